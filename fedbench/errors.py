@@ -1,0 +1,42 @@
+"""Errors that a user can mend: one line that names the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """An error whose message is a whole, single line for the user. `exit_code` ends the process."""
+
+    exit_code = 1
+
+
+class ConfigError(UserError):
+    """Bad input. The line reads `key=value: what is allowed (did you mean ...?)`; exit code 2."""
+
+    exit_code = 2
+
+    def __init__(self, key: str, value: object, allowed: str, options: Iterable[object] = ()) -> None:
+        """`allowed` says what would be accepted; `options` are searched for the nearest match to `value`."""
+        self.key, self.value, self.allowed = key, value, allowed
+        near = nearest(value, options)
+        hint = f" (did you mean '{near}'?)" if near else ""
+        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+        super().__init__(f"{key}={shown}: {allowed}{hint}")
+
+
+class DataError(UserError):
+    """Data that cannot be read or fetched; exit code 2, because the input has to change."""
+
+    exit_code = 2
+
+
+class RunError(UserError):
+    """A run that could not go on (a full disk, a directory in use); exit code 1."""
+
+
+def nearest(value: object, options: Iterable[object]) -> str | None:
+    """Return the option most like `value`, or None where nothing is close."""
+    matches = difflib.get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
+    return matches[0] if matches else None

@@ -1,0 +1,76 @@
+"""Addressed randomness: every draw is a pure function of (seed, stream, address), never of history.
+
+The generator is Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers:
+as easy as 1, 2, 3", SC 2011). It is written with `+ ^ & << >>` on integers below 2**32 held in 64-bit
+words, so the same lines serve Python ints, NumPy int64 arrays and torch int64 tensors, on any device,
+under vmap and inside compiled code.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+MASK = 0xFFFFFFFF
+_ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
+
+Word = Any  # int, NumPy int64 array or torch int64 tensor, values in [0, 2**32)
+Key = tuple[Word, Word]
+
+
+class Stream(IntEnum):
+    """What a draw is for; the first word of every address."""
+
+    CLASS = 1  # a client's speed class (client)
+    DURATION = 2  # a job's duration (client, n)
+    FAILURE = 3  # whether and when a job dies (client, n)
+    BATCH = 4  # the mini-batches of a job (client, n)
+    INIT_BATCH = 5  # the mini-batches of the survey before round 0 (client)
+    SELECT = 6  # which client is dispatched next (draw number)
+    PARTITION = 7
+    MODEL = 8  # initial parameters
+    DROPOUT = 9  # (client, n, step)
+    AUGMENT = 10  # (client, n, step)
+    OUTPUT = 11  # one number per job, for algorithms that return a random iterate (client, n)
+    SYNTHETIC = 12  # generated data sets
+
+
+def threefry2x32(key: Key, counter: Key) -> Key:
+    """Return the 2 x 32 random bits of Threefry-2x32-20 at `counter` under `key`, elementwise."""
+    k0, k1 = key
+    ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
+    x0, x1 = (counter[0] + k0) & MASK, (counter[1] + k1) & MASK
+    for block in range(5):
+        for r in _ROTATIONS[:4] if block % 2 == 0 else _ROTATIONS[4:]:
+            x0 = (x0 + x1) & MASK
+            x1 = (((x1 << r) & MASK) | (x1 >> (32 - r))) ^ x0
+        x0 = (x0 + ks[(block + 1) % 3]) & MASK
+        x1 = (x1 + ks[(block + 2) % 3] + block + 1) & MASK
+    return x0, x1
+
+
+def fold(key: Key, word: Word) -> Key:
+    """Return the key of the sub-stream `word` (below 2**63) of `key`."""
+    return threefry2x32(key, (word & MASK, word >> 32))
+
+
+def make_key(seed: int, stream: Stream, *address: Word) -> Key:
+    """Return the key of an address: seed (below 2**64), stream, then any words (scalars or arrays)."""
+    key: Key = fold((seed & MASK, (seed >> 32) & MASK), int(stream))
+    for word in address:
+        key = fold(key, word)
+    return key
+
+
+def uniform(bits: Key) -> Any:
+    """Turn 2 x 32 random bits into float64 in [0, 1) with 53 bits (Python, NumPy or torch)."""
+    high, low = bits[0] >> 5, bits[1] >> 6
+    return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0)
+
+
+def host_generator(seed: int, stream: Stream, *address: int) -> np.random.Generator:
+    """Return NumPy's counter-based generator (Philox) at an address, for one-off draws on the host."""
+    k0, k1 = make_key(seed, stream, *address)
+    return np.random.Generator(np.random.Philox(key=[int(k0), int(k1)]))
