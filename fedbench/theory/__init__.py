@@ -1,0 +1,1 @@
+"""The papers' theory: parameter optimisation, prescribed step sizes, comparison tables. No torch."""
