@@ -12,8 +12,7 @@ from fedbench.theory import fedproxvr as model
 from fedbench.theory.fedproxvr import Problem
 from fedbench.theory.optimum import solve, sweep
 
-# sigma_bar^2, gamma, mu, beta, tau, theta, Theta, objective; L = 1, lambda = 0.5, SARAH (algorithms_sync,
-# 3.3.1)
+# sigma_bar^2, gamma, mu, beta, tau, theta, Theta, objective; L = 1, lambda = 0.5, SARAH; computed apart
 REFERENCE = [
     (0.1, 1e-4, 12.329, 43.777, 1175.9, 0.1046, 0.03817, 29.279),
     (0.1, 1e-2, 15.013, 15.558, 143.5, 0.2316, 0.02284, 106.589),
@@ -66,7 +65,7 @@ def test_dense_grid_finds_nothing_better(sigma2, gamma):
 @pytest.mark.parametrize("estimator", ["sarah", "svrg"])
 @pytest.mark.parametrize("gamma", [1e-3, 1.0])
 def test_full_form_is_the_optimum_over_three_free_variables(estimator, gamma):
-    """Of random (mu, beta, tau), theta as small as Lemma 1 allows, none beats the full form, some come close."""
+    """Of random (mu, beta, tau), theta as small as allowed, none beats the full form, some nearly do."""
     problem = Problem(gamma, 0.5, estimator=estimator)
     found = solve(problem, "full")
     draws = np.random.default_rng(0)

@@ -1,0 +1,99 @@
+"""What a step-size rule looks at (counts, constants of the problem) and what it gives (a prescription)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from fedbench.errors import ConfigError, UserError
+
+# Power of s with which a constant grows when the loss is multiplied by s.
+SCALING = {
+    "L": 1,
+    "Delta": 1,
+    "sigma2": 2,
+    "sigma_h2": 2,
+    "G0": 2,
+    "G": 1,
+    "tau_max": 0,
+    "loss_floor": 1,
+}
+Values = dict[str, tuple[float, str]]  # name -> (number, "=" | "<=" | "~")
+
+
+class VoidRule(UserError):
+    """A published rule that leaves no step size, or restricts none, for the counts and constants at hand."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The system: S clients per update, K local steps, T updates, N clients."""
+
+    S: int
+    K: int
+    T: int
+    N: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value < 1:
+                raise ConfigError(field.name, value, "a whole number >= 1")
+        if self.S > self.N:
+            raise ConfigError("S", self.S, f"at most N={self.N} clients per update")
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The problem, as far as it is known (None: unknown); a rule refuses without those that it needs.
+
+    L: smoothness. Delta: f(theta^0) - f*. sigma2: variance of a stochastic gradient. sigma_h2: gradient
+    dissimilarity between clients. G0: mean squared norm of the clients' gradients at theta^0. G: bound on
+    the clients' gradient norms. tau_max: largest staleness, in updates. loss_floor: lower bound of the loss.
+    """
+
+    L: float | None = None
+    Delta: float | None = None
+    sigma2: float | None = None
+    sigma_h2: float | None = None
+    G0: float | None = None
+    G: float | None = None
+    tau_max: float | None = None
+    loss_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.known().items():
+            low = "> 0" if name == "L" else ">= 0"
+            if (
+                not math.isfinite(value)
+                or (name != "loss_floor" and value < 0)
+                or (name == "L" and value == 0)
+            ):
+                raise ConfigError(name, value, f"a finite number {low}")
+
+    def known(self) -> dict[str, float]:
+        """Return the constants that are given."""
+        return {name: getattr(self, name) for name in SCALING if getattr(self, name) is not None}
+
+    def scaled(self, factor: float) -> Constants:
+        """Return the constants of the same problem with its loss multiplied by `factor` > 0."""
+        return Constants(**{name: value * factor ** SCALING[name] for name, value in self.known().items()})
+
+
+@dataclass(frozen=True)
+class Prescription:
+    """What a rule gives. Under the same names: `values` and how each is meant.
+
+    Names: lr (eta), server_lr (gamma, in the algorithm's own convention), beta (weight of the new gradient in
+    the momentum), lr_max (cap of an adaptive local step), product (eta gamma). "=": the theorem's value;
+    "<=": a bound, the largest value allowed; "~": known up to a constant only, which is taken as 1.
+    `clamped`: values that the theorem puts above 1 and that are used as 1. `reach`: how far the server moves
+    per unit of one local direction (eta gamma for a server step on displacements, gamma/K for one on
+    gradient-sized means), with its relation; None where the rule leaves that open.
+    """
+
+    algorithm: str
+    values: dict[str, float]
+    relation: dict[str, str]
+    clamped: tuple[str, ...]
+    reach: tuple[float, str] | None
