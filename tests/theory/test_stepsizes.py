@@ -1,4 +1,4 @@
-"""Prescribed step sizes: tables computed by hand, the theorems' own conditions, scaling of the loss, void rules."""
+"""Prescribed step sizes: numbers by hand, the theorems' own conditions, scaling of the loss, void rules."""
 
 from __future__ import annotations
 
