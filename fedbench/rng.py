@@ -31,8 +31,8 @@ class Stream(IntEnum):
     SELECT = 6  # which client is dispatched next (draw number)
     PARTITION = 7
     MODEL = 8  # initial parameters
-    DROPOUT = 9  # (client, n, step)
-    AUGMENT = 10  # (client, n, step)
+    MASKS = 9  # dropout and augmentation of a local step (client, n, step)
+    SURVEY_MASKS = 10  # the same in a survey or full local pass (client, n, step)
     OUTPUT = 11  # one number per job, for algorithms that return a random iterate (client, n)
     SYNTHETIC = 12  # generated data sets
 
@@ -66,8 +66,10 @@ def make_key(seed: int, stream: Stream, *address: Word) -> Key:
 
 def uniform(bits: Key) -> Any:
     """Turn 2 x 32 random bits into float64 in [0, 1) with 53 bits (Python, NumPy or torch)."""
-    high, low = bits[0] >> 5, bits[1] >> 6
-    return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0)
+    value = ((bits[0] >> 5) << 26) + (bits[1] >> 6)
+    if hasattr(value, "double"):  # a torch tensor, which would fall to float32
+        value = value.double()
+    return value * (1.0 / 9007199254740992.0)
 
 
 def host_generator(seed: int, stream: Stream, *address: int) -> np.random.Generator:

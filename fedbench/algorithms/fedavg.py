@@ -1,0 +1,32 @@
+"""FedAvg."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fedbench.algorithms.base import Algorithm, Counts, Vectors
+from fedbench.algorithms.hyper import choice, positive
+from fedbench.algorithms.registry import register
+
+
+@register("fedavg")
+class FedAvg(Algorithm):
+    """McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-efficient learning of deep
+    networks from decentralized data", AISTATS 2017, Algorithm 1.
+
+        client:  y = theta;  K times  y <- y - eta grad F(y; xi)
+        server:  theta <- theta + gamma sum_{i in S_t} w_i (y_i - theta)
+
+    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). Nobody keeps anything but theta.
+    Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D: 1 is plain averaging) are tuned.
+    """
+
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+
+    lr: float = positive(0.1)
+    server_lr: float = positive(1.0)
+    weighting: str = choice("samples", ("uniform", "samples"))
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta + h.server_lr * mean.delta}

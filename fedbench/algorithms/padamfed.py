@@ -1,0 +1,94 @@
+"""PAdaMFed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors, unit
+from fedbench.algorithms.hyper import positive, share, switch
+from fedbench.algorithms.registry import register
+
+
+@register("padamfed")
+class PAdaMFed(Algorithm):
+    """Yan, Zhang, Wang, Cao, "Problem-parameter-free federated learning", ICLR 2025, Algorithm 1.
+
+        before round 0, all clients:  c_i = (1/K) sum_k grad F(theta^0; xi_k);  c = g = mean_i c_i
+        client:  m = beta c + (1-beta) g is received with theta;  y = theta;  u = a = 0
+                 K times  f = grad F(y; xi);  a <- a + f/K
+                          q = beta f - beta c_i + m;   s = q / ||q||;   y <- y - eta s;   u <- u + s
+                 c_i <- a
+        server:  theta <- theta - gamma (1/(S K)) sum_{S_t} u_i
+                 g <- beta (mean_{S_t}(a - c_i) + c) + (1-beta) g        with the OLD c
+                 c <- c + (1/N) sum_{S_t}(a - c_i)
+
+    One norm over the whole vector; q = 0 makes no step. u is summed by itself, since (theta - y)/eta loses
+    digits in float32. A client keeps c_i, the server theta, c and g. Travels: up 2d (u/K, a - c_i), down 2d
+    (theta, m), and once, before round 0, N d up and N d down.
+    eta = lr, gamma = server_lr (convention G) and beta come from Theorem 1 and depend on S, K and T alone:
+    eta = 1/(K sqrt(T)), gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T), clamped to 1.
+    Ablations: normalise, momentum (false: beta = 1), control_variates (false: c_i = c = 0 throughout).
+    """
+
+    paper: ClassVar[str] = "Yan et al., ICLR 2025"
+    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
+
+    lr: float | None = positive(None)
+    server_lr: float | None = positive(None)
+    beta: float | None = share(None)
+    normalise: bool = switch(True)
+    momentum: bool = switch(True)
+    control_variates: bool = switch(True)
+
+    def theorem(self, n: Counts) -> dict[str, float]:
+        assert n.K is not None
+        return {
+            "lr": 1 / (n.K * math.sqrt(n.T)),
+            "server_lr": (n.S * n.K) ** 0.25 / n.T**0.75,
+            "beta": math.sqrt(n.S * n.K / n.T),
+        }
+
+    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+        values = super().resolve(n, warn)
+        return values if self.momentum else {**values, "beta": 1.0}
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        c = survey.grad if self.control_variates else torch.zeros_like(theta)
+        return {"theta": theta, "c": c, "g": survey.grad}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"c": survey.grad if self.control_variates else torch.zeros_like(theta)}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta, "m": h.beta * server.c + (1 - h.beta) * server.g}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        zero = torch.zeros_like(down.theta)
+        return {"y": down.theta, "u": zero, "a": zero}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        f = client.grad(local.y)
+        s = self.direction(h.beta * (f - mine.c) + down.m)
+        return {"y": local.y - h.lr * s, "u": local.u + s, "a": local.a + f / client.steps}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        keep = local.a if self.control_variates else mine.c
+        return {"u": local.u / client.steps, "dc": local.a - mine.c}, {"c": keep}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {
+            "theta": server.theta - h.server_lr * mean.u,
+            "g": h.beta * (mean.dc + server.c) + (1 - h.beta) * server.g,
+            "c": server.c + (n.S / n.N) * mean.dc if self.control_variates else server.c,
+        }
+
+    def direction(self, q: Tensor) -> Tensor:
+        """The local step's direction: q / ||q||, or q itself in the ablation."""
+        return unit(q) if self.normalise else q

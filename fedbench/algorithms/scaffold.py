@@ -1,0 +1,67 @@
+"""SCAFFOLD."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import choice, positive
+from fedbench.algorithms.registry import register
+
+
+@register("scaffold")
+class Scaffold(Algorithm):
+    """Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: stochastic controlled averaging for
+    federated learning", ICML 2020, Algorithm 1.
+
+        client:    y = theta;  K times  y <- y - eta (grad F(y; xi) - c_i + c)
+        option 1:  c_i+ = grad f_i(theta)                      (one full local pass)
+        option 2:  c_i+ = c_i - c + (theta - y) / (K eta)
+        server:    theta <- theta + gamma mean_{S_t}(y_i - theta)
+                   c     <- c + (1/N) sum_{S_t}(c_i+ - c_i)
+
+    c and all c_i start at 0; a client keeps c_i between its participations, the server theta and c.
+    Travels: up 2d (y_i - theta, c_i+ - c_i), down 2d (theta, c). eta = lr is tuned; gamma = server_lr
+    (convention D) is 1 in the paper's experiments and sqrt(S) in its theory.
+    """
+
+    paper: ClassVar[str] = "Karimireddy et al., ICML 2020"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+
+    lr: float = positive(0.1)
+    server_lr: float = positive(1.0)
+    option: int = choice(2, (1, 2))
+
+    @property
+    def full_gradient(self) -> bool:  # type: ignore[override]
+        return self.option == 1
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"theta": theta, "c": torch.zeros_like(theta)}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"c": torch.zeros_like(theta)}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta, "c": server.c}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"y": local.y - h.lr * (client.grad(local.y) - mine.c + down.c)}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        if self.option == 1:
+            c = client.full_grad
+        else:
+            c = mine.c - down.c + (down.theta - local.y) / (client.steps * h.lr)
+        return {"delta": local.y - down.theta, "dc": c - mine.c}, {"c": c}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {
+            "theta": server.theta + h.server_lr * mean.delta,
+            "c": server.c + (n.S / n.N) * mean.dc,
+        }

@@ -1,0 +1,154 @@
+"""Which samples a job's local steps see: index tensors for a whole chunk of clients, drawn by address.
+
+A client goes through its data in passes; every pass is a fresh permutation, cut into batches of
+min(B, n_i) (the last batch of a pass may be smaller), for as many passes as its K_i steps need. So E local
+epochs are exactly E * ceil(n_i / B) steps. The permutation of pass p of a job depends only on (seed, stream,
+client, n, p): it sorts hashed keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.rng import MASK, Stream, fold, make_key, uniform
+
+
+class ClientIndex:
+    """The partition on the device: samples grouped by client (compressed rows)."""
+
+    def __init__(self, assignment: np.ndarray, clients: int, device: torch.device | str = "cpu") -> None:
+        """`assignment`: (n,) client of every training sample; every client needs at least one."""
+        sizes = np.bincount(assignment, minlength=clients)
+        self.sizes = sizes.astype(np.int64)  # (N,) on the host
+        self.order = torch.from_numpy(np.argsort(assignment, kind="stable")).to(device)
+        self.size = torch.from_numpy(self.sizes).to(device)
+        self.start = torch.cumsum(self.size, 0) - self.size
+        self.device = self.order.device
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+@dataclass
+class Jobs:
+    """A chunk of C jobs: client and running job index on the device, data sizes on the host."""
+
+    client: Tensor  # (C,)
+    n: Tensor  # (C,)
+    sizes: np.ndarray  # (C,) n_i
+    host: np.ndarray  # (C,) client, on the host
+
+
+@dataclass
+class Plan:
+    """Mini-batches of a chunk of C jobs over at most K steps; step-major, so that a step is contiguous."""
+
+    index: Tensor  # (K, C, B) sample ids
+    count: Tensor | None  # (K, C) valid samples in each batch (0 beyond a job's steps), None: all B
+    steps: Tensor  # (C,) K_i
+    ragged: bool  # whether K_i differ
+    length: int  # K
+
+
+def local_steps(sizes: np.ndarray, steps: int | None, epochs: int | None, batch: int | None) -> np.ndarray:
+    """K_i of every client (N,), from local.steps or local.epochs (passes of ceil(n_i / B) batches)."""
+    if epochs is None:
+        return np.full(len(sizes), steps, dtype=np.int64)
+    if batch is None:
+        return np.full(len(sizes), epochs, dtype=np.int64)
+    return epochs * -(-sizes // batch)
+
+
+class BatchPlanner:
+    """Draws `Plan`s. `batch`=None means the full local batch."""
+
+    def __init__(self, clients: ClientIndex, seed: int, batch: int | None, steps: np.ndarray) -> None:
+        self.clients, self.seed, self.batch = clients, seed, batch
+        self.steps_host = steps
+        self.steps = torch.from_numpy(steps).to(clients.device)
+        per_client = clients.sizes if batch is None else np.minimum(clients.sizes, batch)
+        self.width = int(per_client.max())
+        # every batch of every client has `width` samples: no masks needed
+        self.uniform = bool((per_client == self.width).all() and (clients.sizes % self.width == 0).all())
+        self.equal_steps = bool((steps == steps[0]).all())
+
+    def jobs(self, client: np.ndarray, n: np.ndarray) -> Jobs:
+        """Put a chunk of jobs, given by clients and their running job indices, on the device."""
+        device = self.clients.device
+        sizes = self.clients.sizes[client]
+        return Jobs(torch.from_numpy(client).to(device), torch.from_numpy(n).to(device), sizes, client)
+
+    def uniforms(self, jobs: Jobs) -> Tensor:
+        """One number in [0, 1) per job (C,), float64."""
+        return uniform(make_key(self.seed, Stream.OUTPUT, jobs.client, jobs.n))
+
+    def step_keys(self, stream: Stream, jobs: Jobs, length: int) -> Tensor:
+        """Keys (K, C, 2) for what is random inside a step (dropout, augmentation)."""
+        k0, k1 = make_key(self.seed, stream, jobs.client, jobs.n)
+        k = torch.arange(length, device=k0.device)[:, None]
+        return torch.stack(fold((k0, k1), k), dim=-1)
+
+    def plan(self, stream: Stream, jobs: Jobs, length: int) -> Plan:
+        """Mini-batches of a chunk of jobs, padded to `length` steps."""
+        ids = jobs.client
+        size = self.clients.size[ids]
+        steps = self.steps[ids]
+        if self.batch is None:
+            index, count = self._whole(ids, size, length)
+        else:
+            per_pass = -(-jobs.sizes // self.batch)
+            slots = int((-(-length // per_pass) * jobs.sizes).max())
+            index, count = self._shuffled(stream, ids, jobs.n, size, length, slots)
+        k = torch.arange(length, device=ids.device)[:, None]
+        if not self.uniform or not self.equal_steps:
+            count = torch.where(k < steps, count, 0)
+        return Plan(
+            index, None if self.uniform and self.equal_steps else count, steps, not self.equal_steps, length
+        )
+
+    def _whole(self, ids: Tensor, size: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        r = torch.arange(self.width, device=ids.device)
+        rows = self.clients.order[self.clients.start[ids][:, None] + torch.minimum(r, size[:, None] - 1)]
+        return rows.expand(length, -1, -1), size.expand(length, -1)
+
+    def _shuffled(
+        self, stream: Stream, ids: Tensor, n: Tensor, size: Tensor, length: int, slots: int
+    ) -> tuple[Tensor, Tensor]:
+        assert self.batch is not None
+        width = self.width
+        per_pass = (size + self.batch - 1) // self.batch  # (C,) batches in one pass
+        k = torch.arange(length, device=ids.device)[:, None]
+        q = torch.arange(slots, device=ids.device)[None, :]
+        which = q // size[:, None]  # (C, slots) pass of a slot
+        k0, k1 = make_key(self.seed, stream, ids, n)
+        bits, _ = fold((k0[:, None], k1[:, None]), which * (MASK + 1) + q % size[:, None])
+        # sort by (pass, hash): each pass's slots stay together, in hashed order
+        shuffled = torch.argsort(which * (MASK + 1) + bits, dim=1, stable=True) % size[:, None]
+        first = (k // per_pass) * size + (k % per_pass) * self.batch  # (K, C) first slot of a batch
+        count = torch.minimum(size - (k % per_pass) * self.batch, torch.full_like(size, self.batch))
+        r = torch.arange(width, device=ids.device)
+        slot = first[:, :, None] + torch.minimum(
+            r, count[:, :, None] - 1
+        )  # (K, C, B); padding repeats the last
+        local = torch.gather(shuffled.expand(length, -1, -1), 2, slot)
+        return self.clients.order[self.clients.start[ids][:, None] + local], count
+
+    def full_pass(self, jobs: Jobs, width: int, everyone: bool = False) -> tuple[Plan, Tensor]:
+        """Fixed-order blocks over whole local data sets, and each block's share count / n_i (blocks, C).
+
+        `everyone`: as many blocks as the largest client of all needs (one shape for compiled programs).
+        """
+        ids = jobs.client
+        size = self.clients.size[ids]
+        width = min(width, int(self.clients.sizes.max()))
+        blocks = -(-int((self.clients.sizes if everyone else jobs.sizes).max()) // width)
+        b = torch.arange(blocks, device=ids.device)[:, None]
+        count = (size - b * width).clamp(0, width)
+        r = torch.arange(width, device=ids.device)
+        slot = torch.minimum(b[:, :, None] * width + r, size[:, None] - 1)
+        index = self.clients.order[self.clients.start[ids][:, None] + slot]
+        return Plan(index, count, torch.full_like(size, blocks), False, blocks), count / size

@@ -1,0 +1,110 @@
+"""The programs that one client runs, written for one client; executors loop, vmap or compile them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Vectors, namespace
+from fedbench.engine.objective import Batch, Objective
+
+
+class Facts(NamedTuple):
+    """What is known of a job before it starts (0-dim tensors; batched over a chunk by the executors)."""
+
+    steps: Tensor
+    samples: Tensor
+    uniform: Tensor
+    full_grad: Tensor | None
+
+
+class Oracle(Client):
+    """The client's view during its work: facts, and gradients of the current mini-batch."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.steps, self.samples, self.uniform = facts.steps, facts.samples, facts.uniform
+        if facts.full_grad is not None:
+            self.full_grad = facts.full_grad
+
+    def grad(self, theta: Tensor) -> Tensor:
+        return self.loss_and_grad(theta)[1]
+
+    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        raise RuntimeError("mini-batch gradients exist in local_step only (client.full_grad in local_init)")
+
+
+class BatchOracle(Oracle):
+    """The oracle during one local step. Counts its gradients; only the first call moves batch-norm statistics."""
+
+    def __init__(
+        self, facts: Facts, objective: Objective, batch: Batch, statistics: Vectors, k: Tensor
+    ) -> None:
+        super().__init__(facts)
+        self.objective, self.batch, self.k = objective, batch, k
+        self.before, self.statistics = statistics, statistics
+        self.calls = 0
+
+    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        loss, grad, moved = self.objective.loss_and_grad(theta, self.before, self.batch)
+        if self.calls == 0:
+            self.statistics = moved
+        self.calls += 1
+        return loss, grad
+
+
+class LocalProgram:
+    """An algorithm's client methods bound to an objective, as pure functions of dicts of tensors."""
+
+    def __init__(self, algorithm: Algorithm, objective: Objective, masked: bool) -> None:
+        """`masked`: clients of one cohort may make different numbers of steps."""
+        self.algorithm, self.objective, self.masked = algorithm, objective, masked
+        self.calls_per_step = 0  # set whenever `step` runs in Python
+
+    def init(self, down: Vectors, mine: Vectors, facts: Facts, h: Vectors) -> Vectors:
+        """Local state before the first step."""
+        return self.algorithm.local_init(namespace(down), namespace(mine), Oracle(facts), namespace(h))
+
+    def step(
+        self,
+        local: Vectors,
+        statistics: Vectors,
+        down: Vectors,
+        mine: Vectors,
+        facts: Facts,
+        h: Vectors,
+        k: Tensor,
+        batch: Batch,
+    ) -> tuple[Vectors, Vectors]:
+        """One local step: (local state, batch-norm statistics)."""
+        oracle = BatchOracle(facts, self.objective, batch, statistics, k)
+        new = self.algorithm.local_step(
+            namespace(local), namespace(down), namespace(mine), oracle, namespace(h)
+        )
+        new = {**local, **new}
+        moved = oracle.statistics
+        self.calls_per_step = oracle.calls
+        if self.masked:
+            active = k < facts.steps
+            new = {name: torch.where(active, value, local[name]) for name, value in new.items()}
+            moved = {name: torch.where(active, value, statistics[name]) for name, value in moved.items()}
+        return new, moved
+
+    def final(
+        self, local: Vectors, down: Vectors, mine: Vectors, facts: Facts, h: Vectors
+    ) -> tuple[Vectors, Vectors]:
+        """(upload, what the client keeps)."""
+        return self.algorithm.local_final(
+            namespace(local), namespace(down), namespace(mine), Oracle(facts), namespace(h)
+        )
+
+    def accumulate(
+        self, total: Tensor, theta: Tensor, statistics: Vectors, weight: Tensor, batch: Batch
+    ) -> Tensor:
+        """total + weight * gradient at theta on a mini-batch (surveys and full gradients)."""
+        return total + weight * self.objective.loss_and_grad(theta, statistics, batch)[1]
+
+    def survey_upload(self, grad: Tensor) -> Vectors:
+        """What a surveyed client sends."""
+        return self.algorithm.survey_upload(grad)

@@ -1,0 +1,115 @@
+"""The local objective as a function of the flat parameters, with its gradient on a mini-batch.
+
+f(theta) = scale * ( mean of per-sample losses + (weight_decay / 2) ||theta||^2 ), so weight decay is inside
+every gradient, control variate and norm. Pure tensor operations: safe under vmap and torch.compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedbench.engine.flat import Layout
+from fedbench.rng import fold
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+Transform = Callable[[Tensor], Tensor]
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Per-sample cross-entropy (B,)."""
+    return nn.functional.cross_entropy(logits, y, reduction="none")
+
+
+class Batch(NamedTuple):
+    """One mini-batch of one client, by reference into the data on the device."""
+
+    index: Tensor  # (B,) sample ids
+    count: Tensor | None  # 0-dim: the first `count` samples are real; None: all are
+    key: Tensor | None  # (2,) key of this step's dropout and augmentation
+
+
+@dataclass
+class DeviceData:
+    """Training data on the device and how a gathered batch becomes the model's input."""
+
+    x: Tensor  # (n, *shape)
+    y: Tensor  # (n,)
+    to_input: Transform
+    augment: Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None = None
+
+
+class Objective:
+    """Losses and gradients of one model on one data set at any flat theta (d,)."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: DeviceData,
+        loss: LossFunction = cross_entropy,
+        weight_decay: float = 0.0,
+        scale: float = 1.0,
+    ) -> None:
+        self.model, self.data, self.loss = model.train(), data, loss
+        self.weight_decay, self.scale = weight_decay, scale
+        self.layout = Layout(model)
+        # run-time inputs of our own layers (see fedbench.models.layers), set at every call
+        persistent = {name for name in model.state_dict()}
+        buffers = dict(model.named_buffers())
+        self.masks = [n for n in buffers if n not in persistent and n.split(".")[-1] == "weights"]
+        self.keys = [n for n in buffers if n not in persistent and n.split(".")[-1] == "key"]
+        self.statistics = [n for n in buffers if n in persistent]
+        self.stochastic = bool(self.keys) or data.augment is not None
+
+    def initial_statistics(self) -> dict[str, Tensor]:
+        """Persistent buffers (batch norm's running statistics) by name."""
+        buffers = dict(self.model.named_buffers())
+        return {name: buffers[name].detach().clone() for name in self.statistics}
+
+    def loss_and_grad(
+        self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """(loss, gradient (d,), running statistics after the forward pass) on one mini-batch."""
+        x, y, weights = self._gather(batch)
+
+        def mean_loss(params: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            moving = {name: value.clone() for name, value in statistics.items()}
+            extra = self._layer_inputs(batch, weights)
+            out = functional_call(self.model, {**params, **moving, **extra}, (x,))
+            losses = self.loss(out, y)
+            mean = losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
+            return mean, moving
+
+        params = self.layout.unflatten(theta)
+        grads, (loss, moved) = torch.func.grad_and_value(mean_loss, has_aux=True)(params)
+        grad = self.layout.flatten(grads)
+        if self.weight_decay:
+            grad = grad + self.weight_decay * theta
+            loss = loss + 0.5 * self.weight_decay * theta.dot(theta)
+        if self.scale != 1.0:
+            grad, loss = self.scale * grad, self.scale * loss
+        return loss, grad, {name: value.detach() for name, value in moved.items()}
+
+    def _gather(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+        x = self.data.to_input(self.data.x[batch.index])
+        if self.data.augment is not None:
+            assert batch.key is not None
+            x = self.data.augment(x, fold((batch.key[0], batch.key[1]), 0))
+        weights = None
+        if batch.count is not None:
+            weights = (torch.arange(batch.index.shape[-1], device=x.device) < batch.count).to(x.dtype)
+        return x, self.data.y[batch.index], weights
+
+    def _layer_inputs(self, batch: Batch, weights: Tensor | None) -> dict[str, Tensor]:
+        extra: dict[str, Tensor] = {}
+        if weights is not None:
+            extra.update(dict.fromkeys(self.masks, weights))
+        for layer, name in enumerate(self.keys):
+            assert batch.key is not None
+            extra[name] = torch.stack(fold((batch.key[0], batch.key[1]), layer + 1))
+        return extra

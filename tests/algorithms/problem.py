@@ -1,0 +1,87 @@
+"""A small softmax-regression federation in NumPy float64, and the same through fedbench's engine.
+
+Reference implementations in the tests are written from the papers' equations with `Problem.grad`; they
+never call fedbench. Full local batches make both sides deterministic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from tests_support import FixedTrace, make_walk
+from torch import nn
+
+from fedbench.algorithms import registry
+
+FEATURES, CLASSES = 4, 3
+
+
+class Problem:
+    """Clients of unequal sizes; theta = (W row-major (3, 4), b (3,)); f_i = mean cross-entropy of client i."""
+
+    def __init__(self, sizes: tuple[int, ...] = (3, 9, 5, 12, 7, 4), seed: int = 1) -> None:
+        rng = np.random.default_rng(seed)
+        self.sizes = np.array(sizes)
+        self.assignment = np.repeat(np.arange(len(sizes)), sizes)
+        self.x = (
+            rng.normal(size=(len(self.assignment), FEATURES))
+            + rng.normal(size=(len(sizes), FEATURES))[self.assignment]
+        )
+        self.y = rng.integers(0, CLASSES, len(self.assignment))
+        self.theta0 = 0.3 * rng.normal(size=CLASSES * (FEATURES + 1))
+        self.N = len(sizes)
+
+    def probabilities(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
+        w, b = theta[: CLASSES * FEATURES].reshape(CLASSES, FEATURES), theta[CLASSES * FEATURES :]
+        z = x @ w.T + b
+        e = np.exp(z - z.max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True)
+
+    def loss(self, i: int, theta: np.ndarray) -> float:
+        """f_i(theta)."""
+        x, y = self.x[self.assignment == i], self.y[self.assignment == i]
+        return float(-np.log(self.probabilities(theta, x)[np.arange(len(y)), y]).mean())
+
+    def grad(self, i: int, theta: np.ndarray) -> np.ndarray:
+        """grad f_i(theta), by hand: mean of (p - onehot(y)) x^T."""
+        x, y = self.x[self.assignment == i], self.y[self.assignment == i]
+        error = self.probabilities(theta, x) - np.eye(CLASSES)[y]
+        return np.concatenate([(error.T @ x / len(y)).ravel(), error.mean(0)])
+
+    def cohorts(self, rounds: int, per_round: int, seed: int = 3) -> list[list[int]]:
+        """Uniform cohorts without replacement."""
+        rng = np.random.default_rng(seed)
+        return [sorted(rng.choice(self.N, per_round, replace=False).tolist()) for _ in range(rounds)]
+
+
+def engine_path(problem: Problem, name: str, cohorts: list[list[int]], **options) -> list[np.ndarray]:
+    """theta^0 .. theta^T of fedbench's algorithm `name` on the problem, full local batches, float64.
+
+    Options: steps, engine, values (hyper-parameters), scale, weight_decay, chunk, epochs, batch.
+    """
+    values = options.pop("values", {})
+    model = nn.Linear(FEATURES, CLASSES).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.from_numpy(problem.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
+        model.bias.copy_(torch.from_numpy(problem.theta0[CLASSES * FEATURES :]))
+    walk = make_walk(
+        registry.get(name).create(values),
+        model,
+        problem.x,
+        problem.y,
+        problem.assignment,
+        FixedTrace(cohorts, problem.N),
+        per_round=len(cohorts[0]),
+        **options,
+    )
+    path = [walk.theta.numpy().copy()]
+    for _ in cohorts:
+        walk.update()
+        path.append(walk.theta.numpy().copy())
+    return path
+
+
+def relative_error(path: list[np.ndarray], reference: list[np.ndarray]) -> float:
+    """Largest relative distance between two paths of models."""
+    assert len(path) == len(reference)
+    return max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(path, reference, strict=True))

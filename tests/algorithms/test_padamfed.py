@@ -1,0 +1,112 @@
+"""PAdaMFed and PAdaMFed-VR against NumPy re-derivations of the spec's equations, and their invariants."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from problem import Problem, engine_path, relative_error
+
+from fedbench.algorithms import registry
+from fedbench.algorithms.base import Counts
+
+T, S, K = 20, 3, 4
+
+
+def padamfed(p: Problem, cohorts: list[list[int]], vr: bool = False, scale: float = 1.0) -> list[np.ndarray]:
+    """The pseudo-code's lines in NumPy; `vr` is the variance-reduced variant with the STORM momentum."""
+    T, S = len(cohorts), len(cohorts[0])
+    if vr:
+        eta, gamma = 1 / (K * T), (S * K) ** (1 / 3) / T ** (2 / 3)
+        beta = min(1.0, gamma)
+    else:
+        eta, gamma, beta = 1 / (K * math.sqrt(T)), (S * K) ** 0.25 / T**0.75, min(1.0, math.sqrt(S * K / T))
+    theta = previous = p.theta0
+    ci = [scale * p.grad(i, theta) for i in range(p.N)]
+    c = sum(ci) / p.N
+    g = c
+    path = [theta]
+    for cohort in cohorts:
+        us, changes, gs = [], [], []
+        for i in cohort:
+            y, u, a, h = theta, np.zeros_like(theta), np.zeros_like(theta), np.zeros_like(theta)
+            for _ in range(K):
+                f = scale * p.grad(i, y)
+                a = a + f / K
+                if vr:
+                    old = scale * p.grad(i, previous)
+                    h = h + old / K
+                    q = f + beta * (c - ci[i]) + (1 - beta) * (g - old)
+                else:
+                    q = beta * (f - ci[i] + c) + (1 - beta) * g
+                s = q / np.linalg.norm(q)
+                y, u = y - eta * s, u + s
+            us.append(u)
+            changes.append(a - ci[i])
+            gs.append(a - (1 - beta) * h + beta * (c - ci[i]))
+            ci[i] = a
+        previous, theta = theta, theta - gamma * sum(us) / (S * K)
+        if vr:
+            g = sum(gs) / S + (1 - beta) * g
+        else:
+            g = beta * (sum(changes) / S + c) + (1 - beta) * g
+        c = c + sum(changes) / p.N
+        path.append(theta)
+    return path
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("name", ["padamfed", "padamfed_vr"])
+def test_follows_the_pseudo_code(name: str, engine: str) -> None:
+    p = Problem()
+    cohorts = p.cohorts(T, S)
+    path = engine_path(p, name, cohorts, steps=K, engine=engine)
+    assert relative_error(path, padamfed(p, cohorts, vr=name == "padamfed_vr")) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["padamfed", "padamfed_vr"])
+def test_multiplying_the_loss_leaves_the_path_unchanged(name: str) -> None:
+    p = Problem()
+    cohorts = p.cohorts(T, S)
+    assert (
+        relative_error(
+            engine_path(p, name, cohorts, steps=K, scale=1000.0), engine_path(p, name, cohorts, steps=K)
+        )
+        < 1e-11
+    )
+
+
+def test_server_moves_at_most_gamma_a_round() -> None:
+    p = Problem()
+    path = engine_path(p, "padamfed", p.cohorts(T, S), steps=K)
+    gamma = (S * K) ** 0.25 / T**0.75
+    steps = [np.linalg.norm(b - a) for a, b in zip(path, path[1:], strict=False)]
+    assert max(steps) <= gamma * (1 + 1e-12)
+    assert max(steps) > 0.1 * gamma
+
+
+def test_one_client_one_step_is_normalised_momentum_sgd() -> None:
+    p = Problem(sizes=(8,))
+    T = 25
+    gamma, beta = 1 / T**0.75, math.sqrt(1 / T)
+    theta = p.theta0
+    g = p.grad(0, theta)
+    path = [theta]
+    for _ in range(T):
+        g = beta * p.grad(0, theta) + (1 - beta) * g
+        theta = theta - gamma * g / np.linalg.norm(g)
+        path.append(theta)
+    assert relative_error(engine_path(p, "padamfed", [[0]] * T, steps=1), path) < 1e-9
+
+
+def test_theorem_values_and_clamp() -> None:
+    # the spec's table: S=10, K=10, T=1000 and S=20, K=10, T=100
+    values = registry.get("padamfed")().resolve(Counts(S=10, N=100, K=10, T=1000))
+    assert values == pytest.approx({"lr": 0.0031623, "server_lr": 0.0177828, "beta": 0.3162278}, rel=1e-5)
+    lines: list[str] = []
+    values = registry.get("padamfed")().resolve(Counts(S=20, N=50, K=10, T=100), lines.append)
+    assert values["beta"] == 1.0
+    assert "algorithm.beta" in lines[0]
+    values = registry.get("padamfed_vr")().resolve(Counts(S=10, N=100, K=10, T=1000))
+    assert values == pytest.approx({"lr": 1e-4, "server_lr": 0.0464159, "beta": 0.0464159}, rel=1e-5)

@@ -1,0 +1,94 @@
+"""Run an algorithm on a small problem through the real engine, without files or a command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedbench.algorithms.base import Algorithm, Counts, Setting
+from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
+from fedbench.engine.cohort import CohortTrainer
+from fedbench.engine.executors import LoopExecutor, VmapExecutor
+from fedbench.engine.local import LocalProgram
+from fedbench.engine.objective import DeviceData, Objective, cross_entropy
+from fedbench.engine.state import StateStore
+from fedbench.run.walk import Walk
+
+
+@dataclass
+class FixedTrace:
+    """A synchronous trace with given cohorts (rows of clients), for tests."""
+
+    cohorts: list[list[int]]
+    clients: int
+    client: np.ndarray = field(init=False)
+    n: np.ndarray = field(init=False)
+    start_version: np.ndarray = field(init=False)
+    applied_update: np.ndarray = field(init=False)
+    updates: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = np.array([c for row in self.cohorts for c in row])
+        rounds = np.array([t for t, row in enumerate(self.cohorts) for _ in row])
+        seen: dict[int, int] = {}
+        self.n = np.zeros(len(self.client), dtype=np.int64)
+        for j, c in enumerate(self.client):
+            self.n[j] = seen.get(c, 0)
+            seen[c] = self.n[j] + 1
+        self.start_version = self.applied_update = rounds
+        self.updates = len(self.cohorts)
+
+    def training(self, v: int) -> np.ndarray:
+        return np.flatnonzero(self.start_version == v)
+
+    def staleness(self, t: int) -> np.ndarray:
+        return np.zeros(int((self.applied_update == t).sum()), dtype=np.int64)
+
+
+def make_walk(
+    algorithm: Algorithm,
+    model: nn.Module,
+    x: np.ndarray,
+    y: np.ndarray,
+    assignment: np.ndarray,
+    trace: Any,
+    *,
+    per_round: int,
+    steps: int | None = 1,
+    epochs: int | None = None,
+    batch: int | None = None,
+    engine: str = "vmap",
+    chunk: int = 1000,
+    seed: int = 0,
+    loss: Any = cross_entropy,
+    weight_decay: float = 0.0,
+    scale: float = 1.0,
+    dtype: torch.dtype = torch.float64,
+    hyper: dict[str, float] | None = None,
+) -> Walk:
+    """A started walk (survey done) over `trace` in float64 on the CPU."""
+    model = model.to(dtype)
+    clients = int(assignment.max()) + 1
+    features = torch.from_numpy(x)
+    data = DeviceData(features, torch.from_numpy(y), lambda v: v.to(dtype))
+    objective = Objective(model, data, loss, weight_decay, scale)
+    index = ClientIndex(assignment, clients)
+    ks = local_steps(index.sizes, steps, epochs, batch)
+    planner = BatchPlanner(index, seed, batch, ks)
+    program = LocalProgram(algorithm, objective, masked=not planner.equal_steps)
+    executor = LoopExecutor(program) if engine == "loop" else VmapExecutor(program, engine == "compile")
+    trainer = CohortTrainer(executor, planner, StateStore(clients, "cpu"), chunk, dtype)
+    K = int(ks[0]) if planner.equal_steps else None
+    counts = Counts(S=per_round, N=clients, K=K, T=trace.updates)
+    norm = objective.layout.positions(set())
+    setting = Setting(counts, "sync", False, objective.layout.d, norm)
+    algorithm.bind(setting)
+    theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
+    values = hyper if hyper is not None else algorithm.resolve(counts)
+    walk = Walk(algorithm, trainer, trace, counts, values, theta, objective.initial_statistics())
+    walk.start()
+    return walk
