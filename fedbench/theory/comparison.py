@@ -16,7 +16,7 @@ from fedbench.errors import ConfigError
 
 TABLES = {
     "padamfed": "Yan et al., Problem-Parameter-Free Federated Learning, ICLR 2025, Table 1, p. 8 (sec. 4.3)",
-    "adamasfl": "Yan et al., Momentum-Driven Adaptivity, ICML 2025, Table 1 (as on the talk's slides)",
+    "adamasfl": "Yan et al., Momentum-Driven Adaptivity, ICML 2025, Table 1 (as printed on the talk's slides)",
 }
 ASSUMPTIONS = {
     "BDH": "bounded data heterogeneity: mean of |grad f_i|^2 <= B |grad f|^2 + sigma_h^2",
@@ -90,7 +90,8 @@ ROWS: tuple[Row, ...] = (
         "padamfed", "scaffold_m_vr", "SCAFFOLD-M-VR", "Cheng, Huang, Wu, Yuan, ICLR 2024",
         r"O(1/(S\sqrt{K}\epsilon^4))", (),
         r"\beta=\min\{\frac{S}{N},(\frac{KL\Delta}{\sigma^2T})^{2/3}S^{1/3}\},"
-        r"\ \gamma L=\min\{1,\sqrt{\beta S}\},\ \eta KL\lesssim\min\{\sqrt{\beta/S},(\frac{\beta}{SK})^{1/4}\}",
+        r"\ \gamma L=\min\{1,\sqrt{\beta S}\},"
+        r"\ \eta KL\lesssim\min\{\sqrt{\beta/S},(\frac{\beta}{SK})^{1/4}\}",
         ("L", "Delta", "sigma2"), -4, -1, -1 / 2,
         "variance reduction; " + _SLIDE + "; the comma printed before S^(1/3) is read as a product",
     ),
@@ -169,9 +170,9 @@ def markdown(table: str) -> str:
     cells = [column.str.replace(r"\|", r"\Vert ", regex=False) for column in shown.values()]
     lines += ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
     used = {name for text in data.assumptions for name in text.split(", ") if name}
-    lines += ["", f"Source: {TABLES[table]}."]
-    lines += [f"{name}: {meaning}." for name, meaning in ASSUMPTIONS.items() if name in used]
-    lines += [f"{row.method}: {row.note}." for row in ROWS if row.table == table and row.note]
+    lines += ["", f"Source: {TABLES[table]}.", ""]
+    lines += [f"- {name}: {meaning}." for name, meaning in ASSUMPTIONS.items() if name in used]
+    lines += [f"- {row.method}: {row.note}." for row in ROWS if row.table == table and row.note]
     return "\n".join(lines) + "\n"
 
 
