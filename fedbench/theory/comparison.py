@@ -16,7 +16,7 @@ from fedbench.errors import ConfigError
 
 TABLES = {
     "padamfed": "Yan et al., Problem-Parameter-Free Federated Learning, ICLR 2025, Table 1, p. 8 (sec. 4.3)",
-    "adamasfl": "Yan et al., Momentum-Driven Adaptivity, ICML 2025, Table 1 (as printed on the talk's slides)",
+    "adamasfl": "Yan et al., Momentum-Driven Adaptivity, ICML 2025, Table 1 (as on the talk's slides)",
 }
 ASSUMPTIONS = {
     "BDH": "bounded data heterogeneity: mean of |grad f_i|^2 <= B |grad f|^2 + sigma_h^2",
