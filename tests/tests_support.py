@@ -41,6 +41,7 @@ class FixedTrace:
             seen[c] = self.n[j] + 1
         self.start_version = self.applied_update = rounds
         self.updates = len(self.cohorts)
+        self.earlier = np.zeros(len(self.client), dtype=np.int64)
 
     def training(self, v: int) -> np.ndarray:
         return np.flatnonzero(self.start_version == v)

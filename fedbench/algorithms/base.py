@@ -64,7 +64,7 @@ class Client:
     full_grad: Tensor  # (d,) gradient of f_i at the broadcast theta, if `full_gradient`
 
     def grad(self, theta: Tensor) -> Tensor:
-        """Gradient (d,) at `theta` on the current mini-batch; again and elsewhere: the same samples and masks."""
+        """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks."""
         raise NotImplementedError
 
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,7 +202,7 @@ class Algorithm:
         if not missing:
             return values
         if n.K is None:
-            text = "null takes the theorem's value, which needs one number of steps for all clients (local.steps)"
+            text = "null takes the theorem's value, which needs one K for all clients (local.steps)"
             raise ConfigError(f"algorithm.{missing[0]}", None, text)
         given = self.theorem(n) if n.T > 0 else dict.fromkeys(missing, 0.0)
         for key in missing:

@@ -17,7 +17,7 @@ from fedbench.algorithms.hyper import is_number
 
 @dataclass(frozen=True)
 class Cost:
-    """Sizes in numbers (multiply by the dtype's bytes); scalars are free. Gradients are mini-batch gradients."""
+    """Sizes in numbers (times the dtype's bytes; scalars are free) and mini-batch gradients."""
 
     uplink: int  # per upload, a cohort survey's included
     downlink: int  # per dispatched job

@@ -48,7 +48,6 @@ class CohortTrainer:
         self.program = executor.program
         self.algorithm = self.program.algorithm
         self.objective = self.program.objective
-        self.uplink_vectors = 0.0  # numbers in one upload, set when the first one is made
 
     # ---- local work --------------------------------------------------------------------------------
 
@@ -187,7 +186,6 @@ class CohortTrainer:
         updates: np.ndarray,
     ) -> None:
         real = len(weights)
-        self.uplink_vectors = sum(value[0].numel() for value in uploads.values() if value.dim() > 1)
         for update in np.unique(updates):
             sums = pending.setdefault(int(update), Sums())
             for target, vectors, w in (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
@@ -14,7 +13,7 @@ from fedbench.engine.objective import Objective, Transform
 
 
 class Evaluator:
-    """Evaluates flat models in evaluation mode (no dropout or augmentation, batch norm's running statistics)."""
+    """Evaluates flat models without dropout or augmentation, with batch norm's running statistics."""
 
     def __init__(
         self, objective: Objective, x_test: Tensor, y_test: Tensor, to_input: Transform, batch: int
@@ -61,10 +60,3 @@ class Evaluator:
         if not grad:
             return value, None
         return value, torch.linalg.vector_norm((scale * (gradient + decay * theta)).double()).item()
-
-
-def sample_weights(assignment: np.ndarray, sizes: np.ndarray, weighting: str) -> np.ndarray:
-    """Per-sample weights (n,) of f = sum_i w_i f_i: uniform w_i = 1/N, or w_i = n_i/n (all samples alike)."""
-    if weighting == "samples":
-        return np.full(len(assignment), 1.0 / len(assignment))
-    return 1.0 / (len(sizes) * sizes[assignment])

@@ -36,7 +36,7 @@ class Oracle(Client):
 
 
 class BatchOracle(Oracle):
-    """The oracle during one local step. Counts its gradients; only the first call moves batch-norm statistics."""
+    """The oracle during one local step. Only its first call moves batch-norm statistics."""
 
     def __init__(
         self, facts: Facts, objective: Objective, batch: Batch, statistics: Vectors, k: Tensor
@@ -44,13 +44,12 @@ class BatchOracle(Oracle):
         super().__init__(facts)
         self.objective, self.batch, self.k = objective, batch, k
         self.before, self.statistics = statistics, statistics
-        self.calls = 0
+        self.moved = False
 
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         loss, grad, moved = self.objective.loss_and_grad(theta, self.before, self.batch)
-        if self.calls == 0:
-            self.statistics = moved
-        self.calls += 1
+        if not self.moved:
+            self.statistics, self.moved = moved, True
         return loss, grad
 
 
@@ -60,7 +59,6 @@ class LocalProgram:
     def __init__(self, algorithm: Algorithm, objective: Objective, masked: bool) -> None:
         """`masked`: clients of one cohort may make different numbers of steps."""
         self.algorithm, self.objective, self.masked = algorithm, objective, masked
-        self.calls_per_step = 0  # set whenever `step` runs in Python
 
     def init(self, down: Vectors, mine: Vectors, facts: Facts, h: Vectors) -> Vectors:
         """Local state before the first step."""
@@ -84,7 +82,6 @@ class LocalProgram:
         )
         new = {**local, **new}
         moved = oracle.statistics
-        self.calls_per_step = oracle.calls
         if self.masked:
             active = k < facts.steps
             new = {name: torch.where(active, value, local[name]) for name, value in new.items()}

@@ -59,7 +59,7 @@ class Objective:
         self.weight_decay, self.scale = weight_decay, scale
         self.layout = Layout(model)
         # run-time inputs of our own layers (see fedbench.models.layers), set at every call
-        persistent = {name for name in model.state_dict()}
+        persistent = set(model.state_dict())
         buffers = dict(model.named_buffers())
         self.masks = [n for n in buffers if n not in persistent and n.split(".")[-1] == "weights"]
         self.keys = [n for n in buffers if n not in persistent and n.split(".")[-1] == "key"]

@@ -42,7 +42,6 @@ class Walk:
         self.server: Vectors = {"theta": theta}
         self.statistics = statistics
         self.pending: dict[int, Sums] = {}
-        self.downlink_vectors = 0.0
         self._weigh()
 
     @property
@@ -90,21 +89,22 @@ class Walk:
                 self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
             )
         down = self.algorithm.broadcast(namespace(self.server), namespace(survey), counts, namespace(self.h))
-        self.downlink_vectors = sum(value.numel() for value in down.values() if value.dim() > 0)
-        self.trainer.train(
-            down,
-            self.statistics,
-            self.h,
-            trace.client[jobs],
-            trace.n[jobs],
-            self.weight[jobs],
-            self.base_weight[jobs],
-            trace.applied_update[jobs],
-            self.pending,
-        )
+        order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
+        for group in (jobs[order == number] for number in np.unique(order)):
+            self.trainer.train(
+                down,
+                self.statistics,
+                self.h,
+                trace.client[group],
+                trace.n[group],
+                self.weight[group],
+                self.base_weight[group],
+                trace.applied_update[group],
+                self.pending,
+            )
 
     def _weigh(self) -> None:
-        """Aggregation weights of all jobs, known from the trace: base (sums to 1 per update) and effective."""
+        """Weights of all jobs, known from the trace: base (sums to 1 per update) and effective."""
         trace = self.trace
         self.base_weight = np.zeros(len(trace.client))
         self.weight = np.zeros(len(trace.client))

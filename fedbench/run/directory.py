@@ -1,0 +1,79 @@
+"""A run directory: whose it is, whether it is in use, what it already holds."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.config import identity
+from fedbench.errors import ConfigError, RunError
+from fedbench.run.files import atomically, one_line_os_errors
+
+STAGING = ".again"  # where resume=false computes, until the new files are there
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the directory for this process; RunError where another process has it."""
+    with one_line_os_errors(f"use {directory}"):
+        directory.mkdir(parents=True, exist_ok=True)
+        stream = open(directory / ".lock", "w")  # noqa: SIM115
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunError(f"{directory} is in use by another process") from error
+        yield
+
+
+def refuse_other_config(directory: Path, cfg: DictConfig) -> None:
+    """ConfigError naming the first key in which the run in `directory` differs from `cfg`."""
+    there = identity.stored(directory)
+    if there is None:
+        return
+    differences = identity.difference(there, identity.identity(cfg))
+    if differences:
+        key, old, new = differences[0]
+        text = f"the run in {directory} has {key}={old}; choose another hydra.run.dir, or the same config"
+        raise ConfigError(key, new, text)
+
+
+def finished(directory: Path) -> dict[str, Any] | None:
+    """summary.json of a run that completed or diverged, or None."""
+    try:
+        summary = json.loads((directory / "summary.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return summary if summary.get("status") in ("completed", "diverged") else None
+
+
+def write_config(directory: Path, cfg: DictConfig) -> None:
+    """config.yaml, resolved, without Hydra's node."""
+    text = OmegaConf.to_yaml(OmegaConf.create(identity.container(cfg)))
+    atomically(directory / "config.yaml", lambda temporary: temporary.write_text(text))
+
+
+def fresh_staging(directory: Path) -> Path:
+    """An empty directory inside `directory` to compute again in."""
+    staging = directory / STAGING
+    with one_line_os_errors(f"write {staging}"):
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+    return staging
+
+
+def promote(staging: Path, directory: Path) -> None:
+    """Put staged files in place of the old ones, summary.json last."""
+    names = sorted((path.name for path in staging.iterdir()), key=lambda name: name == "summary.json")
+    with one_line_os_errors(f"write {directory}"):
+        for name in names:
+            os.replace(staging / name, directory / name)
+        staging.rmdir()

@@ -1,0 +1,56 @@
+"""Writing files so that a reader, or the next process, never sees half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedbench.errors import RunError
+
+
+def atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file, then put it in place of `path`; the old file stays on failure."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:
+        # torch reports a full disk as RuntimeError
+        raise RunError(f"cannot write {path}: {_reason(error)}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object (keys in the order given, floats so that they read back exactly)."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    atomically(path, lambda temporary: temporary.write_text(text))
+
+
+def write_torch(path: Path, value: object) -> None:
+    """torch.save, atomically."""
+    atomically(path, lambda temporary: torch.save(value, temporary))
+
+
+@contextlib.contextmanager
+def one_line_os_errors(what: str) -> Iterator[None]:
+    """Turn an OSError into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot {what}: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

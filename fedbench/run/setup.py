@@ -1,0 +1,270 @@
+"""From a composed config to everything a run needs: data, partition, model, algorithm, trace, engine."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench import data, models, schedule
+from fedbench.algorithms import registry
+from fedbench.algorithms.base import Algorithm, Counts, Setting
+from fedbench.algorithms.cost import Cost, measure
+from fedbench.config import imports
+from fedbench.data import Dataset
+from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
+from fedbench.engine.choose import Load, choose_chunk, choose_device, choose_engine, measure_model
+from fedbench.engine.cohort import CohortTrainer
+from fedbench.engine.evaluate import Evaluator
+from fedbench.engine.executors import LoopExecutor, VmapExecutor
+from fedbench.engine.flat import Layout
+from fedbench.engine.local import LocalProgram
+from fedbench.engine.objective import DeviceData, Objective
+from fedbench.engine.state import StateStore
+from fedbench.errors import ConfigError, DataError
+from fedbench.models.layers import norm_parameters
+from fedbench.run.costs import Ledger, ledger
+from fedbench.run.walk import Walk
+
+log = logging.getLogger(__name__)
+DEFAULT_STEPS = 10
+NOT_HYPER = ("name", "grid")  # keys of an algorithm's node that are not hyper-parameters
+
+
+@dataclass
+class Plan:
+    """What is known before anything is computed: enough to refuse bad input."""
+
+    cfg: DictConfig
+    device: torch.device
+    dtype: torch.dtype
+    dataset: Dataset
+    assignment: np.ndarray  # (n,) client of each training sample
+    model: torch.nn.Module
+    layout: Layout
+    algorithm: Algorithm
+    counts: Counts
+    setting: Setting
+    steps: np.ndarray  # (N,) K_i
+    hyper: dict[str, float]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Experiment:
+    """A run, ready to walk."""
+
+    plan: Plan
+    walk: Walk
+    evaluator: Evaluator
+    train_weights: torch.Tensor  # (n,) per-sample weights of f
+    trace: schedule.Trace
+    times: np.ndarray  # virtual time of every version, length updates + 1
+    ledger: Ledger
+    cost: Cost
+    engine: str
+    chunk: int
+
+
+def make_plan(cfg: DictConfig) -> Plan:
+    """Check everything that can be checked; ConfigError or DataError in one line."""
+    imports.load(cfg)
+    notes: list[str] = []
+    device = choose_device(cfg.device)
+    node = OmegaConf.to_container(cfg.algorithm, resolve=True)
+    assert isinstance(node, dict)
+    cls = registry.get(str(node["name"]))
+    algorithm = cls.create({str(k): v for k, v in node.items() if k not in NOT_HYPER})
+    schedule.check(cfg)
+    dataset = load_dataset(cfg)
+    n, clients = len(dataset.y_train), cfg.clients.total
+    if cfg.local.batch_size is not None and cfg.local.batch_size > n:
+        raise ConfigError(
+            "local.batch_size", cfg.local.batch_size, f"must be at most the {n} training samples"
+        )
+    assignment = data.partition(
+        cfg.partition, dataset.y_train.numpy(), dataset.classes, clients, int(cfg.seed), dataset.client
+    )
+    model = models.build(cfg.model, dataset.shape, dataset.classes, int(cfg.seed))
+    if cfg.init_from is not None:
+        load_initial(model, Path(cfg.init_from))
+    layout = Layout(model)
+    sizes = np.bincount(assignment, minlength=clients)
+    steps = local_steps(sizes, *_steps_or_epochs(cfg, algorithm), cfg.local.batch_size)
+    equal = bool((steps == steps[0]).all())
+    counts = Counts(S=cfg.clients.per_round, N=clients, K=int(steps[0]) if equal else None, T=cfg.rounds)
+    norm = layout.positions(set(norm_parameters(model)))
+    parallel = cfg.schedule.get("pool") == "all"
+    setting = Setting(counts, cfg.schedule.name, parallel, layout.d, norm)
+    reason = algorithm.refusal(setting)
+    if reason:
+        raise ConfigError("algorithm", algorithm.name, reason)
+    algorithm.bind(setting)
+    hyper = algorithm.resolve(counts, notes.append)
+    if dataset.note:
+        notes.append(dataset.note)
+    dtype = torch.float64 if cfg.dtype == "float64" else torch.float32
+    return Plan(
+        cfg,
+        device,
+        dtype,
+        dataset,
+        assignment,
+        model,
+        layout,
+        algorithm,
+        counts,
+        setting,
+        steps,
+        hyper,
+        notes,
+    )
+
+
+def make_experiment(plan: Plan, kept: tuple[str, int] | None = None) -> Experiment:
+    """Put a plan on its device: objective, engine, trace and walk (not started).
+
+    `kept`: engine and chunk of the checkpoint that a resumed run goes on from.
+    """
+    cfg, device, dtype, dataset = plan.cfg, plan.device, plan.dtype, plan.dataset
+    set_numerics(cfg, device)
+    model = plan.model.to(device=device, dtype=dtype)
+    to_input = input_transform(dataset, device, dtype)
+    objective = Objective(
+        model,
+        DeviceData(
+            dataset.x_train.to(device), dataset.y_train.to(device), to_input, _augment(dataset, device, dtype)
+        ),
+        weight_decay=float(cfg.loss.weight_decay),
+        scale=float(cfg.loss.scale),
+    )
+    trace = schedule.build_trace(cfg)
+    index = ClientIndex(plan.assignment, plan.counts.N, device)
+    planner = BatchPlanner(index, int(cfg.seed), cfg.local.batch_size, plan.steps)
+    load = _load(plan, planner, model, to_input)
+    engine, line = choose_engine(kept[0] if kept else cfg.engine, load, device)
+    if line:
+        plan.notes.append(line)
+    chunk = (
+        kept[1]
+        if kept
+        else cfg.chunk or (1 if engine == "loop" else choose_chunk(load, device, dtype.itemsize))
+    )
+    program = LocalProgram(plan.algorithm, objective, masked=not planner.equal_steps)
+    executor = LoopExecutor(program) if engine == "loop" else VmapExecutor(program, engine == "compile")
+    store = StateStore(plan.counts.N, device)
+    trainer = CohortTrainer(executor, planner, store, min(chunk, load.cohort), dtype)
+    theta = plan.layout.flatten({name: p.detach() for name, p in model.named_parameters()}).clone()
+    walk = Walk(
+        plan.algorithm, trainer, trace, plan.counts, plan.hyper, theta, objective.initial_statistics()
+    )
+    batch = cfg.eval.batch_size or 1000
+    x_test, y_test = dataset.x_test.to(device), dataset.y_test.to(device)
+    weights = train_weights(plan)
+    cost = measure(plan.algorithm, plan.setting)
+    offset = schedule.survey_offset(cfg) if plan.algorithm.survey == "once" else 0.0
+    return Experiment(
+        plan=plan,
+        walk=walk,
+        evaluator=Evaluator(objective, x_test, y_test, to_input, batch),
+        train_weights=torch.from_numpy(weights).to(device, dtype),
+        trace=trace,
+        times=np.concatenate([[0.0], trace.update_time]) + offset,
+        ledger=ledger(trace, cost, dtype.itemsize, plan.steps, _passes(plan), plan.algorithm.first_step),
+        cost=cost,
+        engine=engine,
+        chunk=trainer.chunk,
+    )
+
+
+def load_dataset(cfg: DictConfig) -> Dataset:
+    """The config's data set; the last one is kept, since the runs of a sweep mostly share it."""
+    node = OmegaConf.to_yaml(cfg.dataset, resolve=True)
+    generated = cfg.dataset.name == "synthetic"
+    return _load_dataset(
+        node, str(cfg.data.root), int(cfg.seed) if generated else 0, cfg.clients.total if generated else 0
+    )
+
+
+@lru_cache(maxsize=2)
+def _load_dataset(node: str, root: str, seed: int, clients: int) -> Dataset:
+    return data.load(OmegaConf.create(node), root, seed=seed, clients=clients)
+
+
+def load_initial(model: torch.nn.Module, path: Path) -> None:
+    """Start from a state_dict; DataError where it does not fit."""
+    try:
+        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except FileNotFoundError as error:
+        raise DataError(f"init_from={path}: there is no such file") from error
+    except Exception as error:
+        raise DataError(f"init_from={path}: {str(error).splitlines()[0]}") from error
+
+
+def train_weights(plan: Plan) -> np.ndarray:
+    """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting."""
+    if plan.algorithm.weighting == "samples":
+        return np.full(len(plan.assignment), 1.0 / len(plan.assignment))
+    sizes = np.bincount(plan.assignment, minlength=plan.counts.N)
+    return 1.0 / (plan.counts.N * sizes[plan.assignment])
+
+
+def set_numerics(cfg: DictConfig, device: torch.device) -> None:
+    """Threads, deterministic kernels, no TF32."""
+    if cfg.threads is not None:
+        torch.set_num_threads(cfg.threads)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = bool(cfg.deterministic)
+    torch.backends.cudnn.benchmark = False
+    if cfg.deterministic and device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(bool(cfg.deterministic))
+    torch.utils.deterministic.fill_uninitialized_memory = False
+
+
+def input_transform(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:
+    """Stored samples -> model input, on the device."""
+    mean = None if dataset.mean is None else dataset.mean.to(device, dtype)
+    std = None if dataset.std is None else dataset.std.to(device, dtype)
+    return lambda x: data.to_input(x, mean, std, dtype)
+
+
+def _augment(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:
+    if dataset.augment == "none":
+        return None
+    black = dataset.black.to(device, dtype)
+    return lambda x, key: data.augment_batch(x, key, dataset.augment, black)
+
+
+def _steps_or_epochs(cfg: DictConfig, algorithm: Algorithm) -> tuple[int | None, int | None]:
+    steps, epochs = cfg.local.steps, cfg.local.epochs
+    if algorithm.fixed_steps is not None:
+        if epochs is not None or steps not in (None, algorithm.fixed_steps):
+            key, value = ("local.epochs", epochs) if epochs is not None else ("local.steps", steps)
+            raise ConfigError(
+                key, value, f"{algorithm.name} makes exactly {algorithm.fixed_steps} local step(s)"
+            )
+        return algorithm.fixed_steps, None
+    return (DEFAULT_STEPS, None) if steps is None and epochs is None else (steps, epochs)
+
+
+def _passes(plan: Plan) -> np.ndarray:
+    sizes = np.bincount(plan.assignment, minlength=plan.counts.N)
+    batch = plan.cfg.local.batch_size
+    return np.ones_like(sizes) if batch is None else -(-sizes // batch)
+
+
+def _load(plan: Plan, planner: BatchPlanner, model: torch.nn.Module, to_input: Any) -> Load:
+    sample = to_input(plan.dataset.x_train[:1].to(plan.device))
+    flops, activations, modules, recurrent = measure_model(model, sample)
+    cohort = min(plan.counts.S, plan.counts.N)
+    calls = plan.counts.T * int(plan.steps.max())
+    return Load(flops, activations, plan.layout.d, planner.width, cohort, calls, modules, recurrent)
