@@ -1,4 +1,4 @@
-"""The algorithms' own theorem values agree with the published rules, which are written independently of them."""
+"""The algorithms' own theorem values agree with the published rules, which are written apart from them."""
 
 from __future__ import annotations
 
