@@ -65,25 +65,26 @@ class Walk:
     def update(self) -> None:
         """Train the jobs that start from the present version, then make the next one."""
         t = self.version
-        self._train(t)
+        survey = self._train(t)
         sums = self.pending.pop(t)
         staleness = self.trace.staleness(t)
         counts = dataclasses.replace(
             self.counts, t=t, staleness_mean=float(staleness.mean()), staleness_max=int(staleness.max())
         )
-        mean, h = namespace(sums.uploads), namespace(self.h)
+        mean, h = namespace({**survey, **sums.uploads}), namespace(self.h)
         new = self.algorithm.server_step(namespace(self.server), mean, counts, h)
         self.server = {**self.server, **new}
         if sums.statistics and not self.algorithm.keeps_buffers:
             self.statistics = sums.statistics
         self.version = t + 1
 
-    def _train(self, t: int) -> None:
+    def _train(self, t: int) -> Vectors:
+        """Train the jobs that start from version t; the mean of their survey (empty where there is none)."""
         jobs = self.trace.training(t)
         if len(jobs) == 0:
-            return
+            return {}
         trace, counts = self.trace, dataclasses.replace(self.counts, t=t)
-        survey = None
+        survey: Vectors = {}
         if self.algorithm.survey == "cohort":
             survey = self.trainer.survey_cohort(
                 self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
@@ -102,6 +103,7 @@ class Walk:
                 trace.applied_update[group],
                 self.pending,
             )
+        return survey
 
     def _weigh(self) -> None:
         """Weights of all jobs, known from the trace: base (sums to 1 per update) and effective."""
