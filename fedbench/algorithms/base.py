@@ -132,12 +132,16 @@ class Algorithm:
         return 1.0 + 0.0 * staleness
 
     def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
-        """Next server state from the mean upload."""
+        """Next server state from the mean upload (survey="cohort": and this round's mean survey upload)."""
         raise NotImplementedError
 
     def personal(self, theta: Tensor, mine: Any) -> Tensor:
         """The model that client evaluates, for methods with personal parts (see `is_personal`)."""
         return theta
+
+    def measured(self, gradient: Callable[[Tensor], Tensor], theta: Tensor) -> dict[str, float]:
+        """Hyper-parameters measured on the problem before the run; `gradient`: of f, over all the data."""
+        return {}
 
     # ---- checks and settings -----------------------------------------------------------------------
 
@@ -182,11 +186,12 @@ class Algorithm:
         for key, value in values.items():
             field = fields[key]
             optional = is_number(field) and field.default is None
-            checked[key] = check_value(field, value, optional or key in cls._theorem_keys())
+            checked[key] = check_value(field, value, optional or key in cls.theorem_keys())
         return cls(**checked)
 
     @classmethod
-    def _theorem_keys(cls) -> set[str]:
+    def theorem_keys(cls) -> set[str]:
+        """The hyper-parameters for which a theorem gives values."""
         if cls.theorem is Algorithm.theorem:
             return set()
         try:

@@ -12,7 +12,7 @@ from fedbench.algorithms.base import Algorithm
 from fedbench.errors import ConfigError
 
 _REGISTRY: dict[str, type[Algorithm]] = {}
-_NOT_METHODS = {"base", "hyper", "registry"}
+_NOT_METHODS = {"base", "cost", "hyper", "registry", "table"}
 
 A = TypeVar("A", bound=type[Algorithm])
 

@@ -82,7 +82,7 @@ def make_plan(cfg: DictConfig) -> Plan:
     assert isinstance(node, dict)
     cls = registry.get(str(node["name"]))
     algorithm = cls.create({str(k): v for k, v in node.items() if k not in NOT_HYPER})
-    schedule.check(cfg)
+    schedule.check(cfg, algorithm.dispatch)
     dataset = load_dataset(cfg)
     n, clients = len(dataset.y_train), cfg.clients.total
     if cfg.local.batch_size is not None and cfg.local.batch_size > n:
@@ -101,7 +101,7 @@ def make_plan(cfg: DictConfig) -> Plan:
     equal = bool((steps == steps[0]).all())
     counts = Counts(S=cfg.clients.per_round, N=clients, K=int(steps[0]) if equal else None, T=cfg.rounds)
     norm = layout.positions(set(norm_parameters(model)))
-    parallel = cfg.schedule.get("pool") == "all"
+    parallel = cfg.schedule.get("pool") == "all"  # two jobs of one client at the same time
     setting = Setting(counts, cfg.schedule.name, parallel, layout.d, norm)
     reason = algorithm.refusal(setting)
     if reason:
@@ -145,7 +145,9 @@ def make_experiment(plan: Plan, kept: tuple[str, int] | None = None) -> Experime
         weight_decay=float(cfg.loss.weight_decay),
         scale=float(cfg.loss.scale),
     )
-    trace = schedule.build_trace(cfg)
+    cost = measure(plan.algorithm, plan.setting)
+    payload = schedule.Payload(cost.downlink * dtype.itemsize, cost.uplink * dtype.itemsize, plan.steps)
+    trace = schedule.build_trace(cfg, plan.algorithm.dispatch, payload)
     index = ClientIndex(plan.assignment, plan.counts.N, device)
     planner = BatchPlanner(index, int(cfg.seed), cfg.local.batch_size, plan.steps)
     load = _load(plan, planner, model, to_input)

@@ -1,0 +1,56 @@
+"""DuDe-ASGD."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import positive
+from fedbench.algorithms.registry import register
+
+
+@register("dude_asgd")
+class DuDeASGD(Algorithm):
+    """Wang, Sun, Wai, Zhang, "Dual-delayed asynchronous SGD for arbitrarily heterogeneous data",
+    arXiv 2405.16966 (2024); INFORMS J. Computing 2025.
+
+        at the start, all clients:  G_i = grad F(theta^0; xi_i);  g = (1/N) sum_i G_i
+        client:  one stochastic gradient G = grad F(theta^v; xi);  sends G - G_i;  G_i <- G
+        server, on S arrivals:  g <- g + (1/N) sum_j (G - G_{i(j)});   theta <- theta - gamma g
+                 the S clients receive the new theta and go on
+
+    A step uses the latest, stale gradients of ALL clients. All N clients work; K = 1. A client keeps G_i,
+    the server theta and g. Travels: up 1d, down 1d, and N d up, N d down once at the start.
+    gamma = server_lr (it multiplies a gradient) is tuned. A reconstruction from the abstracts.
+    """
+
+    paper: ClassVar[str] = "Wang et al., arXiv 2405.16966 (2024)"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("server_lr",)
+    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
+    fixed_steps: ClassVar[int | None] = 1
+    dispatch: ClassVar[dict[str, str]] = {"refill": "at_aggregation", "pool": "self", "concurrency": "all"}
+
+    server_lr: float = positive(0.1)
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"theta": theta, "g": survey.grad}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"G": survey.grad}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"G": mine.G}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"G": client.grad(down.theta)}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        return {"dG": local.G - mine.G}, {"G": local.G}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        g = server.g + (n.S / n.N) * mean.dG
+        return {"theta": server.theta - h.server_lr * g, "g": g}

@@ -1,0 +1,69 @@
+"""FADAS."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Counts, Vectors
+from fedbench.algorithms.hyper import choice, decay, nonnegative, positive, switch
+from fedbench.algorithms.registry import register
+
+
+@register("fadas")
+class FADAS(Algorithm):
+    """Wang, Wang, Lu, Chen, "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
+
+        client:  x = theta^v;  K times  x <- x - eta grad F(x; xi);  sends Delta = x - theta^v
+        server, on S arrivals:  D = (1/S) sum_j Delta_j
+                 m <- b1 m + (1-b1) D;   v <- b2 v + (1-b2) D^2;   vhat <- max(vhat, v)
+                 theta <- theta + gamma_t m / (sqrt(vhat) + eps)
+
+    gamma_t = gamma, or delay-adaptive (delay_threshold = tau_c): gamma where this update's largest staleness
+    is at most tau_c, else gamma / tau_max (da_form=scale, as in the authors' code) or min(gamma, 1/tau_max)
+    (da_form=min). bias_correction=true divides m by 1 - b1^t and vhat by 1 - b2^t as the code does.
+    Travels: up 1d, down 1d. eta = lr and gamma = server_lr are tuned; b1 = 0.9, b2 = 0.99, eps = 1e-8.
+    """
+
+    paper: ClassVar[str] = "Wang et al., ICML 2024"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "epsilon")
+
+    lr: float = positive(0.1)
+    server_lr: float = positive(0.01)
+    beta1: float = decay(0.9)
+    beta2: float = nonnegative(0.99)
+    epsilon: float = nonnegative(1e-8)
+    bias_correction: bool = switch(False)
+    delay_threshold: float | None = nonnegative(None)
+    da_form: str = choice("scale", ("scale", "min"))
+
+    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+        if self.delay_threshold is None:  # not delay-adaptive
+            return dataclasses.replace(self, delay_threshold=math.inf).resolve(n, warn)
+        return super().resolve(n, warn)
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        zero = torch.zeros_like(theta)
+        return {"theta": theta, "m": zero, "v": zero, "vhat": zero}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        m = h.beta1 * server.m + (1 - h.beta1) * mean.delta
+        v = h.beta2 * server.v + (1 - h.beta2) * mean.delta**2
+        vhat = torch.maximum(server.vhat, v)
+        direction, scale = m, vhat
+        if self.bias_correction:
+            direction, scale = m / (1 - h.beta1 ** (n.t + 1)), vhat / (1 - h.beta2 ** (n.t + 1))
+        step = self.server_step_size(n.staleness_max, h) * direction / (torch.sqrt(scale) + h.epsilon)
+        step = torch.where(direction == 0, torch.zeros_like(step), step)  # 0/0 where nothing ever moved
+        return {"theta": server.theta + step, "m": m, "v": v, "vhat": vhat}
+
+    def server_step_size(self, tau_max: int, h: Any) -> Any:
+        """gamma_t of an update whose stalest arrival is `tau_max` versions old."""
+        if self.delay_threshold is None or tau_max <= max(self.delay_threshold, 0):
+            return h.server_lr
+        return h.server_lr / tau_max if self.da_form == "scale" else torch.clamp(h.server_lr, max=1 / tau_max)

@@ -1,0 +1,61 @@
+"""FedAsync."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Setting, Vectors
+from fedbench.algorithms.hyper import choice, nonnegative, positive, share
+from fedbench.algorithms.registry import register
+
+
+@register("fedasync")
+class FedAsync(Algorithm):
+    """Xie, Koyejo, Gupta, "Asynchronous federated optimization", OPT 2020 (arXiv 1903.03934), Algorithm 1.
+
+        client:  x = theta^v;  K times  x <- x - eta (grad F(x; xi) + rho (x - theta^v));  sends x
+        server, on every arrival:  alpha_t = alpha s(tau);  theta <- (1 - alpha_t) theta + alpha_t x
+        s(tau):  constant 1;  polynomial (1 + tau)^(-a);  hinge 1 if tau <= b else 1 / (a (tau - b) + 1)
+
+    tau = 0 for a fresh model. Models are mixed, not changes: a stale model pulls the server back. One arrival
+    makes one update (clients.per_round=1). Nobody keeps anything but theta. Travels: up 1d, down 1d.
+    eta = lr, alpha and rho are tuned (alpha 0.3, 0.6, 0.9; a = 0.5; hinge a = 10, b = 4; rho 0, 0.005, 0.01).
+    """
+
+    paper: ClassVar[str] = "Xie et al., OPT 2020"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "alpha", "rho")
+
+    lr: float = positive(0.1)
+    alpha: float = share(0.6)
+    rho: float = nonnegative(0.005)
+    staleness: str = choice("polynomial", ("constant", "polynomial", "hinge"))
+    a: float = nonnegative(0.5)
+    b: float = nonnegative(4.0)
+
+    def refusal(self, setting: Setting) -> str | None:
+        if setting.counts.S != 1:
+            return f"updates on every single arrival: it needs clients.per_round=1, not {setting.counts.S}"
+        return super().refusal(setting)
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"x": down.theta}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"x": local.x - h.lr * (client.grad(local.x) + h.rho * (local.x - down.theta))}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        return {"x": local.x}, {}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        alpha = h.alpha * self.s(n.staleness_max, h)
+        return {"theta": (1 - alpha) * server.theta + alpha * mean.x}
+
+    def s(self, tau: int, h: Any) -> Any:
+        """The factor of an arrival of staleness `tau`."""
+        if self.staleness == "polynomial":
+            return (1 + tau) ** (-h.a)
+        if self.staleness == "hinge" and tau > self.b:
+            return 1 / (h.a * (tau - h.b) + 1)
+        return 1.0

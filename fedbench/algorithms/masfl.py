@@ -1,0 +1,72 @@
+"""MasFL."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import positive, share
+from fedbench.algorithms.registry import register
+
+
+@register("masfl")
+class MasFL(Algorithm):
+    """Yan, Zhong, Wang, Zhang, "Momentum-driven adaptivity: towards tuning-free asynchronous federated
+    learning", ICML 2025 (MasFL).
+
+        at the start, all clients:  c_i = (1/K) sum_k grad F(theta^0; xi_k);  c = g = mean_i c_i
+        client:  receives theta^v and p^v = beta c + (1-beta) g;  x = theta^v;  A = 0
+                 K times  q = grad F(x; xi);  A <- A + q;  x <- x - eta (beta (q - c_i) + p^v)
+                 G = A/K;  sends G - c_i;  c_i <- G
+        server, on S arrivals:  D/S = mean(G - c_i)
+                 g <- beta (D/S + c) + (1-beta) g         with the OLD c
+                 theta <- theta - gamma g                 with the NEW g
+                 c <- c + D/N
+
+    The server combines its present c and g, whatever stale p^v the clients used. A client keeps c_i, the
+    server theta, c and g. Travels: up 1d, down 2d (theta, p), and N d up, N d down once at the start.
+    With no delays it is SCAFFOLD-M started at the survey's gradients. beta = sqrt(S K / T) (Theorem 1,
+    clamped to 1); eta = lr and gamma = server_lr (convention G) depend on L and tau_max and are tuned.
+    """
+
+    paper: ClassVar[str] = "Yan et al., ICML 2025"
+    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+
+    lr: float = positive(0.05)
+    server_lr: float = positive(0.5)
+    beta: float | None = share(None)
+
+    def theorem(self, n: Counts) -> dict[str, float]:
+        assert n.K is not None
+        return {"beta": math.sqrt(n.S * n.K / n.T)}
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"theta": theta, "c": survey.grad, "g": survey.grad}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"c": survey.grad}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta, "p": h.beta * server.c + (1 - h.beta) * server.g}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"x": down.theta, "A": torch.zeros_like(down.theta)}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        q = client.grad(local.x)
+        return {"x": local.x - h.lr * (h.beta * (q - mine.c) + down.p), "A": local.A + q}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        G = local.A / client.steps
+        return {"dG": G - mine.c}, {"c": G}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        g = h.beta * (mean.dG + server.c) + (1 - h.beta) * server.g
+        return {"theta": server.theta - h.server_lr * g, "g": g, "c": server.c + (n.S / n.N) * mean.dG}
