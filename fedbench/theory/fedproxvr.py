@@ -113,7 +113,7 @@ def federated_factor(mu: Array, theta: Array, problem: Problem) -> Array:
 
 
 def objective(tau: Array, factor: Array, gamma: float) -> Array:
-    """Return (1 + gamma tau)/Theta, eq. (20), time in units of d_com Delta/epsilon; inf where Theta <= 0."""
+    """Return (1 + gamma tau)/Theta, eq. (20), time in units of d_com Delta/epsilon; inf unless Theta > 0."""
     factor = np.asarray(factor, dtype=float)
     positive = factor > 0.0
     return np.where(positive, (1.0 + gamma * tau) / np.where(positive, factor, 1.0), np.inf)[()]

@@ -81,11 +81,10 @@ def best_beta(mu: Array, tau: Array, problem: Problem, form: str) -> Array:
 def value(mu: Array, tau: Array, problem: Problem, form: str) -> Array:
     """Return (20)'s objective at (mu, tau), theta and beta eliminated; infinite outside the feasible set."""
     theta = local_accuracy(best_beta(mu, tau, problem, form), mu, tau, problem)
-    factor = np.nan_to_num(federated_factor(mu, theta, problem), nan=-1.0)
-    return objective(tau, factor, problem.gamma)
+    return objective(tau, federated_factor(mu, theta, problem), problem.gamma)
 
 
-def solve(problem: Problem, form: str = "reduced", points: int = 400) -> Optimum:
+def solve(problem: Problem, form: str = "reduced", points: int = 200) -> Optimum:
     """Minimise (20) over mu and tau: a log grid finds a feasible start, Nelder-Mead refines it.
 
     In the reduced form tau stands for beta, which follows from it. tau is a real number, as in the paper.
@@ -110,7 +109,7 @@ def solve(problem: Problem, form: str = "reduced", points: int = 400) -> Optimum
         def cost(point: np.ndarray) -> float:
             return float(np.log(value(np.exp(point[0]), np.exp(point[1]), problem, form)))
 
-        options = {"xatol": 1e-11, "fatol": 1e-14, "maxiter": 4000}
+        options = {"xatol": 1e-9, "fatol": 1e-13, "maxiter": 4000}
         for _ in range(
             2
         ):  # a second simplex from the first one's end: cheap insurance against a collapsed simplex

@@ -159,7 +159,7 @@ def test_flat():
 def test_least_squares_slope():
     x = np.array([1.0, 2.0, 4.0, 8.0])
     assert slope(x, 3 * x**-0.25) == (pytest.approx(-0.25), pytest.approx(0.0, abs=1e-12))
-    # by hand: log2 x = 0..3, log2 y = (1, 0, 0, 0): slope -0.3, residuals (0.3, -0.4, -0.1, 0.2), t(2) = 4.3027
+    # by hand: log2 x = 0..3, log2 y = (1, 0, 0, 0): slope -0.3, residuals .3, -.4, -.1, .2, t(2) = 4.3027
     value, half = slope(x, [2.0, 1.0, 1.0, 1.0])
     assert value == pytest.approx(-0.3)
     assert half == pytest.approx(4.302653 * np.sqrt(0.3 / 2 / 5), rel=1e-6)

@@ -1,0 +1,137 @@
+"""Each algorithm's prescribed step sizes against T, S, K, the staleness and a factor on the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbench.errors import ConfigError
+from fedbench.figures.draw_theory import Panel, Trace, save_grid
+from fedbench.figures.style import of_algorithm
+from fedbench.theory.rules_async import masfl_least_updates
+from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, prescribe
+
+METHODS = {
+    "sync": ("scaffold", "mime", "fedsps", "scaffold_m", "padamfed", "fafed", "scaffold_m_vr", "padamfed_vr"),
+    "async": ("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl", "adamasfl"),
+}
+BASE = {"sync": Counts(S=10, K=10, T=1000, N=100), "async": Counts(S=10, K=10, T=10_000, N=100)}
+ONES = Constants(L=1.0, Delta=1.0, sigma2=1.0, sigma_h2=1.0, G0=1.0, G=1.0, tau_max=4.0, loss_floor=0.0)
+EPSILON = 1e-8  # FADAS's own, the value of its code
+_FEW = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 50.0, 100.0)
+AXES: dict[str, tuple[str, tuple[float, ...]]] = {
+    "T": ("$T$", tuple(float(x) for x in np.rint(np.logspace(2, 6, 17)))),
+    "S": ("$S$", _FEW),
+    "K": ("$K$", _FEW),
+    "tau_max": (r"$\tau_{\max}$", _FEW),
+    "loss": ("loss factor", tuple(float(f"{x:.6g}") for x in np.logspace(-3, 3, 13))),
+}
+COLUMNS = {"lr": r"$\eta$", "reach": r"$\eta\gamma$", "beta": r"$\beta$"}
+_SIGNS = {"=": "=", "<=": "≤", "~": "∼"}
+_SYMBOLS = {
+    "L": "L",
+    "Delta": "Δ",
+    "sigma2": "σ²",
+    "sigma_h2": "σ_h²",
+    "G0": "G₀",
+    "G": "G",
+    "tau_max": "τ_max",
+}
+
+
+def axes_of(kind: str) -> list[str]:
+    """What the step sizes are drawn against; staleness only where there is any."""
+    return [axis for axis in AXES if axis != "tau_max" or kind == "async"]
+
+
+def stepsize_table(kind: str) -> pd.DataFrame:
+    """Prescribed step sizes of the `sync` or `async` methods, one row per (algorithm, axis, x).
+
+    lr: eta, or its cap; reach: eta gamma; beta. lr_relation, reach_relation: how they are meant (=, <=, ~).
+    clamped: values above 1 used as 1. void: the reason where a rule leaves no step size.
+    """
+    if kind not in BASE:
+        raise ConfigError("kind", kind, f"one of {', '.join(BASE)}", BASE)
+    places = [(name, axis, x) for name in METHODS[kind] for axis in axes_of(kind) for x in AXES[axis][1]]
+    return pd.DataFrame([_prescribed(name, BASE[kind], axis, x) for name, axis, x in places])
+
+
+def _prescribed(algorithm: str, base: Counts, axis: str, x: float) -> dict[str, Any]:
+    counts = Counts(
+        **{name: int(x) if name == axis else getattr(base, name) for name in ("S", "K", "T", "N")}
+    )
+    constants = ONES.scaled(x) if axis == "loss" else ONES
+    if axis == "tau_max":
+        constants = Constants(**{**ONES.known(), "tau_max": x})
+    row: dict[str, Any] = {"algorithm": algorithm, "axis": axis, "x": x}
+    try:
+        own = {"epsilon": EPSILON} if algorithm == "fadas" else {}
+        found = prescribe(algorithm, counts, constants, **own)
+    except VoidRule as void:
+        return {**row, "void": str(void)}
+    local = "lr" if "lr" in found.values else "lr_max"
+    reach, relation = found.reach or (None, None)
+    return {
+        **row,
+        "lr": found.values.get(local),
+        "lr_relation": found.relation.get(local),
+        "reach": reach,
+        "reach_relation": relation,
+        "beta": found.values.get("beta"),
+        "clamped": " ".join(found.clamped),
+        "void": "",
+    }
+
+
+def draw_stepsizes(out: str | Path, kind: str) -> list[Path]:
+    """Draw eta, eta gamma and beta (rows) against the axes (columns) for one kind; returns the files."""
+    data, base = stepsize_table(kind), BASE[kind]
+    names = METHODS[kind]
+    panels = [
+        Panel(axis, AXES[axis][0], label, _by_algorithm(data[data.axis == axis], column))
+        for column, label in COLUMNS.items()
+        for axis in axes_of(kind)
+    ]
+    known = {need: getattr(ONES, need) for name in names for need in RULES[name].needs if need in _SYMBOLS}
+    ones = " = ".join(_SYMBOLS[need] for need, value in known.items() if value == 1)
+    fixed = [f"{name} = {getattr(base, name)}" for name in ("N", "S", "K", "T")] + [f"{ones} = 1"]
+    fixed += [f"{_SYMBOLS[need]} = {value:g}" for need, value in known.items() if value != 1]
+    text = (
+        "Step sizes prescribed (=), the largest allowed (≤), or known up to a constant (∼), as printed in the"
+        f" papers' tables. Where not varied: {', '.join(fixed)}. ηγ: how far the server moves per unit of one"
+        f" local direction, {_directions(names)}.{_async_note(base) if kind == 'async' else ''}"
+    )
+    said = {
+        "settings": {"N": base.N, "S": base.S, "K": base.K, "T": base.T, **known},
+        "needs": {name: list(RULES[name].needs) for name in names},
+        "text": [text],
+    }
+    return save_grid(out, panels, len(axes_of(kind)), "two", data, said)
+
+
+def _by_algorithm(data: pd.DataFrame, column: str) -> list[Trace]:
+    traces = []
+    for algorithm, part in data.groupby("algorithm", sort=False):
+        look = of_algorithm(str(algorithm))
+        signs = part.lr_relation.fillna(part.reach_relation).dropna()
+        label = f"{look.label} ({_SIGNS[signs.iloc[0]]})" if len(signs) else look.label
+        traces.append(Trace(look, part.x.to_numpy(), part[column].to_numpy(float), label))
+    return traces
+
+
+def _directions(names: Sequence[str]) -> str:
+    """What a local step multiplies, in words: a gradient, but for some."""
+    words = ["a gradient"]
+    for kind, what in (("normalised", "a unit vector"), ("adaptive", "a rescaled gradient")):
+        these = [of_algorithm(name).label for name in names if RULES[name].direction == kind]
+        words += [f"{what} for {', '.join(these)}"] if these else []
+    return "; ".join(words)
+
+
+def _async_note(base: Counts) -> str:
+    least = masfl_least_updates(base.S, base.K, ONES.tau_max or 0.0)
+    return f" FADAS: ε = {EPSILON:g}. MasFL's rule is void where its line is missing (T up to {least:.0f})."

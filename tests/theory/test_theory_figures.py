@@ -1,0 +1,164 @@
+"""The figures that need no runs: their tables, their files, and the claims that they decide."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedbench.errors import ConfigError
+from fedbench.figures import claims, optimum, stepsizes, theory
+from fedbench.figures.check_rates import TableTrend
+from fedbench.figures.draw_theory import Panel, Trace, draw_grid
+from fedbench.figures.evidence import Evidence
+from fedbench.figures.ledger import ledger
+from fedbench.figures.optimum import draw_reduction_cost, optimum_table
+from fedbench.figures.page import sheet
+from fedbench.figures.stepsizes import AXES, BASE, METHODS, axes_of, stepsize_table
+from fedbench.figures.style import of_rank
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {kind: stepsize_table(kind) for kind in BASE}
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    return theory.evidence("a command")
+
+
+def test_stepsize_tables_are_complete(tables):
+    for kind, table in tables.items():
+        expected = len(METHODS[kind]) * sum(len(AXES[axis][1]) for axis in axes_of(kind))
+        assert len(table) == expected
+        assert ((table.lr.notna() | table.reach.notna()) == (table.void == "")).all()
+    with pytest.raises(ConfigError, match="kind=both"):
+        stepsize_table("both")
+
+
+def test_masfl_is_void_up_to_its_least_number_of_updates(tables):
+    rows = tables["async"].query("algorithm == 'masfl' and axis == 'T'")
+    least = 100 * (1 + math.sqrt(1 + 16 * 16)) ** 2 / 4  # S K = 100, tau_max = 4
+    assert ((rows.x <= least) == (rows.void != "")).all()
+    assert rows.void.str.contains("no local step").any()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "column", "axis", "power"),
+    [
+        ("padamfed", "lr", "T", -0.5),
+        ("padamfed", "reach", "T", -0.75),  # gamma/K
+        ("padamfed", "reach", "K", -0.75),
+        ("padamfed", "beta", "S", 0.5),
+        ("padamfed_vr", "lr", "K", -1.0),
+        ("padamfed_vr", "reach", "S", 1 / 3),
+        ("scaffold", "reach", "S", 2 / 3),  # eta gamma = (S/N)^(2/3) / (24 K L)
+        ("scaffold", "lr", "loss", -1.0),
+        ("mime", "lr", "T", -0.5),
+        ("fafed", "lr", "T", -1 / 3),
+        ("fedbuff", "reach", "tau_max", -1.5),
+        ("ca2fl", "reach", "S", 1.0),
+        ("defedavg_niid", "lr", "tau_max", 0.0),
+        ("adamasfl", "lr", "loss", 0.0),
+    ],
+)
+def test_drawn_lines_have_the_rules_powers(tables, algorithm, column, axis, power):
+    rows = pd.concat(tables.values()).query("algorithm == @algorithm and axis == @axis and clamped == ''")
+    slopes = np.diff(np.log(rows[column].to_numpy(float))) / np.diff(np.log(rows.x.to_numpy(float)))
+    assert slopes == pytest.approx(power, abs=1e-5)  # the axes' values are rounded to six digits
+
+
+def test_files_of_a_figure(tmp_path):
+    files = draw_reduction_cost(tmp_path / "cost.png")
+    assert [file.name for file in files] == ["cost.png", "cost.pdf", "cost.csv", "cost.json"]
+    assert min(file.stat().st_size for file in files) > 300
+    table = pd.read_csv(files[2])
+    assert len(table) == 100
+    assert (table.ratio >= 1 - 1e-9).all()  # the reduced problem is the full one with beta fixed
+    assert table.ratio.max() > 1.3
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What the figures hand over to be drawn, instead of the drawing."""
+    calls = []
+
+    def keep(out, panels, columns, width, data, said):
+        calls.append((panels, columns, data, said))
+        return []
+
+    for module in (optimum, stepsizes):
+        monkeypatch.setattr(module, "save_grid", keep)
+    return calls
+
+
+def test_stepsize_figure(drawn):
+    stepsizes.draw_stepsizes("x", "async")
+    panels, columns, data, said = drawn[0]
+    assert (len(panels), columns, len(data)) == (15, 5, len(stepsize_table("async")))
+    assert said["needs"]["adamasfl"] == []
+    assert said["settings"]["T"] == BASE["async"].T
+    assert "τ_max = 4" in said["text"][0]
+    assert "7252" in said["text"][0]
+    labels = [trace.label for trace in panels[0].traces]
+    assert labels[0] == "FedBuff (≤)"
+    assert labels[-1] == "AdaMasFL (=)"
+    stepsizes.draw_stepsizes("x", "sync")
+    assert "a unit vector for PAdaMFed, PAdaMFed-VR" in drawn[1][3]["text"][0]
+
+
+def test_optimum_figure(drawn):
+    optimum.draw_optimum("x", form="full")
+    panels, columns, data, said = drawn[0]
+    assert (len(panels), columns) == (6, 3)
+    assert said["feasible"] is True
+    assert said["least_slack"] > -1e-9
+    assert "All constraints hold" in said["text"][0]
+    assert (data.form == "full").all()
+    assert data.groupby("sigma2").size().tolist() == [25] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", theory.FIGURES)
+def test_every_figure_can_be_drawn(tmp_path, name):
+    assert len(theory.FIGURES[name](tmp_path / name)) == 4
+
+
+def test_panels_share_only_what_they_say():
+    x, y = np.array([1.0, 10.0, 100.0]), np.array([1.0, np.nan, 3.0])
+    traces = [Trace(of_rank("one", 0), x, y), Trace(of_rank("two", 1), x, 2 * x)]
+    panels = [Panel("x", "x", label, traces, log_y=False) for label in ("a", "a", "b", "c")]
+    with sheet():
+        page = draw_grid(panels, 2, "two", ["caption"])
+        axes = page.figure.axes
+        assert axes[0].get_ylim() == axes[1].get_ylim()
+        assert [ax.get_ylabel() for ax in axes] == ["a", "", "b", "c"]
+        np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), y)
+        assert [text.get_text() for text in page.figure.legends[0].get_texts()] == ["one", "two"]
+
+
+def test_comparison_is_written(tmp_path):
+    files = theory.write_comparison(tmp_path / "tables")
+    assert len(pd.read_csv(files[0])) == 14
+    lines = files[1].read_text().splitlines()
+    assert sum(line.startswith("| ---") for line in lines) == 2
+
+
+def test_claims_that_need_no_runs(evidence):
+    """With beta free in problem (20), a small gamma need not mean a large beta, and the ledger says so."""
+    rows = ledger(evidence, claims.CLAIMS).query("figure.str.startswith('theory/')")
+    assert len(rows) == 10
+    assert set(rows.verdict) == {"shown"}, rows[["claim", "verdict", "numbers"]]
+    assert (rows.command == "a command").all()
+    others = ledger(evidence, claims.CLAIMS).query("not figure.str.startswith('theory/')")
+    assert set(others.verdict) == {"untested at this scale"}
+
+
+def test_the_claim_about_beta_fails_without_the_papers_simplification():
+    """With beta free in problem (20), a small gamma need not mean a large beta: the ledger would say so."""
+    full = Evidence(tables={"optimum": optimum_table(form="full")})
+    assert TableTrend("optimum", "beta", "gamma", -1, "sigma2")(full).shown is False
+    assert TableTrend("optimum", "tau", "gamma", -1, "sigma2")(full).shown is True
