@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student
+
+from fedbench.figures.caption import common
+from fedbench.figures.results import read
 
 Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
 
@@ -34,6 +38,26 @@ class Evidence:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     scale: str = "paper"
     command: str = ""
+
+
+SETTINGS = ("rounds", "clients.total", "clients.per_round", "local.steps", "local.epochs", "local.batch_size")
+"""Shared choices that the ledger states beside a number."""
+
+
+def load(directories: Sequence[Path], scale: str, command: str) -> Evidence:
+    """Read the runs.csv and rounds.csv of a figure's sweeps, and the settings that all their runs share.
+
+    Raises DataError where a directory holds no runs.
+    """
+    shared = common(read(directories))
+    tables: dict[str, list[pd.DataFrame]] = {"runs": [], "rounds": []}
+    for directory in directories:
+        for name, parts in tables.items():
+            table = pd.read_csv(directory / f"{name}.csv")
+            parts.append(table.assign(dir=[f"{directory}/{place}" for place in table.dir]))
+    runs, rounds = (pd.concat(parts, ignore_index=True) for parts in tables.values())
+    settings = {key: shared[key] for key in SETTINGS if shared.get(key) is not None}
+    return Evidence(runs, rounds, settings, scale=scale, command=command)
 
 
 @dataclass(frozen=True)
@@ -64,7 +88,7 @@ def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     keep = runs.status != "failed"
     for key, value in wanted.items():
         text, negated = str(value).removeprefix("!"), str(value).startswith("!")
-        keep &= (runs[key].astype(str) == text) ^ negated
+        keep &= (runs[key].map(str) == text) ^ negated
     found = runs[keep].copy()
     found.loc[found.status == "diverged", "final_accuracy"] = 0.0
     return found.assign(final_accuracy=pd.to_numeric(found.final_accuracy, errors="coerce").fillna(0.0))
@@ -83,7 +107,7 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     untouched = numbers.isna().all(axis=1)
     if untouched.any() and not untouched.all():
         return rows[untouched]
-    labels = rows[keys].astype(str).agg("|".join, axis=1)
+    labels = rows[keys].map(str).agg("|".join, axis=1)
     best = rows.final_accuracy.groupby(labels, sort=False).mean().idxmax()
     return rows[labels == best]
 

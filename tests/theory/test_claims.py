@@ -10,7 +10,7 @@ from fedbench.figures import claims as papers
 from fedbench.figures.check_accuracy import Beats, Faster, MarginGrows, Value
 from fedbench.figures.check_ranges import AboveOnRange, Flat, FlatterThan, WidestRange
 from fedbench.figures.check_rates import SameTraffic, Slope, TableTrend, Trend
-from fedbench.figures.evidence import Evidence, exceeds, rows_of, slope, tuned
+from fedbench.figures.evidence import Evidence, exceeds, load, rows_of, slope, tuned
 from fedbench.figures.ledger import COLUMNS, Claim, describe, judge, ledger
 
 
@@ -253,6 +253,26 @@ def test_verdicts_depend_on_scale_and_rounds():
     assert row["numbers"] == "padamfed 90.00%, fedavg 80.00%"
     lost = pd.concat([table, table[:1].assign(status="failed")])
     assert judge(claim, Evidence(lost, settings={"rounds": 400}))["reason"] == "1 failed runs left out"
+
+
+def test_evidence_is_read_from_the_sweeps_tables(tmp_path):
+    """Two sweeps of one figure: tuned baselines with a swept rate, and ours without one (theorem)."""
+    fixed = {"dataset": "emnist", "partition": "iid", "model": "rnn", "schedule": "sync", "error": ""}
+    tables = {
+        "grid": runs(*swept("fedavg", "algorithm.lr", {0.1: 0.7, 1.0: None}), best_accuracy=0.8, **fixed),
+        "ours": runs(("padamfed", (0.9, 0.8), {}), best_accuracy=0.9, rounds=400, **fixed),
+    }
+    for name, table in tables.items():
+        (tmp_path / name).mkdir()
+        table.to_csv(tmp_path / name / "runs.csv", index=False)
+        curves(table, {"fedavg": 5, "padamfed": 2}).to_csv(tmp_path / name / "rounds.csv", index=False)
+    data = load([tmp_path / name for name in tables], "cpu", "a command")
+    assert len(data.runs) == 4
+    assert len(data.rounds) == 44
+    assert data.runs.dir.is_unique
+    assert list(rows_of(data.runs, "fedavg", {}).final_accuracy) == [0.7, 0.0]
+    assert Beats("padamfed", ("fedavg",))(data).numbers == "padamfed 85.00%, fedavg 70.00%"
+    assert load([tmp_path / "ours"], "cpu", "").settings == {"rounds": 400}
 
 
 def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():

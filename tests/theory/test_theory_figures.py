@@ -148,7 +148,7 @@ def test_comparison_is_written(tmp_path):
 
 
 def test_claims_that_need_no_runs(evidence):
-    """With beta free in problem (20), a small gamma need not mean a large beta, and the ledger says so."""
+    """What the slides say of the optimum holds; the parameter-free methods' steps ignore the loss."""
     rows = ledger(evidence, claims.CLAIMS).query("figure.str.startswith('theory/')")
     assert len(rows) == 10
     assert set(rows.verdict) == {"shown"}, rows[["claim", "verdict", "numbers"]]
