@@ -1,8 +1,9 @@
 """Milliseconds per round of every engine, as a ratio to a bare PyTorch loop measured in the same process.
 
-The job: MNIST, 100 equal iid clients, 10 per round, one local epoch of batch 20 (30 steps; the rnn: 5 steps), lr 0.05,
-evaluation every 10 rounds. The bare loop has no framework: tensors in memory, autograd.grad, foreach SGD,
-the same malloc setting, the same evaluation. Blocks of 10 rounds of both alternate; medians are reported.
+The job: MNIST, 100 equal iid clients, 10 per round, one local epoch of batch 20 (30 steps; the rnn: 5),
+lr 0.05, evaluation every 10 rounds. The bare loop has no framework: tensors in memory, autograd.grad,
+foreach SGD, the same malloc setting, the same evaluation. Blocks of 10 rounds of both alternate; medians
+are reported.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def overrides(model: str, algorithm: str, engine: str, device: str, root: str, r
     if algorithm == "padamfed":  # explicit step sizes: the theorem's need the number of rounds
         rates = ["algorithm.lr=0.01", "algorithm.server_lr=0.1", "algorithm.beta=0.5"]
     return [
-        f"model={model}", f"algorithm={algorithm}", f"engine={engine}", f"device={device}", f"rounds={rounds}",
-        f"data.root={root}", "dataset=mnist", "partition=iid", "clients.total=100", "clients.per_round=10",
+        f"model={model}", f"algorithm={algorithm}", f"engine={engine}", f"device={device}",
+        f"rounds={rounds}", f"data.root={root}", "dataset=mnist", "partition=iid",
+        "clients.total=100", "clients.per_round=10",
         "local.batch_size=20", "eval.every=10", "progress=none", *local, *rates,
     ]  # fmt: skip
 
@@ -73,7 +75,7 @@ def bare_blocks(arguments: list[str], model_name: str) -> Callable[[], None]:
     x_test, y_test = to_input(plan.dataset.x_test.to(device)), plan.dataset.y_test.to(device)
     clients = [torch.from_numpy((plan.assignment == i).nonzero()[0]).to(device) for i in range(100)]
     model = plan.model.to(device)
-    params = [p for p in model.parameters()]
+    params = list(model.parameters())
     server = [p.detach().clone() for p in params]
     generator = torch.Generator().manual_seed(0)
     steps = 5 if model_name == "rnn" else 30
@@ -137,7 +139,8 @@ def matmul_rate(device: str) -> float:
 def flops_per_round(model: str) -> float:
     """Multiply-adds of training only: forward and backward of 10 clients' samples (three passes)."""
     sample = {
-        "logistic": 7840, "mlp": 784 * 200 + 2000, "cnn_small": 5 * 5 * 10 * 576 + 250 * 20 * 64 + 320 * 50 + 500,
+        "logistic": 7840, "mlp": 784 * 200 + 2000,
+        "cnn_small": 5 * 5 * 10 * 576 + 250 * 20 * 64 + 320 * 50 + 500,
         "cnn": 25 * 32 * 784 + 25 * 32 * 64 * 196 + 3136 * 512 + 5120,
         "rnn": 28 * (28 * 128 + 5 * 128 * 128) + 1280,
     }[model]  # fmt: skip

@@ -70,6 +70,7 @@ def make_walk(
     scale: float = 1.0,
     dtype: torch.dtype = torch.float64,
     hyper: dict[str, float] | None = None,
+    schedule: str = "sync",
 ) -> Walk:
     """A started walk (survey done) over `trace` in float64 on the CPU."""
     model = model.to(dtype)
@@ -86,7 +87,7 @@ def make_walk(
     K = int(ks[0]) if planner.equal_steps else None
     counts = Counts(S=per_round, N=clients, K=K, T=trace.updates)
     norm = objective.layout.positions(set())
-    setting = Setting(counts, "sync", False, objective.layout.d, norm)
+    setting = Setting(counts, schedule, False, objective.layout.d, norm)
     algorithm.bind(setting)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)

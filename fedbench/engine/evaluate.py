@@ -38,25 +38,35 @@ class Evaluator:
                 correct.append(logits.argmax(1) == self.y[at] if logits.dim() > 1 else torch.zeros_like(at))
         return torch.cat(losses), torch.cat(correct)
 
-    def train(
-        self, theta: Tensor, statistics: Vectors, weights: Tensor, grad: bool
-    ) -> tuple[float, float | None]:
-        """(f(theta), ||grad f(theta)|| if `grad`) with per-sample weights (n,) that sum to 1."""
-        objective, data = self.objective, self.objective.data
-        total = torch.zeros((), dtype=torch.float64, device=theta.device)
-        gradient = torch.zeros_like(theta)
-        params = {k: v.detach().requires_grad_(grad) for k, v in self.layout.unflatten(theta).items()}
-        for at in torch.arange(len(data.y), device=theta.device).split(self.batch):
-            with torch.set_grad_enabled(grad):
-                logits = functional_call(self.model, {**params, **statistics}, (self.to_input(data.x[at]),))
-                part = (objective.loss(logits, data.y[at]) * weights[at]).sum()
-            total += part.detach().double()
-            if grad:
-                names = list(params)
-                pieces = torch.autograd.grad(part, [params[name] for name in names])
-                gradient += self.layout.flatten(dict(zip(names, pieces, strict=True)))
-        decay, scale = objective.weight_decay, objective.scale
-        value = scale * (total.item() + 0.5 * decay * theta.double().square().sum().item())
-        if not grad:
-            return value, None
-        return value, torch.linalg.vector_norm((scale * (gradient + decay * theta)).double()).item()
+    def train_loss(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> float:
+        """f(theta) on all training data with per-sample weights (n,) that sum to 1."""
+        total, params = 0.0, self.layout.unflatten(theta)
+        with torch.no_grad():
+            for at in self._train_batches():
+                total += self._weighted_loss(params, statistics, weights, at).item()
+        return self._objective(total, theta)
+
+    def gradient(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> tuple[float, Tensor]:
+        """(f(theta), grad f(theta) (d,)) on all training data with per-sample weights (n,) that sum to 1."""
+        total, gradient = 0.0, torch.zeros_like(theta)
+        params = {k: v.detach().requires_grad_() for k, v in self.layout.unflatten(theta).items()}
+        for at in self._train_batches():
+            part = self._weighted_loss(params, statistics, weights, at)
+            pieces = torch.autograd.grad(part, list(params.values()))
+            gradient += self.layout.flatten(dict(zip(params, pieces, strict=True)))
+            total += part.item()
+        scale, decay = self.objective.scale, self.objective.weight_decay
+        return self._objective(total, theta), scale * (gradient + decay * theta)
+
+    def _train_batches(self) -> tuple[Tensor, ...]:
+        y = self.objective.data.y
+        return torch.arange(len(y), device=y.device).split(self.batch)
+
+    def _weighted_loss(self, params: Vectors, statistics: Vectors, weights: Tensor, at: Tensor) -> Tensor:
+        data = self.objective.data
+        out = functional_call(self.model, {**params, **statistics}, (self.to_input(data.x[at]),))
+        return (self.objective.loss(out, data.y[at]) * weights[at]).sum()
+
+    def _objective(self, loss: float, theta: Tensor) -> float:
+        square = theta.double().square().sum().item()
+        return self.objective.scale * (loss + 0.5 * self.objective.weight_decay * square)

@@ -123,10 +123,12 @@ class Runner:
         else:
             loss, accuracy = experiment.evaluator.test(walk.theta, walk.statistics)
         train_loss = grad_norm = None
-        if self.cfg.eval.train or self.cfg.eval.grad_norm:
-            train_loss, grad_norm = experiment.evaluator.train(
-                walk.theta, walk.statistics, experiment.train_weights, bool(self.cfg.eval.grad_norm)
-            )
+        point = walk.theta, walk.statistics, experiment.train_weights
+        if self.cfg.eval.grad_norm:
+            train_loss, gradient = experiment.evaluator.gradient(*point)
+            grad_norm = torch.linalg.vector_norm(gradient.double()).item()
+        elif self.cfg.eval.train:
+            train_loss = experiment.evaluator.train_loss(*point)
         if not bool(torch.isfinite(walk.theta).all()):
             loss = math.nan
         staleness = [

@@ -80,7 +80,7 @@ def hyper(plan: Plan) -> dict[str, Any]:
     static = {
         f.name: getattr(plan.algorithm, f.name) for f in plan.algorithm.hyper_fields() if not is_number(f)
     }
-    return {**plan.hyper, **static}
+    return {**{key: _finite(value) for key, value in plan.hyper.items()}, **static}
 
 
 def write_partition(path: Path, assignment: np.ndarray) -> None:
