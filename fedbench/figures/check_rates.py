@@ -154,4 +154,5 @@ class TableTrend:
                 else np.allclose(values, values[0], rtol=1e-12)
             )
             parts.append(f"{self.each}={name}: {values[0]:.4g} to {values[-1]:.4g}")
-        return Finding(right, "; ".join(parts), "" if right else "not so in every group")
+        shown = parts if len(parts) <= 4 else [parts[0], f"... {len(parts) - 2} more ...", parts[-1]]
+        return Finding(right, "; ".join(shown), "" if right else "not so in every group")
