@@ -22,6 +22,7 @@ def versions() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+    found["torch"] = torch.__version__  # with the build's suffix
     if torch.version.cuda and torch.cuda.is_available():
         found["cuda"] = torch.version.cuda
     return found
