@@ -1,0 +1,56 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from hypothesis import settings
+
+settings.register_profile("fedbench", deadline=None)  # shared machines are slow now and then
+settings.load_profile("fedbench")
+
+PLACES = {
+    "mnist": "MNIST/raw/t10k-labels-idx1-ubyte",
+    "fmnist": "FashionMNIST/raw/t10k-labels-idx1-ubyte",
+    "emnist": "emnist.npz",
+    "cifar10": "cifar10.npz",
+}
+PREPARE = Path(__file__).parents[2] / "shared" / "data" / "prepare.py"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[..., Path]:
+    """`real_data("mnist", "cifar10")` is a data root that holds these data sets; skips where there is none.
+
+    Looked for in the environment's FEDBENCH_TEST_DATA; else unpacked by ../shared/data/prepare.py into a
+    cache directory, once. Tests that use it are marked `data`.
+    """
+
+    def root(*names: str) -> Path:
+        given = os.environ.get("FEDBENCH_TEST_DATA")
+        if given:
+            absent = [name for name in names if not (Path(given) / PLACES[name]).is_file()]
+            if absent:
+                pytest.skip(f"FEDBENCH_TEST_DATA={given} has no {', '.join(absent)}")
+            return Path(given)
+        if not PREPARE.is_file():
+            pytest.skip("no real data: set FEDBENCH_TEST_DATA to a directory with the data sets")
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbench-test-data"
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(cache / ".lock"):
+            absent = [name for name in names if not (cache / PLACES[name]).is_file()]
+            if absent:
+                done = subprocess.run(
+                    [sys.executable, str(PREPARE), str(cache), *absent], capture_output=True, text=True
+                )
+                if done.returncode:
+                    pytest.skip(f"{PREPARE} failed: {done.stderr.strip()[-200:]}")
+        return cache
+
+    return root

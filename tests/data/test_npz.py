@@ -1,0 +1,192 @@
+"""A user's own .npz files: what is accepted, how it is read, and one line for everything that is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fedbench.data import load
+from fedbench.data.npz import load_npz
+from fedbench.errors import ConfigError, DataError
+
+RNG = np.random.default_rng(0)
+GOOD: dict[str, Any] = {
+    "x_train": RNG.normal(size=(8, 3)).astype(np.float32),
+    "y_train": np.array([0, 1, 2, 0, 1, 2, 0, 1]),
+    "x_test": RNG.normal(size=(4, 3)).astype(np.float32),
+    "y_test": np.array([0, 1, 2, 2], dtype=np.uint8),
+}
+
+
+def write(path: Path, **changes: Any) -> Path:
+    """GOOD with changes (None leaves an array out), as a file."""
+    arrays = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
+    np.savez(path, **arrays)
+    return path
+
+
+def read(file: Path, **keys: Any) -> Any:
+    cfg = {"name": "npz", "normalize": True, "augment": "none", "path": str(file), **keys}
+    return load(cfg, "unused", seed=0, clients=2)
+
+
+def test_features_are_taken_as_they_are(tmp_path: Path) -> None:
+    data = read(write(tmp_path / "a.npz"))
+    assert np.array_equal(data.x_train, GOOD["x_train"])
+    assert np.array_equal(data.y_test, [0, 1, 2, 2])
+    assert (data.shape, data.classes, data.name, data.note) == ((3,), 3, "npz", None)
+    assert data.y_test.dtype == torch.int64
+    np.testing.assert_allclose(data.mean, GOOD["x_train"].astype(float).mean(0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("stored", "kept"),
+    [
+        (np.float16, torch.float32),
+        ("<f4", torch.float32),
+        (">f4", torch.float32),
+        (np.float64, torch.float64),
+    ],
+)
+def test_float_types(tmp_path: Path, stored: Any, kept: torch.dtype) -> None:
+    x = np.arange(24).reshape(8, 3).astype(stored)
+    data = read(write(tmp_path / "a.npz", x_train=x, x_test=x[:4]))
+    assert data.x_train.dtype == kept
+    assert data.x_train.tolist() == np.arange(24).reshape(8, 3).tolist()
+
+
+@pytest.mark.parametrize(("shape", "channels"), [((28, 20), 1), ((28, 20, 3), 3), ((5, 4, 1), 1)])
+def test_images_become_channels_first(tmp_path: Path, shape: tuple[int, ...], channels: int) -> None:
+    x = np.random.default_rng(1).integers(0, 256, (8, *shape), dtype=np.uint8)
+    data = read(write(tmp_path / "a.npz", x_train=x, x_test=x[:4]), augment="crop_flip")
+    assert data.shape == (channels, *shape[:2])
+    assert data.x_train.dtype == torch.uint8
+    assert data.x_train.is_contiguous()
+    flat = x.reshape(8, *shape[:2], channels)
+    for c in range(channels):
+        assert np.array_equal(data.x_train[:, c], flat[..., c])
+    assert data.augment == "crop_flip"
+
+
+def test_a_compressed_file_reads_alike(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", **GOOD)
+    assert np.array_equal(read(tmp_path / "a.npz").x_train, GOOD["x_train"])
+
+
+def _float(n: int, *shape: int) -> np.ndarray:
+    return np.zeros((n, *shape), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"x_train": None},
+            "needs the arrays x_train, y_train, x_test, y_test; x_train is missing, found y_",
+        ),
+        ({"y_test": None}, "y_test is missing"),
+        ({"x_train": np.zeros((8, 3), dtype=np.int64)}, "x_train has type int64; uint8 or a float type"),
+        ({"x_train": np.zeros((8, 3), dtype=np.complex64)}, "x_train has type complex64"),
+        ({"x_train": np.zeros(8, dtype=np.float32)}, "x_train has shape (8,); images (n, h, w)"),
+        ({"x_train": np.zeros((8, 0), dtype=np.float32)}, "x_train has shape (8, 0); images"),
+        ({"x_test": _float(0, 3), "y_test": np.zeros(0, int)}, "x_test has shape (0, 3)"),
+        ({"x_train": _float(8, 3, 32, 32)}, "(n, h, w, c) with 1 to 4 channels, last, is expected"),
+        ({"x_test": _float(4, 5)}, "x_train (float32 (3,)) and x_test (float32 (5,)) must have one shape"),
+        (
+            {"x_test": np.zeros((4, 3))},
+            "x_train (float32 (3,)) and x_test (float64 (3,)) must have one shape",
+        ),
+        ({"y_train": np.zeros(8)}, "y_train has type float64; integers are expected"),
+        ({"y_train": np.zeros(8, dtype=bool)}, "y_train has type bool; integers"),
+        ({"y_train": np.zeros((8, 1), int)}, "y_train has shape (8, 1); (8,), one label per sample"),
+        ({"y_train": np.zeros(7, int)}, "y_train has shape (7,); (8,)"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 2, 0, -1])}, "y_train holds the label -1"),
+        ({"y_train": np.full(8, 2**63, dtype=np.uint64)}, "y_train holds the label 9223372036854775808"),
+        ({"y_test": np.array([0, 1, 2, 3])}, "y_test holds the label 3, but the largest in y_train is 2"),
+        ({"y_train": np.array([{}] * 8)}, "y_train: holds Python objects, which are not loaded"),
+    ],
+)
+def test_everything_wrong_is_one_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    path = write(tmp_path / "bad.npz", **changes)
+    with pytest.raises(DataError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_not_finite_names_the_sample(tmp_path: Path, value: float) -> None:
+    x = GOOD["x_train"].copy()
+    x[5, 1] = value
+    with pytest.raises(DataError, match="x_train has a NaN or an infinity in sample 5"):
+        read(write(tmp_path / "bad.npz", x_train=x))
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off"])
+def test_files_that_are_no_archives(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.npz"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=re.escape(f"{path}: cannot be read as an .npz file")):
+        read(path)
+
+
+def test_single_array_pickle_and_damaged_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", GOOD["x_train"])
+    with pytest.raises(DataError, match=r"not an \.npz archive"):
+        read(tmp_path / "one.npy")
+    np.save(tmp_path / "pickle.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(DataError, match="cannot be read"):
+        read(tmp_path / "pickle.npy")
+    path = write(tmp_path / "a.npz")
+    content = bytearray(path.read_bytes())
+    at = content.index(GOOD["x_train"].tobytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="x_train is damaged"):
+        read(path)
+
+
+def test_path_is_needed_and_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^dataset.path=null: must be the path of an .npz file$"):
+        read(tmp_path, path=None)
+    with pytest.raises(ConfigError, match=r"^dataset.path=.*none.npz: no such file"):
+        read(tmp_path / "none.npz")
+    with pytest.raises(ConfigError, match="no such file"):
+        read(tmp_path)
+
+
+def test_augmenting_features_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^dataset.augment=crop_flip: must be none: npz has no images"):
+        read(write(tmp_path / "a.npz"), augment="crop_flip")
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.dtype(t) for t in ("u1", "i2", "f4", "f8", "?", "U1", "c8")]),
+        hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=6),
+    ),
+    hnp.arrays(
+        st.sampled_from([np.dtype(t) for t in ("i1", "u8", "f4")]),
+        hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=6),
+    ),
+)
+def test_any_arrays_load_or_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, x: np.ndarray, y: np.ndarray
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    with contextlib.suppress(DataError):
+        data = load_npz(path, "npz")
+        assert len(data.x_train) == len(data.y_train) == len(x)
+        assert int(data.y_train.max()) < data.classes

@@ -1,0 +1,250 @@
+"""The official data sets without any network: files in place, an .npz instead, downloads, and errors."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import struct
+import threading
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torchvision.datasets.mnist
+import torchvision.datasets.utils
+
+from fedbench.data import Dataset, load
+from fedbench.errors import ConfigError, DataError
+
+PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+
+
+def get(name: str, root: Path, **keys: Any) -> Dataset:
+    cfg = {"name": name, "normalize": True, "augment": "none", **keys}
+    return load(cfg, str(root), seed=0, clients=2)
+
+
+def idx(array: np.ndarray) -> bytes:
+    """The IDX format of the MNIST files: magic number, sizes (big endian), bytes."""
+    header = struct.pack(f">{array.ndim + 1}I", 0x0800 + array.ndim, *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+def small_mnist() -> dict[str, bytes]:
+    """Four tiny IDX files, by part."""
+    rng = np.random.default_rng(0)
+    arrays = (
+        rng.integers(0, 256, (30, 28, 28)),
+        np.arange(30) % 10,
+        rng.integers(0, 256, (10, 28, 28)),
+        np.arange(10),
+    )
+    return {part: idx(array) for part, array in zip(PARTS, arrays, strict=True)}
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr(torchvision.datasets.utils.urllib.request, "urlopen", refuse)
+
+
+class Server:
+    """Stands for torchvision's download of one archive: writes the unpacked file, noisily."""
+
+    def __init__(self, broken_after: int | None = None) -> None:
+        self.calls, self.broken_after = 0, broken_after
+
+    def __call__(self, url: str, download_root: str, filename: str, md5: str) -> None:
+        print("Downloading", url)
+        if self.broken_after is not None and self.calls >= self.broken_after:
+            raise urllib.error.URLError("connection lost")
+        self.calls += 1
+        part = filename.removesuffix("-ubyte.gz")
+        (Path(download_root) / f"{part}-ubyte").write_bytes(small_mnist()[part])
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", server)
+
+
+def place(root: Path, folder: str = "MNIST") -> None:
+    raw = root / folder / "raw"
+    raw.mkdir(parents=True)
+    for part, content in small_mnist().items():
+        (raw / f"{part}-ubyte").write_bytes(content)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST"), ("fmnist", "FashionMNIST")])
+def test_files_in_place_are_read_and_recorded(tmp_path: Path, name: str, folder: str) -> None:
+    place(tmp_path, folder)
+    data = get(name, tmp_path)
+    assert (data.shape, data.classes, data.note) == ((1, 28, 28), 10, None)
+    pixels = np.frombuffer(small_mnist()[PARTS[0]], np.uint8)[16:].reshape(30, 1, 28, 28)
+    assert np.array_equal(data.x_train, pixels)
+    assert data.y_train.tolist() == [i % 10 for i in range(30)]
+    for record, part in zip(data.files, PARTS, strict=True):
+        content = small_mnist()[part]
+        assert record["path"].endswith(f"{folder}/raw/{part}-ubyte")
+        assert record["bytes"] == len(content)
+        assert record["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    ("name", "looked_for"),
+    [
+        ("mnist", "MNIST/raw/t10k-labels-idx1-ubyte"),
+        ("fmnist", "FashionMNIST/raw/train-images-idx3-ubyte"),
+        ("emnist", "EMNIST/raw/emnist-balanced-train-images-idx3-ubyte"),
+        ("cifar10", "cifar-10-batches-py/data_batch_5"),
+        ("cifar100", "cifar-100-python/train"),
+    ],
+)
+def test_offline_is_one_line_with_the_files(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, looked_for: str
+) -> None:
+    root = tmp_path / "new" / "root"
+    with pytest.raises(DataError) as error:
+        get(name, root, split="balanced")
+    line = str(error.value)
+    assert line.startswith(f"dataset={name}: not found: {root / name}.npz, nor {root}")
+    assert str(root / looked_for) in line
+    assert "Name or service not known" in line
+    assert "\n" not in line
+    assert capfd.readouterr() == ("", "")
+    assert [p.name for p in root.iterdir()] == [f".{name}.lock"]  # nothing half-made
+
+
+def test_download_is_silent_and_leaves_only_whole_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = Server()
+    serve(monkeypatch, server)
+    data = get("mnist", tmp_path)
+    assert server.calls == 4
+    assert len(data.y_train) == 30
+    assert capfd.readouterr() == ("", "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".mnist.lock", "MNIST"]
+    get("mnist", tmp_path)
+    assert server.calls == 4  # not again
+
+
+def test_interrupted_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, Server(broken_after=3))
+    with pytest.raises(DataError, match="connection lost"):
+        get("mnist", tmp_path)
+    assert not (tmp_path / "MNIST").exists()
+    (tmp_path / ".download-mnist" / "MNIST" / "raw").mkdir(parents=True)  # as a killed process leaves it
+    serve(monkeypatch, Server())
+    assert len(get("mnist", tmp_path).y_train) == 30
+
+
+def test_simultaneous_runs_download_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    serve(monkeypatch, server)
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(len(get("mnist", tmp_path).y_train))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [30] * 4
+    assert server.calls == 4
+
+
+@pytest.mark.usefixtures("offline")
+def test_archives_in_place_need_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    sums = []
+    for part, content in small_mnist().items():
+        packed = gzip.compress(content)
+        (raw / f"{part}-ubyte.gz").write_bytes(packed)
+        sums.append((f"{part}-ubyte.gz", hashlib.md5(packed).hexdigest()))
+    monkeypatch.setattr(torchvision.datasets.MNIST, "resources", sums)
+    assert len(get("mnist", tmp_path).y_test) == 10
+
+
+@pytest.mark.usefixtures("offline")
+def test_damaged_files_are_named_and_kept(tmp_path: Path) -> None:
+    place(tmp_path)
+    path = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(
+        DataError, match=r"^dataset=mnist: the files in .*MNIST/raw are damaged \(.*delete them"
+    ):
+        get("mnist", tmp_path)
+    place(tmp_path / "b")
+    (tmp_path / "b/MNIST/raw/train-labels-idx1-ubyte").write_bytes(idx(np.arange(29) % 10))
+    with pytest.raises(DataError, match="do not belong together"):
+        get("mnist", tmp_path / "b")
+
+
+@pytest.mark.usefixtures("offline")
+def test_cifar_with_a_wrong_checksum_is_not_unpickled(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    for name in ("meta", "train", "test"):
+        (folder / name).write_bytes(b"cos\nsystem\n(S'touch executed'\ntR.")
+    with pytest.raises(DataError, match="damaged"):
+        get("cifar100", tmp_path)
+
+
+def npz(root: Path, name: str, largest: int) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (largest + 1, 28, 28), dtype=np.uint8)
+    y = np.arange(largest + 1)
+    np.savez(root / f"{name}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+
+
+@pytest.mark.usefixtures("offline")
+def test_npz_takes_the_place_of_the_files_and_says_so(tmp_path: Path) -> None:
+    place(tmp_path)
+    npz(tmp_path, "mnist", 9)
+    data = get("mnist", tmp_path)
+    assert len(data.y_train) == 10
+    assert data.note == f"{tmp_path}/mnist.npz was used in place of the official files"
+    assert [record["path"] for record in data.files] == [f"{tmp_path}/mnist.npz"]
+
+
+@pytest.mark.usefixtures("offline")
+def test_npz_with_fewer_or_more_classes(tmp_path: Path) -> None:
+    npz(tmp_path, "emnist", 39)
+    data = get("emnist", tmp_path, split="balanced")
+    assert data.classes == 47
+    assert data.note is not None
+    assert "40 of the 47 classes" in data.note
+    with pytest.raises(DataError, match="y_train holds the label 39, but emnist has 26 classes"):
+        get("emnist", tmp_path, split="letters")
+
+
+@pytest.mark.usefixtures("offline")
+def test_emnist_letters_start_at_zero(tmp_path: Path) -> None:
+    raw = tmp_path / "EMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part, labels in (("train", np.arange(1, 27)), ("test", np.array([26, 1]))):
+        images = np.zeros((len(labels), 28, 28))
+        (raw / f"emnist-letters-{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (raw / f"emnist-letters-{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    data = get("emnist", tmp_path, split="letters")
+    assert data.classes == 26
+    assert data.y_train.tolist() == list(range(26))
+    assert data.y_test.tolist() == [25, 0]
+
+
+def test_unknown_emnist_split(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^dataset.split=balance: must be one of .* mean 'balanced'\?\)$"):
+        get("emnist", tmp_path, split="balance")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_root_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="dataset=mnist: not found"):
+        get("mnist", tmp_path / "file" / "root")

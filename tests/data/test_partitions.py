@@ -1,0 +1,254 @@
+"""Partitions that are not Dirichlet's: exact assignment, their own rules, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedbench.data import class_counts, partition
+from fedbench.data.apportion import share_out, split_by_weight, surplus
+from fedbench.errors import ConfigError, DataError
+
+LABELS = np.random.default_rng(0).integers(0, 10, 1000)
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "iid": {},
+    "dirichlet": {"alpha": 0.5, "min_size": 1},
+    "shards": {"labels": 2},
+    "powerlaw": {"exponent": 1.0, "min_size": 1},
+    "natural": {},
+    "file": {"path": None},
+}
+
+
+def make(name: str, clients: int = 20, y: np.ndarray = LABELS, run_seed: int = 0, **keys: Any) -> np.ndarray:
+    natural = keys.pop("natural", None)
+    cfg = {"name": name, "seed": None, **DEFAULTS.get(name, {}), **keys}
+    return partition(cfg, y, int(y.max()) + 1, clients, run_seed, natural)
+
+
+def line(name: str, clients: int = 20, **keys: Any) -> str:
+    with pytest.raises(ConfigError) as error:
+        make(name, clients, **keys)
+    assert error.value.exit_code == 2
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet", "shards", "powerlaw"])
+def test_every_sample_once_every_client_some_and_addressed_by_seed(name: str) -> None:
+    client = make(name)
+    assert client.shape == LABELS.shape
+    assert client.dtype == np.int64
+    assert (np.bincount(client, minlength=20) >= 1).all()
+    assert client.max() == 19
+    assert np.array_equal(client, make(name))
+    assert not np.array_equal(client, make(name, run_seed=1))
+    own = partition({"name": name, **DEFAULTS[name], "seed": 0}, LABELS, 10, 20, 77)
+    assert np.array_equal(client, own)  # partition.seed replaces the run's
+
+
+@given(st.integers(1, 60), st.integers(60, 200), st.integers(0, 2**64 - 1))
+def test_iid_sizes_differ_by_at_most_one(clients: int, n: int, seed: int) -> None:
+    sizes = np.bincount(make("iid", clients, np.zeros(n, dtype=int), seed), minlength=clients)
+    assert sizes.sum() == n
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_iid_is_independent_of_labels_and_order() -> None:
+    labels = np.repeat(np.arange(10), 2000)
+    counts = class_counts(make("iid", 10, labels), labels, 10, 10)
+    # hypergeometric: 2000 of each client's sample, variance 2000 * 0.1 * 0.9 * (18000 / 19999)
+    z = (counts - 200) / np.sqrt(2000 * 0.1 * 0.9 * 18000 / 19999)
+    assert abs(z).max() < 4.5
+    assert 0.6 < (z**2).mean() * 100 / 81 < 1.5  # 81 degrees of freedom
+
+
+@given(st.data())
+def test_shards_give_each_client_its_number_of_labels(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=8))
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    clients = data.draw(st.integers(1, 30))
+    per_client = data.draw(st.integers(1, len(sizes)))
+    slots = clients * per_client
+    possible = len(sizes) <= slots <= np.minimum(sizes, clients).sum() and clients <= len(labels)
+    if not possible:
+        with pytest.raises(ConfigError, match=r"partition\.labels=|clients\.total="):
+            make("shards", clients, labels, labels=per_client)
+        return
+    client = make("shards", clients, labels, data.draw(st.integers(0, 9)), labels=per_client)
+    counts = class_counts(client, labels, len(sizes), clients)
+    assert ((counts > 0).sum(axis=1) == per_client).all()
+    assert counts.sum(axis=0).tolist() == sizes
+    for column in counts.T:
+        shares = column[column > 0]
+        assert shares.max() - shares.min() <= 1
+
+
+def test_equal_classes_make_equal_shards() -> None:
+    labels = np.tile(np.arange(10), 600)
+    counts = class_counts(make("shards", 100, labels, labels=2), labels, 10, 100)
+    assert ((counts == 30) | (counts == 0)).all()  # 10 classes of 600 in 200 shards
+
+
+def test_shards_mix_the_labels() -> None:
+    labels = np.tile(np.arange(10), 600)
+    pairs = set()
+    for seed in range(10):
+        counts = class_counts(make("shards", 100, labels, seed, labels=2), labels, 10, 100)
+        pairs |= {tuple(np.flatnonzero(row)) for row in counts}
+    assert len(pairs) == 45  # every pair of labels occurs
+
+
+def test_powerlaw_sizes() -> None:
+    labels = np.zeros(100_000, dtype=int)
+    sizes = np.bincount(make("powerlaw", 50, labels, exponent=1.2), minlength=50)
+    law = np.arange(1, 51) ** -1.2
+    assert abs(sizes - 100_000 * law / law.sum()).max() < 1
+    assert make("powerlaw", 7, labels, exponent=0.0).tolist().count(3) in (14285, 14286)
+    steep = np.bincount(make("powerlaw", 50, labels, exponent=8.0, min_size=100), minlength=50)
+    assert steep.min() == 100
+    assert steep.sum() == 100_000
+
+
+def test_natural_and_file_give_back_what_they_were_given(tmp_path: Path) -> None:
+    given_to = np.random.default_rng(1).permutation(np.arange(1000) % 20)
+    assert np.array_equal(make("natural", natural=given_to), given_to)
+    np.savez(tmp_path / "partition.npz", client=given_to.astype(np.int16))
+    client = make("file", path=tmp_path / "partition.npz")
+    assert np.array_equal(client, given_to)
+    assert client.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("client", "says"),
+    [
+        (np.zeros(999, int), "client has shape (999,), the training set 1000 samples"),
+        (np.arange(1000) % 21, "its clients are 0 .. 20, clients.total=20"),
+        (np.arange(1000) % 20 - 1, "its clients are -1 .. 18, clients.total=20"),
+        (np.arange(1000) % 19, "client 19 of clients.total=20 has no sample"),
+        (np.zeros(1000), "client has type float64; integers are expected"),
+    ],
+)
+def test_assignments_that_do_not_fit(tmp_path: Path, client: np.ndarray, says: str) -> None:
+    path = tmp_path / "p.npz"
+    np.savez(path, client=client)
+    assert line("file", path=path) == f"partition.path={path}: does not fit: {says}"
+    assert line("natural", natural=client) == f"partition=natural: does not fit: {says}"
+
+
+def test_files_that_are_no_partitions(tmp_path: Path) -> None:
+    assert line("file") == "partition.path=null: must be the path of a partition.npz"
+    assert line("file", path=tmp_path / "no").endswith("no: no such file; a partition.npz is expected")
+    np.savez(tmp_path / "p.npz", clients=np.zeros(1000, int))
+    with pytest.raises(DataError, match="needs the arrays client; client is missing, found clients"):
+        make("file", path=tmp_path / "p.npz")
+    np.savez(tmp_path / "o.npz", client=np.array([None] * 1000))
+    with pytest.raises(DataError, match="holds Python objects"):
+        make("file", path=tmp_path / "o.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "says"),
+    [
+        ("dirichlet", {"alpha": 0}, "partition.alpha=0: must be a number > 0"),
+        ("dirichlet", {"alpha": -1.5}, "partition.alpha=-1.5: must be a number > 0"),
+        ("dirichlet", {"alpha": float("nan")}, "partition.alpha=nan: must be a finite number > 0"),
+        ("dirichlet", {"alpha": float("inf")}, "partition.alpha=inf: must be a finite number > 0"),
+        ("dirichlet", {"alpha": "0,5"}, "partition.alpha=0,5: must be a finite number > 0"),
+        ("dirichlet", {"alpha": None}, "partition.alpha=null: must be a finite number > 0"),
+        ("dirichlet", {"min_size": 0}, "partition.min_size=0: must be an integer >= 1"),
+        (
+            "dirichlet",
+            {"min_size": 51},
+            "partition.min_size=51: must be at most 50: 1000 samples, clients.total",
+        ),
+        ("powerlaw", {"min_size": 51}, "partition.min_size=51: must be at most 50"),
+        ("powerlaw", {"exponent": -1}, "partition.exponent=-1: must be a number >= 0"),
+        ("shards", {"labels": 11}, "partition.labels=11: must be at most 10, the number of classes"),
+        ("shards", {"labels": 0}, "partition.labels=0: must be an integer >= 1"),
+        ("shards", {"labels": 2.5}, "partition.labels=2.5: must be an integer >= 1"),
+        ("shards", {"labels": 3, "clients": 3}, "partition.labels=3: too few to cover the 10 classes with"),
+        ("shards", {"labels": 10, "clients": 500}, "partition.labels=10: clients.total=500 times that many"),
+        (
+            "iid",
+            {"clients": 1001},
+            "clients.total=1001: must be at most 1000, the number of training samples",
+        ),
+        ("natural", {}, "partition=natural: this dataset has no clients of its own; use iid, dirichlet"),
+        (
+            "dirichet",
+            {},
+            "partition=dirichet: must be one of iid, dirichlet, shards, powerlaw, natural, file",
+        ),
+    ],
+)
+def test_impossible_requests_are_refused(name: str, keys: dict[str, Any], says: str) -> None:
+    assert line(name, **keys).startswith(says)
+
+
+def test_the_nearest_name_is_offered() -> None:
+    assert line("dirichet").endswith("(did you mean 'dirichlet'?)")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.0, "a", True])
+def test_bad_seeds_are_refused(seed: object) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^partition.seed=.*: must be an integer in \[0, 2\*\*64\), or null"
+    ):
+        partition({"name": "iid", "seed": seed}, LABELS, 10, 20, 0)
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=60).flatmap(
+        lambda client: st.tuples(
+            st.just(client), st.lists(st.integers(0, 4), min_size=len(client), max_size=len(client))
+        )
+    )
+)
+def test_class_counts(rows: tuple[list[int], list[int]]) -> None:
+    client, labels = (np.array(row) for row in rows)
+    counts = class_counts(client, labels, 5, 7)
+    expected = [[int(((client == k) & (labels == c)).sum()) for c in range(5)] for k in range(7)]
+    assert counts.tolist() == expected
+
+
+@given(st.integers(0, 10_000), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40))
+def test_split_by_weight_is_within_one_of_the_exact_share(total: int, weights: list[float]) -> None:
+    w = np.array(weights)
+    sizes = split_by_weight(total, w)
+    assert sizes.sum() == total
+    assert (abs(sizes - total * w / w.sum()) <= 1 + 1e-6).all()
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 8))
+def test_surplus_takes_one_at_a_time_from_the_largest(sizes: list[int], minimum: int) -> None:
+    if minimum * len(sizes) > sum(sizes):
+        return
+    needed = sum(max(minimum - size, 0) for size in sizes)
+    left = np.array(sizes) - surplus(np.array(sizes), minimum)
+    slow = list(sizes)
+    for _ in range(needed):
+        slow[slow.index(max(slow))] -= 1
+    assert sorted(left) == sorted(slow)
+    assert sum(sizes) - left.sum() == needed
+    assert all(after >= min(before, minimum) for after, before in zip(left, sizes, strict=True))
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 20))
+def test_share_out_makes_the_largest_share_smallest(sizes: list[int], most: int, extra: int) -> None:
+    bounds = np.minimum(sizes, most)
+    slots = min(len(sizes) + extra, int(bounds.sum()))
+    given_out = share_out(np.array(sizes), slots, most)
+    assert given_out.sum() == slots
+    assert (given_out >= 1).all()
+    assert (given_out <= bounds).all()
+    largest = max(np.array(sizes) / given_out)
+    # with any smaller largest share, more slots would be needed than there are, or allowed
+    for share in {size / m for size in sizes for m in range(1, most + 1) if size / m < largest - 1e-9}:
+        needed = np.ceil(np.array(sizes) / share - 1e-9)
+        assert needed.sum() > slots or (needed > bounds).any()
