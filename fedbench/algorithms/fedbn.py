@@ -1,0 +1,77 @@
+"""FedBN."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Client, Counts, Setting, Vectors
+from fedbench.algorithms.fedavg import FedAvg
+from fedbench.algorithms.registry import register
+
+
+@register("fedbn")
+class FedBN(FedAvg):
+    """Li, Jiang, Zhang, Kamp, Dou, "FedBN: federated learning on non-IID features via local batch
+    normalization", ICLR 2021, arXiv:2102.07623, Algorithm 1.
+
+    FedAvg on theta without the parameters of normalisation layers, which every client trains and keeps for
+    itself, as it does these layers' running statistics:
+
+        client:  y = (theta, b_i);  K times  y <- y - eta grad F(y; xi);   b_i <- the normalisation part of y
+        server:  theta <- theta + gamma sum_{S_t} w_i (y_i - theta) on the shared part
+
+    Normalisation layers are found by their type. A client keeps b_i; its model is theta with b_i in place,
+    and that is what is evaluated, on the client's own labels. The server's normalisation part stays at its
+    initial value. Travels: up and down 1d less the normalisation layers. eta = lr (1e-2 in the paper) and
+    gamma = server_lr (convention D: 1) are tuned.
+    """
+
+    paper: ClassVar[str] = "Li et al., ICLR 2021"
+    keeps_buffers: ClassVar[bool] = True
+
+    def bind(self, setting: Setting) -> None:
+        shared = torch.ones(setting.d, dtype=torch.bool)
+        shared[setting.norm_index.cpu()] = False
+        self._shared, self._norm = torch.nonzero(shared).flatten(), torch.nonzero(~shared).flatten()
+        self._order = torch.argsort(torch.cat([self._shared, self._norm]))
+
+    def refusal(self, setting: Setting) -> str | None:
+        if len(setting.norm_index) == 0:
+            return "keeps normalisation layers at the clients, and this model has none"
+        return super().refusal(setting)
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"norm": self.norm(theta)}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        return {"shared": self.shared(server.theta)}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"y": self.join(down.shared, mine.norm)}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        return {"delta": self.shared(local.y) - down.shared}, {"norm": self.norm(local.y)}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        shared = self.shared(server.theta) + h.server_lr * mean.delta
+        return {"theta": self.join(shared, self.norm(server.theta))}
+
+    def personal(self, theta: Tensor, mine: Any) -> Tensor:
+        return self.join(self.shared(theta), mine.norm)
+
+    def shared(self, theta: Tensor) -> Tensor:
+        """The part of theta that travels."""
+        return theta[self._shared.to(theta.device)]
+
+    def norm(self, theta: Tensor) -> Tensor:
+        """The parameters of normalisation layers."""
+        return theta[self._norm.to(theta.device)]
+
+    def join(self, shared: Tensor, norm: Tensor) -> Tensor:
+        """theta from its two parts."""
+        return torch.cat([shared, norm])[self._order.to(shared.device)]

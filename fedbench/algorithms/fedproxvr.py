@@ -1,0 +1,115 @@
+"""FedProxVR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.curvature import largest_curvature
+from fedbench.algorithms.hyper import choice, nonnegative, positive
+from fedbench.algorithms.registry import register
+from fedbench.errors import ConfigError
+
+
+@register("fedproxvr")
+class FedProxVR(Algorithm):
+    """Dinh, Tran, Nguyen, Bao, Zomaya, Zhou, "Federated learning with proximal stochastic variance reduced
+    gradient algorithms", ICPP 2020, Algorithm 1.
+
+        client:  w_0 = theta;  v_0 = grad f_i(w_0), the full local gradient;  w_1 = prox(w_0 - eta v_0)
+                 for j = 1..tau-1, on one mini-batch xi:
+                   svrg   v_j = grad F(w_j; xi) - grad F(w_0; xi) + v_0
+                   sarah  v_j = grad F(w_j; xi) - grad F(w_{j-1}; xi) + v_{j-1}
+                   sgd    v_j = grad F(w_j; xi)
+                   w_{j+1} = prox(w_j - eta v_j)
+                 prox(x) = argmin_w (mu/2) ||w - theta||^2 + ||w - x||^2 / (2 eta)
+                         = (x + eta mu theta) / (1 + eta mu)
+        server:  theta <- sum_i (n_i / sum_j n_j) w_i
+
+    K = tau proximal steps in all, the first with the full gradient (also for sgd), as in the published code;
+    the client sends w_tau (output=last) or one of w_1..w_tau at random (output=random, the paper's text).
+    Nobody keeps anything but theta. Travels: up 1d, down 1d. Gradients: one full local pass and 2 (tau-1)
+    more (sgd: tau-1). The paper lets all clients take part; with fewer the weights are renormalised.
+    eta = lr, or 1/(beta L) from the step-size parameter beta (theory: > 3; experiments: 5..15) and the
+    smoothness L; L = null measures it (`curvature`). mu: 0, 0.01, 0.1 in the paper. All are tuned.
+    """
+
+    paper: ClassVar[str] = "Dinh et al., ICPP 2020"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "L", "mu")
+    full_gradient: ClassVar[bool] = True
+    first_step: ClassVar[int] = 1
+
+    lr: float | None = positive(None)
+    beta: float | None = positive(None)
+    L: float | None = positive(None)
+    mu: float = nonnegative(0.1)
+    estimator: str = choice("svrg", ("svrg", "sarah", "sgd"))
+    output: str = choice("last", ("last", "random"))
+    weighting: str = choice("samples", ("uniform", "samples"))
+
+    @classmethod
+    def create(cls, values: dict[str, Any]) -> Algorithm:
+        given = super().create(values)
+        assert isinstance(given, FedProxVR)
+        if given.lr is None and given.beta is None:
+            raise ConfigError("algorithm.lr", None, "give algorithm.lr, or algorithm.beta (lr = 1/(beta L))")
+        if given.lr is not None and (given.beta is not None or given.L is not None):
+            text = "give either algorithm.lr or algorithm.beta with algorithm.L, and null for the others"
+            raise ConfigError("algorithm.lr", given.lr, text)
+        return given
+
+    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+        if self.lr is not None:
+            return {"lr": self.lr, "mu": self.mu}
+        assert self.beta is not None
+        if self.L is None:  # lr and L follow in `measured`
+            return {"beta": self.beta, "mu": self.mu}
+        return {"lr": 1 / (self.beta * self.L), "beta": self.beta, "L": self.L, "mu": self.mu}
+
+    def measured(self, gradient: Callable[[Tensor], Tensor], theta: Tensor) -> dict[str, float]:
+        if self.beta is None or self.L is not None:
+            return {}
+        smoothness = largest_curvature(gradient, theta)
+        if not 0 < smoothness < float("inf"):
+            text = f"must be given: the estimate at theta^0 is {smoothness:g}"
+            raise ConfigError("algorithm.L", None, text)
+        return {"lr": 1 / (self.beta * smoothness), "L": smoothness}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        w = self.prox(down.theta - h.lr * client.full_grad, down.theta, h)
+        local = {"w": w}
+        if self.estimator == "sarah":
+            local |= {"w_old": down.theta, "v": client.full_grad}
+        return local | {"sent": w} if self.output == "random" else local
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        v = client.grad(local.w)
+        if self.estimator == "svrg":
+            v = v - client.grad(down.theta) + client.full_grad
+        elif self.estimator == "sarah":
+            v = v - client.grad(local.w_old) + local.v
+        new = {"w": self.prox(local.w - h.lr * v, down.theta, h)}
+        if self.estimator == "sarah":
+            new |= {"w_old": local.w, "v": v}
+        if self.output == "random":
+            chosen = torch.minimum(torch.floor(client.uniform * client.steps), client.steps - 1)
+            new["sent"] = torch.where(client.k == chosen, new["w"], local.sent)
+        return new
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        sent = local.sent if self.output == "random" else local.w
+        return {"delta": sent - down.theta}, {}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta + mean.delta}
+
+    @staticmethod
+    def prox(x: Tensor, theta: Tensor, h: Any) -> Tensor:
+        """The closed-form proximal step around the broadcast model."""
+        return (x + h.lr * h.mu * theta) / (1 + h.lr * h.mu)

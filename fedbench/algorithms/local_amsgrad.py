@@ -1,0 +1,68 @@
+"""Local AMSGrad."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import decay, positive, switch
+from fedbench.algorithms.registry import register
+
+
+@register("local_amsgrad")
+class LocalAMSGrad(Algorithm):
+    """Chen, Li, Li, "Toward communication efficient adaptive gradient method", FODS 2020, arXiv:2109.05109.
+
+        client:  y = theta;  K times  f = grad F(y; xi)
+                   m_i <- b1 m_i + (1-b1) f;   v_i <- b2 v_i + (1-b2) f^2;   y <- y - eta m_i / sqrt(vhat)
+        server:  theta <- mean_{S_t} y_i;   vhat <- max(vhat, mean_{S_t} v_i)
+
+    vhat is shared by all clients and frozen during a round; it starts at epsilon > 0, and m_i, v_i at 0.
+    A client keeps m_i and v_i, the server theta and vhat. Travels: up 2d (y_i - theta, v_i), down 2d (theta,
+    vhat). The paper lets all clients take part.
+    bias_correction (not in the paper) divides m_i by 1 - b1^s in the step and v_i by 1 - b2^s on its way up,
+    s the number of steps that the client has made so far. eta = lr is tuned; beta1 0.9, beta2 0.99.
+    """
+
+    paper: ClassVar[str] = "Chen et al., FODS 2020"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "epsilon")
+    schedules: ClassVar[tuple[str, ...]] = ("sync",)
+
+    lr: float = positive(0.01)
+    beta1: float = decay(0.9)
+    beta2: float = decay(0.99)
+    epsilon: float = positive(1e-3)
+    bias_correction: bool = switch(False)
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"theta": theta, "vhat": h.epsilon * torch.ones_like(theta)}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        zero = torch.zeros_like(theta)
+        return {"m": zero, "v": zero, "s": theta.new_zeros(())}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta, "vhat": server.vhat}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"y": down.theta, "m": mine.m, "v": mine.v, "s": mine.s}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        f = client.grad(local.y)
+        m = h.beta1 * local.m + (1 - h.beta1) * f
+        v = h.beta2 * local.v + (1 - h.beta2) * f * f
+        s = local.s + 1
+        top = m / (1 - h.beta1**s) if self.bias_correction else m
+        return {"y": local.y - h.lr * top / torch.sqrt(down.vhat), "m": m, "v": v, "s": s}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        v = local.v / (1 - h.beta2**local.s) if self.bias_correction else local.v
+        return {"delta": local.y - down.theta, "v": v}, {"m": local.m, "v": local.v, "s": local.s}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta + mean.delta, "vhat": torch.maximum(server.vhat, mean.v)}

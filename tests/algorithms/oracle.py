@@ -1,0 +1,91 @@
+"""What the NumPy references see of a mini-batch run: the same samples as the engine, gradients by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from problem import CLASSES, Problem
+from torch import nn
+
+from fedbench.algorithms import registry
+from fedbench.algorithms.base import Algorithm, Counts, Setting
+from fedbench.algorithms.cost import Cost, measure
+from fedbench.engine.batches import BatchPlanner, ClientIndex
+from fedbench.engine.flat import Layout
+from fedbench.rng import Stream, make_key, uniform
+
+
+class Batches:
+    """Losses and gradients of client i in step k of round t, on its mini-batch (batch=None: all its data)."""
+
+    def __init__(self, p: Problem, cohorts: list[list[int]], steps: int, batch: int | None = None) -> None:
+        self.p, self.steps = p, steps
+        planner = BatchPlanner(ClientIndex(p.assignment, p.N), 0, batch, np.full(p.N, steps))
+        seen = [0] * p.N
+        self.n: dict[tuple[int, int], int] = {}
+        self.samples: dict[tuple[int, int, int], np.ndarray] = {}
+        for t, cohort in enumerate(cohorts):
+            for i in cohort:
+                self.n[i, t] = seen[i]
+                self._draw(planner, Stream.BATCH, i, t, seen[i])
+                seen[i] += 1
+        for i in range(p.N):
+            self._draw(planner, Stream.INIT_BATCH, i, -1, 0)
+
+    def _draw(self, planner: BatchPlanner, stream: Stream, i: int, t: int, n: int) -> None:
+        plan = planner.plan(stream, planner.jobs(np.array([i]), np.array([n])), self.steps)
+        for k in range(self.steps):
+            count = plan.index.shape[2] if plan.count is None else int(plan.count[k, 0])
+            self.samples[i, t, k] = plan.index[k, 0, :count].numpy()
+
+    def _parts(self, samples: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        x, y = self.p.x[samples], self.p.y[samples]
+        return x, y, self.p.probabilities(theta, x)
+
+    def loss(self, i: int, t: int, k: int, theta: np.ndarray) -> float:
+        """Mean loss on the mini-batch."""
+        _, y, probability = self._parts(self.samples[i, t, k], theta)
+        return float(-np.log(probability[np.arange(len(y)), y]).mean())
+
+    def grad(self, i: int, t: int, k: int, theta: np.ndarray) -> np.ndarray:
+        """Mean gradient on the mini-batch; t = -1: the survey before round 0."""
+        x, y, probability = self._parts(self.samples[i, t, k], theta)
+        error = probability - np.eye(CLASSES)[y]
+        return np.concatenate([(error.T @ x / len(y)).ravel(), error.mean(0)])
+
+    def survey(self, i: int, theta: np.ndarray) -> np.ndarray:
+        """Mean gradient of client i over the K mini-batches before round 0."""
+        return sum(self.grad(i, -1, k, theta) for k in range(self.steps)) / self.steps
+
+    def uniform(self, i: int, t: int) -> float:
+        """The number in [0, 1) of client i's job in round t."""
+        return float(uniform(make_key(0, Stream.OUTPUT, i, self.n[i, t])))
+
+
+def weights(p: Problem, cohort: list[int], weighting: str = "samples") -> np.ndarray:
+    """Aggregation weights of a cohort, sum 1."""
+    n = p.sizes[cohort] if weighting == "samples" else np.ones(len(cohort))
+    return n / n.sum()
+
+
+def cost(name: str, **values: object) -> Cost:
+    """Measured cost of a method for a model of 1000 numbers, 7 of them in normalisation layers."""
+    algorithm = registry.get(name).create(values)
+    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", False, 1000, torch.arange(7))
+    algorithm.bind(setting)
+    return measure(algorithm, setting)
+
+
+def refusal(name: str, S: int = 2, N: int = 2, schedule: str = "sync", norm: int = 7) -> str | None:
+    """Why the method refuses a run."""
+    setting = Setting(Counts(S=S, N=N, K=4, T=4), schedule, False, 1000, torch.arange(norm))
+    return registry.get(name)().refusal(setting)
+
+
+def know_norm_layers(algorithm: Algorithm, model: nn.Module, names: set[str]) -> Algorithm:
+    """Let `bind` see the parameters `names` as those of normalisation layers."""
+    norm, bind = Layout(model).positions(names), algorithm.bind
+    algorithm.bind = lambda setting: bind(dataclasses.replace(setting, norm_index=norm))  # type: ignore[method-assign]
+    return algorithm

@@ -1,0 +1,118 @@
+"""FedBN: what is shared is averaged, what is personal stays at its client."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from oracle import cost, know_norm_layers, refusal
+from problem import Problem, engine_path, relative_error
+from tests_support import FixedTrace, make_walk
+from torch import nn
+
+from fedbench.algorithms import registry
+from fedbench.algorithms.base import namespace
+from fedbench.engine.cohort import STATISTICS
+from fedbench.engine.flat import Layout
+from fedbench.models.layers import BatchNorm2d
+from fedbench.run.walk import Walk
+
+T, S, K, ETA = 10, 3, 4, 0.2
+NORM = {"1.weight", "1.bias"}
+
+
+def start(kind: str, p: Problem, cohorts: list[list[int]], engine: str = "vmap", **options: object) -> Walk:
+    torch.manual_seed(0)
+    if kind == "layernorm":
+        model, x = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3)), p.x
+    else:
+        layers = (nn.Conv2d(1, 2, 1), BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
+        model, x = nn.Sequential(*layers), p.x.reshape(-1, 1, 2, 2)
+    algorithm = know_norm_layers(registry.get("fedbn").create({"lr": ETA}), model, NORM)
+    trace = FixedTrace(cohorts, p.N)
+    return make_walk(
+        algorithm, model, x, p.y, p.assignment, trace, per_round=len(cohorts[0]), engine=engine, **options
+    )
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_follows_the_pseudo_code(engine: str) -> None:
+    """Against whole modules trained by torch, a copy per client whose norm layer is never overwritten."""
+    p = Problem()
+    cohorts = p.cohorts(T, S)
+    walk = start("layernorm", p, cohorts, engine, steps=K)
+    server = copy.deepcopy(walk.trainer.objective.model)
+    clients = [copy.deepcopy(server) for _ in range(p.N)]
+    for cohort in cohorts:
+        walk.update()
+        shares = p.sizes[cohort] / p.sizes[cohort].sum()
+        mean = {name: torch.zeros_like(value) for name, value in server.named_parameters()}
+        for share, i in zip(shares, cohort, strict=True):
+            x, y = torch.from_numpy(p.x[p.assignment == i]), torch.from_numpy(p.y[p.assignment == i])
+            own = {k: v for k, v in server.state_dict().items() if k not in NORM}
+            clients[i].load_state_dict(own, strict=False)
+            sgd = torch.optim.SGD(clients[i].parameters(), lr=ETA)
+            for _ in range(K):
+                sgd.zero_grad()
+                nn.functional.cross_entropy(clients[i](x), y).backward()
+                sgd.step()
+            for name, value in clients[i].named_parameters():
+                mean[name] += share * value.detach()
+        server.load_state_dict({k: v for k, v in mean.items() if k not in NORM}, strict=False)
+        kept = walk.trainer.store.tensors["norm"]
+        for i, client in enumerate(clients):
+            client.load_state_dict(
+                {k: v for k, v in server.state_dict().items() if k not in NORM}, strict=False
+            )
+            expected = torch.cat([value.detach().flatten() for value in client.parameters()])
+            mine = walk.algorithm.personal(walk.theta, namespace({"norm": kept[i]}))
+            torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_normalisation_stays_local() -> None:
+    p = Problem()
+    walk = start("layernorm", p, [[0, 1, 2], [0, 1, 2]], steps=K, batch=2)
+    norm = Layout(walk.trainer.objective.model).positions(NORM)
+    initial = walk.theta.clone()
+    walk.update()
+    walk.update()
+    kept = walk.trainer.store.tensors["norm"]
+    assert torch.equal(walk.theta[norm], initial[norm])
+    assert torch.equal(kept[3:], initial[norm].expand(3, -1))  # never sampled
+    assert min((kept[i] - kept[j]).norm() for i in range(3) for j in range(i)) > 1e-4
+    shared = np.setdiff1d(np.arange(len(initial)), norm.numpy())
+    assert (walk.theta[shared] != initial[shared]).all()
+    mine = walk.algorithm.personal(walk.theta, namespace({"norm": kept[1]}))
+    assert torch.equal(mine[norm], kept[1])
+    assert torch.equal(mine[shared], walk.theta[shared])
+
+
+def test_running_statistics_stay_local() -> None:
+    p = Problem()
+    walk = start("batchnorm", p, [[0, 1]], steps=K, batch=2)
+    before = {name: value.clone() for name, value in walk.statistics.items()}
+    walk.update()
+    assert before
+    for name, value in before.items():
+        assert torch.equal(walk.statistics[name], value)
+        kept = walk.trainer.store.tensors[STATISTICS + name]
+        assert torch.equal(kept[2:], value.expand(4, -1))
+        assert (kept[0] != kept[1]).all()
+        assert (kept[:2] != value).all()
+
+
+def test_without_normalisation_layers_it_is_fedavg_and_is_refused() -> None:
+    p = Problem()
+    cohorts = p.cohorts(T, S)
+    fedavg = engine_path(p, "fedavg", cohorts, steps=K, values={"lr": ETA})
+    assert relative_error(engine_path(p, "fedbn", cohorts, steps=K, values={"lr": ETA}), fedavg) < 1e-13
+    assert refusal("fedbn") is None
+    assert "this model has none" in str(refusal("fedbn", norm=0))
+
+
+def test_cost() -> None:
+    c = cost("fedbn")  # 1000 numbers, 7 of them in normalisation layers
+    assert (c.uplink, c.downlink, c.client_state, c.server_state) == (993, 993, 7, 0)
+    assert (c.calls_per_step, c.full_passes, c.survey_uplink) == (1, 0, 0)
