@@ -1,0 +1,111 @@
+"""The identity of a run: what its configuration says about the result, and the directory named after it.
+
+Two runs of one identity are the same run. How it is computed (engine, device, chunk, threads), where data
+lies, how progress is shown and when it is saved do not belong to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.config.schema import GROUPS
+
+NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
+NOT_IDENTITY_GROUPS = ("checkpoint", "logger")
+_PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
+_NAMES = {f"{group}.name" for group in GROUPS}
+_TUNING = "algorithm.grid"  # values to try when tuning: advice, not a choice
+_ABSENT = object()
+
+
+def flat(cfg: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+    """All choices under dotted keys, resolved. A group's chosen option stands under the group's own name
+    (`dataset`, not `dataset.name`). Lists are values. Hydra's own node and `algorithm.grid` are left out."""
+    plain = container(cfg) if isinstance(cfg, DictConfig) else cfg
+    choices = dict(_walk({name: value for name, value in plain.items() if name != "hydra"}, ""))  # type: ignore[misc]
+    choices = {key: value for key, value in choices.items() if not key.startswith(_TUNING)}
+    return {key.removesuffix(".name") if key in _NAMES else key: value for key, value in choices.items()}
+
+
+def container(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved configuration as plain dicts, without Hydra's node (which may refer back to it)."""
+    names = [str(name) for name in cfg if name != "hydra"]
+    plain = OmegaConf.to_container(OmegaConf.masked_copy(cfg, names), resolve=True, throw_on_missing=False)
+    assert isinstance(plain, dict)
+    return {str(name): value for name, value in plain.items()}
+
+
+def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _walk(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def identity(cfg: DictConfig | Mapping[str, Any], swept: Collection[str] = ()) -> dict[str, Any]:
+    """The choices that make this run another run than others, under dotted keys, sorted.
+
+    `swept`: keys that a sweep varies; they always count.
+    """
+    return {
+        key: _canonical(value)
+        for key, value in sorted(flat(cfg).items())
+        if key in swept or not (key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS)
+    }
+
+
+def _canonical(value: Any) -> Any:
+    """1.0 and 1 are one value."""
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def digest(value: Any) -> str:
+    """Twelve hexadecimal digits that name a JSON-like value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def run_hash(cfg: DictConfig | Mapping[str, Any], swept: Collection[str] = ()) -> str:
+    """The name of a run's directory."""
+    return digest(identity(cfg, swept))
+
+
+def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The keys in which two identities differ, with both values (None where absent); chosen options first."""
+    keys = [key for key in {**a, **b} if a.get(key, _ABSENT) != b.get(key, _ABSENT)]
+    keys.sort(key=lambda key: (key not in GROUPS, key))
+    return [(key, a.get(key), b.get(key)) for key in keys]
+
+
+def stored(directory: Path) -> dict[str, Any] | None:
+    """The identity of the run in `directory`, from its config.yaml; None where there is no run."""
+    file = directory / "config.yaml"
+    if not file.is_file():
+        return None
+    cfg = OmegaConf.load(file)
+    return identity(cfg) if isinstance(cfg, DictConfig) else None
+
+
+def slug(parts: Sequence[object], limit: int = 100) -> str:
+    """Join `parts` into a name that is safe in every file system and needs no quoting in an override."""
+    words = [re.sub(r"[^A-Za-z0-9.+-]+", "_", str(part)).strip("_.") for part in parts]
+    return "-".join(word for word in words if word)[:limit].rstrip("-_.") or "run"
+
+
+def run_dir(cfg: DictConfig | Mapping[str, Any]) -> str:
+    """`<readable>/<hash>`, the place of a single run below outputs/."""
+    choices = flat(cfg)
+    names = [choices.get(group, "") for group in ("algorithm", "dataset", "partition", "model")]
+    names += [choices[group] for group in ("schedule", "delay") if choices.get(group) not in _PLAIN]
+    return slug([*names, f"seed{choices.get('seed', '')}"]) + "/" + run_hash(cfg)

@@ -1,0 +1,60 @@
+"""The one door for the user's own code: modules that `imports` names are executed before a run."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from fedbench.errors import ConfigError
+
+log = logging.getLogger(__name__)
+_done: set[str] = set()
+
+
+def load(cfg: DictConfig) -> None:
+    """Execute what `cfg.imports` names, each once in this process: dotted modules, importable from the
+    current directory too, or paths of .py files. Says so in the log. Raises ConfigError."""
+    for name in cfg.imports or []:
+        file = Path(name).expanduser().resolve() if name.endswith(".py") else None
+        identifier = str(file or name)
+        if identifier in _done:
+            continue
+        if not (file.is_file() if file else _exists(name)):
+            raise ConfigError(
+                "imports", name, "must be a module importable from here, or a path to a .py file"
+            )
+        log.info("imports: executing the code of %s", identifier)
+        try:
+            _execute(file) if file else importlib.import_module(name)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise ConfigError("imports", name, f"failed while it was executed: {reason}") from error
+        _done.add(identifier)
+
+
+def _exists(name: str) -> bool:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _execute(file: Path) -> None:
+    name = file.stem if file.stem not in sys.modules else f"{file.stem}_of_imports"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise

@@ -1,0 +1,70 @@
+"""What the overrides of a command line say: which keys are swept, over which values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+
+def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
+    """Hydra's view of the overrides. `loader` is needed for the values of a glob()."""
+    return OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
+
+
+def values(override: Override) -> list[str]:
+    """The values of one override as Hydra writes them: several where it is swept.
+
+    A sweep that cannot be enumerated (`interval(0, 1)`, for other sweepers) stands as its own text.
+    """
+    if not override.is_sweep_override():
+        return [override.get_value_element_as_str()]
+    if override.is_discrete_sweep():
+        return list(override.sweep_string_iterator())
+    return [override.get_value_string()]
+
+
+def params(cfg: DictConfig) -> list[str]:
+    """The overrides that stand in a file as `hydra.sweeper.params`."""
+    found = OmegaConf.select(cfg, "hydra.sweeper.params")
+    plain = OmegaConf.to_container(found, resolve=False) if found else {}
+    assert isinstance(plain, dict)
+    return [f"{key!s}={value}" for key, value in plain.items()]
+
+
+def recorded(cfg: DictConfig, kind: str) -> list[str]:
+    """The overrides that Hydra keeps in a composed configuration: of `hydra` itself or of the `task`.
+
+    They are texts: a `${...}` in them is not to be resolved here.
+    """
+    found = OmegaConf.select(cfg, f"hydra.overrides.{kind}")
+    plain = OmegaConf.to_container(found, resolve=False) if found is not None else []
+    assert isinstance(plain, list)
+    return [str(text) for text in plain]
+
+
+def swept(overrides: Sequence[str], loader: ConfigLoader | None = None) -> dict[str, list[str]]:
+    """The swept keys among `overrides`, with their values; the last override of a key counts."""
+    found: dict[str, list[str]] = {}
+    for override in parse(overrides, loader):
+        found.pop(override.key_or_group, None)
+        if override.is_sweep_override():
+            found[override.key_or_group] = values(override)
+    return found
+
+
+def first_values(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[str]:
+    """The overrides with every sweep replaced by its first value: the first job of a full grid."""
+    result = []
+    for override in parse(overrides, loader):
+        assert override.input_line is not None
+        if not override.is_sweep_override():
+            result.append(override.input_line)
+        elif override.is_interval_sweep():
+            result.append(f"{override.get_key_element()}={override.value().start}")  # type: ignore[union-attr]
+        else:
+            result += [f"{override.get_key_element()}={value}" for value in values(override)[:1]]
+    return result

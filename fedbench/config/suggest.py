@@ -1,0 +1,55 @@
+"""Keys that do not exist: what exists beside them, and what may have been meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from fedbench.config.options import option_keys, options
+from fedbench.config.schema import GROUPS
+from fedbench.errors import ConfigError, nearest
+
+_NOT_OFFERED = ("name", "grid")
+
+
+def known_keys(cfg: DictConfig, hydra: bool = False) -> list[str]:
+    """All dotted keys of a composed configuration that hold values: Hydra's own, or the others."""
+    return [key for key in _keys(cfg, "") if (key.split(".")[0] == "hydra") == hydra]
+
+
+def _keys(node: DictConfig, prefix: str) -> Iterable[str]:
+    for name in node:
+        child = node._get_node(name)
+        if isinstance(child, DictConfig) and not (child._is_none() or child._is_missing()):
+            yield from _keys(child, f"{prefix}{name!s}.")
+        else:
+            yield f"{prefix}{name!s}"
+
+
+def unknown_key(
+    key: str, value: object, known: Sequence[str], chosen: str | None = None, searchpath: Sequence[Path] = ()
+) -> ConfigError:
+    """The error for a key outside `known`. `chosen`: the option of the group in which it was looked for."""
+    parent, _, last = key.rpartition(".")
+    while parent and not any(name.startswith(parent + ".") for name in known):
+        parent = parent.rpartition(".")[0]
+    prefix = parent + "." if parent else ""
+    inside = (name.removeprefix(prefix).split(".")[0] for name in known if name.startswith(prefix))
+    beside = [name for name in dict.fromkeys(inside) if not parent or name not in _NOT_OFFERED]
+    owner = f"{parent}={chosen}" if chosen else parent
+    text = f"{owner} has {', '.join(beside) or 'no keys'}" if parent else f"keys are {', '.join(beside)}"
+    near = nearest(key.removeprefix(prefix), beside)
+    if near is None and parent in GROUPS:
+        others = [
+            name for name in options(parent, searchpath) if last in option_keys(parent, name, searchpath)
+        ]
+        if others:
+            return ConfigError(
+                key, value, f"no such key; {text} ({last} belongs to {parent}={'|'.join(others)})"
+            )
+    same = next((name for name in known if name.split(".")[-1] == last), None)
+    offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
+    match = prefix + near if near else same or nearest(key, offered)
+    return ConfigError(key, value, f"no such key; {text}" + (f" (did you mean '{match}'?)" if match else ""))

@@ -1,0 +1,91 @@
+"""Nothing that is given executes code: what would make Hydra import or call something is refused.
+
+Hydra instantiates what stands under `_target_` (callbacks, launchers, sweepers) while it starts, before any
+run; Python's logging does the same with `class` and `()`. Our own files have none of these, so overrides
+and files of the user's that bring one are refused. The one door for the user's code is `imports`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.plugins import Plugins
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.config.paths import conf_dir
+from fedbench.errors import ConfigError
+
+_REFUSED = "refused, because it would run code; your own code goes into a module named by imports=[...]"
+_PLUGINS = ("launcher", "sweeper")
+_INSTALLED = ("structured://", "pkg://hydra.conf", "pkg://hydra_plugins.")
+_LOGGING = ("logging.", "colorlog.")
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Refuse overrides that name something to call, before anything is composed. Raises ConfigError."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if "_target_" in text:
+            raise ConfigError(key, value, _REFUSED)
+        if key.lstrip("+~") == "hydra.searchpath" and "://" in value.replace("file://", ""):
+            raise ConfigError(key, value, "must be directories; a package would be imported")
+
+
+def check_files(loader: ConfigLoaderImpl, config_name: str, overrides: Sequence[str]) -> None:
+    """The same for files that did not come with fedbench, Hydra or a plugin. Raises ConfigError."""
+    _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(overrides))
+    given = [source.full_path() for source in repository.get_sources()]
+    if all(_is_ours(path, "") for path in given) and not any(
+        ".." in text for text in [config_name, *overrides]
+    ):
+        return
+    defaults = loader.compute_defaults_list(config_name, list(overrides), RunMode.MULTIRUN).defaults
+    for name in dict.fromkeys(default.config_path for default in defaults if default.config_path):
+        loaded = repository.load_config(name)
+        if loaded is None or _is_ours(loaded.path, name):
+            continue
+        for key, value in _leaves(loaded.config, ""):
+            if key.split(".")[-1] == "_target_":
+                raise ConfigError(key, value, f"{_REFUSED} (in {name}.yaml)")
+
+
+def _is_ours(source: str, name: str) -> bool:
+    """Whether the configuration `name` of a source came with fedbench, Hydra or an installed plugin."""
+    if source.startswith(_INSTALLED):
+        return True
+    file = Path(os.path.realpath(os.path.join(source.removeprefix("file://"), name)))
+    return file.is_relative_to(conf_dir())
+
+
+def check_composed(cfg: DictConfig) -> None:
+    """The same for the composed configuration, whatever way something got in. Raises ConfigError."""
+    known = Plugins.instance().class_name_to_class
+    for key, value in _leaves(cfg, ""):
+        parts = key.split(".")
+        if parts[-1] == "_target_":
+            plugin = parts[0] == "hydra" and parts[1] in _PLUGINS
+            if not plugin or (len(parts) == 3 and value not in known):
+                raise ConfigError(key, value, _REFUSED)
+        if parts[0] == "hydra" and parts[1] in ("hydra_logging", "job_logging"):
+            called = parts[-1] in ("class", "()") and not str(value).startswith(_LOGGING)
+            named = "://" in str(value) and value not in ("ext://sys.stdout", "ext://sys.stderr")
+            if called or (named and parts[-1] != "filename"):
+                raise ConfigError(key, value, _REFUSED)
+
+
+def _leaves(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """All values of a configuration under dotted keys, unresolved."""
+    plain = OmegaConf.to_container(node, resolve=False) if OmegaConf.is_config(node) else node
+    if isinstance(plain, dict):
+        for key, value in plain.items():
+            yield from _leaves(value, f"{prefix}.{key!s}" if prefix else str(key))
+    elif isinstance(plain, list):
+        for index, value in enumerate(plain):
+            yield from _leaves(value, f"{prefix}.{index}")
+    else:
+        yield prefix, plain

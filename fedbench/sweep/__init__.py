@@ -1,0 +1,1 @@
+"""Sweeps: planning their jobs, running them through any Hydra launcher, and collecting their tables."""

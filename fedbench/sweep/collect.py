@@ -1,0 +1,161 @@
+"""runs.csv and rounds.csv of a sweep: tidy tables, rebuilt from the run directories whenever a job ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from fedbench.config.arguments import Parser
+from fedbench.config.identity import flat
+from fedbench.errors import ConfigError
+from fedbench.sweep.results import summary, write_atomically
+
+IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
+OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
+MANIFEST = "sweep.json"
+
+
+def write_manifest(directory: Path, swept: Sequence[str], jobs: Sequence[str]) -> None:
+    """Say in `directory` which keys are swept and which subdirectories belong to the sweep, in order.
+
+    A directory that is given to several sweeps keeps the jobs of all of them.
+    """
+    before = _manifest(directory)
+    content = {
+        "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
+        "jobs": list(dict.fromkeys([*before.get("jobs", []), *jobs])),
+    }
+    write_atomically(directory / MANIFEST, json.dumps(content, indent=2) + "\n")
+
+
+def _manifest(directory: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def collect(directory: Path) -> tuple[Path, Path]:
+    """Write runs.csv and rounds.csv of the sweep in `directory`; return their paths.
+
+    Rows: the runs that have ended (completed, diverged or failed). Safe while other jobs run elsewhere.
+    """
+    from filelock import FileLock  # slow to import, and not needed by `--help`
+
+    with FileLock(directory / ".collect.lock"):
+        manifest = _manifest(directory)
+        runs = _runs(directory, manifest.get("jobs", []))
+        swept = manifest.get("swept") or _varied(runs)
+        columns = [*IDENTITY, *(key for key in swept if key not in IDENTITY)]
+        metrics = list(dict.fromkeys(name for run in runs for name in run.metrics[0]))
+        run_rows, round_rows = [], []
+        for run in runs:
+            identity = [run.name, *(_text(run.value(column)) for column in columns)]
+            run_rows.append(identity + [_text(run.summary.get(column)) for column in OUTCOME])
+            places = [run.metrics[0].index(name) if name in run.metrics[0] else None for name in metrics]
+            for row in run.metrics[1:]:
+                round_rows.append(
+                    identity + [row[i] if i is not None and i < len(row) else "" for i in places]
+                )
+        table = directory / "runs.csv"
+        _write(table, ["dir", *columns, *OUTCOME], run_rows)
+        rounds = directory / "rounds.csv"
+        _write(rounds, ["dir", *columns, *metrics], round_rows)
+    return table, rounds
+
+
+class _Run:
+    """One ended run: its place in the sweep, summary, overrides and metrics."""
+
+    def __init__(self, directory: Path, name: str, found: dict[str, Any]) -> None:
+        self.name, self.summary = name, found
+        path = directory / name
+        self.path = path
+        self.config = found.get("config") or _config(path)
+        metrics = path / "metrics.csv"
+        self.metrics: list[list[str]] = [[]]
+        if metrics.is_file():
+            status = metrics.stat()
+            self.metrics = _read_csv(metrics, status.st_mtime_ns, status.st_size) or [[]]
+
+    @cached_property
+    def overrides(self) -> dict[str, str]:
+        """The overrides of the job, as Hydra recorded them."""
+        file = self.path / ".hydra" / "overrides.yaml"
+        texts = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else []
+        return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts)}
+
+    def value(self, key: str) -> Any:
+        """A choice of the run's configuration; for a key outside it (`experiment`), what was overridden."""
+        return self.config[key] if key in self.config else self.overrides.get(key)
+
+
+def _runs(directory: Path, planned: Sequence[str]) -> list[_Run]:
+    """The ended runs below `directory`: those planned in their order, then any others by name."""
+    others = sorted(
+        file.parent.relative_to(directory).as_posix()
+        for file in directory.rglob("summary.json")
+        if file.parent != directory
+    )
+    found = ((name, summary(directory / name)) for name in dict.fromkeys([*planned, *others]))
+    return [_Run(directory, name, content) for name, content in found if content is not None]
+
+
+def _varied(runs: Iterable[_Run]) -> list[str]:
+    """Without a manifest (another sweeper): the override keys that do not have one value in all runs."""
+    runs = list(runs)
+    names = dict.fromkeys(key for run in runs for key in run.overrides)
+    return [key for key in names if len({run.overrides.get(key) for run in runs}) > 1]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    for file in (path / "config.yaml", path / ".hydra" / "config.yaml"):
+        if file.is_file():
+            return flat(OmegaConf.to_container(OmegaConf.load(file)))  # type: ignore[arg-type]
+    return {}
+
+
+@cache
+def _read_csv(file: Path, modified: int, size: int) -> list[list[str]]:
+    """The rows of a file that does not change any more once its run has ended."""
+    with file.open(newline="", encoding="utf-8") as stream:
+        return [row for row in csv.reader(stream) if row]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _write(file: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    write_atomically(file, stream.getvalue())
+
+
+def main(argv: Sequence[str]) -> int:
+    """`fedbench collect SWEEP_DIR`."""
+    parser = Parser(
+        prog="fedbench collect", description="Rebuild runs.csv and rounds.csv of a sweep from its runs."
+    )
+    parser.add_argument("directory", type=Path, metavar="SWEEP_DIR")
+    directory = parser.parse_args(argv).directory
+    if not directory.is_dir():
+        raise ConfigError("SWEEP_DIR", directory, "must be the directory of a sweep")
+    if not (directory / MANIFEST).is_file() and not any(directory.rglob("summary.json")):
+        raise ConfigError("SWEEP_DIR", directory, "must be the directory of a sweep; it holds no runs")
+    for file in collect(directory):
+        print(file)
+    return 0

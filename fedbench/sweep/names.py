@@ -1,0 +1,66 @@
+"""Names of directories that follow from a configuration, and the resolvers that give them to Hydra."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.config.identity import NOT_IDENTITY, digest, flat, identity, run_dir, run_hash, slug
+from fedbench.config.overrides import params, parse, recorded, swept, values
+from fedbench.config.schema import GROUPS
+
+JOB_DIR = "${fedbench.job_dir:}"
+
+
+def register_resolvers() -> None:
+    """Make `${fedbench.run_dir:}`, `${fedbench.sweep_dir:}` and `${fedbench.job_dir:}` known."""
+    for name, function in (("run_dir", run_dir), ("sweep_dir", sweep_dir), ("job_dir", job_dir)):
+        OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
+
+
+def _of_root(function: Any) -> Any:
+    def resolve(*, _root_: DictConfig) -> str:
+        return function(_root_)
+
+    return resolve
+
+
+def sweep_dir(cfg: DictConfig) -> str:
+    """`<readable>/<hash>` of a sweep: the same for the same swept values and the same rest of the
+    configuration, whatever their order."""
+    given = [*params(cfg), *recorded(cfg, "task")]
+    hydra = GlobalHydra.instance()
+    axes = swept(given, hydra.config_loader() if hydra.is_initialized() else None)
+    rest = {key: value for key, value in identity(cfg).items() if not _belongs(key, axes)}
+    fixed = {
+        item.key_or_group: values(item)
+        for item in parse(given)
+        if not item.is_sweep_override()
+        and _belongs(item.key_or_group, axes)
+        and item.key_or_group not in NOT_IDENTITY
+    }
+    experiment = OmegaConf.select(cfg, "hydra.runtime.choices.experiment")
+    readable = slug([experiment or "", *(key.split(".")[-1] for key in axes)])
+    return f"{readable}/{digest([{k: sorted(v) for k, v in axes.items()}, rest, fixed])}"
+
+
+def _belongs(key: str, axes: Collection[str]) -> bool:
+    """Whether a key is swept, or lies in a group of which the option is swept."""
+    return key in axes or (key.split(".")[0] in GROUPS and key.split(".")[0] in axes)
+
+
+def job_name(cfg: DictConfig, axes: Mapping[str, str]) -> str:
+    """`<readable>-<hash>` of a job of a sweep with the swept `axes` (key -> this job's value)."""
+    readable = slug([f"{key.split('.')[-1]}_{value}" for key, value in axes.items()], limit=80)
+    return f"{readable}-{run_hash(cfg, axes)}"
+
+
+def job_dir(cfg: DictConfig) -> str:
+    """The same for sweepers that do not say which of a job's overrides are swept."""
+    given = recorded(cfg, "task")
+    choices = flat(cfg)
+    readable = slug([choices.get("algorithm", ""), f"seed{choices.get('seed', '')}"])
+    return f"{readable}-{run_hash(cfg, [item.key_or_group for item in parse(given)])}"

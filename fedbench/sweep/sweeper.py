@@ -1,0 +1,116 @@
+"""fedbench's sweeper: all jobs are checked before the first starts, and only what is missing is run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.sweeper import Sweeper as HydraSweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.sweep.collect import collect, write_manifest
+from fedbench.sweep.compose import user_directories
+from fedbench.sweep.job import OUR_SWEEPER
+from fedbench.sweep.names import JOB_DIR
+from fedbench.sweep.plan import Job, plan
+from fedbench.sweep.results import finished
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class SweeperConfig:
+    """hydra.sweeper of `hydra/sweeper=fedbench`, with the keys of Hydra's basic sweeper."""
+
+    _target_: str = OUR_SWEEPER
+    max_batch_size: int | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+class Sweeper(HydraSweeper):
+    """A full grid like that of Hydra's basic sweeper, with any launcher; its directory can be used again."""
+
+    def __init__(self, max_batch_size: int | None = None, params: dict[str, Any] | None = None) -> None:
+        """`max_batch_size`: jobs that the launcher gets at once; `params`: overrides that stand in a file."""
+        self.max_batch_size = max_batch_size
+        self.params = params or {}
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra: make the launcher."""
+        self.hydra_context = hydra_context
+        self.config = config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> list[JobReturn]:
+        """Run the grid of `arguments`. Returns every job's result; a failed one does not stop the others.
+
+        Raises a UserError with exit code 2 before anything is written if any job is bad input.
+        """
+        assert self.config is not None
+        assert self.hydra_context is not None
+        assert self.launcher is not None
+        loader = self.hydra_context.config_loader
+        assert isinstance(loader, ConfigLoaderImpl)
+        jobs = plan(
+            [*(f"{key}={value}" for key, value in self.params.items()), *arguments],
+            self.config,
+            loader,
+            user_directories(self.config.hydra),
+        )
+        directory = Path(self.config.hydra.sweep.dir)
+        ours = self.config.hydra.sweep._get_node("subdir")._value() == JOB_DIR
+        results: dict[str, JobReturn] = {}
+        if ours:  # else directories may depend on a job's number, so all must be launched
+            for job in jobs:
+                done = finished(directory / job.name, job.cfg)
+                if done is not None:
+                    results[job.name] = _returned(job, done)
+        pending = [job for job in jobs if job.name not in results]
+        before = f", {len(results)} of them finished before" if results else ""
+        log.info("%d run%s%s, in %s", len(jobs), "s" if len(jobs) != 1 else "", before, directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, directory / "multirun.yaml")
+        write_manifest(directory, list(jobs[0].axes), [job.name for job in jobs] if ours else [])
+        collect(directory)
+        for start, batch in _batches(pending, self.max_batch_size):
+            launched = [
+                [*job.overrides, f"hydra.sweep.subdir={job.name}"] if ours else job.overrides for job in batch
+            ]
+            returned = self.launcher.launch(launched, initial_job_idx=start)
+            results.update({job.name: result for job, result in zip(batch, returned, strict=True)})
+        collect(directory)
+        return [results[job.name] for job in jobs]
+
+
+def _batches(jobs: list[Job], size: int | None) -> Iterator[tuple[int, list[Job]]]:
+    size = size or max(len(jobs), 1)
+    for start in range(0, len(jobs), size):
+        yield start, jobs[start : start + size]
+
+
+def _returned(job: Job, done: dict[str, Any]) -> JobReturn:
+    """The result of a job that need not run again."""
+    result = JobReturn(overrides=job.overrides, cfg=job.cfg, status=JobStatus.COMPLETED)
+    accuracy = done.get("final_accuracy")
+    result.return_value = 0.0 if accuracy is None else accuracy
+    return result
+
+
+def register() -> None:
+    """Make `hydra/sweeper=fedbench` known. Hydra takes plugins only under a name in `hydra_plugins`."""
+    plugins = Plugins.instance()
+    plugins.register(Sweeper)
+    plugins.class_name_to_class[OUR_SWEEPER] = Sweeper
+    ConfigStore.instance().store(
+        group="hydra/sweeper", name="fedbench", node=SweeperConfig, provider="fedbench"
+    )

@@ -1,0 +1,72 @@
+"""A command line whose runs cost nothing: `fedbench.run` replaced by a stand-in with the same contract."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.cli import main
+from fedbench.config.identity import container, flat
+from fedbench.errors import ConfigError, RunError
+
+
+class Runs:
+    """Records what would have been run; behaviour depends on the seed: 13 fails, 14 diverges, 15 is stopped."""
+
+    def __init__(self) -> None:
+        self.done: list[DictConfig] = []
+        self.checked: list[DictConfig] = []
+
+    def check(self, cfg: DictConfig) -> None:
+        """Like fedbench.run.check.check; refuses negative step sizes."""
+        self.checked.append(cfg)
+        if "lr" in cfg.algorithm and cfg.algorithm.lr is not None and cfg.algorithm.lr < 0:
+            raise ConfigError("algorithm.lr", cfg.algorithm.lr, "must be a number > 0")
+
+    def run(self, cfg: DictConfig, directory: Path) -> float | None:
+        """Like fedbench.run.runner.run; accuracy 0.5 + seed / 100."""
+        self.done.append(cfg)
+        OmegaConf.save(OmegaConf.create(container(cfg)), directory / "config.yaml")
+        (directory / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1,0.2\n")
+        if cfg.seed == 13:
+            raise RunError("the disk is full")
+        if cfg.seed == 15:
+            raise KeyboardInterrupt
+        accuracy = None if cfg.seed == 14 else 0.5 + cfg.seed / 100
+        status = "diverged" if accuracy is None else "completed"
+        best = {"best_accuracy": 0.9, "best_round": 1, "rounds": 1}
+        content = {"status": status, "final_accuracy": accuracy, **best, "config": flat(cfg)}
+        (directory / "summary.json").write_text(json.dumps(content))
+        return accuracy
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
+    """The stand-in, in an empty current directory."""
+    stand_in = Runs()
+    for name in ("check", "runner"):
+        module = types.ModuleType(f"fedbench.run.{name}")
+        module.check, module.run = stand_in.check, stand_in.run  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, f"fedbench.run.{name}", module)
+    monkeypatch.chdir(tmp_path)
+    for name in ("FEDBENCH_TRACEBACK", "HYDRA_FULL_ERROR", "FEDBENCH_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    return stand_in
+
+
+@pytest.fixture
+def fedbench(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
