@@ -1,0 +1,26 @@
+"""Schedules: who starts from which version of the model, whose results make the next one, and when.
+
+A schedule is plain data (`Trace`), computed before any training; synchronous rounds and asynchronous arrivals
+have the same form. NumPy only.
+"""
+
+from fedbench.schedule.build import build_trace, check, durations, overlaps, survey_offset
+from fedbench.schedule.delays import Payload
+from fedbench.schedule.report import Counters, counters, cumulative_steps, summary, write_jobs_csv
+from fedbench.schedule.trace import STATUS, Trace
+
+__all__ = [
+    "STATUS",
+    "Counters",
+    "Payload",
+    "Trace",
+    "build_trace",
+    "check",
+    "counters",
+    "cumulative_steps",
+    "durations",
+    "overlaps",
+    "summary",
+    "survey_offset",
+    "write_jobs_csv",
+]

@@ -1,0 +1,125 @@
+"""What a trace says, in numbers and in a file: cumulative counts, the summary, jobs.csv."""
+
+from __future__ import annotations
+
+from math import isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedbench.schedule.trace import APPLIED, DISCARDED, FAILED, OUTSTANDING, STATUS, Ints, Trace
+
+_ROWS = 1 << 16  # rows formatted at once
+_COLUMNS = (
+    *("job", "client", "start_version", "applied_update"),
+    *("position", "dispatch_time", "finish_time", "status"),
+)
+
+
+class Counters(NamedTuple):
+    """Cumulative counts, each of shape (updates + 1,): entry t as version t is made, before it is sent."""
+
+    dispatched: Ints  # jobs that started from a version < t: downloads
+    received: Ints  # jobs applied in an update < t, or discarded on arrival at a version < t: uploads
+    failed: Ints  # jobs that failed at a version < t
+
+
+def counters(trace: Trace) -> Counters:
+    """Count the jobs of `trace` by version."""
+    came = _came(trace)
+    return Counters(
+        dispatched=_cumulative(trace, trace.start_version),
+        received=_cumulative(trace, trace.arrival_version[came]),
+        failed=_cumulative(trace, trace.arrival_version[trace.status == FAILED]),
+    )
+
+
+def cumulative_steps(trace: Trace, steps: int | Ints) -> Ints:
+    """Local steps computed up to version t, shape (updates + 1,): K for each job received, floor(u K) for one
+    that failed after the part u of its work. `steps`: K, or one number per client (N,)."""
+    k = np.broadcast_to(np.asarray(steps, dtype=np.int64), (trace.clients,))[trace.client]
+    ended = _came(trace) | (trace.status == FAILED)
+    done = np.floor(trace.work * k).astype(np.int64)
+    return _cumulative(trace, trace.arrival_version[ended], done[ended])
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """The figures for summary.json, JSON-ready.
+
+    tau_max, tau_avg: largest and mean staleness of all applied jobs; tau_avg_of_max: mean over updates of the
+    largest staleness in the update (null without updates). Wasted jobs: dispatched but never applied.
+    Participation: applied jobs per client, over all N clients.
+    """
+    tau = _staleness(trace)
+    used = np.bincount(trace.client[trace.status == APPLIED], minlength=trace.clients)
+    counts = np.bincount(trace.status, minlength=len(STATUS))
+    return {
+        "tau_max": int(tau.max()) if tau.size else None,
+        "tau_avg": float(tau.mean()) if tau.size else None,
+        "tau_avg_of_max": float(tau.max(axis=1).mean()) if tau.size else None,
+        "concurrency": trace.concurrency,
+        "jobs": {
+            "dispatched": trace.jobs,
+            "applied": int(counts[APPLIED]),
+            "outstanding": int(counts[OUTSTANDING]),
+            "discarded": int(counts[DISCARDED]),
+            "failed": int(counts[FAILED]),
+            "wasted": trace.jobs - int(counts[APPLIED]),
+        },
+        "parked_slots_max": int(trace.parked.max(initial=0)),
+        "parked_slots_mean": float(trace.parked.mean()) if trace.updates else 0.0,
+        "lost_launches": trace.lost_launches,
+        "starved": trace.starved,
+        "virtual_time": float(trace.update_time[-1]) if trace.updates else 0.0,
+        "participation": {
+            "min": int(used.min()),
+            "median": float(np.median(used)),
+            "max": int(used.max()),
+            "never": int((used == 0).sum()),
+        },
+    }
+
+
+def write_jobs_csv(trace: Trace, path: str | Path) -> None:
+    """Write jobs.csv: one row per job, empty where there is no value; floats read back exactly."""
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        file.write(",".join(_COLUMNS) + "\n")
+        for first in range(0, trace.jobs, _ROWS):
+            part = slice(first, first + _ROWS)
+            columns = zip(
+                trace.client[part].tolist(),
+                trace.start_version[part].tolist(),
+                trace.applied_update[part].tolist(),
+                trace.position[part].tolist(),
+                trace.dispatch_time[part].tolist(),
+                trace.finish_time[part].tolist(),
+                trace.status[part].tolist(),
+                strict=True,
+            )
+            file.writelines(
+                f"{job},{client},{start},{update if update >= 0 else ''},{position if position >= 0 else ''},"
+                f"{dispatch},{'' if isnan(finish) else finish},{STATUS[status]}\n"
+                for job, (client, start, update, position, dispatch, finish, status) in enumerate(
+                    columns, first
+                )
+            )
+
+
+def _staleness(trace: Trace) -> Ints:
+    """Staleness by update and position; shape (updates, per_update)."""
+    jobs = np.flatnonzero(trace.status == APPLIED)
+    tau = np.empty((trace.updates, trace.per_update), dtype=np.int64)
+    update = trace.applied_update[jobs]
+    tau[update, trace.position[jobs]] = update - trace.start_version[jobs]
+    return tau
+
+
+def _came(trace: Trace) -> np.ndarray:
+    return (trace.status == APPLIED) | (trace.status == DISCARDED)
+
+
+def _cumulative(trace: Trace, versions: Ints, amounts: Ints | None = None) -> Ints:
+    """Sum of `amounts` (default 1) over the entries with version < t, for t = 0..updates."""
+    sums = np.bincount(versions, weights=amounts, minlength=trace.updates)[: trace.updates]
+    return np.concatenate([[0], np.cumsum(sums)]).astype(np.int64)

@@ -1,0 +1,200 @@
+"""The event simulation: virtual time advances from tick to tick; jobs end, updates close, slots are refilled.
+
+Specification 11.4 (rules) and 11.7 (failures, drop-outs, late joiners). Nothing that an algorithm computes
+enters here, so a trace is a pure function of the schedule, the delays and the seed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import log1p
+
+from fedbench.schedule.ahead import Ahead
+from fedbench.schedule.candidates import LAUNCHES, select_draws
+from fedbench.schedule.ledger import Ledger
+from fedbench.schedule.policy import Policy
+from fedbench.schedule.pools import ANYONE, NEVER, Pool
+from fedbench.schedule.trace import DISCARDED, FAILED, Floats, Ints, Trace
+
+Draw = Callable[[Ints, Ints], Floats]
+
+
+class Simulation:
+    """One pass over the events; `run` returns the trace."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        clients: int,
+        per_update: int,
+        rounds: int,
+        seed: int,
+        durations: Draw,
+        failures: Draw,
+    ) -> None:
+        """`durations` and `failures` map (client, n) to the duration and to the part of the work done."""
+        self.policy, self.clients, self.per_update, self.rounds = policy, clients, per_update, rounds
+        expected = rounds * per_update + policy.concurrency
+        self.durations = Ahead(durations, clients, expected)
+        self.failures = Ahead(failures, clients, expected) if policy.p_fail > 0 else None
+        self.pool, self.gaps = Pool(policy, clients, seed), select_draws(seed, LAUNCHES)
+        self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
+        self.ledger = Ledger()
+        self.now, self.version = 0.0, 0
+        self.ends: dict[float, list[int]] = {}  # time -> the jobs that end then
+        self.times: list[float] = []  # the keys of `ends`, as a heap
+        self.dying: dict[int, float] = {}  # job -> the part of its work that it does before it fails
+        self.queues: dict[int, deque[int]] = {}  # pool=queue: the jobs waiting at each busy client
+        self.buffer: list[int] = []
+        self.in_flight = self.peak = 0
+        self.parked = 0  # slots without a client
+        self.waiting: list[int] = []  # at_aggregation: slots of failed and discarded jobs
+        self.launches = self.lost_launches = 0
+        self.launch_time = NEVER if policy.rate is None else self._next_launch(0.0)
+
+    def run(self) -> Trace:
+        """Simulate until `rounds` updates are made, or nothing can happen any more."""
+        if self.rounds > 0 and self.policy.rate is None:
+            self._fill([ANYONE] * self.policy.concurrency, distinct=True)
+        times, pool = self.times, self.pool
+        horizon = min(pool.next_change(), self.launch_time)  # the next time that is not a job's end
+        while self.version < self.rounds:
+            self.now = now = times[0] if times and times[0] < horizon else horizon
+            if now == NEVER or not (times or pool.may_serve()):
+                break  # starved: no job can end, and a launch would never find anybody
+            if now == horizon:
+                pool.change(now)
+            slots = self._tick()
+            if self.version == self.rounds:
+                break
+            if self.policy.rate is None:
+                if slots:
+                    self._fill(slots, self.policy.distinct)
+            elif now == self.launch_time:
+                self._launch()
+            if now == horizon:
+                horizon = min(pool.next_change(), self.launch_time)
+        concurrency = self.policy.concurrency or self.peak
+        return self.ledger.trace(self.rounds, self.clients, self.per_update, concurrency, self.lost_launches)
+
+    def _tick(self) -> list[int]:
+        """Handle all events of this instant, in job order; return the slots to refill now."""
+        tick = self.ends.pop(self.now, [])  # taken out first: what the tick itself starts is not in it
+        if tick:
+            heappop(self.times)
+            tick.sort()
+        client_of, start, tau_cut = self.ledger.client, self.ledger.start, self.policy.tau_cut
+        freed: list[int] = []
+        aggregated: list[int] = []
+        for job in tick:
+            client = client_of[job]
+            self.in_flight -= 1
+            if client in self.queues:
+                self._next_in_queue(client)
+            if job in self.dying:
+                self._reject(job, client, FAILED, freed)
+            elif tau_cut is not None and self.version - start[job] > tau_cut:
+                self._reject(job, client, DISCARDED, freed)
+            else:
+                self.buffer.append(job)
+                if self.pool.returns_at_end:
+                    self.pool.back(client)
+                freed.append(client)
+                if len(self.buffer) == self.per_update:
+                    aggregated += self._close()
+                    if self.version == self.rounds:
+                        break
+        if not self.immediate:
+            return self._at_aggregation(aggregated)
+        return self._all_parked(freed) if self.parked else freed
+
+    def _close(self) -> list[int]:
+        """Make the next version of the full buffer; return its clients."""
+        clients = [self.ledger.client[job] for job in self.buffer]
+        self.ledger.update(self.buffer, self.now, self.in_flight, self.parked)
+        if self.pool.returns_at_update:
+            for client in clients:
+                self.pool.back(client)
+        self.buffer = []
+        self.version += 1
+        return clients
+
+    def _reject(self, job: int, client: int, status: int, freed: list[int]) -> None:
+        self.ledger.rejected.append((job, self.version, status, self.dying.pop(job, 1.0)))
+        if self.pool.returns_at_end or self.pool.returns_at_update:
+            self.pool.back(client)
+        (freed if self.immediate else self.waiting).append(client)
+
+    def _all_parked(self, slots: list[int]) -> list[int]:
+        slots += [ANYONE] * self.parked
+        self.parked = 0
+        return slots
+
+    def _at_aggregation(self, aggregated: list[int]) -> list[int]:
+        """After an update: the slots of its jobs and all that wait. Between updates: none, except as many as
+        it takes that the jobs under way can still fill a buffer."""
+        if aggregated:
+            slots, self.waiting = aggregated + self.waiting, []
+            return self._all_parked(slots)
+        missing = max(0, self.per_update - self.in_flight - len(self.buffer))
+        slots, self.waiting = self.waiting[:missing], self.waiting[missing:]
+        unparked = min(missing - len(slots), self.parked)
+        self.parked -= unparked
+        return slots + [ANYONE] * unparked
+
+    def _fill(self, slots: list[int], distinct: bool = False) -> None:
+        """Dispatch one job for each slot; park the slots that find no client."""
+        chosen = self.pool.choose(slots, distinct)
+        self.parked += len(slots) - len(chosen)
+        self.in_flight += len(chosen)
+        if self.in_flight > self.peak:
+            self.peak = self.in_flight
+        for client in chosen:
+            job = self.ledger.dispatch(client, self.version, self.now)
+            if self.queueing:
+                if client in self.queues:
+                    self.queues[client].append(job)
+                    continue
+                self.queues[client] = deque()
+            self._begin(job, client)
+
+    def _next_in_queue(self, client: int) -> None:
+        if self.queues[client]:
+            self._begin(self.queues[client].popleft(), client)
+        else:
+            del self.queues[client]
+
+    def _begin(self, job: int, client: int) -> None:
+        """Start the job's clock. It ends after its duration, unless it dies or its client leaves before."""
+        duration = self.durations.next(client)
+        work = 1.0 if self.failures is None else self.failures.next(client)
+        end = self.now + work * duration
+        leave = self.pool.leave.get(client, NEVER)
+        if end > leave or self.now >= leave:  # the second: it waited in the queue of a client that left
+            self.dying[job] = (leave - self.now) / duration if leave > self.now else 0.0
+            end = max(self.now, leave + self.policy.timeout)
+        elif work < 1.0:
+            self.dying[job] = work
+            end += self.policy.timeout
+        self.ledger.finish_time[job] = end
+        if end in self.ends:
+            self.ends[end].append(job)
+        else:
+            self.ends[end] = [job]
+            heappush(self.times, end)
+
+    def _launch(self) -> None:
+        """Start one job by the clock, if anybody is free."""
+        self._fill([ANYONE])
+        self.lost_launches, self.parked = self.lost_launches + self.parked, 0
+        self.launch_time = self._next_launch(self.now)
+
+    def _next_launch(self, last: float) -> float:
+        """The time of the next launch of an open process."""
+        assert self.policy.rate is not None
+        self.launches += 1
+        if not self.policy.poisson:
+            return self.launches / self.policy.rate
+        return last - log1p(-next(self.gaps)) / self.policy.rate

@@ -1,0 +1,130 @@
+"""A schedule as plain data: who starts from which version, and which finished jobs make the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+STATUS = ("applied", "outstanding", "discarded", "failed")
+"""Names of the status codes 0, 1, 2, 3."""
+APPLIED, OUTSTANDING, DISCARDED, FAILED = range(4)
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The jobs of a run in dispatch order (arrays of length J), and its updates (arrays of length `updates`).
+
+    A job is one (download, K local steps, upload) of one client. Version t is the model after t updates;
+    update t turns version t into t + 1 and consumes exactly `per_update` jobs. Staleness of an applied job:
+    applied_update - start_version. Times are in units of virtual time.
+    """
+
+    client: Ints
+    n: Ints  # running index of the job at its client: its address in the random streams
+    start_version: Ints  # non-decreasing
+    applied_update: Ints  # -1: never applied
+    position: Ints  # place in its update's buffer, from 0; -1: never applied
+    dispatch_time: Floats
+    finish_time: Floats  # when it ends, or would have ended; nan: still waiting at its client
+    status: NDArray[np.int8]  # index into STATUS
+    arrival_version: Ints  # the server's version when the job arrived or failed; -1: outstanding
+    work: Floats  # fraction of the local steps done: 1, or less for a failed job
+    update_time: Floats
+    in_flight: Ints  # at each update: jobs assigned but not applied, without those being applied
+    parked: Ints  # at each update: slots that found no client to work for them
+    starved: bool  # True: the events ended before all planned updates
+    clients: int  # N
+    per_update: int  # S
+    concurrency: int  # M_c; where the schedule has none: the largest number of jobs in flight
+    lost_launches: int = 0  # open launch: launches that found no client
+
+    STATUS = STATUS
+
+    @property
+    def updates(self) -> int:
+        """Number of updates really reached."""
+        return len(self.update_time)
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs dispatched (J)."""
+        return len(self.client)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays, the indices built so far among them."""
+        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    def training(self, v: int) -> Ints:
+        """The jobs that start from version v and are applied some day, in job order."""
+        return self._trained[self._trained_from[v] : self._trained_from[v + 1]]
+
+    def applied(self, t: int) -> Ints:
+        """The jobs of update t by position; shape (per_update,)."""
+        return self._by_update[t * self.per_update : (t + 1) * self.per_update]
+
+    def staleness(self, t: int) -> Ints:
+        """Staleness of the jobs of update t by position; shape (per_update,)."""
+        return t - self.start_version[self.applied(t)]
+
+    @cached_property
+    def max_waiting(self) -> int:
+        """Largest number of results that wait for their update, where a job is trained as soon as its start
+        version exists; at most concurrency + per_update - 1 unless staleness is prescribed."""
+        if self.updates == 0:
+            return 0
+        consumed = np.arange(self.updates, dtype=np.int64) * self.per_update
+        return int((self._trained_from[1:-1] - consumed).max())
+
+    @cached_property
+    def earlier(self) -> Ints:
+        """For each job: how many earlier jobs of the same client are applied only after this one started.
+
+        0 everywhere where a client never has two results under way. Elsewhere, jobs of one start version
+        must be trained in the order of this number by algorithms with client state (specification, 11.9).
+        """
+        result = np.zeros(self.jobs, dtype=np.int64)
+        if self.jobs == 0:
+            return result
+        order = np.lexsort((self.n, self.client))
+        is_applied = (self.applied_update[order] >= 0).astype(np.int64)
+        before = np.cumsum(is_applied) - is_applied  # applied jobs of smaller (client, n)
+        first = np.searchsorted(self.client[order], self.client[order])
+        before -= before[first]
+        span = self.updates + 2  # start_version may reach `updates`
+        done = np.sort(self.client[self._trained] * span + self.applied_update[self._trained])
+        wanted = self.client[order] * span
+        finished = np.searchsorted(done, wanted + self.start_version[order]) - np.searchsorted(done, wanted)
+        result[order] = before - finished
+        return result
+
+    @cached_property
+    def _trained(self) -> Ints:
+        return np.flatnonzero(self.applied_update >= 0).astype(np.int64)
+
+    @cached_property
+    def _trained_from(self) -> Ints:
+        versions = np.arange(self.updates + 2)  # so that training(updates) is empty
+        return np.searchsorted(self.start_version[self._trained], versions).astype(np.int64)
+
+    @cached_property
+    def _by_update(self) -> Ints:
+        order = np.empty(self.updates * self.per_update, dtype=np.int64)
+        jobs = self._trained
+        order[self.applied_update[jobs] * self.per_update + self.position[jobs]] = jobs
+        return order
+
+
+def running_index(client: Ints) -> Ints:
+    """For each entry: how many earlier entries have the same client."""
+    order = np.argsort(client, kind="stable")
+    ranked = client[order]
+    result = np.empty(len(client), dtype=np.int64)
+    result[order] = np.arange(len(client)) - np.searchsorted(ranked, ranked)
+    return result

@@ -1,0 +1,296 @@
+"""Properties of event-driven traces: every policy, every delay model."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from naive_schedule import Naive, config
+
+from fedbench.rng import Stream, make_key
+from fedbench.schedule import STATUS, build_trace, durations, overlaps
+
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+POOLS = ["idle", "idle_incl_buffered", "self", "all", "queue", "round_robin"]
+
+
+def delays(clients: int) -> list[dict]:
+    classes = {"classes": [[1, 2], [3, 5], [20, 30]], "shares": [0.5, 0.3, 0.2]}
+    return [
+        {"name": "none"},
+        {"name": "constant", "c": 0.7},
+        {"name": "uniform", "a": 0.5, "b": 1.5},
+        {"name": "bands", **classes},
+        {"name": "half_normal", "sd": 1.0, "min": 0.1},
+        {"name": "exponential", "mean": 1.0},
+        {"name": "lognormal", "mu": 0.0, "sigma": 1.0},
+        {"name": "hetero_exponential", "sigma": 1.0},
+        {"name": "pareto", "alpha": 1.0, "min": 1.0, "cap": 30.0},
+        {"name": "three_level", "shares": [0.6, 0.3, 0.1], "factors": [1, 3, 10], "a": 0.5, "b": 1.5},
+        {"name": "table", "table": [1 + i % 3 for i in range(clients)]},  # many ties
+    ]
+
+
+@st.composite
+def configs(draw, failures: bool = True) -> dict:
+    clients = draw(st.integers(2, 12))
+    per_round = draw(st.integers(1, min(4, clients)))
+    refill = draw(st.sampled_from(["immediate", "at_aggregation"]))
+    keys = {"pool": draw(st.sampled_from(POOLS)), "refill": refill}
+    keys["concurrency"] = draw(st.integers(per_round if refill == "at_aggregation" else 1, clients))
+    if keys["pool"] in ("all", "queue") and draw(st.booleans()):
+        keys["draw"] = "without_replacement"
+    if keys["pool"] in ("idle", "idle_incl_buffered") and draw(st.booleans()):
+        keys["select"] = "lowest"
+    if failures and draw(st.booleans()):
+        keys["p_fail"] = draw(st.sampled_from([0.0, 0.2, 0.4]))
+        keys["timeout"] = draw(st.sampled_from([0.0, 0.5]))
+        keys["tau_cut"] = draw(st.sampled_from([None, 0, 2]))
+        some = st.lists(st.integers(0, clients - 1), unique=True, max_size=clients // 2)
+        keys["join"] = [[i, draw(st.sampled_from([0.0, 1.0, 3.5]))] for i in draw(some)]
+        keys["leave"] = [[i, draw(st.sampled_from([4.0, 6.25, 9.0]))] for i in draw(some)]
+    delay = draw(st.sampled_from(delays(clients)))
+    return config(draw(st.integers(1, 12)), clients, per_round, draw(st.integers(0, 3)), delay, **keys)
+
+
+@given(configs())
+@QUICK
+def test_equals_a_naive_simulation(cfg):
+    trace, naive = build_trace(cfg), Naive(cfg).run()
+    jobs = naive.jobs
+    assert trace.client.tolist() == [job["client"] for job in jobs]
+    assert trace.n.tolist() == [job["n"] for job in jobs]
+    assert trace.start_version.tolist() == [job["v"] for job in jobs]
+    assert trace.applied_update.tolist() == [job["at"] for job in jobs]
+    assert trace.position.tolist() == [job["position"] for job in jobs]
+    assert trace.arrival_version.tolist() == [job["arrival"] for job in jobs]
+    assert [STATUS[code] for code in trace.status] == [job["status"] for job in jobs]
+    np.testing.assert_array_equal(trace.dispatch_time, [job["begin"] for job in jobs])
+    np.testing.assert_array_equal(trace.finish_time, [job["end"] for job in jobs])
+    np.testing.assert_array_equal(trace.work, [job["work"] for job in jobs])
+    assert trace.update_time.tolist() == naive.times
+    assert trace.in_flight.tolist() == naive.in_flight_at
+    assert trace.starved == (len(naive.updates) < cfg["rounds"])
+
+
+@given(configs())
+@QUICK
+def test_staleness_identity(cfg):
+    """Specification 11.5, with what failed and discarded jobs add: every update counts once for every job
+    that was assigned but not applied while it happened."""
+    trace = build_trace(cfg)
+    waited = np.where(trace.arrival_version >= 0, trace.arrival_version, trace.updates) - trace.start_version
+    assert (waited >= 0).all()
+    assert waited.sum() == trace.in_flight.sum()
+
+
+@given(configs())
+@QUICK
+def test_lookups_agree_with_the_arrays(cfg):
+    trace = build_trace(cfg)
+    for t in range(trace.updates):
+        by_position = sorted(np.flatnonzero(trace.applied_update == t), key=lambda j: trace.position[j])
+        assert trace.applied(t).tolist() == by_position
+        assert trace.position[trace.applied(t)].tolist() == list(range(trace.per_update))
+        assert trace.staleness(t).tolist() == [t - trace.start_version[j] for j in by_position]
+        starts = (trace.start_version == t) & (trace.applied_update >= 0)
+        assert trace.training(t).tolist() == np.flatnonzero(starts).tolist()
+    waiting = [((trace.start_version <= v) & (trace.applied_update >= v)).sum() for v in range(trace.updates)]
+    assert trace.max_waiting == max(waiting, default=0) <= trace.concurrency + trace.per_update - 1
+    for j in range(trace.jobs):
+        mine = (trace.client == trace.client[j]) & (trace.n < trace.n[j])
+        assert trace.earlier[j] == (mine & (trace.applied_update >= trace.start_version[j])).sum()
+
+
+@given(configs())
+@QUICK
+def test_overlaps_are_announced(cfg):
+    assert overlaps(cfg) or not build_trace(cfg).earlier.any()
+
+
+def test_which_policies_overlap():
+    found = [(pool, refill) for pool in POOLS for refill in ("immediate", "at_aggregation")]
+    found = [keys for keys in found if not overlaps(config(concurrency=4, pool=keys[0], refill=keys[1]))]
+    never = [("idle", "immediate"), ("idle", "at_aggregation"), ("self", "at_aggregation")]
+    assert found == [*never, ("round_robin", "immediate"), ("round_robin", "at_aggregation")]
+    assert overlaps(config(staleness=2))
+    assert not overlaps(config())
+
+
+@given(configs())
+@QUICK
+def test_default_pool_never_has_a_client_twice(cfg):
+    cfg["schedule"]["pool"] = "idle"
+    cfg["schedule"].pop("draw", None)
+    trace = build_trace(cfg)
+    for t in range(trace.updates):
+        clients = trace.client[trace.applied(t)]
+        assert len(set(clients.tolist())) == trace.per_update
+    assert not trace.earlier.any()  # so what client and server keep of a client agree at every dispatch
+
+
+@pytest.mark.parametrize("pool", ["idle", "all", "queue"])
+@pytest.mark.parametrize("refill", ["immediate", "at_aggregation"])
+def test_jobs_under_way_at_an_update(pool, refill):
+    delay = {"name": "exponential", "mean": 1.0}
+    trace = build_trace(config(200, 30, 4, delay=delay, concurrency=12, pool=pool, refill=refill))
+    expected = 12 - 1 if refill == "immediate" else 12 - 4
+    assert trace.in_flight.tolist() == [expected] * 200
+    assert not trace.parked.any()
+
+
+def test_constant_durations_cycle():
+    trace = build_trace(config(30, 20, 2, delay={"name": "constant", "c": 1.0}, concurrency=6))
+    assert trace.in_flight.tolist() == [4, 2, 0] * 10
+    assert [trace.staleness(t).tolist() for t in range(3, 6)] == [[0, 0], [1, 1], [2, 2]]
+    assert trace.update_time.tolist() == [1 + t // 3 for t in range(30)]
+
+
+def test_everybody_at_work_parks_slots():
+    """M_c = N: the clients in the buffer cannot be replaced, so N - S are in flight at an update."""
+    trace = build_trace(config(100, 12, 4, delay={"name": "exponential", "mean": 1.0}, concurrency=12))
+    assert trace.in_flight.tolist() == [12 - 4] * 100
+    assert trace.parked.tolist() == [4 - 1] * 100  # the last arrival's slot is not parked yet
+    assert not trace.starved
+
+
+def test_durations_do_not_depend_on_the_policy():
+    for pool in POOLS:
+        for refill in ("immediate", "at_aggregation"):
+            delay = {"name": "lognormal", "mu": 0.0, "sigma": 1.0}
+            cfg = config(60, 15, 3, 5, delay, concurrency=8, pool=pool, refill=refill)
+            trace = build_trace(cfg)
+            duration = durations(cfg, trace.client, trace.n)
+            start = trace.dispatch_time.copy()
+            for j in range(trace.jobs) if pool == "queue" else ():
+                before = np.flatnonzero((trace.client == trace.client[j]) & (trace.n == trace.n[j] - 1))
+                if len(before):
+                    start[j] = max(start[j], trace.finish_time[before[0]])
+            begun = ~np.isnan(trace.finish_time)
+            np.testing.assert_array_equal(trace.finish_time[begun], (start + duration)[begun])
+
+
+def test_same_seed_same_bytes():
+    delay = {"name": "hetero_exponential", "sigma": 1.0}
+    first, again, other = (
+        build_trace(config(50, 20, 4, seed, delay, concurrency=10, p_fail=0.1)) for seed in (7, 7, 8)
+    )
+    arrays = [name for name, value in vars(first).items() if isinstance(value, np.ndarray)]
+    assert len(arrays) >= 12
+    assert all(getattr(first, name).tobytes() == getattr(again, name).tobytes() for name in arrays)
+    assert not np.array_equal(first.client, other.client)
+
+
+def test_selection_is_uniform_over_idle_clients():
+    """Constant durations, M_c = 1: every dispatch draws among the N clients that are all idle."""
+    trace = build_trace(config(6000, 6, 1, 3, {"name": "constant", "c": 1.0}, concurrency=1))
+    counts = np.bincount(trace.client, minlength=6)
+    assert np.abs(counts - 1000).max() < 5 * np.sqrt(6000 * (1 / 6) * (5 / 6))
+
+
+def test_queue_is_fair_and_idle_is_not():
+    """Specification, section 13, item 8."""
+    delay = {"name": "bands", "preset": "fadas_large", "counts": [29, 14, 7]}
+    keys = {"concurrency": 25, "refill": "at_aggregation"}
+    queue = build_trace(config(2000, 50, 5, 1, delay, pool="queue", **keys))
+    counts = np.bincount(queue.client[queue.status == 0], minlength=50)
+    assert np.abs(counts - 200).max() < 5 * np.sqrt(10_000 * (1 / 50) * (49 / 50))
+    idle = build_trace(config(2000, 50, 5, 1, delay, pool="idle", **keys))
+    counts = np.bincount(idle.client[idle.status == 0], minlength=50)
+    assert counts.max() > 5 * counts.min()
+
+
+def test_round_robin_without_delays_goes_round():
+    trace = build_trace(
+        config(9, 6, 2, delay={"name": "constant", "c": 1.0}, concurrency=2, pool="round_robin")
+    )
+    assert trace.client.tolist() == [0, 1, 2, 3, 4, 5] * 3
+
+
+def test_list_gives_the_clients():
+    order = [3, 1, 1, 0]
+    trace = build_trace(
+        config(6, 4, 2, delay={"name": "constant", "c": 1.0}, concurrency=2, pool="list", list=order)
+    )
+    assert trace.client.tolist() == order * 3
+    assert trace.earlier.tolist() == [0] * 12  # client 1 twice, one after the other: rounds (3, 1), (1, 0)
+
+
+def test_parallel_jobs_of_one_client_have_their_own_durations():
+    delay = {"name": "table", "table": [[1.0, 2.0], 1.0]}
+    keys = {"concurrency": 2, "pool": "list", "list": [0, 0], "refill": "at_aggregation"}
+    trace = build_trace(config(1, 2, 2, delay=delay, **keys))
+    assert trace.finish_time.tolist() == [1.0, 2.0]
+    assert trace.earlier.tolist() == [0, 1]
+
+
+def test_self_keeps_the_clients_and_queue_keeps_the_jobs():
+    delay = {"name": "exponential", "mean": 1.0}
+    trace = build_trace(config(50, 10, 2, 4, delay, concurrency=4, pool="self", refill="at_aggregation"))
+    assert len(set(trace.client.tolist())) == 4
+    trace = build_trace(config(50, 10, 2, 4, delay, concurrency=4, pool="queue", refill="at_aggregation"))
+    outstanding = (trace.status == 1).sum()
+    assert outstanding == 4 - 2  # no refill after the last update
+
+
+def test_open_launch_obeys_littles_law():
+    """FLSim's example: rate 100, half-normal durations: 100 * sqrt(2 / pi) jobs in flight on average."""
+    delay = {"name": "half_normal", "sd": 1.0, "min": 0.0}
+    for gaps in ("constant", "poisson"):
+        trace = build_trace(config(1500, 500, 10, 2, delay, launch="open", rate=100.0, gaps=gaps, pool="all"))
+        late = trace.in_flight[300:]
+        assert late.mean() == pytest.approx(100 * np.sqrt(2 / np.pi), rel=0.06)
+        gap = np.diff(trace.dispatch_time)
+        assert gap.mean() == pytest.approx(0.01, rel=0.05)
+        assert gap.std() == pytest.approx(0.01 if gaps == "poisson" else 0.0, abs=5e-4)
+
+
+def test_open_launch_equals_the_naive_simulation():
+    delay = {"name": "exponential", "mean": 1.0}
+    for pool in ("idle", "all", "queue"):
+        cfg = config(
+            12, 5, 2, 3, delay, launch="open", rate=4.0, pool=pool, leave=[[1, 2.0]], join=[[2, 1.0]]
+        )
+        trace, naive = build_trace(cfg), Naive(cfg).run()
+        assert trace.client.tolist() == [job["client"] for job in naive.jobs]
+        assert trace.update_time.tolist() == naive.times
+        assert trace.lost_launches == naive.parked
+
+
+def test_prescribed_staleness():
+    sync = build_trace(config(200, 10, 3))
+    fresh = build_trace(config(200, 10, 3, staleness=0))
+    assert np.array_equal(fresh.client, sync.client)
+    assert np.array_equal(fresh.update_time, sync.update_time)
+    trace = build_trace(config(3000, 10, 3, staleness=4))
+    tau = np.array([trace.staleness(t) for t in range(3000)])
+    assert [tau[t].max() <= t for t in range(5)] == [True] * 5
+    assert np.abs(np.bincount(tau[4:].ravel(), minlength=5) / tau[4:].size - 0.2).max() < 5 * np.sqrt(
+        0.16 / 9000
+    )
+    assert tau[:5].size + trace.jobs == 15 + 9000
+    clients = trace.client[np.array([trace.applied(t) for t in range(3000)])]
+    assert all(len(set(row)) == 3 for row in clients.tolist())
+    assert trace.max_waiting <= 3 * 5
+    listed = build_trace(config(4, 10, 2, staleness=[2, 0, 1]))
+    assert [listed.staleness(t).tolist() for t in range(4)] == [[0, 0], [1, 1], [0, 1], [2, 0]]
+
+
+@given(st.integers(0, 5), st.integers(1, 6), st.integers(1, 4))
+@QUICK
+def test_prescribed_staleness_identity(staleness, rounds, per_round):
+    trace = build_trace(config(rounds, 8, per_round, staleness=staleness))
+    assert (trace.applied_update - trace.start_version).sum() == trace.in_flight.sum()
+    assert (np.diff(trace.start_version) >= 0).all()
+
+
+def test_no_updates_no_jobs():
+    for cfg in (config(0), config(0, concurrency=4), config(0, staleness=2)):
+        trace = build_trace(cfg)
+        assert (trace.jobs, trace.updates, trace.starved, trace.max_waiting) == (0, 0, False, 0)
+
+
+def test_streams_do_not_collide():
+    """The SELECT stream's three families of addresses and a job's DURATION key are different keys."""
+    words = [0, 1, (1 << 61), (1 << 61) + 1, (1 << 62), (1 << 62) + 1]
+    keys = {make_key(0, Stream.SELECT, word) for word in words} | {make_key(0, Stream.DURATION, 0, 0)}
+    assert len(keys) == 7

@@ -1,0 +1,162 @@
+"""The keys of schedule and delay: bad ones end in one line, the files in conf/ are complete."""
+
+from pathlib import Path
+
+import pytest
+from naive_schedule import config
+from omegaconf import OmegaConf
+
+from fedbench.errors import ConfigError
+from fedbench.schedule import build_trace, check
+from fedbench.schedule.delays import LAWS
+
+CONF = Path(__file__).parents[2] / "conf"
+TRANSFER = {"down": None, "up": None, "step": None}
+
+
+def conf(group: str, name: str, **changes) -> dict:
+    return OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml")) | changes
+
+
+@pytest.mark.parametrize("name", sorted(LAWS))
+def test_delay_files(name):
+    delay = conf("delay", name)
+    assert delay["name"] == name
+    assert set(delay) == {"name", *LAWS[name].keys} | ({"speed", "transfer"} if name != "none" else set())
+    if name == "table":
+        delay["table"] = [1.0] * 10
+    for schedule in ("sync", "async"):
+        cfg = OmegaConf.create({**config(5), "schedule": conf("schedule", schedule), "delay": delay})
+        check(cfg)
+        assert build_trace(cfg).updates == 5
+    assert sorted(path.stem for path in (CONF / "delay").glob("*.yaml")) == sorted(LAWS)
+
+
+def test_schedule_defaults():
+    cfg = {**config(30, 20, 4), "schedule": conf("schedule", "async")}
+    trace = build_trace(cfg)
+    assert trace.concurrency == 8  # twice clients.per_round
+    assert build_trace({**cfg, "clients": {"total": 6, "per_round": 4}}).concurrency == 6
+
+
+def test_an_algorithm_brings_its_policy_along():
+    delay = {"name": "exponential", "mean": 1.0}
+    cfg = {**config(30, 20, 4, delay=delay), "schedule": conf("schedule", "async")}
+    dispatch = {"pool": "self", "refill": "at_aggregation", "concurrency": "all"}
+    assert build_trace(cfg, dispatch).in_flight.tolist() == [20 - 4] * 30
+    cfg["schedule"] |= {"concurrency": 6, "refill": "immediate", "pool": "all"}  # what the user says counts
+    assert build_trace(cfg, dispatch).in_flight.tolist() == [6 - 1] * 30
+
+
+BAD_SCHEDULES = [
+    ({"concurrency": 0}, "schedule.concurrency=0: must be an integer from 1 to clients.total=10"),
+    ({"concurrency": 11}, "schedule.concurrency=11: must be an integer from 1 to clients.total=10"),
+    ({"concurrency": 2.5}, "schedule.concurrency=2.5: must be an integer"),
+    ({"concurrency": "many"}, "schedule.concurrency=many: must be an integer"),
+    ({"concurrency": 2, "refill": "at_aggregation"}, "schedule.concurrency=2: must be an integer from 3 "),
+    ({"refill": "imediate"}, "(did you mean 'immediate'?)"),
+    ({"pool": "idel"}, "(did you mean 'idle'?)"),
+    ({"concurency": 3}, "schedule.concurency=3: no such key"),
+    ({"concurency": 3}, "(did you mean 'schedule.concurrency'?)"),
+    ({"select": "lowest", "pool": "queue"}, "schedule.select=lowest: must be uniform"),
+    ({"draw": "without_replacement"}, "schedule.draw=without_replacement: only has a meaning"),
+    ({"pool": "list"}, "schedule.list=null: must be a list of clients 0..9"),
+    ({"pool": "list", "list": [0, 10]}, "schedule.list=[0, 10]: must be a list of clients 0..9"),
+    ({"list": [0, 1]}, "schedule.list=[0, 1]: must be null unless"),
+    ({"launch": "open"}, "schedule.rate=null: must be a number > 0"),
+    ({"launch": "open", "rate": 0}, "schedule.rate=0: must be a number > 0"),
+    ({"launch": "open", "rate": 1, "concurrency": 4}, "schedule.concurrency=4: must be null with"),
+    ({"launch": "open", "rate": 1, "pool": "self"}, "schedule.launch=open: must be closed"),
+    ({"rate": 3.0}, "schedule.rate=3.0: must be null unless schedule.launch=open"),
+    ({"tau_cut": -1}, "schedule.tau_cut=-1: must be an integer >= 0"),
+    ({"p_fail": 1.0}, "schedule.p_fail=1.0: must be a number >= 0 and < 1"),
+    ({"p_fail": -0.1}, "schedule.p_fail=-0.1: must be a number >= 0"),
+    ({"timeout": -1}, "schedule.timeout=-1: must be a number >= 0"),
+    ({"leave": [[10, 1.0]]}, "schedule.leave=[[10, 1.0]]: must be a list of [client, time]"),
+    ({"leave": [[1, 1.0], [1, 2.0]]}, "each once"),
+    ({"leave": 3}, "schedule.leave=3: must be a list of [client, time]"),
+    ({"leave": [[1, 2.0]], "join": [[1, 2.0]]}, "every client must leave after it joined"),
+    ({"join": [[1, -2.0]]}, "schedule.join=-2.0: must be a number >= 0"),
+    ({"staleness": -1}, "schedule.staleness=-1: must be null, an integer >= 0"),
+    ({"staleness": []}, "schedule.staleness=[]: must be null, an integer >= 0"),
+    ({"staleness": 3, "concurrency": 5}, "schedule.concurrency=5: must be null where schedule.staleness"),
+]
+
+
+@pytest.mark.parametrize(("keys", "line"), BAD_SCHEDULES)
+def test_bad_schedules(keys, line):
+    cfg = {**config(5, 10, 3), "schedule": conf("schedule", "async") | keys}
+    with pytest.raises(ConfigError) as error:
+        check(cfg)
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+BAD_DELAYS = [
+    ({"name": "constant", "c": 0}, "delay.c=0: must be a number > 0"),
+    ({"name": "constant", "c": True}, "delay.c=true: must be a number > 0"),
+    ({"name": "constant", "c": float("nan")}, "delay.c=nan: must be a number > 0"),
+    ({"name": "constant", "d": 1, "c": 1}, "delay.d=1: no such key; delay=constant has c, speed, transfer"),
+    ({"name": "uniform", "a": 2, "b": 1}, "delay.b=1: must be a number >= delay.a=2"),
+    ({"name": "uniform", "a": -2, "b": 1}, "delay.a=-2: must be a number >= 0"),
+    ({"name": "exponential", "mean": "fast"}, "delay.mean=fast: must be a number > 0"),
+    ({"name": "exponental", "mean": 1}, "(did you mean 'exponential'?)"),
+    ({"name": "lognormal", "mu": 0, "sigma": -1}, "delay.sigma=-1: must be a number >= 0 and <= 20"),
+    ({"name": "pareto", "alpha": 1, "min": 2, "cap": 1}, "delay.cap=1: must be a number >= 2"),
+    ({"name": "half_normal", "sd": 1, "min": -1}, "delay.min=-1: must be a number >= 0"),
+    ({"name": "table", "table": [1, 2]}, "must be a list with one entry for each of the 10 clients, has 2"),
+    ({"name": "table", "table": None}, "delay.table=null: must be a list with one entry"),
+    ({"name": "table", "table": [1] * 9 + [-1]}, "delay.table=-1: must be a number >= 0"),
+    ({"name": "table", "table": [1] * 9 + [[]]}, "no client's list may be empty"),
+    ({"name": "bands", "preset": "fadas_larg", "dirichlet": [3, 2, 1]}, "(did you mean 'fadas_large'?)"),
+    ({"name": "bands", "preset": "fadas_mild", "counts": [5, 3, 1]}, "must be 3 integers >= 0 that sum to"),
+    (
+        {"name": "bands", "preset": "fadas_mild", "shares": [0.5, 0.2, 0.2]},
+        "must be 3 numbers >= 0 that sum to 1",
+    ),
+    (
+        {"name": "bands", "preset": "fadas_mild", "dirichlet": [1, 1]},
+        "delay.dirichlet=[1, 1]: must be 3 numbers",
+    ),
+    (
+        {"name": "bands", "classes": [[2, 1]], "shares": [1]},
+        "must be a list of bands [low, high] with low <= high",
+    ),
+    ({"name": "bands", "classes": [1, 2], "shares": [1]}, "must be a list of bands [low, high]"),
+    (
+        {"name": "three_level", "shares": [1, 0, 0], "factors": [1, 2], "a": 0, "b": 1},
+        "must be three numbers > 0",
+    ),
+    ({"name": "constant", "c": 1, "speed": [1, 2]}, "must have one entry for each of the 10 clients, has 2"),
+    ({"name": "constant", "c": 1, "speed": -1}, "delay.speed=-1: must be a number >= 0"),
+    ({"name": "constant", "c": 1, "transfer": {"dwn": 1}}, "delay.transfer.dwn=1: no such key"),
+    ({"name": "constant", "c": 1, "transfer": {"down": 0}}, "delay.transfer.down=0: must be a number > 0"),
+    ({"name": "none", "speed": 1}, "delay.speed=1: no such key; delay=none has none"),
+]
+
+
+@pytest.mark.parametrize(("delay", "line"), BAD_DELAYS)
+def test_bad_delays(delay, line):
+    for keys in ({}, {"concurrency": 5}):
+        with pytest.raises(ConfigError) as error:
+            check(config(5, 10, 3, delay=delay, **keys))
+        assert line in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_other_refusals():
+    with pytest.raises(ConfigError, match=r"clients\.per_round=11: must be at most clients\.total=10"):
+        check(config(5, 10, 11))
+    with pytest.raises(ConfigError, match="did you mean 'async'"):
+        check({**config(5), "schedule": {"name": "asinc"}})
+    with pytest.raises(ConfigError, match=r"schedule\.p_fail=0\.1: no such key; schedule=sync has none"):
+        check({**config(5), "schedule": {"name": "sync", "p_fail": 0.1}})
+    with pytest.raises(ConfigError, match=r"delay=constant: must be none where schedule\.staleness"):
+        check(config(5, delay={"name": "constant", "c": 1.0}, staleness=3))
+
+
+def test_check_needs_no_payload_but_a_trace_does():
+    delay = {"name": "constant", "c": 1.0, "transfer": TRANSFER | {"up": 5.0}}
+    check(config(5, delay=delay))
+    with pytest.raises(ConfigError, match="payload"):
+        build_trace(config(5, delay=delay))

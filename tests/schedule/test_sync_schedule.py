@@ -1,0 +1,78 @@
+"""Synchronous rounds: the event simulation with M_c = S and equal durations, timed by the slowest job."""
+
+import time
+
+import numpy as np
+import pytest
+from naive_schedule import config, draw
+
+from fedbench.schedule import build_trace, durations, survey_offset
+
+
+@pytest.mark.parametrize(("clients", "per_round"), [(1, 1), (7, 1), (7, 3), (7, 7), (600, 5), (40, 39)])
+@pytest.mark.parametrize("refill", ["immediate", "at_aggregation"])
+def test_equal_durations_give_the_synchronous_cohorts(clients, per_round, refill):
+    delay = {"name": "constant", "c": 0.3}
+    sync = build_trace(config(40, clients, per_round, 9, delay))
+    keys = {"concurrency": per_round, "refill": refill}
+    event = build_trace(config(40, clients, per_round, 9, delay, **keys))
+    for name, value in vars(sync).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value, getattr(event, name), err_msg=name)
+    assert (sync.concurrency, sync.starved, sync.lost_launches) == (per_round, False, 0)
+    assert event.concurrency == per_round
+
+
+def test_cohorts_are_drawn_in_ascending_order_from_those_left():
+    trace = build_trace(config(30, 9, 4, 5))
+    for t in range(30):
+        left = list(range(9))
+        drawn = [left.pop(int(draw(5, 4 * t + k) * len(left))) for k in range(4)]
+        assert trace.client[trace.applied(t)].tolist() == drawn
+        assert trace.staleness(t).tolist() == [0] * 4
+        assert np.array_equal(trace.training(t), trace.applied(t))
+
+
+def test_cohorts_are_uniform_without_replacement():
+    trace = build_trace(config(4000, 8, 3, 1))
+    cohorts = trace.client.reshape(4000, 3)
+    assert all(len(set(row)) == 3 for row in cohorts.tolist())
+    pairs = np.zeros((8, 8))
+    for k in range(3):
+        for other in range(3):
+            np.add.at(pairs, (cohorts[:, k], cohorts[:, other]), 1)
+    single, double = 4000 * 3 / 8, 4000 * 3 * 2 / (8 * 7)
+    assert np.abs(np.diag(pairs) - single).max() < 5 * np.sqrt(single)
+    assert np.abs(pairs[~np.eye(8, dtype=bool)] - double).max() < 5 * np.sqrt(double)
+
+
+def test_a_round_takes_as_long_as_its_slowest_job():
+    delay = {"name": "lognormal", "mu": 0.0, "sigma": 1.0}
+    cfg = config(50, 12, 4, 2, delay)
+    trace = build_trace(cfg)
+    now, seen = 0.0, [0] * 12
+    for t in range(50):
+        took = []
+        for j in trace.applied(t):
+            client = int(trace.client[j])
+            assert trace.n[j] == seen[client]
+            took.append(durations(cfg, np.array([client]), np.array([seen[client]]))[0])
+            assert trace.dispatch_time[j] == now
+            assert trace.finish_time[j] == now + took[-1]
+            seen[client] += 1
+        now += max(took)
+        assert trace.update_time[t] == now
+
+
+def test_without_delays_a_round_takes_one():
+    assert build_trace(config(7, 5, 2)).update_time.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert survey_offset(config(7, 5, 2)) == 1.0
+
+
+def test_many_rounds_take_seconds():
+    begin = time.process_time()
+    trace = build_trace(config(100_000, 100, 10, 0, {"name": "exponential", "mean": 1.0}))
+    assert time.process_time() - begin < 30
+    # the mean of the largest of ten exponentials is the tenth harmonic number
+    harmonic = sum(1 / k for k in range(1, 11))
+    assert trace.update_time[-1] / 100_000 == pytest.approx(harmonic, rel=0.02)
