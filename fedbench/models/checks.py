@@ -1,0 +1,51 @@
+"""Checks of a model's options and of the samples it is given; each failure is one line for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedbench.errors import ConfigError
+
+
+def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int, int, int]:
+    """Return (C, H, W); ConfigError if samples are not images of at least `least` x `least` pixels."""
+    if len(shape) != 3:
+        raise ConfigError("model", model, f"needs images (channels, height, width); samples are {shape}")
+    channels, height, width = shape
+    if min(height, width) < least:
+        raise ConfigError(
+            "model", model, f"needs images of at least {least}x{least} pixels; these are {height}x{width}"
+        )
+    return channels, height, width
+
+
+def at_least_one(key: str, value: object) -> int:
+    """Return `value` as an int >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(key, value, "must be an integer >= 1")
+    return value
+
+
+def widths(key: str, value: object) -> list[int]:
+    """Return a list of layer widths, each >= 1; the list may be empty."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigError(key, value, "must be a list of integers >= 1, such as [200]")
+    items = list(value)
+    if any(isinstance(item, bool) or not isinstance(item, int) or item < 1 for item in items):
+        raise ConfigError(key, value, "must be a list of integers >= 1, such as [200]")
+    return items
+
+
+def dropout_rate(key: str, value: object) -> float:
+    """Return the share of activations to drop, in [0, 1)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ConfigError(key, value, "must be in [0, 1)")
+    return float(value)
+
+
+def choice(key: str, value: object, options: Iterable[str]) -> str:
+    """Return `value` if it is one of `options`."""
+    allowed = list(options)
+    if value not in allowed:
+        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)
+    return str(value)

@@ -1,0 +1,168 @@
+"""Parameter counts, shapes, initial parameters, and one clear line for what does not fit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from fedbench.errors import ConfigError
+from fedbench.models import build, count_parameters, names, register_model
+from fedbench.models.registry import _REGISTRY
+
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+
+# logistic 784*10+10; mlp 784*200+200 + 200*10+10; cnn 832 + 51,264 + 3136*512+512 + 512*10+10;
+# cnn_small 260 + 5,020 + 16,050 + 510; rnn: gates * (28*128 + 5*128*128 + 6*128) + 128*10+10
+COUNTS = [
+    ({"name": "logistic"}, MNIST, 7_850),
+    ({"name": "mlp"}, MNIST, 159_010),
+    ({"name": "cnn"}, MNIST, 1_663_370),
+    ({"name": "cnn_small"}, MNIST, 21_840),
+    ({"name": "resnet18"}, CIFAR, 11_173_962),
+    ({"name": "resnet18", "norm": "batch"}, CIFAR, 11_173_962),
+    ({"name": "rnn"}, MNIST, 87_562),
+    ({"name": "rnn", "cell": "gru"}, MNIST, 260_106),
+    ({"name": "rnn", "cell": "lstm"}, MNIST, 346_378),
+]
+
+
+@pytest.mark.parametrize(("config", "shape", "expected"), COUNTS)
+def test_parameter_counts(config: dict, shape: tuple[int, ...], expected: int) -> None:
+    assert count_parameters(build(config, shape, 10, 0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("logistic", (60,)),
+        ("logistic", (3, 8, 8)),
+        ("mlp", (60,)),
+        ("mlp", (1, 8, 8)),
+        ("cnn", (1, 8, 8)),
+        ("cnn", (3, 32, 30)),
+        ("cnn", (1, 5, 5)),
+        ("cnn_small", (3, 32, 20)),
+        ("cnn_small", (1, 16, 16)),
+        ("rnn", (3, 8, 6)),
+        ("resnet18", (1, 8, 8)),
+        ("resnet18", MNIST),
+    ],
+)
+def test_logits_for_samples_of_many_shapes(name: str, shape: tuple[int, ...]) -> None:
+    assert build({"name": name}, shape, 7, 0)(torch.rand(3, *shape)).shape == (3, 7)
+
+
+def test_options_shape_the_model() -> None:
+    # 64*30+30, 2*30 (gain and bias), 30*20+20, 2*20, 20*5+5
+    layered = build({"name": "mlp", "hidden": [30, 20], "norm": "layer", "dropout": 0.1}, (1, 8, 8), 5, 0)
+    assert count_parameters(layered) == 1950 + 60 + 620 + 40 + 105
+    assert count_parameters(build({"name": "mlp", "hidden": []}, (60,), 5, 0)) == 305
+    for norm in ("group", "batch"):
+        normed = build({"name": "cnn", "norm": norm}, MNIST, 10, 0)
+        assert count_parameters(normed) == 1_663_370 + 2 * 32 + 2 * 64
+
+
+def test_config_of_the_command_line_is_accepted() -> None:
+    config = OmegaConf.create(
+        {"name": "mlp", "init": "default", "hidden": [4], "dropout": 0.5, "norm": "none"}
+    )
+    assert count_parameters(build(config, (6,), 3, 0)) == 28 + 15
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "line"),
+    [
+        ({"name": "rnn"}, (60,), "model=rnn: needs images"),
+        ({"name": "resnet18"}, (60,), "model=resnet18: needs images"),
+        ({"name": "cnn"}, (1, 4, 4), "model=cnn: needs images of at least 5x5 pixels; these are 4x4"),
+        ({"name": "cnn_small"}, (1, 8, 8), "model=cnn_small: needs images of at least 16x16"),
+        ({"name": "cnnn"}, MNIST, "(did you mean 'cnn'?)"),
+        ({"name": "mlp", "hiden": [3]}, MNIST, "model.hiden=[3]: no such option"),
+        ({"name": "logistic", "norm": "group"}, MNIST, "model.norm=group: no such option"),
+        ({"name": "mlp", "hidden": 200}, MNIST, "model.hidden=200"),
+        ({"name": "mlp", "hidden": [0]}, MNIST, "model.hidden=[0]"),
+        ({"name": "mlp", "dropout": 1.0}, MNIST, "model.dropout=1.0"),
+        ({"name": "mlp", "norm": "batch"}, MNIST, "model.norm=batch"),
+        ({"name": "cnn", "norm": "grup"}, MNIST, "(did you mean 'group'?)"),
+        ({"name": "cnn", "norm": "group", "groups": 5}, MNIST, "model.groups=5: must divide"),
+        ({"name": "resnet18", "norm": "none"}, CIFAR, "model.norm=none"),
+        ({"name": "rnn", "cell": "relu"}, MNIST, "model.cell=relu"),
+        ({"name": "rnn", "layers": 0}, MNIST, "model.layers=0"),
+        ({"name": "mlp", "init": "ones"}, MNIST, "model.init=ones"),
+    ],
+)
+def test_misfits_are_one_line(config: dict, shape: tuple[int, ...], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(config, shape, 10, 0)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["logistic", "mlp", "cnn", "cnn_small", "rnn"])
+def test_seed_addresses_the_initial_parameters(name: str) -> None:
+    torch.manual_seed(1)
+    first = build({"name": name}, MNIST, 10, 7).state_dict()
+    torch.manual_seed(2)
+    again, other = build({"name": name}, MNIST, 10, 7), build({"name": name}, MNIST, 10, 8)
+    for key, value in again.state_dict().items():
+        assert torch.equal(value, first[key])
+        assert not torch.equal(value, other.state_dict()[key])
+
+
+def test_large_seed_is_allowed() -> None:
+    build({"name": "logistic"}, (4,), 3, 2**64 - 1)
+
+
+def test_global_generator_is_untouched() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    build({"name": "cnn_small"}, MNIST, 10, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_default_parameters_follow_torchs_initialisers() -> None:
+    bound = 784**-0.5  # kaiming_uniform with a = sqrt(5): uniform within 1/sqrt(fan_in)
+    weight = build({"name": "mlp"}, MNIST, 10, 0).state_dict()["1.weight"]
+    assert weight.abs().max() <= bound
+    assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.01)
+
+
+def test_zeros() -> None:
+    model = build({"name": "resnet18", "init": "zeros", "norm": "batch"}, (1, 8, 8), 10, 0)
+    for name, value in model.named_parameters():
+        gain = name.endswith("weight") and (".bn" in f".{name}" or "downsample.1" in name)
+        assert bool((value == (1.0 if gain else 0.0)).all()), name
+    logits = build({"name": "logistic", "init": "zeros"}, MNIST, 10, 0)(torch.rand(2, *MNIST))
+    assert torch.equal(logits, torch.zeros(2, 10))
+
+
+def test_names_and_a_model_of_the_users_own() -> None:
+    assert {"logistic", "mlp", "cnn", "cnn_small", "rnn", "resnet18"} <= set(names())
+
+    @register_model("mine")
+    class Mine(nn.Module):
+        def __init__(self, shape: tuple[int, ...], classes: int, width: int) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(shape[0], width), nn.Linear(width, classes))
+
+    try:
+        assert "mine" in names()
+        assert count_parameters(build({"name": "mine", "width": 2}, (3,), 4, 0)) == 8 + 12
+        with pytest.raises(ConfigError, match=r"model\.width=null: mine needs a value"):
+            build({"name": "mine"}, (3,), 4, 0)
+    finally:
+        del _REGISTRY["mine"]
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm2d(3), nn.GRU(3, 3)])
+def test_layers_that_cannot_run_here_are_refused(layer: nn.Module) -> None:
+    register_model("unsuitable")(lambda shape, classes: nn.Sequential(layer))
+    try:
+        with pytest.raises(
+            ConfigError, match=r"model=unsuitable: torch\.nn\.\w+ \(at '0'\) does not work here"
+        ):
+            build({"name": "unsuitable"}, (3,), 4, 0)
+    finally:
+        del _REGISTRY["unsuitable"]

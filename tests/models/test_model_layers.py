@@ -1,0 +1,145 @@
+"""Addressed dropout, masked batch norm, and finding them by type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedbench.models import build
+from fedbench.models.layers import BatchNorm2d, Dropout
+from fedbench.models.parts import batch_norm_modules, dropout_modules, norm_parameters
+from fedbench.rng import threefry2x32
+
+KEY = torch.tensor([123, 456])
+
+
+def drop(x: Tensor, p: float, key: Tensor) -> Tensor:
+    return functional_call(Dropout(p).train(), {"key": key}, (x,))
+
+
+def test_dropout_mask_is_threefry_of_key_and_position() -> None:
+    p, shape = 0.3, (3, 5)
+    words = [threefry2x32((123, 456), (j, 0)) for j in range(8)]  # plain Python integers
+    bits = np.array(words).reshape(-1)[:15].reshape(shape)
+    expected = np.where(bits / 2**32 < 1 - p, 1 / (1 - p), 0.0)
+    np.testing.assert_allclose(drop(torch.ones(shape, dtype=torch.float64), p, KEY).numpy(), expected)
+
+
+def test_dropout_same_key_same_mask_and_another_key_another() -> None:
+    x = torch.rand(4, 100) + 1
+    assert torch.equal(drop(x, 0.5, KEY), drop(x, 0.5, KEY))
+    assert not torch.equal(drop(x, 0.5, KEY), drop(x, 0.5, torch.tensor([123, 457])))
+
+
+def test_dropout_of_a_sample_ignores_padding_behind_it() -> None:
+    x = torch.rand(7, 5)
+    assert torch.equal(drop(x, 0.5, KEY)[:4], drop(x[:4], 0.5, KEY))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_keeps_its_share_and_the_mean(p: float) -> None:
+    out = drop(torch.ones(400, 500), p, KEY)
+    n = out.numel()
+    kept = (out > 0).double().mean().item()
+    assert abs(kept - (1 - p)) < 4 * (p * (1 - p) / n) ** 0.5
+    assert out.max().item() == pytest.approx(1 / (1 - p))
+
+
+def test_dropout_is_the_identity_in_eval_mode_and_without_p() -> None:
+    x = torch.rand(3, 4)
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(Dropout(0.0).train()(x), x)
+    assert not Dropout(0.5).state_dict()
+    with pytest.raises(ValueError, match="p=1"):
+        Dropout(1)
+
+
+def test_dropout_gradient_is_the_mask() -> None:
+    x = torch.rand(3, 8)
+    g = grad(lambda x: drop(x, 0.5, KEY).sum())(x)
+    assert torch.equal(g, drop(torch.ones_like(x), 0.5, KEY))
+
+
+def test_dropout_under_vmap_equals_a_loop() -> None:
+    x, keys = torch.rand(3, 4, 5), torch.tensor([[1, 2], [3, 4], [1, 2]])
+    together = vmap(lambda x, key: drop(x, 0.4, key))(x, keys)
+    assert torch.equal(together, torch.stack([drop(a, 0.4, k) for a, k in zip(x, keys, strict=True)]))
+
+
+def norm_pair(channels: int) -> tuple[BatchNorm2d, nn.BatchNorm2d]:
+    ours, theirs = BatchNorm2d(channels).double(), nn.BatchNorm2d(channels).double()
+    with torch.no_grad():
+        for name, value in ours.named_parameters():
+            value.copy_(torch.rand(channels, dtype=torch.float64) + 0.5)
+            theirs.get_parameter(name).copy_(value)
+    return ours, theirs
+
+
+def test_batch_norm_equals_torchs_in_training_and_eval() -> None:
+    torch.manual_seed(0)
+    ours, theirs = norm_pair(3)
+    for _ in range(3):
+        x = torch.randn(5, 3, 4, 6, dtype=torch.float64) * 2 + 1
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        out, expected = ours(a), theirs(b)
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+        weight = torch.randn_like(x)
+        (out * weight).sum().backward()
+        (expected * weight).sum().backward()
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-12, atol=1e-12)
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    before = ours.running_mean.clone()
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x), rtol=1e-12, atol=1e-12)
+    assert torch.equal(ours.running_mean, before)
+    assert set(ours.state_dict()) == {"weight", "bias", "running_mean", "running_var"}
+
+
+@settings(max_examples=25)
+@given(st.lists(st.booleans(), min_size=2, max_size=7).filter(any), st.integers(0, 2**31))
+def test_masked_batch_equals_the_unpadded_one(real: list[bool], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(len(real), 2, 3, 3, generator=generator, dtype=torch.float64)
+    keep = torch.tensor(real)
+    x[~keep] = 1e3  # what pads a batch must not matter
+    plain, masked = BatchNorm2d(2).double(), BatchNorm2d(2).double()
+    expected = plain(x[keep])
+    buffers = {"weights": keep.double()}
+    buffers |= {name: value.clone() for name, value in masked.named_buffers() if "running" in name}
+    out = functional_call(masked, buffers, (x,))
+    torch.testing.assert_close(out[keep], expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(buffers["running_mean"], plain.running_mean, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(buffers["running_var"], plain.running_var, rtol=1e-10, atol=1e-12)
+
+
+def test_batch_without_samples_changes_nothing_and_stays_finite() -> None:
+    layer = BatchNorm2d(2)
+    buffers = {"weights": torch.zeros(3), "running_mean": torch.ones(2), "running_var": torch.full((2,), 3.0)}
+    out = functional_call(layer, buffers, (torch.rand(3, 2, 4, 4),))
+    assert bool(out.isfinite().all())
+    assert torch.equal(buffers["running_mean"], torch.ones(2))
+    assert torch.equal(buffers["running_var"], torch.full((2,), 3.0))
+
+
+def test_layers_are_found_by_type() -> None:
+    resnet = build({"name": "resnet18", "norm": "batch"}, (1, 8, 8), 3, 0)
+    found = norm_parameters(resnet)
+    assert len(found) == 2 * 20  # one per convolution: 1 + 16 + 3
+    assert {"bn1.weight", "layer2.0.downsample.1.bias"} <= set(found)
+    assert not {"conv1.weight", "layer2.0.downsample.0.weight", "fc.bias"} & set(found)
+    assert len(batch_norm_modules(resnet)) == 20
+    grouped = build({"name": "resnet18"}, (1, 8, 8), 3, 0)
+    assert norm_parameters(grouped) == found
+    assert batch_norm_modules(grouped) == []
+    mlp = build({"name": "mlp", "hidden": [4, 4], "norm": "layer", "dropout": 0.5}, (6,), 3, 0)
+    assert norm_parameters(mlp) == ["2.weight", "2.bias", "6.weight", "6.bias"]
+    assert dropout_modules(mlp) == ["4", "8"]
+    assert dropout_modules(build({"name": "cnn", "dropout": 0.1}, (1, 8, 8), 3, 0)) == ["7", "10"]
+    assert norm_parameters(nn.LayerNorm(3)) == ["weight", "bias"]
