@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -27,6 +29,7 @@ class Entry:
     tuned: str  # hyper-parameters without a theorem's value
     problem_dependent: str
     schedules: str
+    checked_by: str  # the test file, where the tests are beside the package
 
 
 def table() -> list[Entry]:
@@ -58,7 +61,22 @@ def entry(cls: type[Algorithm]) -> Entry:
         tuned=", ".join(tuned) or "none",
         problem_dependent=", ".join(cls.problem_dependent) or "no",
         schedules=", ".join(cls.schedules) + (" (full participation)" if cls.full_participation else ""),
+        checked_by=_test_of(cls.name),
     )
+
+
+def markdown() -> str:
+    """The table as Markdown, for the README."""
+    titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
+    rows = [titles, ["---"] * len(titles), *(list(dataclasses.astuple(e)) for e in table())]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def _test_of(name: str) -> str:
+    """The test file named after the method, else the first one that names it."""
+    tests = Path(__file__).parents[2] / "tests" / "algorithms"
+    files = sorted(tests.glob("test_*.py"), key=lambda file: (file.stem != f"test_{name}", file.stem))
+    return next((file.name for file in files if f'"{name}"' in file.read_text(encoding="utf-8")), "")
 
 
 def _units(size: int) -> str:

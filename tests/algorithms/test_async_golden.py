@@ -28,6 +28,7 @@ FEDBUFF = [
 CASES = [
     ("fedbuff", {"lr": 0.1, "server_lr": 1.0}, 2, FEDBUFF),
     ("defedavg_niid", {"lr": 0.1, "server_lr": 1.0}, 2, FEDBUFF),
+    ("defedavg_iid", {"lr": 0.1, "server_lr": 1.0}, 2, FEDBUFF),
     (
         "fedbuff",
         {"lr": 0.1, "server_lr": 1.0, "staleness_power": 0.5},

@@ -1,0 +1,75 @@
+"""The README's table is what the code says, and its example works as written."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedbench.algorithms.table import markdown
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+RUN = ["algorithm=signed", "rounds=3", "progress=none", "partition=dirichlet"]
+
+
+def examples() -> dict[str, str]:
+    """File name -> content of the README's example files."""
+    found = re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", README, flags=re.DOTALL)
+    return dict(found)
+
+
+def fedbench(arguments: list[str], cwd: Path, **environment: str) -> None:
+    command = [sys.executable, "-m", "fedbench", *arguments]
+    done = subprocess.run(command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def accuracy(directory: Path) -> list[float]:
+    with open(directory / "metrics.csv", newline="") as stream:
+        return [float(row["test_accuracy"]) for row in csv.DictReader(stream)]
+
+
+def test_the_table_of_algorithms_is_fresh() -> None:
+    written = README.split("<!-- algorithms: begin -->\n")[1].split("<!-- algorithms: end -->")[0]
+    assert written == markdown(), "scripts/readme_table writes it"
+
+
+def test_every_algorithm_is_checked_by_a_test() -> None:
+    lines = markdown().splitlines()[2:]
+    assert len(lines) >= 35
+    assert [line for line in lines if not line.rstrip(" |").endswith(".py")] == []
+
+
+@pytest.mark.slow
+def test_the_example_works_beside_an_experiment(tmp_path: Path) -> None:
+    """Without touching the package: --config-dir and imports, with every engine."""
+    files = examples()
+    (tmp_path / "my_conf/algorithm").mkdir(parents=True)
+    (tmp_path / "my_conf/algorithm/signed.yaml").write_text(files["conf/algorithm/signed.yaml"])
+    (tmp_path / "signed.py").write_text(files["fedbench/algorithms/signed.py"])
+    for engine in ("loop", "vmap", "compile"):
+        out = f"hydra.run.dir={engine}"
+        arguments = ["--config-dir", "my_conf", "imports=[signed.py]", *RUN, f"engine={engine}", out]
+        fedbench(arguments, tmp_path)
+        files_there = {path.name for path in (tmp_path / engine).iterdir()}
+        assert {"metrics.csv", "summary.json", "model.pt", "partition.npz", "config.yaml"} <= files_there
+    assert accuracy(tmp_path / "loop") == pytest.approx(accuracy(tmp_path / "vmap"), abs=0.01)
+    assert accuracy(tmp_path / "loop") == pytest.approx(accuracy(tmp_path / "compile"), abs=0.01)
+    assert accuracy(tmp_path / "loop")[-1] > accuracy(tmp_path / "loop")[0]
+
+
+@pytest.mark.slow
+def test_the_example_works_in_the_package(tmp_path: Path) -> None:
+    for name in ("fedbench", "conf"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, content in examples().items():
+        (tmp_path / name).write_text(content)
+    fedbench([*RUN, "hydra.run.dir=out"], tmp_path, PYTHONPATH=str(tmp_path))
+    assert accuracy(tmp_path / "out")[-1] > 0.3
