@@ -1,0 +1,150 @@
+"""Drawing results against a swept number: lines with their spread, a strip of diverged runs, stars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
+
+from fedbench.figures import axes
+from fedbench.figures.axes import Axis
+from fedbench.figures.draw_curves import cross, handle, legend_above, legend_columns
+from fedbench.figures.page import Page
+from fedbench.figures.panels import small_multiples
+from fedbench.figures.style import FAINT, FONT, MUTED, WIDTHS
+
+if TYPE_CHECKING:
+    from fedbench.figures.sensitivity import Points
+
+_RATIO = {"one": 0.62, "two": 0.4}
+_ROW = 0.085  # inches of the strip for each line with diverged runs
+_BAND = 0.16
+
+
+def draw_all(
+    lines: Sequence[Points], x: str, y: str, width: str, text: Sequence[str], log: Sequence[str] = ()
+) -> Page:
+    """All lines in one picture, their names in a legend above it."""
+    entries = [(handle(line.series.style), line.series.label) for line in lines]
+    grey: dict[str, Any] = {"color": MUTED, "linestyle": "none"}
+    strip = [line for line in lines if line.diverged.any()]
+    if any(line.theorem.any() for line in lines):
+        entries.append(
+            (Line2D([], [], marker="*", markersize=7.5, markeredgecolor="black", **grey), "theorem")
+        )
+    if strip:
+        entries.append((Line2D([], [], marker="x", markersize=5.5, markeredgewidth=1.4, **grey), "diverged"))
+    names = [name for _, name in entries]
+    columns = min(legend_columns(names, WIDTHS[width]), len(names))
+    above = -(-len(names) // columns) * FONT * 1.32 / 72 + 0.06
+    body = WIDTHS[width] * _RATIO[width]
+    page = Page(width, body + above, text)
+    ax = page.figure.add_subplot()
+    across, up = _axes_of(lines, x, y)
+    ax.set(xlabel=across.label, ylabel=up.label)
+    share = (len(strip) * _ROW + 0.05) / (body - 0.45) if strip else 0.0
+    _frame(ax, lines, across, up, share, log)
+    for line in lines:
+        row = strip.index(line) + 0.5 if line in strip else 0.0
+        _draw(ax, line, across, up, share * row / max(len(strip), 1))
+    page.settle(top=above)
+    handles = [mark for mark, _ in entries]
+    legend_above(page, handles, names, columns)
+    return page
+
+
+def draw_each(
+    lines: Sequence[Points], x: str, y: str, width: str, text: Sequence[str], log: Sequence[str] = ()
+) -> Page:
+    """Each line in its own picture, before all the others in grey; the best one first."""
+    lower = y.endswith(("loss", "norm"))
+
+    def best(line: Points) -> float:
+        values = line.mean[np.isfinite(line.mean)]
+        return (
+            float(values.min() if lower else values.max()) if len(values) else (np.inf if lower else -np.inf)
+        )
+
+    ordered = sorted(lines, key=best, reverse=not lower)
+    across, up = _axes_of(lines, x, y)
+    share = 0.2 if any(line.diverged.any() for line in lines) else 0.0
+
+    def draw(ax: Axes, rank: int) -> None:
+        _frame(ax, lines, across, up, share, log, x_ticks=3, y_ticks=4)
+        grey = [np.column_stack([line.x / across.divisor, line.mean / up.divisor]) for line in lines]
+        ax.add_collection(LineCollection(grey, colors=FAINT, linewidths=0.5, zorder=1), autolim=False)
+        _draw(ax, ordered[rank], across, up, share / 2)
+
+    styles = [line.series.style for line in ordered]
+    return small_multiples(styles, draw, width, text, xlabel=across.label, ylabel=up.label)
+
+
+def _axes_of(lines: Sequence[Points], x: str, y: str) -> tuple[Axis, Axis]:
+    across = float(np.max(np.abs(np.concatenate([line.x for line in lines]))))
+    up = float(np.nanmax(np.abs(np.concatenate([line.mean for line in lines])), initial=0.0))
+    return axes.axis(x, across), axes.axis(y, up)
+
+
+def _frame(
+    ax: Axes,
+    lines: Sequence[Points],
+    across: Axis,
+    up: Axis,
+    share: float,
+    log: Sequence[str],
+    x_ticks: int = 6,
+    y_ticks: int = 6,
+) -> None:
+    """Scales, limits and ticks; the lowest `share` of the height is the strip, in grey and without ticks."""
+    xs = np.unique(np.concatenate([line.x for line in lines])) / across.divisor
+    ys = np.concatenate([part for line in lines for part in (line.mean, line.low, line.high)]) / up.divisor
+    ys = ys[np.isfinite(ys)]
+    log_x, log_y = "x" in log or axes.log_worthy(xs, 10.0), "y" in log
+    axes.limit(ax, "x", xs, log=log_x, margin=0.05)
+    axes.limit(ax, "y", ys if len(ys) else np.array([0.0, 1.0]), log=log_y, margin=0.05)
+    axes.ticks(ax, x=x_ticks, y=y_ticks, log_x=log_x, log_y=log_y)
+    if not log_x and len(xs) <= x_ticks:
+        axes.exact_ticks(ax, xs)
+    if not share:
+        return
+    low, high = ax.get_ylim()
+    places = ax.yaxis.get_major_locator().tick_values(low, high)
+    ax.yaxis.set_major_locator(FixedLocator([place for place in places if low <= place <= high]))
+    if log_y:
+        ax.yaxis.set_minor_locator(FixedLocator([]))
+        bottom = low * (low / high) ** (share / (1 - share))
+    else:
+        bottom = low - (high - low) * share / (1 - share)
+    ax.set_ylim(bottom, high)
+    ax.axhspan(bottom, low, color="#EFEFEF", linewidth=0, zorder=0.5, gid="strip")
+
+
+def _draw(ax: Axes, line: Points, across: Axis, up: Axis, height: float) -> None:
+    """One line: the swept values joined, the theorem's value as a star, crosses at `height` of the axes."""
+    look = line.series.style
+    x, mean, low, high = (
+        line.x / across.divisor,
+        line.mean / up.divisor,
+        line.low / up.divisor,
+        line.high / up.divisor,
+    )
+    given, part = ~line.theorem, (line.diverged > 0) & (line.n > 0)
+    if given.any():
+        ax.fill_between(x[given], low[given], high[given], color=look.colour, alpha=_BAND, linewidth=0)
+        ax.plot(x[given], mean[given], **look.line(), zorder=3, clip_on=False, gid="mean")
+    if (hollow := given & part).any():
+        style = {**look.line(), "markerfacecolor": "white", "linestyle": "none"}
+        ax.plot(x[hollow], mean[hollow], **style, zorder=3.5, clip_on=False, gid="partial")
+    if line.theorem.any():
+        star = line.theorem
+        bar = np.nan_to_num(np.stack([mean - low, high - mean]))[:, star]
+        style = {"color": look.colour, "markeredgecolor": "black", "markeredgewidth": 0.6, "markersize": 8}
+        ax.errorbar(x[star], mean[star], yerr=bar, fmt="*", elinewidth=0.8, **style, zorder=4, gid="theorem")
+    for at, diverged, n in zip(x, line.diverged, line.n, strict=True):
+        if diverged:
+            cross(ax, at, height, look, bold=n == 0, transform=ax.get_xaxis_transform())

@@ -1,0 +1,132 @@
+"""A figure of print size: its canvas, its caption, and the files that it is written to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+
+from fedbench.errors import ConfigError, RunError
+from fedbench.figures.style import FONT, MUTED, RC, WIDTHS
+
+_LINE = FONT * 1.28 / 72  # height of a line of text in inches
+_SUFFIXES = (".png", ".pdf")
+_OTHERS = (".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".gif", ".csv", ".json")
+_TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
+
+
+def sheet() -> AbstractContextManager[None]:
+    """The style sheet as a context: within it figures are made and saved."""
+    return matplotlib.rc_context({**dict(matplotlib.rcParamsDefault), **RC})  # type: ignore[dict-item]
+
+
+@cache
+def _renderer() -> RendererAgg:
+    return RendererAgg(100, 100, 300)
+
+
+def text_width(text: str) -> float:
+    """Width of a text at the style's size, in inches."""
+    font = FontProperties(family=RC["font.family"], size=FONT)
+    width, _, _ = _renderer().get_text_width_height_descent(text, font, ismath=False)
+    return width / 300
+
+
+def wrap(text: str, width: float) -> list[str]:
+    """Lines of at most `width` inches, broken between words (within a word only where it is too long)."""
+    lines, line = [], ""
+    for word in text.split():
+        trial = f"{line} {word}".strip()
+        if line and text_width(trial) > width:
+            lines.append(line)
+            trial = word
+        while text_width(trial) > width:
+            cut = next(i for i in range(len(trial) - 1, 0, -1) if i == 1 or text_width(trial[:i]) <= width)
+            lines.append(trial[:cut])
+            trial = trial[cut:]
+        line = trial
+    return [*lines, line] if line else lines
+
+
+class Page:
+    """A figure `width` wide with `height` inches for its body, and the caption's lines below."""
+
+    def __init__(
+        self, width: str, height: float, caption: Sequence[str] = (), constrained: bool = True
+    ) -> None:
+        """`caption`: paragraphs, each wrapped to the width; `constrained`: whether
+        matplotlib lays out the axes (`settle`). Raises ConfigError for an unknown width."""
+        if width not in WIDTHS:
+            raise ConfigError("width", width, f"must be one of {', '.join(WIDTHS)}", WIDTHS)
+        self.width = WIDTHS[width]
+        lines = [line for paragraph in caption for line in wrap(paragraph, self.width - 0.08)]
+        below = len(lines) * _LINE + (0.05 if lines else 0.0)
+        self.height = height + below
+        self.figure = Figure(figsize=(self.width, self.height), layout="constrained" if constrained else None)
+        FigureCanvasAgg(self.figure)
+        self._bottom = below
+        for rank, line in enumerate(reversed(lines)):
+            at = 0.03 + rank * _LINE
+            self.figure.text(
+                0.04 / self.width, at / self.height, line, color=MUTED, gid="caption"
+            ).set_in_layout(False)
+
+    def settle(self, *, right: float = 0.0, top: float = 0.0) -> None:
+        """Lay out the axes, leaving `right` and `top` inches free, and fix them there."""
+        engine = self.figure.get_layout_engine()
+        assert engine is not None
+        bottom = self._bottom / self.height
+        rect = (0, bottom, 1 - right / self.width, 1 - bottom - top / self.height)
+        engine.set(rect=rect, w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)  # type: ignore[call-arg]
+        self.figure.draw_without_rendering()
+        self.figure.set_layout_engine("none")
+
+    def save(self, stem: Path, points: pd.DataFrame, caption: dict[str, Any]) -> list[Path]:
+        """Write `stem`.png, .pdf, .csv (the plotted points) and .json (the caption's data).
+
+        All four are complete before the first takes its name. Raises RunError where they cannot be written.
+        """
+        files = {suffix: stem.with_name(stem.name + suffix) for suffix in (*_SUFFIXES, ".csv", ".json")}
+        drafts = {suffix: file.with_name(f".{file.name}.{os.getpid()}.tmp") for suffix, file in files.items()}
+        try:
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            self.figure.savefig(drafts[".png"], format="png", metadata={"Software": None})
+            self.figure.savefig(
+                drafts[".pdf"],
+                format="pdf",
+                metadata={"CreationDate": None, "Creator": "fedbench", "Producer": None},
+            )
+            points.to_csv(drafts[".csv"], index=False, lineterminator="\n")
+            drafts[".json"].write_text(json.dumps(caption, indent=1, ensure_ascii=False, default=str) + "\n")
+            for suffix, draft in drafts.items():
+                os.replace(draft, files[suffix])
+        except OSError as error:
+            raise RunError(f"{stem}: the figure cannot be written: {error.strerror or error}") from None
+        finally:
+            for draft in drafts.values():
+                draft.unlink(missing_ok=True)
+        return list(files.values())
+
+
+def stem_of(out: str | Path) -> Path:
+    """The place of a figure's files without their endings: `out`, less .png or .pdf. Raises ConfigError."""
+    path = Path(out)
+    suffix = path.suffix.lower()
+    if suffix in _OTHERS:
+        raise ConfigError("out", out, "must end in .png or .pdf, or in neither; both are written", _SUFFIXES)
+    if not path.name or (path.is_dir() and suffix not in _SUFFIXES):
+        raise ConfigError("out", out, "must be a file name, such as accuracy.png; PNG and PDF are written")
+    stem = path.with_suffix("") if suffix in _SUFFIXES else path
+    if stem.name in _TAKEN:
+        raise ConfigError("out", out, f"must be another name: {stem.name} is a file of a run or a sweep")
+    return stem

@@ -1,0 +1,226 @@
+"""Reading results: run directories (metrics.csv, summary.json) and sweep directories (runs.csv, rounds.csv).
+
+Numbers come from the CSV files; summary.json (or config.yaml, while a run is under way) adds the settings
+that a figure's caption states, and the hyper-parameters that a theorem gave.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from omegaconf import OmegaConf
+
+from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, flat
+from fedbench.errors import ConfigError, DataError
+
+METRICS = (
+    "round",
+    "virtual_time",
+    "train_loss",
+    "test_loss",
+    "test_accuracy",
+    "grad_norm",
+    "uplink_bytes",
+    "downlink_bytes",
+    "gradient_evaluations",
+    "staleness_mean",
+    "staleness_max",
+    "wall_seconds",
+)
+"""Columns of metrics.csv."""
+OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
+"""What runs.csv says of a run beside its place and its choices."""
+_BESIDE = {
+    *OUTCOMES,
+    "dir",
+    "rounds_reached",
+    "compile_seconds",
+    "final_k",
+    "device",
+    "engine",
+    "chunk",
+    "parameters",
+}
+_NO_CHOICE = {*NOT_IDENTITY, "deterministic", "trace", "imports", "init_from", "seed"}
+_NO_CHOICE_GROUPS = {*NOT_IDENTITY_GROUPS, "eval", "hydra"}
+
+
+@dataclass
+class Run:
+    """One run: its choices under dotted keys, its outcome, its rows of metrics, where it was read from."""
+
+    source: str
+    choices: dict[str, Any]
+    outcome: dict[str, Any]
+    metrics: pd.DataFrame
+    hyper: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> Any:
+        """The run's seed; None where it is not said."""
+        return self.choices.get("seed")
+
+    @property
+    def status(self) -> str:
+        """completed, diverged, failed, or running (no summary yet)."""
+        return str(self.outcome.get("status") or "running")
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run left the finite numbers."""
+        return self.status == "diverged"
+
+    def settings(self) -> dict[str, Any]:
+        """The choices that make this run another experiment, which excludes seed and how it was computed."""
+        return {
+            key: value
+            for key, value in self.choices.items()
+            if key not in _NO_CHOICE and key.split(".")[0] not in _NO_CHOICE_GROUPS
+        }
+
+
+def read(paths: Sequence[str | Path]) -> list[Run]:
+    """All runs of the given directories, each once: a run directory, a sweep directory, or one that has such
+    directories below it. Raises DataError with one line where there is nothing to read, or not readable."""
+    if not paths:
+        raise DataError("no directory given")
+    found: dict[str, Run] = {}
+    for path in map(Path, paths):
+        runs = list(_directory(path))
+        if not runs:
+            raise DataError(f"{path}: no runs here (neither metrics.csv nor runs.csv, nor below it)")
+        for run in runs:
+            found.setdefault(run.source, run)
+    return list(found.values())
+
+
+def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[Run]:
+    """The runs whose choice of each key of `where` is one of its values (texts are read as in a CSV).
+
+    Raises ConfigError where no run is left.
+    """
+    for key, values in where.items():
+        if not any(key in run.choices for run in runs):
+            known = sorted({name for run in runs for name in run.choices})
+            raise ConfigError("where", key, "must be a choice of these runs", known)
+        wanted = [parse(value) for value in values]
+        kept = [run for run in runs if run.choices.get(key) in wanted]
+        if not kept:
+            there = list(dict.fromkeys(str(run.choices.get(key)) for run in runs))
+            given = ",".join(map(str, values))
+            raise ConfigError(f"where {key}", given, f"no run has it; there are {', '.join(there)}", there)
+        runs = kept
+    return list(runs)
+
+
+def _directory(path: Path) -> Iterator[Run]:
+    if not path.is_dir():
+        raise DataError(f"{path}: no such directory")
+    if (path / "runs.csv").is_file():
+        yield from _sweep(path)
+    elif (path / "metrics.csv").is_file():
+        yield _run(path)
+    else:
+        for file in sorted(path.rglob("metrics.csv")):
+            yield _run(file.parent)
+
+
+def _run(path: Path) -> Run:
+    summary = _summary(path)
+    choices = dict(summary.get("config", {}))
+    if not choices and (path / "config.yaml").is_file():
+        loaded = OmegaConf.load(path / "config.yaml")
+        choices = flat(OmegaConf.to_container(loaded, resolve=False))  # type: ignore[arg-type]
+    outcome = {name: summary.get(name) for name in OUTCOMES}
+    metrics = _numbers(_table(path / "metrics.csv"), path / "metrics.csv")
+    return Run(_name(path), choices, outcome, metrics, summary.get("hyper") or {}, summary)
+
+
+def _sweep(path: Path) -> Iterator[Run]:
+    runs, rounds = _table(path / "runs.csv"), pd.DataFrame(columns=list(METRICS), dtype=str)
+    if (path / "rounds.csv").is_file():
+        rounds = _table(path / "rounds.csv")
+    shared = [name for name in runs if name in rounds and name not in METRICS]
+    link = ["dir"] if "dir" in shared else shared
+    groups = dict(iter(rounds.groupby(link, sort=False))) if link and len(rounds) else {}
+    for row in runs.to_dict("records"):
+        place = path / str(row.get("dir") or ".")
+        summary = _summary(place)
+        said = {key: parse(value) for key, value in row.items() if key not in _BESIDE and key not in METRICS}
+        outcome = {name: parse(row.get(name, "")) for name in OUTCOMES}
+        rows = groups.get(tuple(row[name] for name in link), rounds.iloc[:0])
+        metrics = _numbers(rows, path / "rounds.csv")
+        choices = {**summary.get("config", {}), **said}
+        yield Run(_name(place), choices, outcome, metrics, summary.get("hyper") or {}, summary)
+
+
+def _table(file: Path) -> pd.DataFrame:
+    try:
+        return pd.read_csv(file, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
+        raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
+
+
+def _numbers(table: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The metrics columns as float64 arrays; empty cells are NaN. Rows in order of the round."""
+    if "round" not in table:
+        raise DataError(f"{file}: no column 'round'")
+    columns = {}
+    for name in METRICS:
+        if name in table:
+            try:
+                columns[name] = np.array(
+                    [float(cell) if cell else np.nan for cell in table[name]], dtype=float
+                )
+            except ValueError as error:
+                raise DataError(f"{file}: column '{name}': {error}") from None
+    return pd.DataFrame(columns).sort_values("round", kind="stable", ignore_index=True)
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    file = path / "summary.json"
+    if not file.is_file():
+        return {}
+    try:
+        loaded = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: cannot be read as JSON: {error}") from None
+    if not isinstance(loaded, dict):
+        raise DataError(f"{file}: not a summary")
+    return loaded
+
+
+def _name(path: Path) -> str:
+    resolved, here = path.resolve(), Path.cwd().resolve()
+    return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(resolved)
+
+
+def parse(cell: Any) -> Any:
+    """A cell of runs.csv as the value that a config has: a number, true, false, null (or empty), or text."""
+    if not isinstance(cell, str):
+        return cell
+    word = cell.strip()
+    if word in ("", "null", "None"):
+        return None
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def number(value: Any) -> float | None:
+    """`value` as a finite float, or None where it is none (a word, empty, infinite)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if np.isfinite(value) else None
