@@ -1,0 +1,46 @@
+"""FedExP."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import choice, nonnegative, positive
+from fedbench.algorithms.registry import register
+
+
+@register("fedexp")
+class FedExP(Algorithm):
+    """Jhunjhunwala, Wang, Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023,
+    Algorithm 1.
+
+        client:  y = theta;  K times  y <- y - eta grad F(y; xi);   Delta_i = y - theta
+        server:  Delta = sum_{i in S_t} w_i Delta_i
+                 gamma = max{1, sum_{i in S_t} w_i ||Delta_i||^2 / (2 (||Delta||^2 + epsilon))}
+                 theta <- theta + gamma Delta
+
+    w_i = 1/S (weighting=uniform, the paper's equation) or n_i / sum_{S_t} n_j (samples, as the official code
+    and the default here). Nobody keeps anything but theta. Travels: up 1d and one scalar, down 1d. The paper
+    evaluates the mean of the last two iterates; here theta itself is evaluated and saved. eta = lr and
+    epsilon (1e-3 on CIFAR, 0.1 on EMNIST) are tuned; the server's step sets itself.
+    """
+
+    paper: ClassVar[str] = "Jhunjhunwala et al., ICLR 2023"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "epsilon")
+
+    lr: float = positive(0.1)
+    epsilon: float = nonnegative(1e-3)
+    weighting: str = choice("samples", ("uniform", "samples"))
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        delta = local.y - down.theta
+        return {"delta": delta, "square": torch.sum(delta**2)}, {}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        below = 2 * (torch.sum(mean.delta**2) + h.epsilon)
+        ratio = mean.square / torch.where(below > 0, below, 1.0)  # Delta = 0 moves nothing, whatever gamma
+        return {"theta": server.theta + torch.clamp(ratio, min=1.0) * mean.delta}

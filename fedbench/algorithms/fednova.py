@@ -1,0 +1,59 @@
+"""FedNova."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import choice, decay, nonnegative, positive
+from fedbench.algorithms.registry import register
+
+
+@register("fednova")
+class FedNova(Algorithm):
+    """Wang, Liu, Liang, Joshi, Poor, "Tackling the objective inconsistency problem in heterogeneous
+    federated optimization", NeurIPS 2020, equation (9). Client i makes tau_i steps.
+
+        client:  y = theta;  v = 0;  tau_i times  v <- rho v + grad F(y; xi)
+                                                  y <- y - eta (v + mu (y - theta))
+                 d_i = (theta - y) / (eta ||a_i||_1)
+        server:  tau_eff = sum_{S_t} p_i ||a_i||_1;   theta <- theta - gamma tau_eff eta sum_{S_t} p_i d_i
+
+    theta - y = eta sum_k a_ik grad_k, so ||a_i||_1 is what the same recursion makes of gradients 1 (eta mu
+    <= 1): tau_i for SGD, (tau - rho (1-rho^tau)/(1-rho))/(1-rho) with momentum, (1-(1-eta mu)^tau)/(eta mu)
+    with the proximal term. tau_eff is the paper's in all of them; the official code takes sum p_i tau_i with
+    the proximal term. Momentum is local, zeroed every round. p_i = n_i / sum_{S_t} n_j (weighting=samples)
+    or 1/S (uniform). Nobody keeps anything but theta. Travels: up 1d and one scalar, down 1d.
+    eta = lr (0.02 in the paper), rho = momentum (0 or 0.9), mu and gamma = server_lr (1) are tuned.
+    Unequal tau_i come from local.epochs and unequal clients; equal ones make it FedAvg.
+    """
+
+    paper: ClassVar[str] = "Wang et al., NeurIPS 2020"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "momentum", "mu")
+
+    lr: float = positive(0.1)
+    server_lr: float = positive(1.0)
+    momentum: float = decay(0.0)
+    mu: float = nonnegative(0.0)
+    weighting: str = choice("samples", ("uniform", "samples"))
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        zero, none = torch.zeros_like(down.theta), torch.zeros_like(h.lr)
+        return {"y": down.theta, "v": zero, "a": none, "b": none}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        v = h.momentum * local.v + client.grad(local.y)
+        b = h.momentum * local.b + 1
+        y = local.y - h.lr * (v + h.mu * (local.y - down.theta))
+        return {"y": y, "v": v, "a": local.a + b - h.lr * h.mu * local.a, "b": b}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        return {"d": (down.theta - local.y) / (h.lr * local.a), "a": local.a}, {}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        tau_eff = mean.a
+        return {"theta": server.theta - h.server_lr * tau_eff * h.lr * mean.d}

@@ -1,0 +1,32 @@
+"""FedProx."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fedbench.algorithms.base import Client, Vectors
+from fedbench.algorithms.fedavg import FedAvg
+from fedbench.algorithms.hyper import nonnegative
+from fedbench.algorithms.registry import register
+
+
+@register("fedprox")
+class FedProx(FedAvg):
+    """Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks",
+    MLSys 2020, Algorithm 2, the local problem F_i(y) + (mu/2) ||y - theta||^2 solved inexactly by SGD.
+
+        client:  y = theta;  K times  y <- y - eta (grad F(y; xi) + mu (y - theta))
+        server:  theta <- theta + gamma sum_{i in S_t} w_i (y_i - theta)
+
+    w_i = n_i / sum_{S_t} n_j (weighting=samples, as in the official code) or 1/S (uniform). The step is
+    explicit, so eta mu < 2 is needed. Nobody keeps anything but theta. Travels: up 1d, down 1d. eta = lr,
+    gamma = server_lr (convention D: 1 is plain averaging) and mu (paper: 0.001, 0.01, 0.1, 1) are tuned.
+    """
+
+    paper: ClassVar[str] = "Li et al., MLSys 2020"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "mu")
+
+    mu: float = nonnegative(0.01)
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"y": local.y - h.lr * (client.grad(local.y) + h.mu * (local.y - down.theta))}

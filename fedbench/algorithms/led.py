@@ -1,0 +1,64 @@
+"""LED (local exact diffusion) on a star."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import positive
+from fedbench.algorithms.registry import register
+from fedbench.errors import ConfigError
+
+
+@register("led")
+class LED(Algorithm):
+    """Alghunaim, "Local exact-diffusion for decentralized optimization and learning", IEEE Transactions on
+    Automatic Control 2024, arXiv:2302.00620, on a star: the mixing matrix is W = 1 1^T / N.
+
+        client:  phi = theta;  K times  phi <- phi - eta grad F(phi; xi) - beta_d y_i
+        server:  theta <- (1/N) sum_i phi_i
+        client:  y_i <- y_i + phi_i - theta                                 with the NEW theta
+
+    The dual y_i starts at 0 and acts in every one of the K steps. A client keeps one vector, z_i = y_i +
+    phi_i: the next broadcast completes y_i = z_i - theta. The server keeps theta. Travels: up 1d, down 1d.
+    Only for full participation: the mixing is over all clients. eta = lr is tuned; beta_d = dual_lr in
+    (0, 1/K], null: 1/K, which is VRL-SGD.
+    """
+
+    paper: ClassVar[str] = "Alghunaim, IEEE TAC 2024"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "dual_lr")
+    full_participation: ClassVar[bool] = True
+    schedules: ClassVar[tuple[str, ...]] = ("sync",)
+
+    lr: float = positive(0.1)
+    dual_lr: float | None = positive(None)
+
+    def theorem(self, n: Counts) -> dict[str, float]:
+        assert n.K is not None
+        return {"dual_lr": 1 / n.K}
+
+    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+        values = super().resolve(n, warn)
+        if n.K is not None and values["dual_lr"] > (1 + 1e-6) / n.K:
+            raise ConfigError("algorithm.dual_lr", self.dual_lr, f"must be in (0, 1/K] = (0, {1 / n.K:g}]")
+        return values
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"z": theta}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"phi": down.theta, "dual": mine.z - down.theta}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        return {"phi": local.phi - h.lr * client.grad(local.phi) - h.dual_lr * local.dual}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        return {"delta": local.phi - down.theta}, {"z": local.dual + local.phi}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta + mean.delta}

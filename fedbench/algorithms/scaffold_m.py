@@ -1,0 +1,69 @@
+"""SCAFFOLD-M."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
+from fedbench.algorithms.hyper import positive, share
+from fedbench.algorithms.registry import register
+
+
+@register("scaffold_m")
+class ScaffoldM(Algorithm):
+    """Cheng, Huang, Wu, Yuan, "Momentum benefits non-IID federated learning simply and provably",
+    ICLR 2024 (SCAFFOLD-M).
+
+        client:  m = beta c + (1-beta) g is received with theta;  y = theta
+                 K times  f = grad F(y; xi);   q = beta (f - c_i) + m;   y <- y - eta q
+                 c_i <- (1/K) sum_k f
+        server:  g <- (1/(eta S K)) sum_{S_t} (theta - y_i);   theta <- theta - gamma g
+                 c <- c + (1/N) sum_{S_t} (c_i+ - c_i)
+
+    c_i, c and g start at 0 (inferred: the published step sizes contain the error of such a start). g is
+    the mean of all local directions q, which a client sums by itself, since (theta - y)/eta loses digits
+    in float32. A client keeps c_i, the server theta, c and g. Travels: up 2d (mean of q, c_i+ - c_i),
+    down 2d (theta, m). beta = 1 with gamma = eta K is SCAFFOLD with option 2.
+    eta = lr, gamma = server_lr (convention G: eta K is plain averaging) and beta are tuned: the theory's
+    values (`fedbench.theory`) need L, Delta, sigma^2 and G_0. The paper's grids are not known to us.
+    """
+
+    paper: ClassVar[str] = "Cheng et al., ICLR 2024"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "beta")
+
+    lr: float = positive(0.1)
+    server_lr: float | None = positive(None)
+    beta: float = share(0.2)
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"theta": theta, "c": torch.zeros_like(theta), "g": torch.zeros_like(theta)}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"c": torch.zeros_like(theta)}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        return {"theta": server.theta, "m": h.beta * server.c + (1 - h.beta) * server.g}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        zero = torch.zeros_like(down.theta)
+        return {"y": down.theta, "u": zero, "a": zero}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        f = client.grad(local.y)
+        q = h.beta * (f - mine.c) + down.m
+        return {"y": local.y - h.lr * q, "u": local.u + q, "a": local.a + f / client.steps}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        return {"u": local.u / client.steps, "dc": local.a - mine.c}, {"c": local.a}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {
+            "theta": server.theta - h.server_lr * mean.u,
+            "g": mean.u,
+            "c": server.c + (n.S / n.N) * mean.dc,
+        }

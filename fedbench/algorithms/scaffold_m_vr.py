@@ -1,0 +1,53 @@
+"""SCAFFOLD-M-VR."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from fedbench.algorithms.base import Client, Counts, Vectors
+from fedbench.algorithms.hyper import positive
+from fedbench.algorithms.registry import register
+from fedbench.algorithms.scaffold_m import ScaffoldM
+
+
+@register("scaffold_m_vr")
+class ScaffoldMVR(ScaffoldM):
+    """Cheng, Huang, Wu, Yuan, "Momentum benefits non-IID federated learning simply and provably",
+    ICLR 2024 (SCAFFOLD-M-VR).
+
+    As SCAFFOLD-M, but a local step also takes p = grad F(theta^{t-1}; xi), the gradient at the PREVIOUS
+    global model on the same mini-batch (theta^{-1} = theta^0):
+
+        before round 0, all clients:  c_i = mean mini-batch gradient at theta^0;  c = g = mean_i c_i
+        client:  q = f + beta (c - c_i) + (1-beta)(g - p) = f - beta c_i + m - (1-beta) p
+
+    c_i, c, g and theta then follow SCAFFOLD-M's lines; g is still the mean of the directions q.
+    A client keeps c_i, the server theta, c, g and theta^{t-1}. Travels: up 2d (mean of q, c_i+ - c_i), down
+    3d (theta, m, theta^{t-1}), and once, before round 0, N d up and N d down. Two gradients a step.
+    eta = lr, gamma = server_lr (convention G: eta K is plain averaging) and beta are tuned: the theory's
+    values (`fedbench.theory`) need L, Delta and sigma^2.
+    """
+
+    paper: ClassVar[str] = "Cheng et al., ICLR 2024"
+    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
+
+    lr: float = positive(0.03)
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"theta": theta, "c": survey.grad, "g": survey.grad, "previous": theta}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"c": survey.grad}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        return {**super().broadcast(server, survey, n, h), "previous": server.previous}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        f, p = client.grad(local.y), client.grad(down.previous)
+        q = f - h.beta * mine.c + down.m - (1 - h.beta) * p
+        return {"y": local.y - h.lr * q, "u": local.u + q, "a": local.a + f / client.steps}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        return {**super().server_step(server, mean, n, h), "previous": server.theta}

@@ -1,0 +1,40 @@
+"""SlowMo."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedbench.algorithms.base import Counts, Vectors
+from fedbench.algorithms.fedavg import FedAvg
+from fedbench.algorithms.hyper import decay
+from fedbench.algorithms.registry import register
+
+
+@register("slowmo")
+class SlowMo(FedAvg):
+    """Wang, Tantia, Ballas, Rabbat, "SlowMo: improving communication-efficient distributed SGD with slow
+    momentum", ICLR 2020, Algorithm 1, with SGD as the base optimiser (it has no buffers to keep or reset).
+
+        client:  y = theta;  K times  y <- y - eta grad F(y; xi)
+        server:  u <- rho u + (theta - sum_{i in S_t} w_i y_i) / eta;   theta <- theta - alpha_s eta u
+
+    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). u starts at 0, in units of gradients; the
+    server keeps theta and u, a client nothing. Travels: up 1d, down 1d. The paper analyses full
+    participation; nothing in the rule needs it. alpha_s = server_lr (1 in the paper), rho = momentum (0.4
+    to 0.8) and eta = lr are tuned. With eta constant these are the steps of FedAvgM.
+    """
+
+    paper: ClassVar[str] = "Wang et al., ICLR 2020"
+    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "momentum")
+
+    momentum: float = decay(0.5)
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        return {"theta": theta, "u": torch.zeros_like(theta)}
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        u = h.momentum * server.u - mean.delta / h.lr
+        return {"theta": server.theta - h.server_lr * h.lr * u, "u": u}

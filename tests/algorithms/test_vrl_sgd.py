@@ -1,0 +1,137 @@
+"""VRL-SGD and LED against NumPy re-derivations, against each other and SCAFFOLD, and their invariants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from problem import Problem, engine_path, relative_error
+from tests_support import FixedTrace, make_walk
+from torch import nn
+
+from fedbench.algorithms import registry
+from fedbench.algorithms.base import Counts, Setting
+from fedbench.errors import ConfigError
+from fedbench.run.walk import Walk
+
+T, K = 10, 4
+ETA = 0.2
+
+
+def vrl_sgd(p: Problem) -> list[np.ndarray]:
+    theta, path = p.theta0, [p.theta0]
+    delta = [np.zeros_like(theta) for _ in range(p.N)]
+    for _ in range(T):
+        ys = []
+        for i in range(p.N):
+            y = theta
+            for _ in range(K):
+                y = y - ETA * (p.grad(i, y) - delta[i])
+            ys.append(y)
+        theta = sum(ys) / p.N
+        delta = [one + (theta - y) / (K * ETA) for one, y in zip(delta, ys, strict=True)]
+        path.append(theta)
+    return path
+
+
+def led(p: Problem, dual_lr: float) -> list[np.ndarray]:
+    theta, path = p.theta0, [p.theta0]
+    dual = [np.zeros_like(theta) for _ in range(p.N)]
+    for _ in range(T):
+        phis = []
+        for i in range(p.N):
+            phi = theta
+            for _ in range(K):
+                phi = phi - (ETA * p.grad(i, phi) + dual_lr * dual[i])
+            phis.append(phi)
+        theta = sum(phis) / p.N
+        dual = [one + phi - theta for one, phi in zip(dual, phis, strict=True)]
+        path.append(theta)
+    return path
+
+
+def everyone(p: Problem) -> list[list[int]]:
+    return [list(range(p.N))] * T
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_vrl_sgd_follows_the_pseudo_code(engine: str) -> None:
+    p = Problem()
+    path = engine_path(p, "vrl_sgd", everyone(p), steps=K, engine=engine, values={"lr": ETA})
+    assert relative_error(path, vrl_sgd(p)) < 1e-9
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("dual_lr", [0.1, 0.25])
+def test_led_follows_the_pseudo_code(dual_lr: float, engine: str) -> None:
+    p = Problem()
+    values = {"lr": ETA, "dual_lr": dual_lr}
+    path = engine_path(p, "led", everyone(p), steps=K, engine=engine, values=values)
+    assert relative_error(path, led(p, dual_lr)) < 1e-9
+
+
+def started(name: str, values: dict) -> Walk:
+    """A walk of all clients with mini-batches of 2, chunks of 4 clients."""
+    p = Problem()
+    torch.manual_seed(0)
+    return make_walk(
+        registry.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
+        FixedTrace(everyone(p), p.N), per_round=p.N, steps=K, batch=2, chunk=4,
+    )  # fmt: skip
+
+
+def test_vrl_sgd_led_and_scaffold_are_one_method_for_all_clients() -> None:
+    walks = [
+        started("scaffold", {"lr": ETA, "option": 2}),
+        started("vrl_sgd", {"lr": ETA}),
+        started("led", {"lr": ETA, "dual_lr": 1 / K}),
+        started("led", {"lr": ETA, "dual_lr": None}),
+    ]
+    for _ in range(T):
+        for walk in walks:
+            walk.update()
+        for walk in walks[1:]:
+            torch.testing.assert_close(walk.theta, walks[0].theta, rtol=1e-10, atol=1e-11)
+
+
+def test_corrections_sum_to_zero_and_are_not_all_zero() -> None:
+    """Delta_i = (theta - z_i)/(K eta) and y_i = z_i - theta, with the new theta."""
+    for name, values in (("vrl_sgd", {"lr": ETA}), ("led", {"lr": ETA, "dual_lr": 0.1})):
+        walk = started(name, values)
+        for _ in range(5):
+            walk.update()
+            correction = walk.trainer.store.tensors["z"] - walk.theta
+            torch.testing.assert_close(correction.sum(0), torch.zeros_like(walk.theta), rtol=0, atol=1e-13)
+        assert correction.abs().max() > 1e-3
+
+
+def test_one_step_is_sgd_of_all_clients() -> None:
+    p = Problem()
+    theta, path = p.theta0, [p.theta0]
+    for _ in range(T):
+        theta = theta - ETA * np.mean([p.grad(i, theta) for i in range(p.N)], axis=0)
+        path.append(theta)
+    assert relative_error(engine_path(p, "vrl_sgd", everyone(p), steps=1, values={"lr": ETA}), path) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["vrl_sgd", "led"])
+def test_refuses_partial_participation_and_asynchronous_arrivals(name: str) -> None:
+    algorithm = registry.get(name)()
+    none = torch.zeros(0, dtype=torch.int64)
+
+    def refusal(S: int, schedule: str) -> str | None:
+        return algorithm.refusal(Setting(Counts(S=S, N=6, K=K, T=T), schedule, False, 15, none))
+
+    assert refusal(6, "sync") is None
+    assert "full participation" in str(refusal(5, "sync"))
+    assert "async" in str(refusal(6, "async"))
+
+
+def test_dual_step_is_at_most_one_over_k() -> None:
+    counts = Counts(S=6, N=6, K=K, T=T)
+    assert registry.get("led")().resolve(counts)["dual_lr"] == 1 / K
+    assert registry.get("led").create({"dual_lr": 0.25}).resolve(counts)["dual_lr"] == 0.25
+    with pytest.raises(ConfigError, match=r"algorithm\.dual_lr.*0\.25"):
+        registry.get("led").create({"dual_lr": 0.26}).resolve(counts)
+    with pytest.raises(ConfigError, match=r"algorithm\.dual_lr"):  # no single K to take 1/K of
+        registry.get("led")().resolve(Counts(S=6, N=6, K=None, T=T))
