@@ -9,8 +9,8 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from fedbench.models.checks import choice
-from fedbench.models.parts import NORM_TYPES, refuse_unsuitable
+from fedbench.models.checks import choice, refuse_unsuitable
+from fedbench.models.layers import NORM_TYPES
 from fedbench.models.registry import check_options, get
 from fedbench.rng import Stream, make_key
 

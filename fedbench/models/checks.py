@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torch import nn
+
 from fedbench.errors import ConfigError
+
+# torch's layers that draw from global randomness, count batches in an integer buffer, or lack a vmap rule
+_UNSUITABLE: dict[type[nn.Module], str] = {
+    nn.modules.dropout._DropoutNd: "use fedbench.models.layers.Dropout",
+    nn.modules.batchnorm._BatchNorm: "use fedbench.models.layers.BatchNorm2d or a group or layer norm",
+    nn.RNNBase: "use fedbench.models.rnn.Recurrent",
+}
 
 
 def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int, int, int]:
@@ -49,3 +58,14 @@ def choice(key: str, value: object, options: Iterable[str]) -> str:
     if value not in allowed:
         raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)
     return str(value)
+
+
+def refuse_unsuitable(name: str, model: nn.Module) -> None:
+    """ConfigError if a (user's) model holds a layer of torch that no engine here can run reproducibly."""
+    for where, module in model.named_modules():
+        for kind, instead in _UNSUITABLE.items():
+            if isinstance(module, kind):
+                layer = type(module).__name__
+                raise ConfigError(
+                    "model", name, f"torch.nn.{layer} (at '{where}') does not work here; {instead}"
+                )

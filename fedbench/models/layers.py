@@ -2,13 +2,15 @@
 
 The buffers `Dropout.key` and `BatchNorm2d.weights` are not part of a state_dict. An engine sets them through
 `torch.func.functional_call`, per client and step, beside the parameters. Both layers work under vmap and
-torch.func.grad and compile to a full graph.
+torch.func.grad and compile to a full graph. Layers that need other treatment than the rest of a model are
+found by their type, never by name.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from fedbench.rng import threefry2x32
 
@@ -94,3 +96,26 @@ class BatchNorm2d(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.weight.numel()}, eps={self.eps}, momentum={self.momentum}"
+
+
+NORM_TYPES = (BatchNorm2d, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def norm_parameters(model: nn.Module) -> list[str]:
+    """Names of all parameters of batch, group, layer and instance norm layers, in the model's order."""
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        if isinstance(module, NORM_TYPES)
+        for name, _ in module.named_parameters(recurse=False)
+    ]
+
+
+def batch_norm_modules(model: nn.Module) -> list[str]:
+    """Names of the `BatchNorm2d` layers; buffers: `<name>.` weights, running_mean, running_var."""
+    return [name for name, module in model.named_modules() if isinstance(module, BatchNorm2d)]
+
+
+def dropout_modules(model: nn.Module) -> list[str]:
+    """Names of the `Dropout` layers; their buffer is `<name>.key`."""
+    return [name for name, module in model.named_modules() if isinstance(module, Dropout)]

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedbench.models import build
-from fedbench.models.layers import BatchNorm2d, Dropout
-from fedbench.models.parts import batch_norm_modules, dropout_modules, norm_parameters
+from fedbench.models.layers import BatchNorm2d, Dropout, batch_norm_modules, dropout_modules, norm_parameters
 from fedbench.rng import threefry2x32
 
 KEY = torch.tensor([123, 456])
