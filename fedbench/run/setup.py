@@ -29,7 +29,7 @@ from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective
 from fedbench.engine.state import StateStore
 from fedbench.errors import ConfigError, DataError
-from fedbench.models.parts import norm_parameters
+from fedbench.models.layers import norm_parameters
 from fedbench.run.costs import Ledger, ledger
 from fedbench.run.walk import Walk
 
