@@ -33,7 +33,7 @@ from fedbench.config import trust
 from fedbench.config.explain import HYDRA_ERRORS, UsageError, explain
 from fedbench.config.overrides import first_values, parse, recorded
 from fedbench.config.paths import conf_dir
-from fedbench.config.schema import Config
+from fedbench.config.schema import GROUPS, Config
 from fedbench.config.validate import validate
 from fedbench.errors import RunError
 from fedbench.sweep import sweeper
@@ -43,6 +43,16 @@ from fedbench.sweep.job import check_deeply, run_job
 from fedbench.sweep.names import register_resolvers
 from fedbench.sweep.results import finished, refuse_other, report
 from fedbench.sweep.table import outcome
+
+
+def _lenient(text: str) -> str:
+    """Two overrides that Hydra wants with another number of + than people write."""
+    key = text.partition("=")[0]
+    if key in {f"+{group}" for group in (*GROUPS, "experiment")}:  # a group that has a default
+        return text[1:]
+    if key == "hydra.sweeper.params" or key.startswith("hydra.sweeper.params."):  # a dict that is open
+        return "++" + text
+    return text
 
 
 class App:
@@ -55,7 +65,7 @@ class App:
         sweeper.register()
         register_resolvers()
         self.config_name: str = args.config_name or "config"
-        self.overrides: list[str] = list(args.overrides)
+        self.overrides: list[str] = [_lenient(text) for text in args.overrides]
         path = create_config_search_path(
             os.path.abspath(args.config_path) if args.config_path else str(conf_dir())
         )

@@ -37,9 +37,13 @@ def flat(cfg: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
 def container(cfg: DictConfig) -> dict[str, Any]:
     """The resolved configuration as plain dicts, without Hydra's node (which may refer back to it)."""
     names = [str(name) for name in cfg if name != "hydra"]
-    plain = OmegaConf.to_container(OmegaConf.masked_copy(cfg, names), resolve=True, throw_on_missing=False)
-    assert isinstance(plain, dict)
-    return {str(name): value for name, value in plain.items()}
+    return {name: "???" if OmegaConf.is_missing(cfg, name) else _plain(cfg[name]) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
+    return value
 
 
 def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -38,6 +38,7 @@ class JobComposer:
         """`master`: the sweep's own configuration, of which the hydra.* overrides count for all jobs."""
         self._master, self._loader = master, loader
         self._bases: dict[tuple[str, ...], DictConfig] = {}
+        self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The configuration of the job with these overrides, without Hydra's node. Raises UserError."""
@@ -54,8 +55,11 @@ class JobComposer:
 
     def _chooses(self, item: Override) -> bool:
         """Whether an override takes part in Hydra's choice of files (or might)."""
-        plain = "." in item.key_or_group and "/" not in item.key_or_group and item.package is None
-        return not plain and bool(self._loader.get_group_options(item.key_or_group))
+        key = item.key_or_group
+        if key not in self._groups:
+            plain = "." in key and "/" not in key and item.package is None
+            self._groups[key] = not plain and bool(self._loader.get_group_options(key))
+        return self._groups[key]
 
     def _base(self, choices: tuple[str, ...]) -> DictConfig:
         if choices not in self._bases:

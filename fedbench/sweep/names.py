@@ -43,7 +43,7 @@ def sweep_dir(cfg: DictConfig) -> str:
         and item.key_or_group not in NOT_IDENTITY
     }
     experiment = OmegaConf.select(cfg, "hydra.runtime.choices.experiment")
-    readable = slug([experiment or "", *(key.split(".")[-1] for key in axes)])
+    readable = slug([experiment or "", *(key.split(".")[-1] for key in sorted(axes, key=_order))])
     return f"{readable}/{digest([{k: sorted(v) for k, v in axes.items()}, rest, fixed])}"
 
 
@@ -52,9 +52,15 @@ def _belongs(key: str, axes: Collection[str]) -> bool:
     return key in axes or (key.split(".")[0] in GROUPS and key.split(".")[0] in axes)
 
 
+def _order(key: str) -> tuple[bool, bool, str]:
+    """Groups first, the seed last; names must not depend on the order of the command line."""
+    return key == "seed", key not in GROUPS, key
+
+
 def job_name(cfg: DictConfig, axes: Mapping[str, str]) -> str:
     """`<readable>-<hash>` of a job of a sweep with the swept `axes` (key -> this job's value)."""
-    readable = slug([f"{key.split('.')[-1]}_{value}" for key, value in axes.items()], limit=80)
+    words = [f"{key.split('.')[-1]}_{axes[key]}" for key in sorted(axes, key=_order)]
+    readable = slug(words, limit=80)
     return f"{readable}-{run_hash(cfg, axes)}"
 
 

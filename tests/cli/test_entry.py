@@ -1,0 +1,165 @@
+"""The installed command, as a user starts it: flags, subcommands, shells, another current directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from fedbench import __version__, cli
+
+COMMAND = Path(sys.executable).parent / "fedbench"
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("FEDBENCH_", "HYDRA_"))}
+
+
+def start(*argv: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, cwd=cwd, env={**CLEAN, **environment}, capture_output=True, text=True)
+
+
+def fedbench(*argv: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = start(str(COMMAND), *argv, cwd=cwd, **environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done
+
+
+def test_help_is_quick_and_complete(tmp_path: Path) -> None:
+    began = os.times()
+    done = fedbench("--help", cwd=tmp_path)
+    spent = os.times()
+    seconds = spent.children_user + spent.children_system - began.children_user - began.children_system
+    reference = os.times()
+    start(sys.executable, "-c", "import hydra._internal.hydra", cwd=tmp_path)
+    after = os.times()
+    hydra = after.children_user + after.children_system - reference.children_user - reference.children_system
+    assert seconds < max(1.0, 3.5 * hydra)  # a busy machine slows both down
+    for word in (
+        "algorithm: ",
+        "fedavg",
+        "padamfed",
+        "partition: ",
+        "fedbench plot DIR",
+        "-sc install=bash",
+        "rounds: ",
+    ):
+        assert word in done.stdout
+    for name in cli.SUBCOMMANDS:
+        assert f"fedbench {name} " in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flags_that_show_something(tmp_path: Path) -> None:
+    assert "rounds: 7\n" in fedbench("--cfg", "job", "rounds=7", cwd=tmp_path).stdout
+    resolved = fedbench("--cfg", "all", "--resolve", "seed=3", cwd=tmp_path, FEDBENCH_DATA="/data").stdout
+    assert "root: /data\n" in resolved
+    assert "dir: outputs/fedavg-digits-iid-logistic-seed3/" in resolved
+    assert (
+        "name: scaffold"
+        in fedbench("--cfg", "job", "-p", "algorithm", "algorithm=scaffold", cwd=tmp_path).stdout
+    )
+    info = fedbench("--info", cwd=tmp_path).stdout
+    assert "Defaults Tree" in info
+    assert "algorithm: fedavg" in info
+    assert "--shell-completion" in fedbench("--hydra-help", cwd=tmp_path).stdout
+    assert fedbench("--version", cwd=tmp_path).stdout == f"fedbench-runner {__version__}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion_installs(tmp_path: Path, shell: str) -> None:
+    assert "fedbench" in fedbench("-sc", f"install={shell}", cwd=tmp_path).stdout
+
+
+def test_shell_completion_completes(tmp_path: Path) -> None:
+    def complete(line: str) -> list[str]:
+        return fedbench(
+            "-sc", "query=bash", cwd=tmp_path, COMP_LINE=line, COMP_POINT=str(len(line))
+        ).stdout.split()
+
+    assert {"algorithm=fedavg", "algorithm=fedavgm"} <= set(complete("fedbench algorithm=feda"))
+    assert complete("fedbench partition=dirichlet partition.a") == ["partition.alpha="]
+
+
+def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
+    done = start(str(COMMAND), "algorithm=fedagv", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fedbench: algorithm=fedagv: must be one of ")
+    assert done.stderr.endswith("(did you mean 'fedavg'?)\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("algorithms", "McMahan et al., AISTATS 2017"),
+        ("datasets", "digits"),
+        ("partitions", "dirichlet"),
+        ("models", "cnn_small"),
+        ("schedules", "async"),
+        ("delays", "exponential"),
+        ("experiments", "quickstart"),
+    ],
+)
+def test_list(what: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", what]) == 0
+    out = capsys.readouterr().out
+    assert says in out
+    lines = out.splitlines()
+    assert lines == [line.rstrip() for line in lines]
+    assert all(len(line.split()) > 1 for line in lines), "an option without a description"
+
+
+@pytest.mark.parametrize("name", sorted(cli.SUBCOMMANDS))
+def test_subcommands_have_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"fedbench {name}" in capsys.readouterr().out
+
+
+def test_the_namesake_is_noticed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "2.0")
+    assert cli.main(["--version"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "the unrelated distribution 'fedbench' 2.0 is installed beside 'fedbench-runner'" in err
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    done = start("/bin/sh", "-c", f"{COMMAND} --help | head -n 1", cwd=tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.startswith("fedbench: federated-learning experiments")
+
+
+def test_a_real_run_by_module_from_elsewhere(tmp_path: Path) -> None:
+    began = time.monotonic()
+    given = ("rounds=2", "algorithm=scaffold", "progress=none", "engine=vmap", "threads=1")
+    done = start(sys.executable, "-m", "fedbench", *given, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (directory,) = tmp_path.glob("outputs/scaffold-digits-iid-logistic-seed0/*")
+    names = {file.name for file in directory.iterdir()}
+    assert names >= {
+        ".hydra",
+        "run.log",
+        "config.yaml",
+        "metrics.csv",
+        "summary.json",
+        "partition.npz",
+        "model.pt",
+    }
+    first = time.monotonic() - began
+    began = time.monotonic()
+    again = start(sys.executable, "-m", "fedbench", *given, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "final accuracy" in again.stdout
+    assert time.monotonic() - began < first  # it does not even import torch
+    other = start(
+        sys.executable, "-m", "fedbench", *given, "seed=1", f"hydra.run.dir={directory}", cwd=tmp_path
+    )
+    assert other.returncode == 2
+    assert other.stderr.startswith("fedbench: seed=1: ")

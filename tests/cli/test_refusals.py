@@ -1,0 +1,184 @@
+"""Bad input on the command line: one line on stderr, exit code 2, nothing left behind, nothing executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+KEYS = "keys are rounds, clients, local, seed"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("algorithm=fedagv", "algorithm=fedagv: must be one of "),
+        ("algorithm=fedagv", "(did you mean 'fedavg'?)"),
+        ("experiment=quickstat", "(did you mean 'quickstart'?)"),
+        ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
+        ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
+        ("+algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
+        ("++algorithm.lrr=1", "(did you mean 'algorithm.lr'?)"),
+        (
+            "algorithm=scaffold algorithm.opion=1",
+            "algorithm=scaffold has lr, server_lr, option (did you mean",
+        ),
+        ("sede=1", f"sede=1: no such key; {KEYS}"),
+        ("+sede=1", "(did you mean 'seed'?)"),
+        ("lr=1", "(did you mean 'algorithm.lr'?)"),
+        ("model/foo=bar", "model/foo=bar: no such key"),
+        ("hydra.run.dirr=x", "hydra.run has dir (did you mean 'hydra.run.dir'?)"),
+        ("rounds=abc", "rounds=abc: must be an integer >= 0"),
+        ("eval.train=maybe", "eval.train=maybe: must be true or false"),
+        ("clients=5", "clients=5: is a section; write clients.KEY=VALUE"),
+        ("algorithm=null", "algorithm=null: must be the name of an option"),
+        ("~algorithm", "one option must be chosen: "),
+        ("~rounds", "rounds: a value is needed"),
+        ("+rounds=5", "the key exists, so write rounds=5 without the +"),
+        ("seed=0,1", "several values need --multirun"),
+        ("seed=range(3)", "several values need --multirun"),
+        ("rounds=3 algorithm.lr", "algorithm.lr: must be written key=value"),
+        ("rounds=(", "rounds=(: cannot be read"),
+        ("rounds=${rounds}", "rounds=${rounds}: cannot be resolved: Recursive"),
+        ("clients.per_round=30", "clients.per_round=30: must be at most clients.total=20"),
+        ("algorithm.lr=-1", "algorithm.lr=-1: must be a number > 0"),
+        ("--mutirun", "did you mean --multirun?"),
+        ("--cfg", "argument --cfg/-c: expected one argument"),
+        ("--multirun --cfg job", "only one of --run, --multirun"),
+        ("--config-dir nowhere", "there is no such directory"),
+        ("--config-name nope", "nope"),
+        ("--experimental-rerun x.pickle", "refused, because it would execute"),
+        ("rounds", "rounds: must be one of collect, list, plot, or key=value"),
+        ("colect x", "(did you mean 'collect'?)"),
+        ("collect nowhere", "SWEEP_DIR=nowhere: must be the directory of a sweep"),
+        ("collect", "the following arguments are required: SWEEP_DIR"),
+        ("list", "the following arguments are required: WHAT"),
+        ("list algoritms", "algoritms"),
+        ("--multirun seed=range(0,0)", "nothing to run"),
+        ("--multirun hydra.run.dir=a,b", "Sweeping over Hydra's configuration is not supported"),
+        (
+            "--multirun seed=0,1 clients.per_round=2,300",
+            "clients.per_round=300: must be at most clients.total=20 "
+            "(in the run seed=0 clients.per_round=300; none of the 4 was started)",
+        ),
+        ("--multirun algorithm=glob(*) algorithm.lrr=1,2", "algorithm.lrr=1,2: no such key; "),
+        (
+            "--multirun algorithm.lr=0.1,-2 seed=0",
+            "algorithm.lr=-2: must be a number > 0 (in the run algorithm.lr=-2",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(runs: object, fedbench: Call, tmp_path: Path, given: str, says: str) -> None:
+    code, out, err = fedbench(*given.split())
+    assert says in err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("fedbench: ")
+    assert list(tmp_path.iterdir()) == []
+    assert runs.done == []  # type: ignore[attr-defined]
+
+
+def test_a_traceback_is_shown_when_asked_for(
+    runs: object, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDBENCH_TRACEBACK", "1")
+    code, _, err = fedbench("rounds=abc")
+    assert code == 2
+    assert "Traceback" in err
+    assert err.splitlines()[-1] == "fedbench: rounds=abc: must be an integer >= 0"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "+hydra.callbacks.x._target_=os.mkdir +hydra.callbacks.x.path=executed",
+        "+hydra.callbacks.x={_target_:os.mkdir,path:executed}",
+        "hydra.launcher._target_=os.mkdir",
+        "hydra.sweeper._target_=os.mkdir --multirun",
+        "+model._target_=os.mkdir",
+        "hydra.job_logging.handlers.console.class=evil.Handler",
+        "+hydra.job_logging.handlers.console.stream2=ext://evil.stream",
+        "hydra.searchpath=[pkg://evil]",
+        "hydra.searchpath=[structured://evil]",
+        "+hydra.callbacks.x._target_=os.mkdir --help",
+        "+hydra.callbacks.x._target_=os.mkdir --cfg job",
+    ],
+)
+def test_overrides_execute_nothing(
+    runs: object, fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    (tmp_path / "evil.py").write_text("open('executed', 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, out, err = fedbench(*given.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "would run code" in err or "would be imported" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
+
+
+CALLBACK = "hydra:\n  callbacks:\n    x:\n      _target_: os.mkdir\n      path: executed\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "given"),
+    [
+        ("mine/experiment/e.yaml", f"# @package _global_\n{CALLBACK}", "--config-dir mine experiment=e"),
+        (
+            "mine/experiment/e.yaml",
+            f"# @package _global_\n{CALLBACK}",
+            "hydra.searchpath=[mine] experiment=e",
+        ),
+        (
+            "mine/algorithm/a.yaml",
+            "name: a\nx: {_target_: os.mkdir}\n",
+            "-cd mine --multirun algorithm=a,fedavg",
+        ),
+        ("mine/main.yaml", f"defaults: [config, _self_]\n{CALLBACK}", "--config-dir mine --config-name main"),
+        (
+            "mine/main.yaml",
+            f"defaults: [config, _self_]\n{CALLBACK}",
+            "--config-path mine --config-name main",
+        ),
+        ("mine/main.yaml", f"defaults: [/config, _self_]\n{CALLBACK}", "--config-name {here}/mine/main"),
+        ("evil.yaml", CALLBACK, "experiment=../../../../../../..{here}/evil"),
+        (
+            "mine/experiment/s.yaml",
+            "# @package _global_\nhydra:\n  sweeper:\n    x:\n      _target_: os.mkdir\n",
+            "-cd mine --multirun experiment=s",
+        ),
+    ],
+)
+def test_files_execute_nothing(
+    runs: object, fedbench: Call, tmp_path: Path, file: str, content: str, given: str
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(content)
+    code, out, err = fedbench(*given.format(here=tmp_path).split())
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "outputs").exists()
+    assert (
+        "_target_" in err or "config 'tmp" in err or "Could not load 'config'" in err
+    )  # or not found at all
+
+
+def test_a_users_files_are_checked_like_our_own(runs: object, fedbench: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "typo.yaml").write_text(
+        "# @package _global_\nalgorithm:\n  lrr: 0.1\n"
+    )
+    (tmp_path / "mine" / "experiment" / "kind.yaml").write_text("# @package _global_\nrounds: many\n")
+    (tmp_path / "mine" / "experiment" / "syntax.yaml").write_text("# @package _global_\nrounds: [\n")
+    (tmp_path / "mine" / "experiment" / "base.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /model: mpl\n"
+    )
+    for name, says in [
+        ("typo", "(did you mean 'algorithm.lr'?)"),
+        ("kind", "rounds=many: must be an integer >= 0 (in experiment/kind.yaml)"),
+        ("syntax", "syntax.yaml"),
+        ("base", "(did you mean 'mlp'?)"),
+    ]:
+        code, _, err = fedbench("--config-dir", "mine", f"experiment={name}")
+        assert says in err
+        assert (code, err.count("\n")) == (2, 1)

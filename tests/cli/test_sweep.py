@@ -1,0 +1,212 @@
+"""Sweeps through the command line, over runs that cost nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def only_sweep(root: Path) -> Path:
+    (table,) = root.glob("outputs/sweeps/*/*/runs.csv")
+    return table.parent
+
+
+IDENTITY = ["dir", "dataset", "partition", "model", "algorithm", "schedule", "seed"]
+OUTCOME = ["status", "final_accuracy", "best_accuracy", "error"]
+
+
+def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, tmp_path: Path) -> None:
+    command = [
+        "--multirun",
+        "algorithm=fedavg,scaffold",
+        "algorithm.lr=0.1,1e-3",
+        "seed=range(2)",
+        "rounds=7",
+    ]
+    code, out, err = fedbench(*command)
+    assert (code, err) == (0, "")
+    assert "8 runs, in outputs/sweeps/" in out
+    directory = only_sweep(tmp_path)
+    rows = read(directory / "runs.csv")
+    assert list(rows[0]) == [*IDENTITY, "algorithm.lr", *OUTCOME]
+    grid = [(a, lr, s) for a in ("fedavg", "scaffold") for lr in ("0.1", "0.001") for s in ("0", "1")]
+    assert [(row["algorithm"], row["algorithm.lr"], row["seed"]) for row in rows] == grid
+    assert all(row["status"] == "completed" and row["error"] == "" for row in rows)
+    assert {row["seed"]: row["final_accuracy"] for row in rows} == {"0": "0.5", "1": "0.51"}
+    assert all((directory / row["dir"] / "metrics.csv").is_file() for row in rows)
+    rounds = read(directory / "rounds.csv")
+    assert list(rounds[0]) == [*IDENTITY, "algorithm.lr", "round", "test_accuracy"]
+    assert len(rounds) == 16
+    assert [row["round"] for row in rounds[:2]] == ["0", "1"]
+    assert {row["dir"] for row in rounds} == {row["dir"] for row in rows}
+    assert len(runs.checked) == 4  # one per kind of run: seeds do not matter for what may be given
+    before = {file: file.read_bytes() for file in directory.glob("r*s.csv")}
+    code, out, _ = fedbench(*reversed(command[1:]), "--multirun", "engine=loop")  # the order does not matter
+    assert code == 0
+    assert "8 of them finished before" in out
+    assert len(runs.done) == 8
+    assert only_sweep(tmp_path) == directory
+    code, out, _ = fedbench("collect", str(directory))
+    assert out.split() == [str(directory / "runs.csv"), str(directory / "rounds.csv")]
+    assert before == {file: file.read_bytes() for file in directory.glob("r*s.csv")}
+
+
+def test_what_was_planned_is_what_hydra_gives_the_run(runs, fedbench: Call, tmp_path: Path) -> None:
+    fedbench("-m", "algorithm=scaffold,padamfed", "algorithm.lr=1,0.5", "+experiment=quickstart", "seed=3")
+    assert len(runs.done) == 4
+    manifest = json.loads((only_sweep(tmp_path) / "sweep.json").read_text())
+    hydra = [only_sweep(tmp_path) / name / ".hydra" for name in manifest["jobs"]]
+    assert [yaml.safe_load((h / "config.yaml").read_text())["algorithm"]["lr"] for h in hydra] == [
+        1,
+        0.5,
+        1,
+        0.5,
+    ]
+    assert [cfg.algorithm.name for cfg in runs.done] == ["scaffold", "scaffold", "padamfed", "padamfed"]
+    assert {cfg.partition.name for cfg in runs.done} == {"dirichlet"}
+    assert {cfg.seed for cfg in runs.done} == {3}
+
+
+def test_failures_and_divergence_are_rows_and_stop_nothing(runs, fedbench: Call, tmp_path: Path) -> None:
+    command = ("--multirun", "seed=0,13,14,1")
+    code, out, err = fedbench(*command)
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "1 of 4 runs failed: the disk is full (see outputs/sweeps/" in err
+    directory = only_sweep(tmp_path)
+    rows = {row["seed"]: row for row in read(directory / "runs.csv")}
+    assert [row["status"] for row in rows.values()] == ["completed", "failed", "diverged", "completed"]
+    assert rows["13"]["error"] == "the disk is full"
+    assert rows["13"]["final_accuracy"] == rows["14"]["final_accuracy"] == ""
+    assert "RunError" in (directory / rows["13"]["dir"] / "run.log").read_text()
+    assert "fedavg" in out
+    assert "1 failed, 1 diverged" in out
+    assert fedbench(*command)[0] == 1
+    assert [cfg.seed for cfg in runs.done] == [0, 13, 14, 1, 13]
+
+
+def test_a_stopped_sweep_keeps_its_tables_and_goes_on(
+    runs, fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = fedbench("--multirun", "seed=0,15,1")
+    assert code == 130
+    assert "stopped; the same command goes on with what is missing in outputs/sweeps/" in err
+    directory = only_sweep(tmp_path)
+    assert [row["seed"] for row in read(directory / "runs.csv")] == ["0"]
+    assert {row["seed"] for row in read(directory / "rounds.csv")} == {"0"}
+    monkeypatch.setattr(runs, "stops", False)
+    assert fedbench("--multirun", "seed=0,15,1")[0] == 0
+    assert [row["seed"] for row in read(directory / "runs.csv")] == ["0", "15", "1"]
+    assert [cfg.seed for cfg in runs.done] == [0, 15, 15, 1]
+
+
+def test_keys_that_are_no_part_of_a_run_count_when_swept(runs, fedbench: Call, tmp_path: Path) -> None:
+    fedbench("--multirun", "engine=loop,vmap")
+    rows = read(only_sweep(tmp_path) / "runs.csv")
+    assert [row["engine"] for row in rows] == ["loop", "vmap"]
+    assert len(runs.done) == 2
+
+
+def test_ways_to_say_a_sweep(runs, fedbench: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "grid.yaml").write_text(
+        "# @package _global_\nhydra:\n  mode: MULTIRUN\n"
+        "  sweeper:\n    params:\n      seed: 4,5\n      rounds: 3\n"
+    )
+    cases = {
+        ("-m", "seed=4,5", "rounds=3"): [(4, 3), (5, 3)],
+        ("-m", "seed=range(4,6)", "rounds=3"): [(4, 3), (5, 3)],
+        ("-m", "seed=choice(4,5)", "rounds=3"): [(4, 3), (5, 3)],
+        ("-m", "hydra.sweeper.params={seed:'4,5'}", "rounds=3"): [(4, 3), (5, 3)],
+        ("-cd", "mine", "experiment=grid"): [(4, 3), (5, 3)],
+        ("-cd", "mine", "experiment=grid", "seed=6"): [(6, 3)],
+        ("hydra.mode=MULTIRUN", "seed=4,5", "rounds=3"): [(4, 3), (5, 3)],
+        ("-m", "seed=4,4", "rounds=3"): [(4, 3)],
+        ("-m", "seed=4", "rounds=3"): [(4, 3)],
+    }
+    for index, (command, expected) in enumerate(cases.items()):
+        runs.done.clear()
+        code, _, err = fedbench(*command, f"hydra.sweep.dir=s {index}")
+        assert (code, err) == (0, ""), command
+        assert [(cfg.seed, cfg.rounds) for cfg in runs.done] == expected
+    runs.done.clear()
+    assert fedbench("-m", "partition=glob(*i*, exclude=[iid,file,natural])", "partition.seed=3")[0] == 0
+    assert [cfg.partition.name for cfg in runs.done] == ["dirichlet"]
+
+
+def test_places_that_the_user_chooses(runs, fedbench: Call, tmp_path: Path) -> None:
+    given = ("-m", "seed=1,2", "hydra.sweep.dir=here", "hydra.sweep.subdir=${hydra.job.num}")
+    assert fedbench(*given)[0] == 0
+    assert [row["dir"] for row in read(tmp_path / "here" / "runs.csv")] == ["0", "1"]
+    assert fedbench("-m", "seed=3,4", "rounds=3,4", "hydra.sweep.dir=there")[0] == 0
+    assert fedbench("-m", "seed=4,5", "rounds=3", "hydra.sweep.dir=there")[0] == 0
+    rows = read(tmp_path / "there" / "runs.csv")
+    assert [(row["seed"], row["rounds"]) for row in rows] == [
+        ("3", "3"), ("3", "4"), ("4", "3"), ("4", "4"), ("4", "3"), ("5", "3"),
+    ]  # fmt: skip
+
+
+def test_hydras_own_sweeper_works_too(runs, fedbench: Call, tmp_path: Path) -> None:
+    code, _, err = fedbench("-m", "hydra/sweeper=basic", "seed=1,14,13", "rounds=3")
+    assert code == 1
+    assert err.splitlines()[-1] == "fedbench: the disk is full"
+    rows = read(only_sweep(tmp_path) / "runs.csv")
+    assert sorted((row["seed"], row["status"]) for row in rows) == [
+        ("1", "completed"), ("13", "failed"), ("14", "diverged"),
+    ]  # fmt: skip
+
+
+def test_a_single_run_is_reported_once_it_is_there(runs, fedbench: Call, tmp_path: Path) -> None:
+    assert fedbench("seed=2", "rounds=3") == (0, "", "")
+    code, out, _ = fedbench("seed=2", "rounds=3", "engine=loop")
+    assert code == 0
+    assert "final accuracy 0.5200" in out
+    assert len(runs.done) == 1
+    assert fedbench("seed=2", "rounds=3", "resume=false")[0] == 0
+    assert len(runs.done) == 2
+    (file,) = tmp_path.glob("outputs/*/*/.hydra/overrides.yaml")
+    assert (file.parents[1] / "run.log").is_file()
+    assert fedbench("seed=2", "rounds=4")[0] == 0
+    assert len(list(tmp_path.glob("outputs/*/*/metrics.csv"))) == 2
+
+
+def test_another_run_in_a_given_directory_is_refused(runs, fedbench: Call, tmp_path: Path) -> None:
+    assert fedbench("hydra.run.dir=a b/c", "rounds=3")[0] == 0
+    before = sorted((file, file.stat().st_mtime_ns) for file in tmp_path.rglob("*"))
+    code, _, err = fedbench("hydra.run.dir=a b/c", "rounds=4")
+    assert (code, err) == (
+        2,
+        "fedbench: rounds=4: a b/c holds a run with rounds=3; give another directory, or that value\n",
+    )
+    code, _, err = fedbench("hydra.run.dir=a b/c", "rounds=3", "algorithm=scaffold")
+    assert code == 2
+    assert err.startswith("fedbench: algorithm=scaffold: a b/c holds a run with algorithm=fedavg")
+    assert before == sorted((file, file.stat().st_mtime_ns) for file in tmp_path.rglob("*"))
+    assert fedbench("hydra.run.dir=a b/c", "rounds=3", "engine=loop")[0] == 0
+    assert len(runs.done) == 1
+    code, _, err = fedbench("seed=13")
+    assert (code, err) == (1, "fedbench: the disk is full\n")
+    code, _, err = fedbench("seed=15")
+    assert (code, err) == (130, "fedbench: interrupted\n")
+
+
+def test_places_that_cannot_be_written(runs, fedbench: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for given in ("hydra.run.dir=file/x", "--multirun seed=1,2 hydra.sweep.dir=file/x"):
+        code, _, err = fedbench(*given.split())
+        assert code == 1
+        assert "file" in err
+        assert "Not a directory" in err or "File exists" in err
+        assert err.count("\n") == 1

@@ -1,0 +1,167 @@
+"""Checks of a composed configuration that need no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from fedbench.config import imports, schema
+from fedbench.config.options import option_keys, options
+from fedbench.config.paths import conf_dir
+from fedbench.config.validate import validate
+from fedbench.errors import ConfigError, UserError
+
+
+@pytest.fixture(scope="module")
+def composed() -> DictConfig:
+    """conf/config.yaml with its defaults, put together without Hydra."""
+    plain: Any = OmegaConf.load(conf_dir() / "config.yaml")
+    chosen = {k: v for entry in plain.defaults if not isinstance(entry, str) for k, v in entry.items()}
+    del plain["defaults"], plain["hydra"]
+    for group in schema.GROUPS:
+        plain[group] = OmegaConf.load(conf_dir() / group / f"{chosen[group]}.yaml")
+    merged = OmegaConf.merge(OmegaConf.structured(schema.Config), plain)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+@pytest.fixture
+def cfg(composed: DictConfig) -> DictConfig:
+    return OmegaConf.merge(composed)  # type: ignore[return-value]
+
+
+def refusal(cfg: DictConfig, key: str, value: Any) -> str:
+    with open_dict(cfg):
+        OmegaConf.update(cfg, key, value, force_add=True)
+    with pytest.raises(UserError) as caught:
+        validate(cfg)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_defaults_are_valid(cfg: DictConfig) -> None:
+    validate(cfg)
+
+
+def test_every_key_of_the_schema_has_a_default_and_the_other_way_round(cfg: DictConfig) -> None:
+    assert all(OmegaConf.select(cfg, key.name, default="absent") != "absent" for key in schema.all_keys())
+    plain = OmegaConf.load(conf_dir() / "config.yaml")
+    sections = {key.name.split(".")[0] for key in schema.all_keys()}
+    assert set(plain) - {"defaults", "hydra"} == sections
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("rounds", -1, "an integer >= 0"),
+        ("clients.total", 0, "an integer >= 1"),
+        ("clients.per_round", 0, "an integer >= 1"),
+        ("clients.per_round", 21, "at most clients.total=20"),
+        ("local.steps", 0, "an integer >= 1, or null"),
+        ("local.batch_size", 0, "an integer >= 1, or null"),
+        ("seed", -1, "an integer >= 0"),
+        ("seed", 2**64, "2**64"),
+        ("dtype", "float16", "float32, float64 (did you mean 'float64'?)"),
+        ("device", "gpu", "auto, cpu, cuda"),
+        ("engine", "vmapp", "(did you mean 'vmap'?)"),
+        ("chunk", 0, "an integer >= 1, or null"),
+        ("threads", 0, "an integer >= 1, or null"),
+        ("loss.weight_decay", -0.1, "a number >= 0"),
+        ("loss.weight_decay", float("nan"), "a number >= 0"),
+        ("loss.scale", 0.0, "a number > 0"),
+        ("loss.scale", float("inf"), "a number > 0"),
+        ("eval.every", 0, "an integer >= 1"),
+        ("eval.final_k", 0, "an integer >= 1"),
+        ("eval.batch_size", 0, "an integer >= 1, or null"),
+        ("checkpoint.seconds", -1.0, "a number >= 0"),
+        ("progress", "loud", "auto, bar, lines, none"),
+        ("imports", [["a"]], "the name of a module"),
+        ("rounds", "${rounds}", "cannot be resolved"),
+        ("rounds", "${nowhere}", "'nowhere' not found"),
+        ("seed", "${oc.env:FEDBENCH_NO_SUCH}", "FEDBENCH_NO_SUCH"),
+        ("algorithm", None, "one option must be chosen: "),
+        ("algorithm.name", "fedagv", "(did you mean 'fedavg'?)"),
+        ("dataset", "digits", "one option must be chosen"),
+        ("sede", 3, "(did you mean 'seed'?)"),
+        ("algorithm.lrr", 3, "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
+        ("local.step", 3, "local has steps, epochs, batch_size (did you mean 'local.steps'?)"),
+        ("partition.alpha", 3, "alpha belongs to partition=dirichlet"),
+        ("lr", 3, "(did you mean 'algorithm.lr'?)"),
+    ],
+)
+def test_refusals_name_the_key_and_what_is_allowed(cfg: DictConfig, key: str, value: Any, says: str) -> None:
+    line = refusal(cfg, key, value)
+    assert line.startswith(key)
+    assert says in line
+
+
+def test_steps_and_epochs_exclude_each_other(cfg: DictConfig) -> None:
+    cfg.local.epochs = 2
+    assert "local.epochs=2" in refusal(cfg, "local.steps", 5)
+
+
+def test_boundaries_are_allowed(cfg: DictConfig) -> None:
+    cfg.rounds, cfg.seed = 0, 2**64 - 1
+    cfg.clients.per_round = cfg.clients.total
+    cfg.local.batch_size, cfg.local.epochs = None, 1
+    cfg.loss.weight_decay, cfg.checkpoint.seconds = 0.0, 0.0
+    validate(cfg)
+
+
+def test_a_deleted_key_is_missed(cfg: DictConfig) -> None:
+    with open_dict(cfg):
+        del cfg.algorithm["lr"]
+    with pytest.raises(UserError, match=r"algorithm\.lr: a value is needed"):
+        validate(cfg)
+
+
+def test_the_users_own_options_are_found_with_what_they_build_upon(cfg: DictConfig, tmp_path: Path) -> None:
+    (tmp_path / "algorithm").mkdir()
+    (tmp_path / "algorithm" / "mine.yaml").write_text(
+        "defaults:\n  - scaffold\n  - _self_\nname: mine\nmu: 1\n"
+    )
+    assert "mine" in options("algorithm", [tmp_path])
+    keys = option_keys("algorithm", "mine", [tmp_path])
+    assert set(keys) == {*option_keys("algorithm", "scaffold"), "mu"}
+    with open_dict(cfg):
+        cfg.algorithm = dict.fromkeys(keys, 1) | {"name": "mine"}
+    validate(cfg, [tmp_path])
+    with pytest.raises(ConfigError, match=r"algorithm\.name=mine"):
+        validate(cfg)
+
+
+def test_imports_execute_once_and_say_so(
+    cfg: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("by_name_a", "by_path_b"):
+        (tmp_path / f"{name}.py").write_text(f"open('{name}.txt', 'a').write('x')\n")
+    cfg.imports = ["by_name_a", str(tmp_path / "by_path_b.py")]
+    with caplog.at_level("INFO"):
+        imports.load(cfg)
+        imports.load(cfg)
+    assert [(tmp_path / f"{name}.txt").read_text() for name in ("by_name_a", "by_path_b")] == ["x", "x"]
+    assert len([r for r in caplog.records if "executing the code of" in r.message]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("no_such_module_anywhere", "must be a module importable from here, or a path to a .py file"),
+        ("no/such/file.py", "must be a module importable from here, or a path to a .py file"),
+        ("broken_c.py", "failed while it was executed: ZeroDivisionError"),
+    ],
+)
+def test_imports_that_cannot_be_executed(
+    cfg: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_c.py").write_text("1 / 0\n")
+    cfg.imports = [name]
+    with pytest.raises(ConfigError, match=says) as caught:
+        imports.load(cfg)
+    assert str(caught.value).startswith(f"imports={name}: ")

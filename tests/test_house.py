@@ -1,0 +1,88 @@
+"""The house: imports point downwards, and the command line starts without torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "fedbench"
+
+# What each floor may import of the package; a floor is the first name below fedbench.
+GROUND = {"errors", "rng", ""}
+BELOW: dict[str, set[str]] = {
+    "": set(),
+    "errors": set(),
+    "rng": set(),
+    "config": {"errors"},
+    "data": {"config"},
+    "models": {"config"},
+    "algorithms": {"config"},
+    "schedule": {"config"},
+    "theory": {"config"},
+    "engine": {"algorithms", "data", "models", "config"},
+    "run": {"engine", "schedule", "algorithms", "data", "models", "config"},
+    "figures": {"theory", "schedule", "data", "algorithms", "models", "config"},
+    "sweep": {"run", "figures", "config"},
+    "listing": {"algorithms", "config"},
+    "app": {"sweep", "config"},
+    "cli": {"app", "listing", "figures", "sweep", "config"},
+    "__main__": {"cli"},
+}
+NO_TORCH = ("errors", "rng", "config", "sweep", "listing", "app", "cli", "__main__", "schedule")
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if "conf" not in path.relative_to(PACKAGE).parts)
+
+
+def floor(dotted: str) -> str:
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def name_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE.parent).with_suffix("")
+    return ".".join(part for part in relative.parts if part != "__init__")
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}" if node.module == "fedbench" else str(node.module)
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_point_downwards(path: Path) -> None:
+    here = floor(name_of(path))
+    assert here in BELOW, f"say in {Path(__file__).name} where the new floor {here} stands"
+    for other in imported(ast.parse(path.read_text())):
+        if other.split(".")[0] != "fedbench" or floor(other) not in BELOW:
+            continue  # another package, or a name such as fedbench.__version__
+        allowed = BELOW[here] | GROUND | {here}
+        assert floor(other) in allowed, f"{name_of(path)} imports {other}"
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if floor(name_of(p)) in NO_TORCH], ids=name_of)
+def test_no_torch_at_module_level(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            assert not any(name.split(".")[0] in ("torch", "torchvision") for name in imported(node))
+
+
+def test_starting_the_command_line_imports_neither_torch_nor_pandas() -> None:
+    heavy = "{'torch', 'pandas', 'matplotlib', 'sklearn', 'scipy'}"
+    code = (
+        f"import sys, fedbench.cli, fedbench.app, fedbench.listing; print(sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
