@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +35,16 @@ class Job:
 
 
 def plan(
-    arguments: Sequence[str], master: DictConfig, loader: ConfigLoaderImpl, searchpath: Sequence[Path] = ()
+    arguments: Sequence[str],
+    master: DictConfig,
+    loader: ConfigLoaderImpl,
+    searchpath: Sequence[Path] = (),
+    varied: Collection[str] = (),
 ) -> list[Job]:
     """The jobs of the grid, in order, without repetitions. Raises a UserError, which names the overrides of
-    the job, if any of them is bad input. `searchpath`: the user's own directories of options."""
-    axes = swept(arguments, loader)
+    the job, if any of them is bad input. `searchpath`: the user's own directories of options. `varied`: keys
+    with one value here that differ in another grid of the same sweep; they count as swept."""
+    axes = {*swept(arguments, loader), *varied}
     grid = BasicSweeper.split_arguments(parse(arguments, loader), None)[0]
     if not grid:
         raise UsageError("nothing to run: a sweep over no values")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from hydra.plugins.sweeper import Sweeper as HydraSweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from fedbench.config.overrides import parse
 from fedbench.sweep.collect import collect, write_manifest
 from fedbench.sweep.compose import user_directories
 from fedbench.sweep.job import OUR_SWEEPER
 from fedbench.sweep.names import JOB_DIR
 from fedbench.sweep.plan import Job, plan
+from fedbench.sweep.processes import OUR_LAUNCHER, Launcher, LauncherConfig
 from fedbench.sweep.results import finished
 
 log = logging.getLogger(__name__)
@@ -33,15 +35,26 @@ class SweeperConfig:
     _target_: str = OUR_SWEEPER
     max_batch_size: int | None = None
     params: dict[str, Any] = field(default_factory=dict)
+    grids: list[Any] = field(default_factory=list)
 
 
 class Sweeper(HydraSweeper):
-    """A full grid like that of Hydra's basic sweeper, with any launcher; its directory can be used again."""
+    """A full grid like that of Hydra's basic sweeper, with any launcher; its directory can be used again.
 
-    def __init__(self, max_batch_size: int | None = None, params: dict[str, Any] | None = None) -> None:
-        """`max_batch_size`: jobs that the launcher gets at once; `params`: overrides that stand in a file."""
+    With `grids` it is a union of grids: each adds its own keys to `params`, or replaces them there.
+    """
+
+    def __init__(
+        self,
+        max_batch_size: int | None = None,
+        params: dict[str, Any] | None = None,
+        grids: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """`max_batch_size`: jobs that the launcher gets at once; `params`: overrides that stand in a file;
+        `grids`: the same, one dict for each grid of the union."""
         self.max_batch_size = max_batch_size
-        self.params = params or {}
+        self.params = dict(params or {})
+        self.grids = [dict(grid) for grid in grids] or [{}]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra: make the launcher."""
@@ -61,12 +74,7 @@ class Sweeper(HydraSweeper):
         assert self.launcher is not None
         loader = self.hydra_context.config_loader
         assert isinstance(loader, ConfigLoaderImpl)
-        jobs = plan(
-            [*(f"{key}={value}" for key, value in self.params.items()), *arguments],
-            self.config,
-            loader,
-            user_directories(self.config.hydra),
-        )
+        jobs = self._plan(arguments, loader)
         directory = Path(self.config.hydra.sweep.dir)
         ours = self.config.hydra.sweep._get_node("subdir")._value() == JOB_DIR
         results: dict[str, JobReturn] = {}
@@ -80,7 +88,8 @@ class Sweeper(HydraSweeper):
         log.info("%d run%s%s, in %s", len(jobs), "s" if len(jobs) != 1 else "", before, directory)
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, directory / "multirun.yaml")
-        write_manifest(directory, list(jobs[0].axes), [job.name for job in jobs] if ours else [])
+        swept = list(dict.fromkeys(key for job in jobs for key in job.axes))
+        write_manifest(directory, swept, [job.name for job in jobs] if ours else [])
         collect(directory)
         for start, batch in _batches(pending, self.max_batch_size):
             launched = [
@@ -90,6 +99,24 @@ class Sweeper(HydraSweeper):
             results.update({job.name: result for job, result in zip(batch, returned, strict=True)})
         collect(directory)
         return [results[job.name] for job in jobs]
+
+    def _plan(self, arguments: Sequence[str], loader: ConfigLoaderImpl) -> list[Job]:
+        """The jobs of all grids, each once. What the command line says counts more than a grid's keys."""
+        assert self.config is not None
+        given = {item.key_or_group for item in parse(arguments, loader)}
+        varied = {key for grid in self.grids for key in grid} - given
+        jobs: dict[str, Job] = {}
+        for grid in self.grids:
+            mine = {key: value for key, value in {**self.params, **grid}.items() if key not in given}
+            words = [*(f"{key}={_word(value)}" for key, value in mine.items()), *arguments]
+            found = plan(words, self.config, loader, user_directories(self.config.hydra), varied)
+            jobs.update((job.name, job) for job in found if job.name not in jobs)
+        return list(jobs.values())
+
+
+def _word(value: Any) -> str:
+    """A value of a YAML file as an override writes it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _batches(jobs: list[Job], size: int | None) -> Iterator[tuple[int, list[Job]]]:
@@ -107,8 +134,14 @@ def _returned(job: Job, done: dict[str, Any]) -> JobReturn:
 
 
 def register() -> None:
-    """Make `hydra/sweeper=fedbench` known. Hydra takes plugins only under a name in `hydra_plugins`."""
+    """Make `hydra/sweeper=fedbench` and `hydra/launcher=processes` known. Hydra takes plugins only under a
+    name in `hydra_plugins`."""
     plugins = Plugins.instance()
+    plugins.register(Launcher)
+    plugins.class_name_to_class[OUR_LAUNCHER] = Launcher
+    ConfigStore.instance().store(
+        group="hydra/launcher", name="processes", node=LauncherConfig, provider="fedbench"
+    )
     plugins.register(Sweeper)
     plugins.class_name_to_class[OUR_SWEEPER] = Sweeper
     ConfigStore.instance().store(

@@ -1,0 +1,94 @@
+"""One line of progress over all the runs of a sweep, read from what the runs write."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+LINE_SECONDS = 30.0
+_LOOK_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Run:
+    directory: Path
+    rounds: int
+    done: float = 0.0  # share of the rounds
+
+
+class Fleet:
+    """Runs of a sweep under way: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.ended, self.failed = total, 0, 0
+        self.running: dict[int, _Run] = {}
+        self.begin = self.last = self.looked = time.monotonic()
+        self.bar = None
+        if sys.stderr.isatty():
+            layout = "{desc} {percentage:3.0f}%|{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}{postfix}]"
+            self.bar = tqdm(total=float(total), bar_format=layout, leave=False, dynamic_ncols=True)
+
+    def start(self, job: int, directory: str, rounds: int) -> None:
+        """A run begins, or goes on, in `directory`."""
+        self.running[job] = _Run(Path(directory), rounds)
+
+    def end(self, job: int, error: str | None) -> None:
+        """A run has ended; `error`: why it failed."""
+        run = self.running.pop(job, None)
+        self.ended += 1
+        if error is not None:
+            self.failed += 1
+            tqdm.write(f"failed: {run.directory.name if run else job}: {error}", file=sys.stderr)
+
+    @property
+    def done(self) -> float:
+        """Runs done, with the parts of those under way."""
+        return self.ended + sum(run.done for run in self.running.values())
+
+    def show(self) -> None:
+        """Bring the display up to date, not more often than is of use."""
+        now = time.monotonic()
+        if now - self.looked < _LOOK_SECONDS:
+            return
+        self.looked = now
+        for run in self.running.values():
+            run.done = min(1.0, last_round(run.directory / "metrics.csv") / max(run.rounds, 1))
+        failed = f", {self.failed} failed" if self.failed else ""
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"{len(self.running)} under way{failed}", refresh=False)
+            self.bar.update(self.done - self.bar.n)
+        elif now - self.last >= LINE_SECONDS:
+            self.last = now
+            left = duration((now - self.begin) / self.done * (self.total - self.done)) if self.done else "?"
+            log.info("%d of %d runs, %d under way%s; %s left",
+                     self.ended, self.total, len(self.running), failed, left)  # fmt: skip
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+def last_round(metrics: Path) -> int:
+    """The round of the last complete row of a metrics.csv; 0 where there is none."""
+    try:
+        with metrics.open("rb") as stream:
+            stream.seek(max(0, metrics.stat().st_size - 1000))
+            rows = stream.read().decode(errors="replace").split("\n")[:-1]
+        return int(rows[-1].partition(",")[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def duration(seconds: float) -> str:
+    """A time for people: 45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
