@@ -31,6 +31,6 @@ class AdaMasFL(PAdaMFed):
     """
 
     paper: ClassVar[str] = "Yan et al., ICML 2025"
-    normalise: ClassVar[bool] = True
-    momentum: ClassVar[bool] = True
-    control_variates: ClassVar[bool] = True
+    normalise: ClassVar[bool] = True  # type: ignore[misc]
+    momentum: ClassVar[bool] = True  # type: ignore[misc]
+    control_variates: ClassVar[bool] = True  # type: ignore[misc]

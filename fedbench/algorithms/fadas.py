@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -44,7 +44,9 @@ class FADAS(Algorithm):
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
         if self.delay_threshold is None:  # not delay-adaptive
-            return dataclasses.replace(self, delay_threshold=math.inf).resolve(n, warn)
+            never = copy.copy(self)
+            never.delay_threshold = math.inf
+            return never.resolve(n, warn)
         return super().resolve(n, warn)
 
     def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:

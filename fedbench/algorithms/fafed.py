@@ -38,7 +38,7 @@ class FAFED(Algorithm):
     schedules: ClassVar[tuple[str, ...]] = ("sync",)
     full_participation: ClassVar[bool] = True
 
-    lr: float = positive(0.03)
+    lr: float = positive(0.01)
     alpha: float = share(0.5)
     beta2: float = number(0.999, low=0.0, high=1.0)
     epsilon: float = positive(0.1)

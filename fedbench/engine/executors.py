@@ -65,7 +65,7 @@ class LoopExecutor:
 
     def _client(self, work: Work, c: int) -> Result:
         program, plan = self.program, work.plan
-        facts = Facts(*(None if f is None else f[c] for f in work.facts))
+        facts = work.facts.row(c)
         mine, statistics = rows(work.mine, c), rows(work.statistics, c)
         local = program.init(work.down, mine, facts, work.h)
         for k in range(program.algorithm.first_step, int(plan.steps[c])):
@@ -111,12 +111,12 @@ class VmapExecutor:
     def run(self, work: Work) -> Result:
         """Local work of the chunk: uploads (C, ...), what clients keep, batch-norm statistics."""
         program, plan = self.program, work.plan
-        over = Facts(*(None if f is None else 0 for f in work.facts))
+        over = work.facts.axes()
         local = self._map("init", program.init, (None, 0, over, None))(
             work.down, work.mine, work.facts, work.h
         )
         local = {name: value.contiguous() for name, value in local.items()}
-        batch_over = Batch(0, None if plan.count is None else 0, None if work.keys is None else 0)
+        batch_over = _batch_axes(plan, work.keys)
         step = self._map("step", program.step, (0, 0, None, 0, over, None, None, batch_over), self.compiled)
         ks = torch.arange(plan.length, device=plan.index.device)
         statistics = work.statistics
@@ -133,7 +133,7 @@ class VmapExecutor:
         self, theta: Tensor, statistics: Vectors, plan: Plan, weights: Tensor, keys: Tensor | None
     ) -> Tensor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d)."""
-        over = Batch(0, None if plan.count is None else 0, None if keys is None else 0)
+        over = _batch_axes(plan, keys)
         add = self._map("accumulate", self.program.accumulate, (0, None, 0, 0, over), self.compiled)
         total = theta.new_zeros(plan.index.shape[1], len(theta))
         for k in range(plan.length):
@@ -157,6 +157,12 @@ class VmapExecutor:
         return Batch(
             plan.index[k], None if plan.count is None else plan.count[k], None if keys is None else keys[k]
         )
+
+
+def _batch_axes(plan: Plan, keys: Tensor | None) -> Any:
+    """Where a step's `Batch` has its client axis, for vmap."""
+    axes: tuple[Any, ...] = (0, None if plan.count is None else 0, None if keys is None else 0)
+    return Batch(*axes)
 
 
 class _Compiled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,16 @@ class Facts(NamedTuple):
     samples: Tensor
     uniform: Tensor
     full_grad: Tensor | None
+
+    def row(self, c: int) -> Facts:
+        """The facts of one job of a chunk."""
+        full = None if self.full_grad is None else self.full_grad[c]
+        return Facts(self.steps[c], self.samples[c], self.uniform[c], full)
+
+    def axes(self) -> Any:
+        """Where the client axis is, for vmap."""
+        axes: tuple[Any, ...] = (0, 0, 0, None if self.full_grad is None else 0)
+        return Facts(*axes)
 
 
 class Oracle(Client):

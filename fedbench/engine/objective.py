@@ -29,8 +29,8 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 class Batch(NamedTuple):
     """One mini-batch of one client, by reference into the data on the device."""
 
-    index: Tensor  # (B,) sample ids
-    count: Tensor | None  # 0-dim: the first `count` samples are real; None: all are
+    samples: Tensor  # (B,) rows of the data
+    real: Tensor | None  # 0-dim: that many of them are real, the rest is padding; None: all are
     key: Tensor | None  # (2,) key of this step's dropout and augmentation
 
 
@@ -96,14 +96,14 @@ class Objective:
         return loss, grad, {name: value.detach() for name, value in moved.items()}
 
     def _gather(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        x = self.data.to_input(self.data.x[batch.index])
+        x = self.data.to_input(self.data.x[batch.samples])
         if self.data.augment is not None:
             assert batch.key is not None
             x = self.data.augment(x, fold((batch.key[0], batch.key[1]), 0))
         weights = None
-        if batch.count is not None:
-            weights = (torch.arange(batch.index.shape[-1], device=x.device) < batch.count).to(x.dtype)
-        return x, self.data.y[batch.index], weights
+        if batch.real is not None:
+            weights = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(x.dtype)
+        return x, self.data.y[batch.samples], weights
 
     def _layer_inputs(self, batch: Batch, weights: Tensor | None) -> dict[str, Tensor]:
         extra: dict[str, Tensor] = {}

@@ -197,7 +197,9 @@ def load_dataset(cfg: DictConfig) -> Dataset:
 
 @lru_cache(maxsize=2)
 def _load_dataset(node: str, root: str, seed: int, clients: int) -> Dataset:
-    return data.load(OmegaConf.create(node), root, seed=seed, clients=clients)
+    config = OmegaConf.create(node)
+    assert isinstance(config, DictConfig)
+    return data.load(config, root, seed=seed, clients=clients)
 
 
 def load_initial(model: torch.nn.Module, path: Path) -> None:
@@ -229,7 +231,7 @@ def set_numerics(cfg: DictConfig, device: torch.device) -> None:
     if cfg.deterministic and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(bool(cfg.deterministic))
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def input_transform(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class Walk:
         total = np.bincount(update, weights=raw, minlength=trace.updates)
         self.base_weight[applied] = raw / total[update]
         staleness = update - trace.start_version[applied]
-        h = namespace({name: value.item() for name, value in self.h.items()})
+        h = SimpleNamespace(**{name: value.item() for name, value in self.h.items()})
         self.weight[applied] = self.base_weight[applied] * self.algorithm.arrival_weight(staleness, h)
 
     def _client_weights(self, clients: np.ndarray) -> np.ndarray:
