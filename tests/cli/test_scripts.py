@@ -1,0 +1,74 @@
+"""scripts/run and the environment that it makes."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """scripts/environment.py about a pretended checkout, with its commands recorded instead of run."""
+    spec = importlib.util.spec_from_file_location("environment", ROOT / "scripts" / "environment.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.ROOT, module.VENV = tmp_path, tmp_path / ".venv"
+    module.STAMP = module.VENV / "stamp"
+    (tmp_path / "pyproject.toml").write_text("one")
+    module.commands = []
+
+    def pretend(command: list[str], quiet: bool = False) -> None:
+        module.commands.append([str(word) for word in command])
+        (module.VENV / "bin").mkdir(parents=True, exist_ok=True)
+        (module.VENV / "bin" / "fedbench").touch()
+        if not (module.VENV / "bin" / "python").exists():
+            (module.VENV / "bin" / "python").symlink_to(sys.executable)
+
+    monkeypatch.setattr(module, "run", pretend)
+    monkeypatch.setattr(sys, "argv", ["environment.py"])
+    return module
+
+
+@pytest.mark.parametrize("uv", ["/usr/bin/uv", None])
+def test_it_installs_once_per_change_of_the_project_file(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uv: str | None
+) -> None:
+    monkeypatch.setattr(environment.shutil, "which", lambda name: uv)
+    assert environment.main() == 0
+    made = environment.commands.copy()
+    assert made[0][:2] == ([uv, "venv"] if uv else [sys.executable, "-m"])
+    assert made[-1][-2:] == ["-e", str(tmp_path)]
+    assert environment.main() == 0
+    assert environment.commands == made
+    monkeypatch.setattr(sys, "argv", ["environment.py", "--dev"])
+    assert environment.main() == 0
+    assert environment.commands[-1][-1] == f"{tmp_path}[dev]"
+    count = len(environment.commands)
+    monkeypatch.setattr(sys, "argv", ["environment.py"])
+    (tmp_path / "pyproject.toml").write_text("two")
+    assert environment.main() == 0
+    assert environment.commands[-1][-1] == f"{tmp_path}[dev]"  # what was there stays there
+    assert not any("venv" in word for word in environment.commands[count][1:3])  # and .venv is kept
+    (tmp_path / ".venv" / "bin" / "python").unlink()
+    assert environment.main() == 0
+    assert "venv" in environment.commands[-2 if uv else -3]
+
+
+def test_run_works_from_anywhere(tmp_path: Path) -> None:
+    stamp = ROOT / ".venv" / "fedbench-installed"
+    if not stamp.is_file():
+        pytest.skip("this checkout's .venv was not made by scripts/")
+    run = subprocess.run(
+        [ROOT / "scripts" / "run", "--version"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("fedbench-runner ")

@@ -1,0 +1,50 @@
+"""A wheel built from the checkout carries conf/ and runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("fedbench_runner-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "site")
+    ours = {f"fedbench/{file.relative_to(ROOT)}" for file in (ROOT / "conf").rglob("*.yaml")}
+    assert ours <= names
+    assert not any(name.startswith(("tests/", "scripts/", "outputs/")) for name in names)
+    site = tmp_path / "site"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(site),
+    }  # before the checkout; dependencies as they are here
+
+    def run(*argv: str) -> str:
+        start = (
+            "import sys, fedbench; from fedbench.cli import main; print(fedbench.__file__); sys.exit(main())"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", start, *argv],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(str(site))
+        return done.stdout
+
+    assert f"file://{site}/fedbench/conf" in run("--info", "searchpath")
+    run("rounds=1", "progress=none", "engine=vmap")
+    assert len(list(tmp_path.glob("outputs/fedavg-*/*/summary.json"))) == 1
