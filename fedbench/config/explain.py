@@ -41,7 +41,7 @@ def line_of(error: BaseException) -> str:
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__
     if cause is not None and cause.strerror:
-        return f"{cause.filename}: {cause.strerror}" if cause.filename else cause.strerror
+        return f"{cause.filename or 'writing failed'}: {cause.strerror}"
     if isinstance(error, HYDRA_ERRORS):
         return one_line(error)
     return f"internal error: {type(error).__name__}: {one_line(error)}"
