@@ -10,11 +10,16 @@ from typing import Any
 import torch
 
 from fedbench.errors import RunError
-from fedbench.run.files import write_torch
+from fedbench.files import atomically
 from fedbench.run.metrics import Row
 from fedbench.run.walk import Walk
 
 MAX_SHARE = 0.1  # of the time may go into writing
+
+
+def write_torch(path: Path, value: object) -> None:
+    """torch.save, atomically."""
+    atomically(path, lambda temporary: torch.save(value, temporary))
 
 
 class Checkpointer:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config import identity
 from fedbench.errors import ConfigError, RunError
-from fedbench.run.files import atomically, one_line_os_errors
+from fedbench.files import one_line_os_errors, write_text
 
 STAGING = ".again"  # where resume=false computes, until the new files are there
 
@@ -58,7 +58,7 @@ def finished(directory: Path) -> dict[str, Any] | None:
 def write_config(directory: Path, cfg: DictConfig) -> None:
     """config.yaml, resolved, without Hydra's node."""
     text = OmegaConf.to_yaml(OmegaConf.create(identity.container(cfg)))
-    atomically(directory / "config.yaml", lambda temporary: temporary.write_text(text))
+    write_text(directory / "config.yaml", text)
 
 
 def fresh_staging(directory: Path) -> Path:

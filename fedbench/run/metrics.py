@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedbench.run.files import atomically, one_line_os_errors
+from fedbench.files import one_line_os_errors, write_text
 
 
 @dataclass
@@ -47,7 +47,7 @@ class MetricsFile:
     def __init__(self, path: Path, rows: list[Row]) -> None:
         self.path, self.rows = path, rows
         text = "\n".join([HEADER, *(row.line() for row in rows)]) + "\n"
-        atomically(path, lambda temporary: temporary.write_text(text))
+        write_text(path, text)
 
     def append(self, row: Row) -> None:
         """Add a row to the file and to `rows`."""

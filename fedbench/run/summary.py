@@ -11,7 +11,8 @@ import numpy as np
 from fedbench import schedule
 from fedbench.algorithms.hyper import is_number
 from fedbench.config import identity
-from fedbench.run.files import atomically, write_json, write_torch
+from fedbench.files import atomically, write_json
+from fedbench.run.checkpoint import write_torch
 from fedbench.run.metrics import Row
 from fedbench.run.provenance import commit, hardware, versions
 from fedbench.run.setup import Experiment, Plan

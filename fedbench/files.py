@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedbench.errors import RunError
 
 
@@ -30,15 +28,14 @@ def atomically(path: Path, write: Callable[[Path], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+    atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def write_json(path: Path, value: dict[str, Any]) -> None:
     """Write a JSON object (keys in the order given, floats so that they read back exactly)."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    atomically(path, lambda temporary: temporary.write_text(text))
-
-
-def write_torch(path: Path, value: object) -> None:
-    """torch.save, atomically."""
-    atomically(path, lambda temporary: torch.save(value, temporary))
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 @contextlib.contextmanager
