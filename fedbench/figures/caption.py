@@ -98,8 +98,11 @@ def data(
     """The caption as data: what JSON keeps, and under `text` the paragraphs that are drawn."""
     shared = common(runs)
     several = any(len(line.runs) > 1 for line in series)
-    band = f"band: {SPREADS[spread]}" if several else "one seed, so no band"
-    said = [f"{settings_line(shared)}.".lstrip("."), f"Mean over {seeds_line(series)}; {band}."]
+    band = f"band: {SPREADS[spread]}" if several else "no band"
+    said = [
+        f"{settings_line(shared)}.".lstrip("."),
+        f"{'Mean over ' if several else ''}{seeds_line(series)}; {band}.",
+    ]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     data = f"Data: {', '.join(places[:3])}{more}."

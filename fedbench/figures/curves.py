@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +13,12 @@ import pandas as pd
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import axes, caption, statistics
 from fedbench.figures.draw_curves import draw_lines, draw_panels
-from fedbench.figures.page import sheet, stem_of
-from fedbench.figures.results import METRICS, Run, read, select
+from fedbench.figures.page import check_choice, sheet, stem_of
+from fedbench.figures.results import Run, read, select
 from fedbench.figures.series import Series, group
-from fedbench.figures.statistics import SPREADS, Curve
-from fedbench.figures.statistics import Path as Trail
+from fedbench.figures.statistics import SPREADS, Curve, Trail
+from fedbench.figures.style import WIDTHS
+from fedbench.figures.tables import METRICS
 
 MOST_LINES = 8
 """More lines than this become small multiples, one line in each."""
@@ -55,6 +55,7 @@ def plot_runs(
     stem, runs = stem_of(out), select(read(paths), where or {})
     x = axes.ALIASES.get(x, x)
     check_choice("spread", spread, SPREADS)
+    check_choice("width", width, WIDTHS)
     check_columns(runs, x=x, y=y)
     lines = [_line(series, x, y, spread) for series in group(runs, by)]
     drawn = [line for line in lines if len(line.curve.x) or line.diverged]
@@ -67,12 +68,6 @@ def plot_runs(
         draw = draw_lines if len(drawn) <= MOST_LINES else draw_panels
         page = draw(drawn, x, y, width, said["text"] if captioned else (), log)
         return page.save(stem, points(drawn, x, y), said)
-
-
-def check_choice(key: str, value: str, allowed: Sequence[str] | dict[str, Any]) -> None:
-    """ConfigError unless `value` is one of `allowed`."""
-    if value not in allowed:
-        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)
 
 
 def check_columns(runs: Sequence[Run], **names: str) -> None:
@@ -89,9 +84,9 @@ def check_columns(runs: Sequence[Run], **names: str) -> None:
 
 
 def _line(series: Series, x: str, y: str, spread: str) -> Line:
-    trails = [(run, statistics.path(run, x, y)) for run in series.runs]
-    curve = statistics.curve([trail for run, trail in trails if not run.diverged], spread)
-    return Line(series, curve, tuple(trail for run, trail in trails if run.diverged and len(trail.x)))
+    trails = [(run, statistics.trail(run, x, y)) for run in series.runs]
+    curve = statistics.curve([one for run, one in trails if not run.diverged], spread)
+    return Line(series, curve, tuple(one for run, one in trails if run.diverged and len(one.x)))
 
 
 def _notes(lines: Sequence[Line], y: str) -> list[str]:

@@ -44,6 +44,8 @@ def draw_lines(
     for rank, line in enumerate(lines):
         _draw(ax, line, across, up, rank, len(lines))
     axes.ticks(ax, log_x="x" in log, log_y="y" in log)
+    if len(places := np.unique(np.concatenate([line.curve.x for line in lines]))) == 1:
+        axes.exact_ticks(ax, places / across.divisor)
     if direct:
         page.settle(right=room, top=labels.needed_height(1) / 2)
         labels.draw(page, ax, [_end(line, across, up) for line in lines])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -26,8 +26,10 @@ _TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
 
 
 def sheet() -> AbstractContextManager[None]:
-    """The style sheet as a context: within it figures are made and saved."""
-    return matplotlib.rc_context({**dict(matplotlib.rcParamsDefault), **RC})  # type: ignore[dict-item]
+    """The style sheet as a context in which figures are made and saved, whatever a matplotlibrc says."""
+    # naming a backend, even the present one, would import pyplot; figures here bring their own canvas
+    usual = {name: value for name, value in dict.items(matplotlib.rcParamsDefault) if name != "backend"}
+    return matplotlib.rc_context({**usual, **RC})  # type: ignore[dict-item]
 
 
 @cache
@@ -66,8 +68,7 @@ class Page:
     ) -> None:
         """`caption`: paragraphs, each wrapped to the width; `constrained`: whether
         matplotlib lays out the axes (`settle`). Raises ConfigError for an unknown width."""
-        if width not in WIDTHS:
-            raise ConfigError("width", width, f"must be one of {', '.join(WIDTHS)}", WIDTHS)
+        check_choice("width", width, WIDTHS)
         self.width = WIDTHS[width]
         lines = [line for paragraph in caption for line in wrap(paragraph, self.width - 0.08)]
         below = len(lines) * _LINE + (0.05 if lines else 0.0)
@@ -130,3 +131,9 @@ def stem_of(out: str | Path) -> Path:
     if stem.name in _TAKEN:
         raise ConfigError("out", out, f"must be another name: {stem.name} is a file of a run or a sweep")
     return stem
+
+
+def check_choice(key: str, value: str, allowed: Collection[str]) -> None:
+    """ConfigError unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)

@@ -79,8 +79,8 @@ def _special(args: argparse.Namespace) -> list[Path]:
 def _runs(args: argparse.Namespace) -> list[Path]:
     from fedbench.figures.axes import ALIASES
     from fedbench.figures.curves import plot_runs
-    from fedbench.figures.results import METRICS
     from fedbench.figures.sensitivity import plot_sweep
+    from fedbench.figures.tables import METRICS
 
     if not args.dirs:
         raise UsageError("plot: at least one directory is needed (fedbench plot --help)")

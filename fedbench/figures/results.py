@@ -6,34 +6,18 @@ that a figure's caption states, and the hyper-parameters that a theorem gave.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, flat
 from fedbench.errors import ConfigError, DataError
+from fedbench.figures.tables import METRICS, numbers, parse, summary_of, table
 
-METRICS = (
-    "round",
-    "virtual_time",
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "grad_norm",
-    "uplink_bytes",
-    "downlink_bytes",
-    "gradient_evaluations",
-    "staleness_mean",
-    "staleness_max",
-    "wall_seconds",
-)
-"""Columns of metrics.csv."""
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
 """What runs.csv says of a run beside its place and its choices."""
 _BESIDE = {
@@ -133,94 +117,34 @@ def _directory(path: Path) -> Iterator[Run]:
 
 
 def _run(path: Path) -> Run:
-    summary = _summary(path)
+    summary = summary_of(path)
     choices = dict(summary.get("config", {}))
     if not choices and (path / "config.yaml").is_file():
         loaded = OmegaConf.load(path / "config.yaml")
         choices = flat(OmegaConf.to_container(loaded, resolve=False))  # type: ignore[arg-type]
     outcome = {name: summary.get(name) for name in OUTCOMES}
-    metrics = _numbers(_table(path / "metrics.csv"), path / "metrics.csv")
+    metrics = numbers(table(path / "metrics.csv"), path / "metrics.csv")
     return Run(_name(path), choices, outcome, metrics, summary.get("hyper") or {}, summary)
 
 
 def _sweep(path: Path) -> Iterator[Run]:
-    runs, rounds = _table(path / "runs.csv"), pd.DataFrame(columns=list(METRICS), dtype=str)
+    runs, rounds = table(path / "runs.csv"), pd.DataFrame(columns=list(METRICS), dtype=str)
     if (path / "rounds.csv").is_file():
-        rounds = _table(path / "rounds.csv")
+        rounds = table(path / "rounds.csv")
     shared = [name for name in runs if name in rounds and name not in METRICS]
     link = ["dir"] if "dir" in shared else shared
     groups = dict(iter(rounds.groupby(link, sort=False))) if link and len(rounds) else {}
     for row in runs.to_dict("records"):
         place = path / str(row.get("dir") or ".")
-        summary = _summary(place)
+        summary = summary_of(place)
         said = {key: parse(value) for key, value in row.items() if key not in _BESIDE and key not in METRICS}
         outcome = {name: parse(row.get(name, "")) for name in OUTCOMES}
         rows = groups.get(tuple(row[name] for name in link), rounds.iloc[:0])
-        metrics = _numbers(rows, path / "rounds.csv")
+        metrics = numbers(rows, path / "rounds.csv")
         choices = {**summary.get("config", {}), **said}
         yield Run(_name(place), choices, outcome, metrics, summary.get("hyper") or {}, summary)
-
-
-def _table(file: Path) -> pd.DataFrame:
-    try:
-        return pd.read_csv(file, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
-        raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
-
-
-def _numbers(table: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """The metrics columns as float64 arrays; empty cells are NaN. Rows in order of the round."""
-    if "round" not in table:
-        raise DataError(f"{file}: no column 'round'")
-    columns = {}
-    for name in METRICS:
-        if name in table:
-            try:
-                columns[name] = np.array(
-                    [float(cell) if cell else np.nan for cell in table[name]], dtype=float
-                )
-            except ValueError as error:
-                raise DataError(f"{file}: column '{name}': {error}") from None
-    return pd.DataFrame(columns).sort_values("round", kind="stable", ignore_index=True)
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    file = path / "summary.json"
-    if not file.is_file():
-        return {}
-    try:
-        loaded = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: cannot be read as JSON: {error}") from None
-    if not isinstance(loaded, dict):
-        raise DataError(f"{file}: not a summary")
-    return loaded
 
 
 def _name(path: Path) -> str:
     resolved, here = path.resolve(), Path.cwd().resolve()
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(resolved)
-
-
-def parse(cell: Any) -> Any:
-    """A cell of runs.csv as the value that a config has: a number, true, false, null (or empty), or text."""
-    if not isinstance(cell, str):
-        return cell
-    word = cell.strip()
-    if word in ("", "null", "None"):
-        return None
-    if word.lower() in ("true", "false"):
-        return word.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            continue
-    return word
-
-
-def number(value: Any) -> float | None:
-    """`value` as a finite float, or None where it is none (a word, empty, infinite)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if np.isfinite(value) else None

@@ -14,13 +14,15 @@ import pandas as pd
 
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import caption
-from fedbench.figures.curves import MOST_LINES, check_choice
+from fedbench.figures.curves import MOST_LINES
 from fedbench.figures.draw_sensitivity import draw_all, draw_each
-from fedbench.figures.page import sheet, stem_of
-from fedbench.figures.results import METRICS, OUTCOMES, Run, number, read, select
+from fedbench.figures.page import check_choice, sheet, stem_of
+from fedbench.figures.results import OUTCOMES, Run, read, select
 from fedbench.figures.series import Series, group
 from fedbench.figures.statistics import SPREADS
 from fedbench.figures.statistics import spread as spread_of
+from fedbench.figures.style import WIDTHS
+from fedbench.figures.tables import METRICS, number
 
 _RESULT_OF = {"test_accuracy": "final_accuracy"}
 _HYPER = "algorithm."
@@ -63,6 +65,7 @@ def plot_sweep(
     stem, runs = stem_of(out), select(read(paths), where or {})
     y = _RESULT_OF.get(y, y)
     check_choice("spread", spread, SPREADS)
+    check_choice("width", width, WIDTHS)
     check_choice(
         "y", y, [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
     )

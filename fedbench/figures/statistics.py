@@ -31,7 +31,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Path:
+class Trail:
     """The finite part of one run's curve."""
 
     x: np.ndarray
@@ -55,16 +55,16 @@ def spread(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray, np.nd
     return mean, np.where(one, np.nan, low), np.where(one, np.nan, high), n
 
 
-def path(run: Run, x: str, y: str) -> Path:
+def trail(run: Run, x: str, y: str) -> Trail:
     """The points (x, y) of a run at which both are finite."""
     if x not in run.metrics or y not in run.metrics:
-        return Path(np.empty(0), np.empty(0))
+        return Trail(np.empty(0), np.empty(0))
     at, value = run.metrics[x].to_numpy(), run.metrics[y].to_numpy()
     keep = np.isfinite(at) & np.isfinite(value)
-    return Path(at[keep], value[keep])
+    return Trail(at[keep], value[keep])
 
 
-def curve(paths: Sequence[Path], kind: str) -> Curve:
+def curve(paths: Sequence[Trail], kind: str) -> Curve:
     """Mean and spread of several runs' curves.
 
     Where the runs were evaluated at the same x (rounds always are), values are taken as they stand; a run

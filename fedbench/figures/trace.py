@@ -12,8 +12,9 @@ import pandas as pd
 from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.draw_trace import draw
-from fedbench.figures.page import sheet, stem_of
+from fedbench.figures.page import check_choice, sheet, stem_of
 from fedbench.figures.results import Run, read
+from fedbench.figures.style import WIDTHS
 
 COLUMNS = (
     "job",
@@ -49,6 +50,7 @@ def plot_trace(
     Raises DataError where there is no jobs.csv.
     """
     stem, path = stem_of(out), Path(run_dir)
+    check_choice("width", width, WIDTHS)
     jobs = read_jobs(path)
     shown, staleness = window(jobs), histogram(jobs)
     said = _caption(jobs, shown, staleness, path)
@@ -63,7 +65,7 @@ def read_jobs(path: Path) -> pd.DataFrame:
     if not file.is_file():
         raise DataError(f"{path}: no jobs.csv here (trace=true writes it)")
     try:
-        jobs = pd.read_csv(file, float_precision="round_trip")
+        jobs = pd.read_csv(file)
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
     missing = [name for name in COLUMNS if name not in jobs]

@@ -16,13 +16,13 @@ from fedbench.figures.page import Page
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Page]:
-    """`drawn(plot, *args)` calls a plotting function and returns its drawn page instead of writing files."""
+    """`drawn(plot, *args)` calls a plotting function, which returns its laid-out page and writes nothing."""
 
     def draw(plot: Callable[..., Any], *args: Any, **more: Any) -> Page:
         pages: list[Page] = []
 
         def keep(page: Page, stem: Path, points: Any, caption: Any) -> list[Path]:
-            page.figure.canvas.draw()
+            page.figure.draw_without_rendering()
             pages.append(page)
             return []
 
@@ -35,7 +35,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Page]:
 
 
 def texts(page: Page) -> list[tuple[str, Bbox]]:
-    """All visible texts with their boxes in pixels; tick labels only where their tick is within the limits."""
+    """All visible texts with their boxes in pixels; tick labels where their tick is within the limits."""
     figure, ticks, shown = page.figure, set(), []
     for ax in figure.findobj(Axes):
         for axis in (ax.xaxis, ax.yaxis):
@@ -47,10 +47,15 @@ def texts(page: Page) -> list[tuple[str, Bbox]]:
                     ticks.add(label)
                     if inside and label.get_visible() and label.get_text():
                         shown.append(label)
-    shown += [
-        text for text in figure.findobj(Text) if text not in ticks and text.get_visible() and text.get_text()
-    ]
+    others = [text for text in figure.findobj(Text) if text not in ticks]
+    shown += [text for text in others if text.get_visible() and text.get_text()]
     return [(text.get_text(), text.get_window_extent()) for text in dict.fromkeys(shown)]
+
+
+def caption_of(page: Page) -> str:
+    """The caption below the figure, as one line."""
+    lines = [text for text in page.figure.texts if text.get_gid() == "caption"]
+    return " ".join(line.get_text() for line in sorted(lines, key=lambda line: -line.get_position()[1]))
 
 
 def overlaps(page: Page) -> list[tuple[str, str]]:

@@ -1,0 +1,77 @@
+"""`fedbench plot`: what it writes, what it refuses, and that it needs no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from make_results import comparison, rows, write_run
+
+from fedbench.errors import UserError
+from fedbench.figures.plot import main
+
+
+def test_the_default_is_accuracy_against_rounds_beside_the_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = comparison(tmp_path, ["fedavg", "scaffold"], seeds=2)
+    assert main([str(sweep)]) == 0
+    printed = capsys.readouterr().out.split()
+    assert [Path(line).name for line in printed] == [
+        f"test_accuracy_vs_round.{end}" for end in ("png", "pdf", "csv", "json")
+    ]
+    assert all(Path(line).is_file() for line in printed)
+
+
+def test_options_reach_the_figure(tmp_path: Path) -> None:
+    for lr in (0.1, 1.0):
+        write_run(tmp_path / str(lr), rows(0.8, 1.0, 0), config={"algorithm.lr": lr})
+    out = tmp_path / "out" / "a.png"
+    assert (
+        main([str(tmp_path), "--x", "algorithm.lr", "--width", "two", "--no-caption", "--out", str(out)]) == 0
+    )
+    assert out.with_suffix(".csv").read_text().count("\n") == 3
+    assert main([str(tmp_path), "--x", "updates", "--where", "algorithm.lr=1", "--out", str(out)]) == 0
+    assert "round" in out.with_suffix(".csv").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["nowhere"],
+        ["--partition", "nowhere"],
+        ["--trace", "nowhere"],
+        ["{sweep}", "--partition", "{sweep}"],
+        ["{sweep}", "--y", "acc"],
+        ["{sweep}", "--x", "algorithm.nothing"],
+        ["{sweep}", "--by", "nothing"],
+        ["{sweep}", "--where", "algorithm"],
+        ["{sweep}", "--where", "algorithm=x"],
+        ["{sweep}", "--width", "three"],
+        ["{sweep}", "--spread", "sd"],
+        ["{sweep}", "--log", "z"],
+        ["{sweep}", "--out", "{sweep}/metrics.png"],
+        ["{sweep}", "--out", "{sweep}"],
+        ["{sweep}", "--nothing"],
+    ],
+)
+def test_bad_input_is_one_line_with_exit_code_2_and_writes_nothing(tmp_path: Path, argv: list[str]) -> None:
+    sweep = comparison(tmp_path, ["fedavg"], seeds=1)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError) as caught:
+        main([part.format(sweep=sweep) for part in argv])
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_plots_need_no_torch(tmp_path: Path) -> None:
+    sweep = comparison(tmp_path, ["fedavg"], seeds=1)
+    code = (
+        "import sys; from fedbench.figures.plot import main; main(sys.argv[1:]); "
+        "assert not {'torch', 'matplotlib.pyplot'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(sweep)], check=True, capture_output=True)

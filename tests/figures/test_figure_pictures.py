@@ -1,0 +1,222 @@
+"""The pictures of a partition and of a schedule."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import caption_of, outside, overlaps, texts
+
+from fedbench.errors import DataError
+from fedbench.figures import partition, trace
+from fedbench.figures.page import Page
+
+# the specification's worked example: N = 4, M_c = 3, S = 2, T = 5
+GOLDEN = """job,client,start_version,applied_update,position,dispatch_time,finish_time,status
+0,0,0,0,0,0.0,1.0,applied
+1,1,0,1,0,0.0,2.5,applied
+2,2,0,2,1,0.0,4.0,applied
+3,3,0,0,1,1.0,2.25,applied
+4,0,1,1,1,2.25,3.25,applied
+5,3,1,2,0,2.5,3.75,applied
+6,0,2,3,0,3.25,4.25,applied
+7,1,2,4,0,3.75,6.25,applied
+8,2,3,,,4.0,8.0,outstanding
+9,3,3,3,1,4.25,5.5,applied
+10,0,4,4,1,5.5,6.5,applied
+11,3,4,,,6.25,,outstanding
+"""
+LABELS = np.repeat(np.arange(10), 60)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Path]:
+    """`run_dir(clients)` is a run whose 600 samples of 10 classes are spread over that many clients."""
+
+    def make(clients: int) -> Path:
+        path = tmp_path / f"run{clients}"
+        path.mkdir()
+        np.savez(path / "partition.npz", client=np.random.default_rng(0).integers(0, clients, len(LABELS)))
+        config = {
+            "seed": 3,
+            "clients": {"total": clients},
+            "dataset": {"name": "fmnist"},
+            "partition": {"name": "dirichlet", "alpha": 0.5, "seed": None},
+            "data": {"root": "."},
+        }
+        (path / "config.yaml").write_text(yaml.safe_dump(config))
+        monkeypatch.setattr(partition, "labels", lambda cfg: (LABELS, 10, int(cfg.clients.total)))
+        return path
+
+    return make
+
+
+def jobs(path: Path, text: str = GOLDEN) -> Path:
+    path.mkdir(exist_ok=True)
+    (path / "jobs.csv").write_text(text)
+    return path
+
+
+def test_class_counts_are_a_plain_count() -> None:
+    client, label = np.array([0, 2, 2, 0, 2]), np.array([1, 1, 0, 1, 1])
+    counts = partition.class_counts(client, label, classes=3, clients=4)
+    assert counts.tolist() == [[0, 2, 0], [0, 0, 0], [1, 2, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("width", ["one", "two"])
+@pytest.mark.parametrize("clients", [1, 10, 40, 300])
+def test_partitions_of_any_size_are_readable(
+    run_dir: Callable[[int], Path], drawn: Callable[..., Page], clients: int, width: str
+) -> None:
+    page = drawn(partition.plot_partition, run_dir(clients), "f", width=width)
+    assert overlaps(page) == []
+    assert outside(page) == []
+    assert "dirichlet(0.5)" in caption_of(page)
+
+
+def test_disc_areas_are_in_proportion_to_the_counts(
+    run_dir: Callable[[int], Path], drawn: Callable[..., Page]
+) -> None:
+    path = run_dir(10)
+    page = drawn(partition.plot_partition, path, "f")
+    (discs,) = page.figure.axes[1].collections
+    client = np.load(path / "partition.npz")["client"]
+    for (x, y), area in zip(np.asarray(discs.get_offsets()), discs.get_sizes(), strict=True):  # type: ignore[attr-defined]
+        count = ((client == x) & (y == LABELS)).sum()
+        largest = max(((client == i) & (j == LABELS)).sum() for i in range(10) for j in range(10))
+        assert area == pytest.approx(discs.get_sizes().max() * count / largest)  # type: ignore[attr-defined]
+
+
+def test_the_table_beside_a_partition(run_dir: Callable[[int], Path], tmp_path: Path) -> None:
+    path = run_dir(5)
+    files = partition.plot_partition(path, path / "partition")
+    assert path / "partition.npz" not in files
+    with (path / "partition.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == 5 * 10
+    assert sum(int(row["samples"]) for row in table) == 600
+    assert json.loads((path / "partition.json").read_text())["samples"] == 600
+
+
+def test_real_labels_come_from_the_run_s_own_data_set(tmp_path: Path) -> None:
+    """A digits run: every class's counts add up to scikit-learn's."""
+    pytest.importorskip("fedbench.data")
+    config = {
+        "seed": 0,
+        "clients": {"total": 7},
+        "dataset": {"name": "digits", "normalize": True, "augment": "none"},
+        "partition": {"name": "iid"},
+        "data": {"root": "."},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    label, classes, clients = partition.labels(partition.config(tmp_path))
+    assert (len(label), classes, clients) == (1437, 10, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.yaml", None, "no run directory"),
+        ("config.yaml", "a: [", "cannot be read"),
+        ("partition.npz", None, "partition.npz: cannot be read"),
+        ("partition.npz", "text", "partition.npz: cannot be read"),
+    ],
+)
+def test_unreadable_partitions_are_one_line(
+    run_dir: Callable[[int], Path], name: str, content: str | None, message: str
+) -> None:
+    path = run_dir(5)
+    (path / name).unlink()
+    if content is not None:
+        (path / name).write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        partition.plot_partition(path, path / "f")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_partition_of_other_data_is_refused(run_dir: Callable[[int], Path]) -> None:
+    path = run_dir(5)
+    np.savez(path / "partition.npz", client=np.zeros(3, dtype=int))
+    with pytest.raises(DataError, match="names 3 samples, but the training set has 600"):
+        partition.plot_partition(path, path / "f")
+
+
+def test_update_times_and_staleness_of_the_worked_example(tmp_path: Path) -> None:
+    read = trace.read_jobs(jobs(tmp_path))
+    assert trace.update_times(read)["time"].tolist() == [2.25, 3.25, 4.0, 5.5, 6.5]
+    # tau = [0,0], [1,0], [1,2], [1,0], [2,0]
+    assert trace.histogram(read)["jobs"].tolist() == [5, 3, 2]
+
+
+@pytest.mark.parametrize("width", ["one", "two"])
+def test_the_time_line_shows_every_job_once(tmp_path: Path, drawn: Callable[..., Page], width: str) -> None:
+    page = drawn(trace.plot_trace, jobs(tmp_path), tmp_path / "f", width=width)
+    line, histogram = page.figure.axes[:2]
+    bars = [box for bar in line.collections for box in bar.get_paths()]
+    assert len(bars) == 12
+    starts = sorted(float(box.vertices[:, 0].min()) for box in bars)
+    assert starts == [0, 0, 0, 1, 2.25, 2.5, 3.25, 3.75, 4, 4.25, 5.5, 6.25]
+    assert [patch.get_height() for patch in histogram.patches] == pytest.approx([0.5, 0.3, 0.2])
+    (ticks,) = (mark for mark in line.lines if mark.get_gid() == "update")
+    assert list(ticks.get_xdata()) == [2.25, 3.25, 4.0, 5.5, 6.5]
+    assert overlaps(page) == []
+    assert outside(page) == []
+    assert "mean staleness 0.7, largest 2" in caption_of(page)
+
+
+def test_failed_and_discarded_jobs_look_different(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    text = GOLDEN.replace("5,3,1,2,0,2.5,3.75,applied", "5,3,1,,,2.5,3.75,failed").replace(
+        "7,1,2,4,0,3.75,6.25,applied", "7,1,2,,,3.75,6.25,discarded"
+    )
+    page = drawn(trace.plot_trace, jobs(tmp_path, text), tmp_path / "f")
+    (cross,) = (mark for mark in page.figure.axes[0].lines if mark.get_gid() == "failed")
+    assert cross.get_xydata().tolist() == [[3.75, 3.0]]
+    assert sum(bool(bar.get_hatch()) for bar in page.figure.axes[0].collections) == 1
+    assert {"applied", "outstanding", "discarded", "failed", "update"} <= {text for text, _ in texts(page)}
+
+
+@pytest.mark.parametrize("width", ["one", "two"])
+def test_a_long_trace_shows_its_beginning(tmp_path: Path, drawn: Callable[..., Page], width: str) -> None:
+    """2,000 synchronous rounds of 10 of 500 clients, each taking 1."""
+    rng = np.random.default_rng(0)
+    lines = [GOLDEN.splitlines()[0]]
+    for t in range(2000):
+        for position, client in enumerate(rng.choice(500, 10, replace=False)):
+            lines.append(f"{10 * t + position},{client},{t},{t},{position},{t}.0,{t + 1}.0,applied")
+    shown = trace.window(trace.read_jobs(jobs(tmp_path, "\n".join(lines) + "\n")))
+    assert len(shown.clients) == 24
+    assert len(shown.jobs) <= 150
+    assert (shown.all_updates, shown.all_clients) == (2000, 500)
+    page = drawn(trace.plot_trace, tmp_path, tmp_path / "f", width=width)
+    assert overlaps(page) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "trace=true"),
+        ("job,client\n0,0\n", "no column 'start_version'"),
+        (GOLDEN.splitlines()[0] + "\n", "no jobs"),
+        (GOLDEN.replace("2.25,applied", "soon,applied"), "column 'finish_time'"),
+    ],
+)
+def test_unreadable_traces_are_one_line(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        jobs(tmp_path, text)
+    with pytest.raises(DataError, match=message):
+        trace.plot_trace(tmp_path, tmp_path / "f")
+    assert not list(tmp_path.glob("f*"))
+
+
+def test_the_table_beside_a_trace(tmp_path: Path) -> None:
+    trace.plot_trace(jobs(tmp_path), tmp_path / "trace")
+    with (tmp_path / "trace.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["part"] for row in table].count("job") == 12
+    assert [float(row["jobs"]) for row in table if row["part"] == "histogram"] == [5, 3, 2]
+    assert (tmp_path / "jobs.csv").read_text() == GOLDEN

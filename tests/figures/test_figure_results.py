@@ -1,0 +1,186 @@
+"""Reading run and sweep directories, and deciding which runs make one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from make_results import comparison, rows, write_run, write_sweep
+
+from fedbench.errors import ConfigError, DataError
+from fedbench.figures.results import read, select
+from fedbench.figures.series import group
+from fedbench.figures.statistics import Trail, curve, spread
+from fedbench.figures.tables import parse
+
+
+def labels(runs: list, **more: object) -> list[str]:
+    return [series.label for series in group(runs, **more)]
+
+
+def test_a_sweep_and_its_run_directories_hold_the_same_numbers(tmp_path: Path) -> None:
+    sweep = comparison(tmp_path / "sweep", ["fedavg", "scaffold"], seeds=2)
+    whole = read([sweep])
+    single = {run.source: run for path in sorted(sweep.iterdir()) if path.is_dir() for run in read([path])}
+    assert len(whole) == len(single) == 4
+    for run in whole:
+        assert run.metrics.equals(single[run.source].metrics)
+        assert run.outcome["final_accuracy"] == single[run.source].outcome["final_accuracy"]
+        assert run.choices == single[run.source].choices
+
+
+def test_numbers_read_back_exactly(tmp_path: Path) -> None:
+    made = rows(0.8, 1.0, 0)
+    write_run(tmp_path / "run", made)
+    metrics = read([tmp_path / "run"])[0].metrics
+    assert metrics["test_accuracy"].tolist() == [row["test_accuracy"] for row in made]
+    assert metrics["train_loss"].isna().all()
+
+
+def test_tables_alone_suffice(tmp_path: Path) -> None:
+    """Committed results may be the two tables without the run directories."""
+    runs = [
+        {"metrics": rows(0.8, 1.0, s), "algorithm": a, "seed": s} for a in ("fedavg", "led") for s in (0, 1)
+    ]
+    path = write_sweep(tmp_path, runs, ["algorithm", "seed"], summaries=False)
+    found = read([path])
+    assert labels(found) == ["FedAvg", "LED"]
+    assert [len(run.metrics) for run in found] == [21] * 4
+
+
+def test_a_directory_of_runs_is_read_and_each_run_counts_once(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path / "outputs" / f"run{seed}", rows(0.8, 1.0, seed), seed=seed)
+    assert len(read([tmp_path / "outputs", tmp_path / "outputs" / "run1"])) == 3
+
+
+def test_a_run_under_way_has_its_config_from_the_yaml(tmp_path: Path) -> None:
+    write_run(tmp_path, rows(0.8, 1.0, 0))
+    (tmp_path / "summary.json").unlink()
+    config = {"algorithm": {"name": "mime", "lr": 0.1}, "seed": 4, "partition": {"name": "iid"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (run,) = read([tmp_path])
+    assert run.status == "running"
+    assert (run.choices["algorithm"], run.choices["algorithm.lr"], run.seed) == ("mime", 0.1, 4)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no runs here"),
+        ({"metrics.csv": "a,b\n1,2\n"}, "no column 'round'"),
+        ({"metrics.csv": "round,test_accuracy\n0,zero\n"}, "column 'test_accuracy'"),
+        ({"metrics.csv": ""}, "cannot be read as CSV"),
+        ({"metrics.csv": "round\n0\n", "summary.json": "{"}, "cannot be read as JSON"),
+        ({"runs.csv": "dir\nr\n", "rounds.csv": "dir,x\nr,1\n"}, "no column 'round'"),
+    ],
+)
+def test_unreadable_results_are_one_line(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read([tmp_path])
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_absent_directories_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such directory"):
+        read([tmp_path / "nowhere"])
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [("", None), ("null", None), ("0.1", 0.1), ("3", 3), ("true", True), ("iid", "iid"), ("1e-3", 1e-3)],
+)
+def test_cells_are_read_as_a_config_reads_them(cell: str, value: object) -> None:
+    assert parse(cell) == value
+    assert type(parse(cell)) is type(value)
+
+
+def swept(path: Path) -> Path:
+    runs = [
+        {"metrics": rows(0.8, 1.0, s), "algorithm": a, "seed": s, "config": {"algorithm.lr": lr, "engine": e}}
+        for a in ("fedavg", "scaffold")
+        for lr, e in ((0.1, "loop"), (0.01, "vmap"))
+        for s in (0, 1)
+    ]
+    return write_sweep(path, runs, ["algorithm", "algorithm.lr", "seed"])
+
+
+def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path: Path) -> None:
+    series = group(read([swept(tmp_path)]))
+    assert [line.label for line in series] == [
+        "FedAvg, lr=0.1",
+        "FedAvg, lr=0.01",
+        "SCAFFOLD, lr=0.1",
+        "SCAFFOLD, lr=0.01",
+    ]
+    assert [line.seeds for line in series] == [[0, 1]] * 4
+    assert len({line.style.colour for line in series}) == 2
+
+
+def test_a_key_on_the_axis_does_not_split(tmp_path: Path) -> None:
+    assert labels(read([swept(tmp_path)]), along=("algorithm.lr",)) == ["FedAvg", "SCAFFOLD"]
+
+
+def test_by_another_key_names_its_values(tmp_path: Path) -> None:
+    runs = select(read([swept(tmp_path)]), {"algorithm": ["scaffold"]})
+    assert labels(runs, by=("algorithm.lr",)) == ["lr=0.1", "lr=0.01"]
+
+
+def test_where_keeps_runs_and_refuses_what_is_not_there(tmp_path: Path) -> None:
+    runs = read([swept(tmp_path)])
+    assert len(select(runs, {"algorithm.lr": ["0.10"], "seed": ["0", "1"]})) == 4
+    with pytest.raises(ConfigError, match=r"there are 0\.1, 0\.01"):
+        select(runs, {"algorithm.lr": ["7"]})
+    with pytest.raises(ConfigError, match=r"did you mean 'algorithm\.lr'"):
+        select(runs, {"algorithm.lrr": ["7"]})
+
+
+def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_run(tmp_path / name, rows(0.8, 1.0, 0), seed=0)
+    (line,) = group(read([tmp_path]))
+    assert (len(line.runs), line.repeated) == (1, 1)
+
+
+def test_spreads_against_numpy() -> None:
+    values = np.random.default_rng(0).normal(size=(5, 7))
+    mean, low, high, n = spread(values, "std")
+    np.testing.assert_allclose(mean, values.mean(axis=0))
+    np.testing.assert_allclose(high - low, 2 * values.std(axis=0, ddof=1))
+    _, low, high, _ = spread(values, "sem")
+    np.testing.assert_allclose(high - low, 2 * values.std(axis=0, ddof=1) / np.sqrt(5))
+    _, low, high, _ = spread(values, "minmax")
+    np.testing.assert_array_equal((low, high), (values.min(axis=0), values.max(axis=0)))
+    assert (n == 5).all()
+
+
+def test_one_run_has_no_spread() -> None:
+    mean, low, high, n = spread(np.array([[1.0, np.nan], [np.nan, np.nan]]), "std")
+    assert mean[0] == 1.0
+    assert np.isnan([mean[1], *low, *high]).all()
+    assert n.tolist() == [1, 0]
+
+
+def test_a_shorter_run_ends_and_n_says_so() -> None:
+    x = np.arange(5.0)
+    made = curve([Trail(x, x), Trail(x[:3], x[:3] + 2)], "std")
+    np.testing.assert_array_equal(made.mean, [1, 2, 3, 3, 4])
+    assert made.n.tolist() == [2, 2, 2, 1, 1]
+    assert not made.interpolated
+
+
+def test_times_that_differ_are_interpolated_where_all_runs_are() -> None:
+    a, b = (
+        Trail(np.array([0.0, 2.0, 4.0]), np.array([0.0, 2.0, 4.0])),
+        Trail(np.array([0.0, 3.0]), np.array([0.0, 6.0])),
+    )
+    made = curve([a, b], "minmax")
+    np.testing.assert_array_equal(made.x, [0, 2, 3])
+    np.testing.assert_allclose(made.mean, [0, 3, 4.5])  # y = x and y = 2x
+    np.testing.assert_allclose(made.high, [0, 4, 6])
+    assert made.interpolated
