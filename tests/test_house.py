@@ -13,10 +13,11 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fedbench"
 
 # What each floor may import of the package; a floor is the first name below fedbench.
-GROUND = {"errors", "rng", ""}
+GROUND = {"errors", "files", "rng", ""}
 BELOW: dict[str, set[str]] = {
     "": set(),
     "errors": set(),
+    "files": set(),
     "rng": set(),
     "config": {"errors"},
     "data": {"config"},
@@ -28,12 +29,13 @@ BELOW: dict[str, set[str]] = {
     "run": {"engine", "schedule", "algorithms", "data", "models", "config"},
     "figures": {"theory", "schedule", "data", "algorithms", "models", "config"},
     "sweep": {"run", "figures", "config"},
+    "experiments": {"sweep", "run", "figures", "theory", "schedule", "data", "algorithms", "config"},
     "listing": {"algorithms", "config"},
     "app": {"sweep", "config"},
-    "cli": {"app", "listing", "figures", "sweep", "config"},
+    "cli": {"app", "listing", "experiments", "figures", "sweep", "config"},
     "__main__": {"cli"},
 }
-NO_TORCH = ("errors", "rng", "config", "sweep", "listing", "app", "cli", "__main__", "schedule")
+NO_TORCH = ("errors", "files", "rng", "config", "sweep", "listing", "app", "cli", "__main__", "schedule")
 
 
 def modules() -> list[Path]:

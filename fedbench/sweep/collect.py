@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 from fedbench.config.arguments import Parser
 from fedbench.config.identity import flat
 from fedbench.errors import ConfigError
-from fedbench.sweep.results import summary, write_atomically
+from fedbench.files import write_json, write_text
+from fedbench.sweep.results import summary
 
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
@@ -33,7 +34,7 @@ def write_manifest(directory: Path, swept: Sequence[str], jobs: Sequence[str]) -
         "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
         "jobs": list(dict.fromkeys([*before.get("jobs", []), *jobs])),
     }
-    write_atomically(directory / MANIFEST, json.dumps(content, indent=2) + "\n")
+    write_json(directory / MANIFEST, content)
 
 
 def _manifest(directory: Path) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def _write(file: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(rows)
-    write_atomically(file, stream.getvalue())
+    write_text(file, stream.getvalue())
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ from omegaconf import DictConfig
 
 from fedbench.config.identity import difference, flat, identity, stored
 from fedbench.errors import ConfigError
+from fedbench.files import write_json
+from fedbench.files import write_text as write_atomically  # noqa: F401
 
 FINISHED = ("completed", "diverged")
 
@@ -63,28 +63,4 @@ def record_failure(directory: Path, cfg: DictConfig, line: str) -> None:
     before = summary(directory) or {}
     if before.get("status") != "failed":
         before = {"status": "failed", "config": flat(cfg)}
-    write_atomically(
-        directory / "summary.json", json.dumps({**before, "error": line}, indent=2, default=str) + "\n"
-    )
-
-
-def write_atomically(file: Path, content: str) -> None:
-    """Replace `file` by one with `content`, or leave it as it was."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
-            stream.write(content)
-        os.chmod(name, 0o666 & ~_UMASK)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-_UMASK = _umask()
+    write_json(directory / "summary.json", {**before, "error": line})

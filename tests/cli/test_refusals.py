@@ -51,7 +51,7 @@ KEYS = "keys are rounds, clients, local, seed"
         ("--config-dir nowhere", "there is no such directory"),
         ("--config-name nope", "nope"),
         ("--experimental-rerun x.pickle", "refused, because it would execute"),
-        ("rounds", "rounds: must be one of collect, list, plot, or key=value"),
+        ("rounds", ", or key=value"),
         ("colect x", "(did you mean 'collect'?)"),
         ("collect nowhere", "SWEEP_DIR=nowhere: must be the directory of a sweep"),
         ("collect", "the following arguments are required: SWEEP_DIR"),
