@@ -14,6 +14,7 @@ from fedbench.errors import UserError, nearest
 
 SUBCOMMANDS = {
     "collect": "fedbench.sweep.collect",
+    "figures": "fedbench.experiments.cli",
     "list": "fedbench.listing",
     "plot": "fedbench.figures.plot",
 }

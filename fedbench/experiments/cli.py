@@ -1,0 +1,106 @@
+"""`fedbench figures`: make the papers' figures and tables, list them, or say which are stale."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.config.arguments import Parser
+from fedbench.config.explain import UsageError
+from fedbench.config.identity import NOT_IDENTITY
+from fedbench.errors import ConfigError, RunError
+from fedbench.experiments.registry import FIGURES, SCALES, figure
+
+_EXAMPLES = """examples:
+  fedbench figures --list                          what there is
+  fedbench figures padamfed/fig1 --scale smoke     tune, run what is missing, draw; the same again goes on
+  fedbench figures --all --scale cpu data.root=DIR
+  fedbench figures --check                         which kept results were made from other configurations
+  fedbench figures --report                        outputs/README.md anew
+Results: outputs/figures/<figure>/<scale>/ (small, to be committed); the runs behind them: outputs/runs/."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the subcommand; the exit code. Raises UserError; RunError where runs failed."""
+    args = _parse(argv)
+    if args.list:
+        width = max(map(len, FIGURES))
+        for name, item in FIGURES.items():
+            print(f"{name.ljust(width)}  {item.about}")
+        return 0
+    if args.check:
+        return _check()
+    if not args.names and not args.all and not args.report:
+        raise UsageError(
+            "figures: a figure's name, --all, --list, --check or --report is needed (see --help)"
+        )
+    failures: list[str] = []
+    if args.names or args.all:
+        failures = _make(list(FIGURES) if args.all else args.names, args.scale, args.overrides)
+    from fedbench.experiments.report import write_report
+
+    for file in write_report(Path()):
+        print(file)
+    if failures:
+        more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+        raise RunError(f"{failures[0]}{more}")
+    return 0
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="fedbench figures",
+        description="Make the papers' figures and tables.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    words = "figures, and overrides of how they are computed (data.root, device, ...)"
+    parser.add_argument("words", nargs="*", metavar="NAME | KEY=VALUE", help=words)
+    parser.add_argument("--scale", choices=SCALES, default="smoke", help="how large (default: smoke)")
+    parser.add_argument("--all", action="store_true", help="every figure")
+    parser.add_argument("--list", action="store_true", help="show the figures")
+    parser.add_argument("--check", action="store_true", help="which kept results are stale; exit 1 if any is")
+    parser.add_argument("--report", action="store_true", help="write the report only")
+    args = parser.parse_intermixed_args(list(argv))
+    args.names = [word for word in args.words if "=" not in word]
+    args.overrides = [word for word in args.words if "=" in word]
+    for name in args.names:
+        figure(name)
+    for text in args.overrides:
+        key, _, value = text.partition("=")
+        if key not in NOT_IDENTITY and not key.startswith(("checkpoint.", "hydra.launcher.")):
+            allowed = (
+                f"would make another figure; only {', '.join(NOT_IDENTITY)}, checkpoint.*, hydra.launcher.*"
+            )
+            raise ConfigError(key, value, allowed)
+    return args
+
+
+def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[str]:
+    from fedbench.experiments.pipeline import make
+    from fedbench.experiments.registry import shown
+    from fedbench.sweep.progress import duration
+
+    failures: list[str] = []
+    for name in names:
+        begin = time.monotonic()
+        at = scale if FIGURES[name].runs else "paper"
+        found = make(figure(name), at, overrides)
+        failures += found
+        print(f"{name}: {shown(name, at)} ({duration(time.monotonic() - begin)})", flush=True)
+    return failures
+
+
+def _check() -> int:
+    from fedbench.experiments.store import states
+
+    found = states()
+    for name, scale, state in found:
+        if state != "absent":
+            print(f"{state:<10}  {name} --scale {scale}")
+    missing = [name for name in FIGURES if all(s == "absent" for n, _, s in found if n == name)]
+    if missing:
+        print(f"no results of: {', '.join(missing)}")
+    return 1 if any(state in ("stale", "incomplete") for _, _, state in found) else 0

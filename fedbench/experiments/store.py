@@ -1,0 +1,157 @@
+"""What is kept of a figure: its runs as two small tables, how it was tuned, and what it was made from.
+
+`<outputs/figures>/<figure>/<scale>/`: runs.csv, rounds.csv, tuning.csv, made.json, and the drawings, each
+with its points (CSV) and its caption (JSON).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedbench.experiments.compose import Branch, experiment
+from fedbench.experiments.registry import FIGURES, SCALES, Figure, shown
+from fedbench.experiments.tuning import Selection
+from fedbench.figures.evidence import SETTINGS, Evidence
+from fedbench.sweep.results import summary, write_atomically
+
+MADE = "made.json"
+
+
+def command(name: str, scale: str) -> str:
+    """What makes a figure again."""
+    return f"scripts/figures {name} --scale {scale}"
+
+
+def write_tuning(out: Path, chosen: Sequence[tuple[Branch, Selection]]) -> None:
+    """tuning.csv: every configuration tried, the winners and their neighbours marked, edges flagged."""
+    tables = []
+    for branch, selection in chosen:
+        edge = " ".join(f"{key}:{side}" for key, side in selection.edges.items())
+        table = selection.table.assign(
+            edge=[edge if role == "winner" else "" for role in selection.table.role]
+        )
+        for key, value in reversed([("algorithm", branch.algorithm), *branch.context.items()]):
+            if key not in table:
+                table.insert(0, key, value)
+        tables.append(table)
+    if tables:
+        joined = pd.concat(tables, ignore_index=True)
+        last = ["seeds", "mean", "std", "diverged", "failed", "role", "edge"]
+        order = [column for column in joined if column not in last] + last
+        write_atomically(out / "tuning.csv", joined[order].to_csv(index=False, lineterminator="\n"))
+
+
+def write_runs(out: Path, directories: Sequence[Path]) -> None:
+    """runs.csv and rounds.csv of all final stages; `dir` says the stage too."""
+    for name in ("runs", "rounds"):
+        parts = []
+        for directory in directories:
+            table = pd.read_csv(directory / f"{name}.csv", dtype=str, keep_default_na=False)
+            parts.append(table.assign(dir=[f"{directory.name}/{place}" for place in table.dir]))
+        joined = pd.concat(parts, ignore_index=True).fillna("")
+        write_atomically(out / f"{name}.csv", joined.to_csv(index=False, lineterminator="\n"))
+
+
+def write_meta(
+    out: Path,
+    figure: Figure,
+    scale: str,
+    digest: str,
+    files: Sequence[Path],
+    directories: Sequence[Path] = (),
+    chosen: Sequence[tuple[Branch, Selection]] = (),
+) -> None:
+    """made.json: what the results were made from and with."""
+    found = [content for directory in directories for content in _summaries(directory)]
+    configs = [content.get("config", {}) for content in found]
+    shared = {
+        key: configs[0][key]
+        for key in (configs[0] if configs else {})
+        if all(other.get(key, _ABSENT) == configs[0][key] for other in configs)
+    }
+    status = [str(content.get("status")) for content in found]
+    content = {
+        "figure": figure.name,
+        "about": figure.about,
+        "scale": scale,
+        "digest": digest,
+        "command": command(figure.name, scale),
+        "files": sorted(file.name for file in files),
+        "runs": {name: status.count(name) for name in sorted(set(status))},
+        "seeds": sorted({config["seed"] for config in configs if "seed" in config}),
+        "settings": {key: shared[key] for key in SETTINGS if shared.get(key) is not None},
+        "shared": shared,
+        "edges": [
+            f"{branch.method} {' '.join(branch.context.values())}: {key} {side}".replace(" :", ":")
+            for branch, selection in chosen
+            for key, side in selection.edges.items()
+        ],
+        "run_seconds": round(sum(content.get("wall_seconds") or 0.0 for content in found), 1),
+        **{key: _distinct(content.get(key) for content in found) for key in _PROVENANCE},
+    }
+    write_atomically(out / MADE, json.dumps(content, indent=1, default=str) + "\n")
+
+
+_ABSENT = object()
+_PROVENANCE = ("commit", "hardware", "versions", "data")
+
+
+def _distinct(values: Any) -> list[Any]:
+    kept: dict[str, Any] = {}
+    for value in values:
+        if value:
+            kept.setdefault(json.dumps(value, sort_keys=True, default=str), value)
+    return list(kept.values())
+
+
+def _summaries(directory: Path) -> list[dict[str, Any]]:
+    rows = pd.read_csv(directory / "runs.csv", dtype=str)
+    return [found for place in rows.dir if (found := summary(directory / place)) is not None]
+
+
+def made(out: Path) -> dict[str, Any] | None:
+    """The content of made.json; None where there is none."""
+    try:
+        content = json.loads((out / MADE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def state(name: str, scale: str, root: Path = Path()) -> str:
+    """`absent`, `incomplete` (a file is gone), `stale` (made from other configurations), or `current`."""
+    out = shown(name, scale, root)
+    content = made(out)
+    if content is None:
+        return "absent"
+    figure = FIGURES[name]
+    now = experiment(figure, scale).digest if figure.runs else ""
+    if content.get("digest") != now:
+        return "stale"
+    kept = [file for file in content.get("files", []) if not file.endswith(".pdf")]
+    kept += ["runs.csv", "rounds.csv"] if figure.runs else []
+    return "current" if all((out / file).is_file() for file in kept) else "incomplete"
+
+
+def states(root: Path = Path()) -> list[tuple[str, str, str]]:
+    """(figure, scale, state) of all figures at all scales; those without runs have one scale, `paper`."""
+    return [
+        (name, scale, state(name, scale, root))
+        for name, figure in FIGURES.items()
+        for scale in (SCALES if figure.runs else ("paper",))
+    ]
+
+
+def evidence(name: str, scale: str, root: Path = Path()) -> Evidence | None:
+    """What a figure's kept results give to the claims; None where there are none."""
+    out = shown(name, scale, root)
+    content = made(out)
+    if content is None or not (out / "runs.csv").is_file():
+        return None
+    runs, rounds = (pd.read_csv(out / f"{table}.csv") for table in ("runs", "rounds"))
+    return Evidence(runs, rounds, content["settings"], scale=scale, command=content["command"])

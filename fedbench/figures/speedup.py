@@ -1,0 +1,81 @@
+"""Linear speed-up: the mean gradient norm against S K T, with the slope of the theorems beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fedbench.errors import DataError
+from fedbench.figures import caption
+from fedbench.figures.draw_theory import Panel, Trace, save_grid
+from fedbench.figures.results import Run, read
+from fedbench.figures.style import DOTTED, MUTED, LineStyle, of_algorithm
+
+_STEPS = 10  # local steps where a configuration names none
+
+
+def draw_speedup(
+    directories: Mapping[str, Path], out: str | Path, powers: Mapping[str, float], width: str = "two"
+) -> list[Path]:
+    """Draw one panel for each directory (label -> sweep with eval.grad_norm) and rate; returns the files.
+
+    `powers`: algorithm -> exponent of S K T in its theorem. The mean is over the evaluated rounds
+    0, ..., T - 1, as in the theorems, then over seeds. Dotted: the theorem's slope through the first point.
+    Raises DataError where no run has gradient norms.
+    """
+    panels: list[Panel] = []
+    tables, runs = [], []
+    for label, directory in directories.items():
+        found = read([directory])
+        runs += found
+        table = _table(found).assign(varied=label)
+        tables.append(table)
+        for power in sorted(set(powers.values())):
+            names = [name for name, its in powers.items() if its == power]
+            part = table[table.algorithm.isin(names)]
+            if len(part):
+                panels.append(
+                    Panel(label, f"S K T, growing {label}", "Mean gradient norm", _traces(part, power))
+                )
+    data = pd.concat(tables, ignore_index=True)
+    if data.empty:
+        raise DataError("no run has gradient norms; eval.grad_norm=true writes them")
+    shared = caption.common(runs)
+    line = caption.settings_line(shared)
+    slopes = ", ".join(f"{of_algorithm(name).label} {power:.3g}" for name, power in powers.items())
+    seeds = sorted({int(run.seed) for run in runs})
+    text = (
+        f"{line}, T={shared.get('rounds')}. Norm of the full gradient, mean over the evaluated rounds before"
+        f" the last and over seeds {', '.join(map(str, seeds))}. Dotted: the theorem's slope ({slopes})"
+        " through the first point; the theorems bound the norm from above, so a steeper line agrees."
+    )
+    said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
+    return save_grid(out, panels, max(len(panels) // len(directories), 1), width, data, said)
+
+
+def _table(runs: Sequence[Run]) -> pd.DataFrame:
+    """Columns algorithm, work (S K T), grad_norm (mean over seeds), n."""
+    rows = []
+    for run in runs:
+        norms = run.metrics["grad_norm"].to_numpy()[:-1] if "grad_norm" in run.metrics else np.empty(0)
+        if len(norms) and np.isfinite(norms).all():
+            steps = run.choices.get("local.steps") or _STEPS
+            work = float(run.choices["clients.per_round"] * steps * run.choices["rounds"])
+            rows.append({"algorithm": run.choices["algorithm"], "work": work, "grad_norm": norms.mean()})
+    if not rows:
+        return pd.DataFrame(columns=["algorithm", "work", "grad_norm", "n"])
+    groups = pd.DataFrame(rows).groupby(["algorithm", "work"], sort=True).grad_norm
+    return groups.agg(grad_norm="mean", n="size").reset_index()
+
+
+def _traces(table: pd.DataFrame, power: float) -> list[Trace]:
+    traces = []
+    for name, part in table.groupby("algorithm", sort=False):
+        traces.append(Trace(of_algorithm(str(name)), part.work.to_numpy(), part.grad_norm.to_numpy()))
+    x = np.unique(table.work.to_numpy())
+    top = max(trace.y[0] for trace in traces)
+    slope = LineStyle(f"slope {power:.3g}", MUTED, DOTTED, "", filled=False)
+    return [*traces, Trace(slope, x, top * (x / x[0]) ** power)]
