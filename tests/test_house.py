@@ -29,7 +29,7 @@ BELOW: dict[str, set[str]] = {
     "run": {"engine", "schedule", "algorithms", "data", "models", "config"},
     "figures": {"theory", "schedule", "data", "algorithms", "models", "config"},
     "sweep": {"run", "figures", "config"},
-    "experiments": {"sweep", "run", "figures", "theory", "schedule", "data", "algorithms", "config"},
+    "experiments": {"app", "sweep", "run", "figures", "theory", "schedule", "data", "algorithms", "config"},
     "listing": {"algorithms", "config"},
     "app": {"sweep", "config"},
     "cli": {"app", "listing", "experiments", "figures", "sweep", "config"},

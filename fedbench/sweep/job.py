@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from pathlib import Path
@@ -54,22 +55,32 @@ def run_job(cfg: DictConfig) -> float:
     directory = Path(hydra.runtime.output_dir)
     if hydra.mode != RunMode.MULTIRUN:
         return _run(cfg, directory)
+    sweep = Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir))
     try:
         if hydra.sweeper.get("_target_") != OUR_SWEEPER:  # which has checked all jobs before
             validate(cfg, user_directories(hydra))
             check_deeply(cfg)
-        return _run(cfg, directory)
+        accuracy = _run(cfg, directory)
     except Exception as error:
-        record_failure(directory, cfg, line_of(error))
-        _traceback_log.error("the job failed", exc_info=error)
+        with contextlib.suppress(UserError, OSError):  # what went wrong first is what to report
+            record_failure(directory, cfg, line_of(error))
+            collect(sweep)
         raise JobFailed(line_of(error), getattr(error, "exit_code", 1)) from error
-    finally:
-        collect(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
+    except KeyboardInterrupt:
+        with contextlib.suppress(UserError, OSError):
+            collect(sweep)
+        raise
+    collect(sweep)
+    return accuracy
 
 
 def _run(cfg: DictConfig, directory: Path) -> float:
     imports.load(cfg)
     from fedbench.run.runner import run
 
-    accuracy = run(cfg, directory)
+    try:
+        accuracy = run(cfg, directory)
+    except Exception as error:
+        _traceback_log.error("the run failed", exc_info=error)
+        raise
     return 0.0 if accuracy is None else accuracy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,9 +59,21 @@ def report(found: Mapping[str, Any], directory: Path) -> str:
 
 def record_failure(directory: Path, cfg: DictConfig, line: str) -> None:
     """Leave a summary.json with status `failed` and the error's line, beside what the run left there."""
-    if not directory.is_dir():
+    if not directory.is_dir() or _in_use(directory):
         return
     before = summary(directory) or {}
     if before.get("status") != "failed":
         before = {"status": "failed", "config": flat(cfg)}
     write_json(directory / "summary.json", {**before, "error": line})
+
+
+def _in_use(directory: Path) -> bool:
+    """Whether another process computes the run in `directory` (it holds the lock of the run directory)."""
+    try:
+        with open(directory / ".lock") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

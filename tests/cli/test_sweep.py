@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -220,3 +221,15 @@ def test_a_full_disk_is_one_line(
 
     monkeypatch.setattr("hydra.core.utils._save_config", full)
     assert fedbench("seed=1") == (1, "", "fedbench: writing failed: No space left on device\n")
+
+
+def test_a_run_that_another_process_computes_is_left_alone(runs, fedbench: Call, tmp_path: Path) -> None:
+    assert fedbench("-m", "seed=1,13", "hydra.sweep.dir=s")[0] == 1
+    rows = {row["seed"]: row for row in read(tmp_path / "s" / "runs.csv")}
+    summary = tmp_path / "s" / rows["13"]["dir"] / "summary.json"
+    summary.unlink()
+    with (summary.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert fedbench("-m", "seed=1,13", "hydra.sweep.dir=s")[0] == 1
+        assert not summary.exists()
+    assert [row["seed"] for row in read(tmp_path / "s" / "runs.csv")] == ["1"]
