@@ -140,7 +140,7 @@ class Algorithm:
         return theta
 
     def measured(self, gradient: Callable[[Tensor], Tensor], theta: Tensor) -> dict[str, float]:
-        """Hyper-parameters measured on the problem before the run; `gradient`: of f, over all the data."""
+        """Hyper-parameters measured at theta^0 before the run, at no cost; `gradient`: of f, on all data."""
         return {}
 
     # ---- checks and settings -----------------------------------------------------------------------

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench import data, models, schedule
 from fedbench.algorithms import registry
-from fedbench.algorithms.base import Algorithm, Counts, Setting
+from fedbench.algorithms.base import Algorithm, Counts, Setting, Vectors
 from fedbench.algorithms.cost import Cost, measure
 from fedbench.config import imports
 from fedbench.data import Dataset
@@ -164,9 +164,9 @@ def make_experiment(plan: Plan, kept: tuple[str, int] | None = None) -> Experime
     store = StateStore(plan.counts.N, device)
     trainer = CohortTrainer(executor, planner, store, min(chunk, load.cohort), dtype)
     theta = plan.layout.flatten({name: p.detach() for name, p in model.named_parameters()}).clone()
-    walk = Walk(
-        plan.algorithm, trainer, trace, plan.counts, plan.hyper, theta, objective.initial_statistics()
-    )
+    statistics = objective.initial_statistics()
+    plan.hyper.update(measure_hyper(plan, trainer, theta, statistics))
+    walk = Walk(plan.algorithm, trainer, trace, plan.counts, plan.hyper, theta, statistics)
     batch = cfg.eval.batch_size or 1000
     x_test, y_test = dataset.x_test.to(device), dataset.y_test.to(device)
     weights = train_weights(plan)
@@ -218,6 +218,19 @@ def train_weights(plan: Plan) -> np.ndarray:
         return np.full(len(plan.assignment), 1.0 / len(plan.assignment))
     sizes = np.bincount(plan.assignment, minlength=plan.counts.N)
     return 1.0 / (plan.counts.N * sizes[plan.assignment])
+
+
+def measure_hyper(
+    plan: Plan, trainer: CohortTrainer, theta: torch.Tensor, statistics: Vectors
+) -> dict[str, float]:
+    """What the method measures on the problem at theta^0, given gradients of f over all the data."""
+    clients = np.arange(plan.counts.N)
+    share = np.bincount(plan.assignment, weights=train_weights(plan), minlength=plan.counts.N)
+
+    def gradient(at: torch.Tensor) -> torch.Tensor:
+        return trainer.survey_cohort(at, statistics, clients, np.zeros_like(clients), share)["grad"]
+
+    return plan.algorithm.measured(gradient, theta)
 
 
 def set_numerics(cfg: DictConfig, device: torch.device) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,8 +17,12 @@ from torch import nn
 from fedbench.algorithms import registry
 from fedbench.algorithms.base import Counts
 from fedbench.algorithms.curvature import largest_curvature
+from fedbench.config.compose import compose_config
+from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.run.costs import ledger
+from fedbench.run.runner import run
+from fedbench.run.setup import make_plan
 from fedbench.schedule.trace import APPLIED
 
 T, S, K = 10, 3, 4
@@ -203,6 +209,21 @@ def test_measured_smoothness_is_the_largest_curvature() -> None:
     assert registry.get("fedproxvr").create({"lr": 0.1}).measured(gradient, torch.zeros(1)) == {}
     with pytest.raises(ConfigError, match="estimate"):
         algorithm.measured(torch.zeros_like, torch.zeros(3))
+
+
+def test_a_run_measures_the_smoothness(tmp_path: Path) -> None:
+    """Softmax regression at 0: the Hessian is (I - 11^T/10)/10 (x) the mean of z z^T, z = (x, 1)."""
+    cfg = compose_config(
+        ["algorithm=fedproxvr", "algorithm.lr=null", "algorithm.beta=5", "model=logistic", "model.init=zeros",
+         "rounds=1", "clients.total=4", "clients.per_round=2", "partition=iid", "progress=none"]
+    )  # fmt: skip
+    data = make_plan(cfg).dataset
+    x = to_input(data.x_train, data.mean, data.std, torch.float64).flatten(1).numpy()
+    z = np.hstack([x, np.ones((len(x), 1))])
+    run(cfg, tmp_path)
+    hyper = json.loads((tmp_path / "summary.json").read_text())["hyper"]
+    assert hyper["L"] == pytest.approx(np.linalg.eigvalsh(z.T @ z / len(z))[-1] / 10, rel=0.02)
+    assert hyper["lr"] == pytest.approx(1 / (5 * hyper["L"]), rel=1e-12)
 
 
 def test_curvature_is_absolute() -> None:
