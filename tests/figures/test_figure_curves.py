@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import caption_of, outside, overlaps, texts
+from look_at import caption_of, outside, overlaps, texts
 from make_results import comparison, rows, write_run, write_sweep
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import caption_of, outside, overlaps, texts
+from look_at import caption_of, outside, overlaps, texts
 
 from fedbench.errors import DataError
 from fedbench.figures import partition, trace

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import outside, overlaps, texts
+from look_at import outside, overlaps, texts
 from make_results import rows, write_run, write_sweep
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
