@@ -132,8 +132,8 @@ class App:
         if done is not None:
             print(report(done, directory))
             return
-        check_deeply(job)
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
+        check_deeply(job)
         callbacks = Callbacks(cfg)
         callbacks.on_run_start(config=cfg, config_name=self.config_name)
         result = hydra_run_job(

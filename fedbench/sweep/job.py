@@ -21,6 +21,7 @@ from fedbench.sweep.names import register_resolvers
 from fedbench.sweep.results import record_failure
 
 OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"
+log = logging.getLogger(__name__)
 _traceback_log = logging.getLogger("fedbench.traceback")  # goes to run.log alone
 
 register_resolvers()  # a launcher's worker process imports this module before it resolves a configuration
@@ -76,6 +77,8 @@ def run_job(cfg: DictConfig) -> float:
 
 def _run(cfg: DictConfig, directory: Path) -> float:
     imports.load(cfg)
+    for name in cfg.imports:
+        log.info("imports: this run uses the code of %s", name)
     from fedbench.run.runner import run
 
     try:

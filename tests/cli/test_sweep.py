@@ -233,3 +233,18 @@ def test_a_run_that_another_process_computes_is_left_alone(runs, fedbench: Call,
         assert fedbench("-m", "seed=1,13", "hydra.sweep.dir=s")[0] == 1
         assert not summary.exists()
     assert [row["seed"] for row in read(tmp_path / "s" / "runs.csv")] == ["1"]
+
+
+def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, tmp_path: Path) -> None:
+    (tmp_path / "own_module_d.py").write_text("")
+    (tmp_path / "mine" / "algorithm").mkdir(parents=True)
+    (tmp_path / "mine" / "algorithm" / "own.yaml").write_text("# mine\nname: own\nlr: 1\n")
+    given = ("-cd", "mine", "algorithm=own", "imports=[own_module_d]")
+    code, out, err = fedbench(*given)
+    assert (code, err) == (0, "")
+    assert "imports: executing the code of own_module_d" in out
+    (log,) = tmp_path.glob("outputs/own-*/*/run.log")
+    assert "the code of own_module_d" in log.read_text()
+    code, _, err = fedbench(*given, "algorithm.beta=1")
+    assert code == 2
+    assert "algorithm=own has lr" in err
