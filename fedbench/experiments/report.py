@@ -65,7 +65,7 @@ def _figures(root: Path) -> Iterable[str]:
         made = store.made(out) or {}
         yield f"## {name}"
         yield ""
-        yield f"{figure.about}. {_made_from(made) if figure.runs else ''}".rstrip()
+        yield f"Meant to show: {figure.about}. {_made_from(made) if figure.runs else ''}".rstrip()
         yield ""
         for file in made.get("files", []):
             yield from _shown(out / file, root)
@@ -89,6 +89,7 @@ def _made_from(made: dict[str, Any]) -> str:
         f"commit {commits}" if commits else "",
         hardware,
         versions,
+        *dict.fromkeys(note for notes in made.get("notes", []) for note in notes),
     ]
     return "; ".join(filter(None, parts)) + "."
 

@@ -98,7 +98,7 @@ def write_meta(
 
 
 _ABSENT = object()
-_PROVENANCE = ("commit", "hardware", "versions", "data")
+_PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 
 
 def _distinct(values: Any) -> list[Any]:

@@ -121,21 +121,22 @@ def _role(row: pd.Series, winner: Mapping[str, Any], table: pd.DataFrame, keys: 
 
 def beyond(selection: Selection, grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Points that carry the search on from a winner at an edge: one key one step further, within the grid
-    and then beyond it at the same ratio, the others at the winner's values."""
+    and, for step sizes, beyond it at the same ratio; the others at the winner's values."""
     points = []
     for key, side in selection.edges.items():
-        value = _further(float(selection.winner[key]), sorted(map(float, grid[key])), side)
+        free = key.endswith("lr")
+        value = _further(float(selection.winner[key]), sorted(map(float, grid[key])), side, free)
         if value is not None:
             points.append({**selection.winner, key: value})
     return points
 
 
-def _further(value: float, grid: Sequence[float], side: str) -> float | None:
+def _further(value: float, grid: Sequence[float], side: str, free: bool) -> float | None:
     ahead = [v for v in grid if (v > value if side == "high" else v < value)]
     if ahead:
         return min(ahead) if side == "high" else max(ahead)
     ends = grid[-2:] if side == "high" else grid[:2]
-    if len(ends) < 2 or min(ends) <= 0 or (side == "high" and value < 1 <= value * ends[1] / ends[0]):
-        return None  # shares such as a momentum end at 1
+    if not free or len(ends) < 2 or min(ends) <= 0:
+        return None
     ratio = ends[1] / ends[0]
     return float(f"{value * ratio if side == 'high' else value / ratio:.3g}")

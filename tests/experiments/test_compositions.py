@@ -1,0 +1,81 @@
+"""Every experiment at every scale composes, and each of its branches is a configuration that validates."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from fedbench.config.identity import flat
+from fedbench.config.options import options
+from fedbench.config.validate import validate
+from fedbench.experiments.compose import Branch, Experiment, composed, experiment, grids_override
+from fedbench.experiments.registry import FIGURES, SCALES
+from fedbench.figures.claims import CLAIMS
+from fedbench.sweep.compose import without_hydra
+
+WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
+
+
+compose_experiment = functools.cache(lambda name, scale: experiment(FIGURES[name], scale))
+
+
+def first(values: str) -> str:
+    """The first of the swept values."""
+    return values.split(",")[0]
+
+
+def job(made: Experiment, branch: Branch) -> list[str]:
+    """The overrides of one run of a branch."""
+    given = {**made.params, **branch.context, **branch.along, "algorithm": branch.algorithm}
+    words = [f"{key}={first(value)}" for key, value in given.items()]
+    return [f"experiment={made.figure.name}", f"scale={made.scale}", *words]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", WITH_RUNS)
+def test_every_branch_validates(name: str, scale: str) -> None:
+    """One run of each different context; the sizes of a scale are ordered as their names say."""
+    made = compose_experiment(name, scale)
+    seen = set()
+    for branch in made.branches:
+        context = (tuple(sorted(branch.context.items())), tuple(branch.along))
+        if context in seen or (scale == "cpu" and seen):  # the others differ from paper's in sizes only
+            continue
+        seen.add(context)
+        cfg = without_hydra(composed(job(made, branch)))
+        validate(cfg)
+        if scale == "smoke":
+            assert flat(cfg)["dataset"] in ("digits", "synthetic")
+            assert cfg.rounds <= 20
+
+
+@pytest.mark.parametrize("name", WITH_RUNS)
+def test_scales_grow(name: str) -> None:
+    """More rounds from smoke to cpu to paper, and another digest each."""
+    made = [compose_experiment(name, scale) for scale in SCALES]
+    rounds = [one.cfg.rounds for one in made]
+    assert rounds == sorted(rounds)
+    assert rounds[0] < rounds[1]
+    assert len({one.digest for one in made}) == 3
+
+
+def test_every_claim_has_its_figure() -> None:
+    """The claims name figures that can be made, and every experiment file but the quickstart is a figure."""
+    assert {claim.figure for claim in CLAIMS} <= set(FIGURES)
+    assert set(options("experiment")) - {"quickstart"} == set(WITH_RUNS)
+
+
+def test_figure_2_keeps_the_step_sizes_of_the_default_concurrency() -> None:
+    """M_c is pinned while tuning and swept afterwards: the protocol of the asynchronous specification."""
+    made = experiment(FIGURES["adamasfl/fig2"], "paper")
+    assert made.pinned() == {"schedule.concurrency": "null"}
+    assert {branch.along["schedule.concurrency"] for branch in made.branches} == {"10,20,50,100"}
+
+
+def test_grids_are_written_in_hydras_grammar() -> None:
+    """Repeated grids once; values with commas stay one text."""
+    grid = {"algorithm": "fedavg", "algorithm.lr": "0.1,0.3"}
+    assert grids_override([grid, dict(grid)]) == (
+        "hydra.sweeper.grids=[{algorithm:'fedavg',algorithm.lr:'0.1,0.3'}]"
+    )

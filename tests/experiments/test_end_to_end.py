@@ -1,0 +1,76 @@
+"""Real runs in real processes: a figure from nothing to its drawings, and a sweep in which a process dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedbench.cli import main
+from fedbench.experiments.registry import runs_of, shown
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_smoke_figure_is_tuned_run_drawn_and_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CIFAR-10's figure on digits: 3 baselines x 2 rates tuned, 5 methods x 2 seeds; then nothing is left."""
+    monkeypatch.chdir(tmp_path)
+    name = "padamfed/cifar10"
+    assert main(["figures", name, "--scale", "smoke"]) == 0
+    out = shown(name, "smoke")
+    runs = pd.read_csv(out / "runs.csv")
+    methods = ("fedavg", "scaffold", "scaffold_m", "padamfed", "padamfed_vr")
+    assert runs.groupby("algorithm").seed.apply(sorted).to_dict() == {name: [0, 1] for name in methods}
+    tuning = pd.read_csv(out / "tuning.csv")
+    winners = tuning[tuning.role == "winner"].set_index("algorithm")
+    for algorithm, part in tuning.groupby("algorithm"):
+        assert winners.loc[algorithm, "mean"] == part["mean"].max()
+        used = runs[runs.algorithm == algorithm]["algorithm.lr"]
+        assert set(used) == {winners.loc[algorithm, "algorithm.lr"]}
+    assert runs[runs.algorithm == "padamfed"]["algorithm.lr"].isna().all()  # the theorem's
+    points = pd.read_csv(out / "accuracy.csv")
+    final = points[(points.algorithm == "padamfed") & (points["round"] == 10)].test_accuracy_mean.item()
+    rounds = pd.read_csv(out / "rounds.csv")
+    rows = rounds[(rounds.algorithm == "padamfed") & (rounds["round"] == 10)]
+    assert final == pytest.approx(rows.test_accuracy.mean(), abs=1e-12)
+    capsys.readouterr()
+    assert main(["figures", "--check"]) == 0
+    assert f"current     {name} --scale smoke" in capsys.readouterr().out
+    before = {file: file.stat().st_mtime_ns for file in runs_of(name, "smoke", "final").rglob("metrics.csv")}
+    assert main(["figures", name, "--scale", "smoke"]) == 0
+    assert before == {file: file.stat().st_mtime_ns for file in before}
+
+
+def test_a_process_that_dies_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its run is a failed row; the sweep exits 1; without the cause the same sweep does that run alone."""
+    monkeypatch.chdir(tmp_path)
+    cause = "os.path.exists('die') and multiprocessing.parent_process()"
+    (tmp_path / "deadly.py").write_text(f"import multiprocessing, os\nif {cause}:\n    os._exit(3)\n")
+    (tmp_path / "die").touch()
+    command = [
+        "--multirun",
+        "hydra/launcher=processes",
+        "hydra.sweep.dir=sweep",
+        "rounds=1",
+        "clients.total=4",
+    ]
+    command += [
+        "clients.total=4",
+        "clients.per_round=2",
+        "local.steps=1",
+        "seed=0,1",
+        "imports=[deadly.py],[]",
+    ]
+    assert main(command) == 1
+    runs = pd.read_csv("sweep/runs.csv")
+    assert sorted(runs.status) == ["completed", "completed", "failed", "failed"]
+    assert runs[runs.status == "failed"].error.str.contains("exit code 3").all()
+    (tmp_path / "die").unlink()
+    assert main(command) == 0
+    assert set(pd.read_csv("sweep/runs.csv").status) == {"completed"}
+    assert "2 of them finished before" in "".join(capfd.readouterr())

@@ -1,0 +1,110 @@
+"""What is kept of a figure: staleness, and the report's claims from kept tables alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedbench.cli import main
+from fedbench.experiments import compose, store
+from fedbench.experiments.registry import FIGURES, shown
+from fedbench.experiments.report import BEGIN, END, REPORT, write_report
+
+NAME = "adamasfl/fig1"
+
+
+def keep(root: Path, digest: str) -> Path:
+    """Results as `make` leaves them: two methods, two seeds, one diverged run."""
+    out = shown(NAME, "smoke", root)
+    out.mkdir(parents=True)
+    rows = [
+        {"dir": f"final/{name}-{seed}", "dataset": "fmnist", "partition": "dirichlet", "model": "cnn",
+         "algorithm": name, "schedule": "async", "seed": seed, "status": "completed",
+         "final_accuracy": score, "best_accuracy": score}
+        for name, score in (("adamasfl", 0.8), ("fedbuff", 0.7))
+        for seed in (0, 1)
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(out / "runs.csv", index=False)
+    pd.DataFrame([{**row, "round": 1, "test_accuracy": 0.5} for row in rows]).to_csv(
+        out / "rounds.csv", index=False
+    )
+    (out / "updates.png").write_bytes(b"png")
+    (out / "updates.json").write_text(json.dumps({"text": ["Four runs."]}))
+    made = {
+        "figure": NAME, "scale": "smoke", "digest": digest,
+        "files": ["updates.json", "updates.png", "updates.pdf"],
+        "command": store.command(NAME, "smoke"), "settings": {"rounds": 12}, "seeds": [0, 1],
+        "runs": {"completed": 4},
+    }  # fmt: skip
+    (out / store.MADE).write_text(json.dumps(made))
+    return out
+
+
+def test_results_of_other_configurations_are_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """absent, current, incomplete, then stale as soon as the grid of a tuned algorithm changes."""
+    now = compose.experiment(FIGURES[NAME], "smoke").digest
+    assert store.state(NAME, "smoke", tmp_path) == "absent"
+    out = keep(tmp_path, now)
+    assert store.state(NAME, "smoke", tmp_path) == "current"
+    (out / "updates.png").unlink()
+    assert store.state(NAME, "smoke", tmp_path) == "incomplete"
+    (out / "updates.png").write_bytes(b"png")
+    read = compose.algorithm_file
+    monkeypatch.setattr(compose, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
+    assert store.state(NAME, "smoke", tmp_path) == "stale"
+
+
+def test_check_says_what_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1 and a line that names the figure and its scale."""
+    keep(tmp_path, "0" * 12)
+    monkeypatch.chdir(tmp_path)
+    assert main(["figures", "--check"]) == 1
+    assert f"stale       {NAME} --scale smoke" in capsys.readouterr().out
+
+
+def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
+    """Pictures with captions, all claims, and text around the generated part stays."""
+    keep(tmp_path, "0" * 12)
+    report = tmp_path / REPORT
+    report.write_text(f"# Mine\n\nkept\n\n{BEGIN}\noutdated words\n{END}\nalso kept\n")
+    write_report(tmp_path)
+    text = report.read_text()
+    assert text.startswith("# Mine\n\nkept\n")
+    assert text.endswith(f"{END}\nalso kept\n")
+    assert "outdated words" not in text
+    assert "![updates](figures/adamasfl/fig1/smoke/updates.png)" in text
+    assert "*Four runs.*" in text
+    claims = pd.read_csv(tmp_path / "outputs/figures/claims.csv").set_index("claim")
+    row = claims.loc["adamasfl-accuracy"]
+    assert row.verdict == "untested at this scale"  # a smoke run proves nothing
+    assert claims.loc["adamasfl-accuracy", "command"] != ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["figures"], "--all"),
+        (["figures", "padamfed/fig3"], "padamfed/fig"),
+        (["figures", "padamfed/fig1", "rounds=3"], "rounds=3"),
+        (["figures", "padamfed/fig1", "--scale", "huge"], "huge"),
+    ],
+)
+def test_bad_input_is_one_line(
+    argv: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 2, nothing written."""
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert words in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
