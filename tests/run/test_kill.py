@@ -1,0 +1,59 @@
+"""SIGKILL at random instants, then the same command again: bit for bit the uninterrupted run."""
+
+from __future__ import annotations
+
+import csv
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+COMMAND = [
+    "rounds=150", "clients.total=12", "clients.per_round=4", "local.steps=3", "partition=dirichlet",
+    "model=mlp", "progress=none", "checkpoint.seconds=0",
+]  # fmt: skip
+SCHEDULES = {
+    "sync": ["algorithm=padamfed_vr"],
+    "async": ["algorithm=masfl", "schedule=async", "schedule.concurrency=8", "delay=exponential"],
+}
+
+
+def start(directory: Path, options: list[str]) -> subprocess.Popen:
+    command = [sys.executable, "-m", "fedbench", *COMMAND, *options, f"hydra.run.dir={directory}"]
+    return subprocess.Popen(command, cwd=directory.parent, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def evaluated(directory: Path) -> int:
+    file = directory / "metrics.csv"
+    return len(file.read_text().splitlines()) - 1 if file.exists() else 0
+
+
+def metrics(directory: Path) -> list[dict[str, str]]:
+    with open(directory / "metrics.csv", newline="") as stream:
+        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path, schedule: str) -> None:
+    options = SCHEDULES[schedule]
+    assert start(tmp_path / "whole", options).wait() == 0
+    chance = random.Random(0)
+    for goal in (20, 60, 110):  # rounds after which the process is killed, at a random instant
+        process = start(tmp_path / "parts", options)
+        while evaluated(tmp_path / "parts") < goal and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(0.05 * chance.random())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    last = start(tmp_path / "parts", options)
+    _, errors = last.communicate()
+    assert last.returncode == 0, errors.decode()
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    models = [torch.load(tmp_path / d / "model.pt", weights_only=True) for d in ("parts", "whole")]
+    assert all(torch.equal(models[0][name], value) for name, value in models[1].items())
