@@ -32,12 +32,20 @@ def check_overrides(overrides: Sequence[str]) -> None:
         key, _, value = text.partition("=")
         if "_target_" in text:
             raise ConfigError(key, value, _REFUSED)
-        if key.lstrip("+~") == "hydra.searchpath" and "://" in value.replace("file://", ""):
-            raise ConfigError(key, value, "must be directories; a package would be imported")
+        if key.lstrip("+~") == "hydra.searchpath":
+            _check_searchpath(key, value)
+
+
+def _check_searchpath(key: str, value: str) -> None:
+    if "://" in value.replace("file://", ""):
+        raise ConfigError(key, value, "must be directories; a package would be imported")
 
 
 def check_files(loader: ConfigLoaderImpl, config_name: str, overrides: Sequence[str]) -> None:
     """The same for files that did not come with fedbench, Hydra or a plugin. Raises ConfigError."""
+    primary = loader.repository.load_config(config_name)
+    if primary is not None:
+        _check_searchpath("hydra.searchpath", str(OmegaConf.select(primary.config, "hydra.searchpath") or ""))
     _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(overrides))
     given = [source.full_path() for source in repository.get_sources()]
     if all(_is_ours(path, "") for path in given) and not any(

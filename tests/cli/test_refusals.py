@@ -117,6 +117,7 @@ def test_overrides_execute_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
 
 
+PACKAGE = "hydra:\n  searchpath: [pkg://evil]\n"
 CALLBACK = "hydra:\n  callbacks:\n    x:\n      _target_: os.mkdir\n      path: executed\n"
 
 
@@ -134,6 +135,7 @@ CALLBACK = "hydra:\n  callbacks:\n    x:\n      _target_: os.mkdir\n      path: 
             "name: a\nx: {_target_: os.mkdir}\n",
             "-cd mine --multirun algorithm=a,fedavg",
         ),
+        ("mine/main.yaml", f"defaults: [config, _self_]\n{PACKAGE}", "--config-dir mine --config-name main"),
         ("mine/main.yaml", f"defaults: [config, _self_]\n{CALLBACK}", "--config-dir mine --config-name main"),
         (
             "mine/main.yaml",
@@ -150,8 +152,17 @@ CALLBACK = "hydra:\n  callbacks:\n    x:\n      _target_: os.mkdir\n      path: 
     ],
 )
 def test_files_execute_nothing(
-    runs: object, fedbench: Call, tmp_path: Path, file: str, content: str, given: str
+    runs: object,
+    fedbench: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    content: str,
+    given: str,
 ) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "evil.py").write_text("open('executed', 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(content)
     code, out, err = fedbench(*given.format(here=tmp_path).split())
