@@ -17,7 +17,7 @@ FEATURES, CLASSES = 4, 3
 
 
 class Problem:
-    """Clients of unequal sizes; theta = (W row-major (3, 4), b (3,)); f_i = mean cross-entropy of client i."""
+    """Clients of unequal sizes; theta = (W (3, 4) row-major, b (3,)); f_i = mean cross-entropy of i."""
 
     def __init__(self, sizes: tuple[int, ...] = (3, 9, 5, 12, 7, 4), seed: int = 1) -> None:
         rng = np.random.default_rng(seed)

@@ -112,7 +112,8 @@ def test_two_client_quadratic(name: str, values: dict, limit: float) -> None:
         assert limit == pytest.approx(0.693, abs=1e-3)
     algorithm = registry.get(name).create({"lr": 0.1, **values})
     walk = make_walk(
-        algorithm, Quadratic(), x, np.zeros(2, dtype=np.int64), np.array([0, 1]), FixedTrace([[0, 1]] * 150, 2),
+        algorithm, Quadratic(), x, np.zeros(2, dtype=np.int64), np.array([0, 1]),
+        FixedTrace([[0, 1]] * 150, 2),
         per_round=2, steps=5, loss=lambda out, y: out,
     )  # fmt: skip
     for _ in range(150):

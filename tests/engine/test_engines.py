@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fedbench.models.layers import BatchNorm2d, Dropout
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench.algorithms import registry
+from fedbench.models.layers import BatchNorm2d, Dropout
 
 SIZES = (3, 9, 14, 6, 10, 5)
 COHORTS = [[0, 1, 3, 5], [1, 2, 3, 4], [0, 2, 4, 5]]
