@@ -44,7 +44,10 @@ def sweep_dir(cfg: DictConfig) -> str:
     }
     experiment = OmegaConf.select(cfg, "hydra.runtime.choices.experiment")
     readable = slug([experiment or "", *(key.split(".")[-1] for key in sorted(axes, key=_order))])
-    return f"{readable}/{digest([{k: sorted(v) for k, v in axes.items()}, rest, fixed])}"
+    said: list[object] = [{k: sorted(v) for k, v in axes.items()}, rest, fixed]
+    grids = OmegaConf.select(cfg, "hydra.sweeper.grids")
+    said += [OmegaConf.to_container(grids)] if grids else []
+    return f"{readable}/{digest(said)}"
 
 
 def _belongs(key: str, axes: Collection[str]) -> bool:

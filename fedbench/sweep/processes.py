@@ -72,16 +72,18 @@ class Launcher(HydraLauncher):
         setup_globals()
         if not job_overrides:
             return []
-        gpu = _on_gpu(self.config)
-        count = self.processes or (1 if gpu else cores())
-        count = min(count, len(job_overrides))
-        threads = None if gpu or self.config.get("threads") is not None else self.threads
+        count = self.side_by_side(len(job_overrides))
+        threads = None if _on_gpu(self.config) or self.config.get("threads") is not None else self.threads
         extra = [f"threads={threads}"] if threads is not None else []
         log.info(
             "%d process%s%s", count, "es" if count > 1 else "", f", {threads} thread each" if threads else ""
         )
         jobs = [[*overrides, *extra] for overrides in job_overrides]
         return _Pool(self, jobs, initial_job_idx, count).run()
+
+    def side_by_side(self, jobs: int) -> int:
+        """How many of so many jobs run at once."""
+        return min(self.processes or (1 if _on_gpu(self.config) else cores()), jobs)
 
 
 def cores() -> int:

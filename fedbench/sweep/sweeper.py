@@ -19,10 +19,12 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.config.overrides import parse
 from fedbench.sweep.collect import collect, write_manifest
 from fedbench.sweep.compose import user_directories
+from fedbench.sweep.estimate import seconds
 from fedbench.sweep.job import OUR_SWEEPER
 from fedbench.sweep.names import JOB_DIR
 from fedbench.sweep.plan import Job, plan
 from fedbench.sweep.processes import OUR_LAUNCHER, Launcher, LauncherConfig
+from fedbench.sweep.progress import duration
 from fedbench.sweep.results import finished
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,11 @@ class Sweeper(HydraSweeper):
         pending = [job for job in jobs if job.name not in results]
         before = f", {len(results)} of them finished before" if results else ""
         log.info("%d run%s%s, in %s", len(jobs), "s" if len(jobs) != 1 else "", before, directory)
+        if len(pending) > 1:
+            ended = [job for job in jobs if job.name in results]
+            together = getattr(self.launcher, "side_by_side", lambda jobs: 1)(len(pending))
+            time = duration(seconds(pending, ended, directory) / together)
+            log.info("%d to do, roughly %s", len(pending), time)
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, directory / "multirun.yaml")
         swept = list(dict.fromkeys(key for job in jobs for key in job.axes))
