@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from omegaconf import DictConfig
 
 from fedbench.sweep.plan import Job
@@ -71,5 +70,5 @@ def _arithmetic(cfg: DictConfig, flops: float, tests: int) -> float:
     batch = int(cfg.local.batch_size or 100)
     samples = cfg.clients.per_round * steps * batch
     per_round = steps * _STEP + samples * flops / speed
-    evaluations = int(np.ceil(cfg.rounds / cfg.eval.every)) + 1
+    evaluations = math.ceil(cfg.rounds / cfg.eval.every) + 1
     return float(_START + cfg.rounds * per_round + evaluations * tests * flops / 3 / speed)

@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 LINE_SECONDS = 30.0
 _LOOK_SECONDS = 2.0
 
@@ -32,6 +30,8 @@ class Fleet:
         self.begin = self.last = self.looked = time.monotonic()
         self.bar = None
         if sys.stderr.isatty():
+            from tqdm import tqdm  # not needed by `--help`
+
             layout = "{desc} {percentage:3.0f}%|{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}{postfix}]"
             self.bar = tqdm(total=float(total), bar_format=layout, leave=False, dynamic_ncols=True)
 
@@ -45,7 +45,8 @@ class Fleet:
         self.ended += 1
         if error is not None:
             self.failed += 1
-            tqdm.write(f"failed: {run.directory.name if run else job}: {error}", file=sys.stderr)
+            line = f"failed: {run.directory.name if run else job}: {error}"
+            self.bar.write(line, file=sys.stderr) if self.bar is not None else print(line, file=sys.stderr)
 
     @property
     def done(self) -> float:
