@@ -241,10 +241,10 @@ def set_numerics(cfg: DictConfig, device: torch.device) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = bool(cfg.deterministic)
     torch.backends.cudnn.benchmark = False
-    if cfg.deterministic and device.type == "cuda":
+    if device.type == "cuda":  # the CPU's kernels are deterministic, and the call imports the compiler
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(bool(cfg.deterministic))
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.use_deterministic_algorithms(bool(cfg.deterministic))
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def input_transform(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:
