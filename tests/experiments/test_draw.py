@@ -1,0 +1,93 @@
+"""Every figure's drawing on invented sweeps that have the columns of its branches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from figures.make_results import rows, write_sweep
+
+from fedbench.experiments import draw
+from fedbench.experiments.compose import experiment
+from fedbench.experiments.registry import FIGURES
+
+
+def invented(name: str, root: Path) -> None:
+    """Sweep directories for a figure's branches: two values along each swept key, two seeds."""
+    made = experiment(FIGURES[name], "smoke")
+    stages: dict[str, list[dict[str, Any]]] = {}
+    keys: dict[str, list[str]] = {}
+    for rank, branch in enumerate(made.branches):
+        points: list[dict[str, Any]] = [{}]
+        for key, values in branch.along.items():
+            points = [{**point, key: number(value)} for point in points for value in values.split(",")[:2]]
+        if made.figure.factors:
+            points = [{"algorithm.lr": 0.1 * factor} for factor in made.figure.factors]
+        for point in points:
+            for seed in (0, 1):
+                config = {**{k: number(v) for k, v in branch.context.items()}, **point}
+                metrics = [{**row, "grad_norm": 1 / (1 + row["round"]), "train_loss": 0.5} for row in
+                           rows(0.7 + 0.01 * rank, 0.6, seed, last=20)]  # fmt: skip
+                stages.setdefault(branch.stage, []).append(
+                    {"metrics": metrics, "algorithm": branch.algorithm, "seed": seed, "config": config}
+                )
+                keys.setdefault(branch.stage, []).extend(config)
+    for stage, runs in stages.items():
+        write_sweep(root / stage, runs, ["algorithm", "seed", *dict.fromkeys(keys[stage])])
+
+
+def number(text: str) -> Any:
+    """A value of an override as a configuration holds it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if figure.runs])
+def test_every_figure_is_drawn(name: str, tmp_path: Path) -> None:
+    """All files exist; a picture has its points and its caption beside it."""
+    invented(name, tmp_path)
+    (tmp_path / "out").mkdir()
+    files = FIGURES[name].draw(tmp_path, tmp_path / "out")
+    assert files
+    assert all(file.is_file() for file in files)
+    for picture in (file for file in files if file.suffix == ".png"):
+        assert len(pd.read_csv(picture.with_suffix(".csv")))
+        assert json.loads(picture.with_suffix(".json").read_text())["text"]
+
+
+def test_the_speed_up_is_drawn_against_the_work(tmp_path: Path) -> None:
+    """S = 1 and 2 at K = 5, T = 100: S K T = 500 and 1000; mean of 1/(1+t) over t = 0, 5, 10, 15."""
+    invented("speedup", tmp_path)
+    draw.by_work(tmp_path, tmp_path / "out")
+    points = pd.read_csv(tmp_path / "out" / "speedup.csv")
+    mine = points[(points.algorithm == "padamfed") & (points.varied == "S")]
+    assert list(mine.work) == [500.0, 1000.0]
+    assert mine.grad_norm.tolist() == pytest.approx([(1 + 1 / 6 + 1 / 11 + 1 / 16) / 4] * 2, rel=1e-12)
+
+
+def test_relative_rates_are_1_at_each_algorithms_own(tmp_path: Path) -> None:
+    """The factors come back whatever the reference is."""
+    invented("lr_relative", tmp_path)
+    draw.by_relative_lr(tmp_path, tmp_path / "out")
+    points = pd.read_csv(tmp_path / "out" / "lr_relative.csv")
+    for _, part in points.groupby("algorithm"):
+        assert sorted(part.factor) == pytest.approx(sorted(draw.FACTORS))
+        assert set(part.reference.round(12)) == {0.1}
+
+
+def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
+    """FedAvg and both estimators, with accuracies of two seeds averaged."""
+    invented("fedproxvr/table1", tmp_path)
+    (tmp_path / "out").mkdir()
+    draw.best_table(tmp_path, tmp_path / "out")
+    table = pd.read_csv(tmp_path / "out" / "table.csv")
+    assert list(table.method) == ["fedavg", "fedproxvr svrg", "fedproxvr sarah"]
+    runs = pd.read_csv(tmp_path / "final" / "runs.csv")
+    expected = runs[runs.algorithm == "fedavg"].best_accuracy.mean()
+    assert table["best accuracy"][0] == pytest.approx(expected, rel=1e-12)
+    assert "| fedavg |" in (tmp_path / "out" / "table.md").read_text()
