@@ -45,7 +45,7 @@ def overrides(model: str, algorithm: str, engine: str, device: str, root: str, r
 
 def fedbench_blocks(arguments: list[str]) -> tuple[Callable[[], None], dict]:
     """A function that runs one block, and facts about the run."""
-    from fedbench.config.compose import compose_config
+    from fedbench.api import compose_config
     from fedbench.run.setup import make_experiment, make_plan
 
     experiment = make_experiment(make_plan(compose_config(arguments)))
@@ -65,7 +65,7 @@ def bare_blocks(arguments: list[str], model_name: str) -> Callable[[], None]:
     """The same work without any framework: FedAvg over in-memory tensors."""
     import torch
 
-    from fedbench.config.compose import compose_config
+    from fedbench.api import compose_config
     from fedbench.run.setup import input_transform, make_plan
 
     plan = make_plan(compose_config(arguments))

@@ -32,10 +32,23 @@ BELOW: dict[str, set[str]] = {
     "experiments": {"app", "sweep", "run", "figures", "theory", "schedule", "data", "algorithms", "config"},
     "listing": {"algorithms", "config"},
     "app": {"sweep", "config"},
+    "api": {"sweep", "config"},
     "cli": {"app", "listing", "experiments", "figures", "sweep", "config"},
     "__main__": {"cli"},
 }
-NO_TORCH = ("errors", "files", "rng", "config", "sweep", "listing", "app", "cli", "__main__", "schedule")
+NO_TORCH = (
+    "errors",
+    "files",
+    "rng",
+    "config",
+    "sweep",
+    "listing",
+    "api",
+    "app",
+    "cli",
+    "__main__",
+    "schedule",
+)
 
 
 def modules() -> list[Path]:

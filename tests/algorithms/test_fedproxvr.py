@@ -17,7 +17,7 @@ from torch import nn
 from fedbench.algorithms import registry
 from fedbench.algorithms.base import Counts
 from fedbench.algorithms.curvature import largest_curvature
-from fedbench.config.compose import compose_config
+from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.run.costs import ledger

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.config.compose import compose_config
+from fedbench.api import compose_config
 from fedbench.errors import ConfigError, RunError
 from fedbench.run import directory as place
 from fedbench.run.runner import run

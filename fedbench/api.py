@@ -1,4 +1,4 @@
-"""Composing a configuration from Python, as the command line does: for scripts, tests and notebooks."""
+"""Composing a configuration from Python, as the command line does, for scripts, tests and notebooks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from omegaconf import DictConfig
 
 from fedbench.config.paths import conf_dir
 from fedbench.config.schema import Config
+from fedbench.sweep import sweeper
+from fedbench.sweep.names import register_resolvers
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
     """The configuration of one run, `fedbench OVERRIDES...`; not yet validated. Leaves Hydra as it was."""
-    store = ConfigStore.instance()
-    store.store(name="schema", node=Config, provider="fedbench")
+    ConfigStore.instance().store(name="schema", node=Config, provider="fedbench")
+    sweeper.register()
+    register_resolvers()
     before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return compose("config", [*overrides, "hydra/sweeper=basic"])
+            return compose("config", list(overrides))
     finally:
         GlobalHydra.instance().hydra = before
