@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
     "engine": {"algorithms", "data", "models", "config"},
     "run": {"engine", "schedule", "algorithms", "data", "models", "config"},
     "figures": {"theory", "schedule", "data", "algorithms", "models", "config"},
-    "sweep": {"run", "figures", "config"},
+    "sweep": {"run", "engine", "figures", "config"},
     "experiments": {"app", "sweep", "run", "figures", "theory", "schedule", "data", "algorithms", "config"},
     "listing": {"algorithms", "config"},
     "app": {"sweep", "config"},
