@@ -12,7 +12,7 @@ from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.draw_theory import Panel, Trace, save_grid
 from fedbench.figures.results import Run, read
-from fedbench.figures.style import DOTTED, MUTED, LineStyle, of_algorithm
+from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, of_algorithm
 
 _STEPS = 10  # local steps where a configuration names none
 
@@ -20,10 +20,10 @@ _STEPS = 10  # local steps where a configuration names none
 def draw_speedup(
     directories: Mapping[str, Path], out: str | Path, powers: Mapping[str, float], width: str = "two"
 ) -> list[Path]:
-    """Draw one panel for each directory (label -> sweep with eval.grad_norm) and rate; returns the files.
+    """Draw one panel for each directory (label -> sweep with eval.grad_norm); returns the files.
 
     `powers`: algorithm -> exponent of S K T in its theorem. The mean is over the evaluated rounds
-    0, ..., T - 1, as in the theorems, then over seeds. Dotted: the theorem's slope through the first point.
+    0, ..., T - 1, as in the theorems, then over seeds. Grey: the theorems' slopes from the highest start.
     Raises DataError where no run has gradient norms.
     """
     panels: list[Panel] = []
@@ -33,13 +33,11 @@ def draw_speedup(
         runs += found
         table = _table(found).assign(varied=label)
         tables.append(table)
-        for power in sorted(set(powers.values())):
-            names = [name for name, its in powers.items() if its == power]
-            part = table[table.algorithm.isin(names)]
-            if len(part):
-                panels.append(
-                    Panel(label, f"S K T, growing {label}", "Mean gradient norm", _traces(part, power))
-                )
+        part = table[table.algorithm.isin(list(powers))]
+        if len(part):
+            panels.append(
+                Panel(label, f"S K T, growing {label}", "Mean gradient norm", _traces(part, powers))
+            )
     data = pd.concat(tables, ignore_index=True)
     if data.empty:
         raise DataError("no run has gradient norms; eval.grad_norm=true writes them")
@@ -49,11 +47,11 @@ def draw_speedup(
     seeds = sorted({int(run.seed) for run in runs})
     text = (
         f"{line}, T={shared.get('rounds')}. Norm of the full gradient, mean over the evaluated rounds before"
-        f" the last and over seeds {', '.join(map(str, seeds))}. Dotted: the theorem's slope ({slopes})"
-        " through the first point; the theorems bound the norm from above, so a steeper line agrees."
+        f" the last and over seeds {', '.join(map(str, seeds))}. Grey: the theorems' slopes ({slopes});"
+        " the theorems bound the norm from above, so a steeper line agrees."
     )
     said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
-    return save_grid(out, panels, max(len(panels) // len(directories), 1), width, data, said)
+    return save_grid(out, panels, len(panels) or 1, width, data, said)
 
 
 def _table(runs: Sequence[Run]) -> pd.DataFrame:
@@ -71,11 +69,14 @@ def _table(runs: Sequence[Run]) -> pd.DataFrame:
     return groups.agg(grad_norm="mean", n="size").reset_index()
 
 
-def _traces(table: pd.DataFrame, power: float) -> list[Trace]:
-    traces = []
-    for name, part in table.groupby("algorithm", sort=False):
-        traces.append(Trace(of_algorithm(str(name)), part.work.to_numpy(), part.grad_norm.to_numpy()))
+def _traces(table: pd.DataFrame, powers: Mapping[str, float]) -> list[Trace]:
+    traces = [
+        Trace(of_algorithm(str(name)), part.work.to_numpy(), part.grad_norm.to_numpy())
+        for name, part in table.groupby("algorithm", sort=False)
+    ]
     x = np.unique(table.work.to_numpy())
     top = max(trace.y[0] for trace in traces)
-    slope = LineStyle(f"slope {power:.3g}", MUTED, DOTTED, "", filled=False)
-    return [*traces, Trace(slope, x, top * (x / x[0]) ** power)]
+    for power, dash in zip(sorted(set(powers.values())), (DOTTED, DASHED), strict=False):
+        slope = LineStyle(f"slope {power:.3g}", MUTED, dash, "", filled=False)
+        traces.append(Trace(slope, x, top * (x / x[0]) ** power))
+    return traces
