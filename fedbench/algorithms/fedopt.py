@@ -50,10 +50,10 @@ class FedAdagrad(FedOpt):
     """FedAdagrad of Reddi et al., ICLR 2021: `FedOpt`'s lines with  v <- v + Delta^2."""
 
     lr: float = positive(0.1)
-    server_lr: float = positive(0.1)
+    server_lr: float = positive(0.03)
     beta1: float = decay(0.0)
     beta2: float = decay(0.99)
-    epsilon: float = positive(1e-2)
+    epsilon: float = positive(1e-3)
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def second_moment(self, v: Tensor, square: Tensor, h: Any) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from fedbench.algorithms.base import Client, Counts, Vectors
-from fedbench.algorithms.hyper import positive
+from fedbench.algorithms.hyper import positive, share
 from fedbench.algorithms.registry import register
 from fedbench.algorithms.scaffold_m import ScaffoldM
 
@@ -33,7 +33,8 @@ class ScaffoldMVR(ScaffoldM):
     paper: ClassVar[str] = "Cheng et al., ICLR 2024"
     survey: ClassVar[Literal["once", "cohort"] | None] = "once"
 
-    lr: float = positive(0.03)
+    lr: float = positive(0.01)
+    beta: float = share(0.5)
 
     def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
         return {"theta": theta, "c": survey.grad, "g": survey.grad, "previous": theta}
