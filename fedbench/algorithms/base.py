@@ -206,15 +206,15 @@ class Algorithm:
         missing = [key for key, value in values.items() if value is None]
         if not missing:
             return values
+        for key in missing:
+            if key not in self.theorem_keys():
+                text = f"no theorem gives it for {self.name}; give a number"
+                raise ConfigError(f"algorithm.{key}", None, text)
         if n.K is None:
             text = "null takes the theorem's value, which needs one K for all clients (local.steps)"
             raise ConfigError(f"algorithm.{missing[0]}", None, text)
         given = self.theorem(n) if n.T > 0 else dict.fromkeys(missing, 0.0)
         for key in missing:
-            if key not in given:
-                raise ConfigError(
-                    f"algorithm.{key}", None, f"no theorem gives it for {self.name}; give a number"
-                )
             values[key] = given[key]
             if key in self.clamped and given[key] > 1.0:
                 warn(f"algorithm.{key} from the theorem is {given[key]:.4g} > 1 and was clamped to 1")

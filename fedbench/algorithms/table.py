@@ -73,9 +73,11 @@ def markdown() -> str:
 
 
 def _test_of(name: str) -> str:
-    """The test file named after the method, else the first one that names it."""
+    """The test file named after the method, else the first one that names it (its file name, if possible)."""
     tests = Path(__file__).parents[2] / "tests" / "algorithms"
-    files = sorted(tests.glob("test_*.py"), key=lambda file: (file.stem != f"test_{name}", file.stem))
+    files = sorted(
+        tests.glob("test_*.py"), key=lambda f: (f.stem != f"test_{name}", name not in f.stem, f.stem)
+    )
     return next((file.name for file in files if f'"{name}"' in file.read_text(encoding="utf-8")), "")
 
 
