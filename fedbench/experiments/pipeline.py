@@ -111,7 +111,7 @@ class _Maker:
     def _selected(self, task: Branch) -> Selection | None:
         keys = list(self.made.figure.search.get(task.method) or self.made.tuned_keys(task))
         rows = pd.read_csv(self._directory("tuning") / "runs.csv")
-        return select(rows[_belongs(rows, task)], keys)
+        return select(rows[belongs(rows, task, keys)], keys)
 
     def _final(self, branch: Branch, selection: Selection | None) -> Grid:
         """The grid of a branch's final runs: its winner's values, below what is swept."""
@@ -151,11 +151,11 @@ def _of(chosen: Sequence[tuple[Branch, Selection]], branch: Branch) -> Selection
     return next((selection for task, selection in chosen if task.is_same_task(branch)), None)
 
 
-def _belongs(rows: pd.DataFrame, task: Branch) -> pd.Series:
-    """Which rows of a tuning sweep are the task's."""
+def belongs(rows: pd.DataFrame, task: Branch, tuned: Sequence[str]) -> pd.Series:
+    """Which rows of a tuning sweep are the task's: those of its algorithm and context, but for tuned keys."""
     mine = rows.algorithm == task.algorithm
     for key, value in task.context.items():
-        if key in rows:
+        if key in rows and key not in tuned:
             same = rows[key].map(lambda cell, value=value: same_value(cell, value))
             mine &= same
     return mine

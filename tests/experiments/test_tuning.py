@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedbench.experiments.compose import Branch
+from fedbench.experiments.pipeline import belongs
 from fedbench.experiments.registry import TUNING, Tuning
 from fedbench.experiments.tuning import beyond, first_values, samples, select
 
@@ -115,3 +117,19 @@ def test_samples_are_different_points_and_repeatable() -> None:
     assert len({(p["a"], p["b"]) for p in some}) == 4
     everything = {(p["a"], p["b"]) for p in samples(space, 100)}
     assert everything == {(a, b) for a in (1, 2, 3) for b in (10, 20)}
+
+
+def test_a_task_has_the_rows_of_its_context_but_for_tuned_keys() -> None:
+    """The estimator sets tasks apart; beta, although the context has a value of it, is what is tuned."""
+    rows = pd.DataFrame(
+        {
+            "algorithm": ["fedavg", "fedproxvr", "fedproxvr", "fedproxvr"],
+            "algorithm.estimator": [None, "svrg", "svrg", "sarah"],
+            "algorithm.lr": [0.1, None, None, None],
+            "algorithm.beta": [None, 5.0, 10.0, 5.0],
+        }
+    )
+    context = {"algorithm.estimator": "svrg", "algorithm.lr": "null", "algorithm.beta": "10"}
+    task = Branch("fedproxvr", context)
+    assert list(belongs(rows, task, ["algorithm.beta"])) == [False, True, True, False]
+    assert list(belongs(rows, task, [])) == [False, False, True, False]
