@@ -28,16 +28,9 @@ def fedbench(*argv: str, cwd: Path, **environment: str) -> subprocess.CompletedP
     return done
 
 
-def test_help_is_quick_and_complete(tmp_path: Path) -> None:
-    began = os.times()
+def test_help_is_complete(tmp_path: Path) -> None:
+    """That it is quick follows from what it does not import (tests/test_house.py)."""
     done = fedbench("--help", cwd=tmp_path)
-    spent = os.times()
-    seconds = spent.children_user + spent.children_system - began.children_user - began.children_system
-    reference = os.times()
-    start(sys.executable, "-c", "import hydra._internal.hydra", cwd=tmp_path)
-    after = os.times()
-    hydra = after.children_user + after.children_system - reference.children_user - reference.children_system
-    assert seconds < max(1.0, 3.5 * hydra)  # a busy machine slows both down
     for word in (
         "algorithm: ",
         "fedavg",
