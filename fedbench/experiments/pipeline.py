@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from hydra._internal.utils import get_args_parser
 
+from fedbench.config.identity import digest
 from fedbench.errors import RunError
 from fedbench.experiments import store
 from fedbench.experiments.compose import (
@@ -50,6 +51,8 @@ class _Maker:
         self.made, self.extra, self.root, self.out = made, extra, root, out
         self.name, self.scale, self.how = made.figure.name, made.scale, TUNING[made.scale]
         self.failures: list[str] = []
+        self.place = runs_of(self.name, self.scale, self.root)
+        self.digest = made.digest  # other configurations, or other winners, run in another directory
 
     def go(self) -> list[str]:
         """All stages, in order."""
@@ -58,16 +61,17 @@ class _Maker:
         stages: dict[str, list[Grid]] = {}
         for branch in self.made.branches:
             stages.setdefault(branch.stage, []).append(self._final(branch, _of(chosen, branch)))
+        self.digest = digest([self.made.digest, stages])
         for stage, grids in stages.items():
             self._sweep(stage, grids)
         directories = [self._directory(stage) for stage in stages]
         store.write_runs(self.out, directories)
-        files = self.made.figure.draw(self._directory("final").parent, self.out)
+        files = self.made.figure.draw(self.place / self.digest, self.out)
         store.write_meta(self.out, self.made.figure, self.scale, self.made.digest, files, directories, chosen)
         return self.failures
 
     def _directory(self, stage: str) -> Path:
-        return runs_of(self.name, self.scale, stage, self.root)
+        return self.place / self.digest / stage
 
     def _tune(self) -> list[tuple[Branch, Selection]]:
         """Search every tuned branch once, extending the search where a winner lies at an edge."""

@@ -16,7 +16,7 @@ SCALES = ("smoke", "cpu", "paper")
 SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
 RUNS = "outputs/runs"
-"""Where the runs behind them are: `<RUNS>/<figure>/<scale>/<stage>/`."""
+"""Where the runs behind them are: `<RUNS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,6 @@ def shown(name: str, scale: str, root: Path = Path()) -> Path:
     return root / SHOWN / name / scale
 
 
-def runs_of(name: str, scale: str, stage: str, root: Path = Path()) -> Path:
-    """The sweep directory of a stage (`tuning`, `final`)."""
-    return root / RUNS / name / scale / stage
+def runs_of(name: str, scale: str, root: Path = Path()) -> Path:
+    """Where the runs of a figure are."""
+    return root / RUNS / name / scale
