@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hydra.core.global_hydra import GlobalHydra
 from hypothesis import settings
 
 settings.register_profile("fedbench", deadline=None)  # shared machines are slow now and then
@@ -22,6 +23,12 @@ PLACES = {
     "cifar10": "cifar10.npz",
 }
 PREPARE = Path(__file__).parents[2] / "shared" / "data" / "prepare.py"
+
+
+@pytest.fixture(autouse=True)
+def fresh_hydra() -> None:
+    """Hydra keeps one global state per process; no test sees another one's."""
+    GlobalHydra.instance().clear()
 
 
 @pytest.fixture(scope="session")
