@@ -34,6 +34,7 @@ from fedbench.config.explain import HYDRA_ERRORS, UsageError, explain
 from fedbench.config.overrides import first_values, parse, recorded
 from fedbench.config.paths import conf_dir
 from fedbench.config.schema import GROUPS, Config
+from fedbench.config.stored_run import finished, refuse_other
 from fedbench.config.validate import validate
 from fedbench.errors import RunError
 from fedbench.sweep import sweeper
@@ -41,7 +42,7 @@ from fedbench.sweep.collect import collect
 from fedbench.sweep.compose import user_directories, without_hydra
 from fedbench.sweep.job import check_deeply, run_job
 from fedbench.sweep.names import register_resolvers
-from fedbench.sweep.results import finished, refuse_other, report
+from fedbench.sweep.results import report
 from fedbench.sweep.table import outcome
 
 

@@ -17,7 +17,7 @@ from fedbench.figures.claims import CLAIMS
 from fedbench.figures.evidence import Evidence
 from fedbench.figures.ledger import SCALES as LEDGER_SCALES
 from fedbench.figures.ledger import ledger
-from fedbench.sweep.results import write_atomically
+from fedbench.files import write_text
 
 REPORT = "outputs/README.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
@@ -30,14 +30,14 @@ def write_report(root: Path) -> list[Path]:
     table = ledger(_evidence(root), CLAIMS)
     claims = root / SHOWN / "claims.csv"
     claims.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(claims, table.to_csv(index=False, lineterminator="\n"))
+    write_text(claims, table.to_csv(index=False, lineterminator="\n"))
     body = "\n".join([BEGIN, "", *_figures(root), "## Claims", "", *_claims(table), END])
     report = root / REPORT
     before = report.read_text(encoding="utf-8") if report.is_file() else f"{_HEAD}\n{BEGIN}\n{END}\n"
     if BEGIN not in before or END not in before:
         before = f"{before.rstrip()}\n\n{BEGIN}\n{END}\n"
     start, rest = before.split(BEGIN, 1)
-    write_atomically(report, start + body + rest.split(END, 1)[1])
+    write_text(report, start + body + rest.split(END, 1)[1])
     return [report, claims]
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pandas as pd
 
+from fedbench.config.stored_run import summary
 from fedbench.experiments.compose import Branch, experiment
 from fedbench.experiments.registry import FIGURES, SCALES, Figure, shown
 from fedbench.experiments.tuning import Selection
 from fedbench.figures.evidence import SETTINGS, Evidence
-from fedbench.sweep.results import summary, write_atomically
+from fedbench.files import write_text
 
 MADE = "made.json"
 
@@ -43,7 +44,7 @@ def write_tuning(out: Path, chosen: Sequence[tuple[Branch, Selection]]) -> None:
         joined = pd.concat(tables, ignore_index=True)
         last = ["seeds", "mean", "std", "diverged", "failed", "role", "edge"]
         order = [column for column in joined if column not in last] + last
-        write_atomically(out / "tuning.csv", joined[order].to_csv(index=False, lineterminator="\n"))
+        write_text(out / "tuning.csv", joined[order].to_csv(index=False, lineterminator="\n"))
 
 
 def write_runs(out: Path, directories: Sequence[Path]) -> None:
@@ -54,7 +55,7 @@ def write_runs(out: Path, directories: Sequence[Path]) -> None:
             table = pd.read_csv(directory / f"{name}.csv", dtype=str, keep_default_na=False)
             parts.append(table.assign(dir=[f"{directory.name}/{place}" for place in table.dir]))
         joined = pd.concat(parts, ignore_index=True).fillna("")
-        write_atomically(out / f"{name}.csv", joined.to_csv(index=False, lineterminator="\n"))
+        write_text(out / f"{name}.csv", joined.to_csv(index=False, lineterminator="\n"))
 
 
 def write_meta(
@@ -94,7 +95,7 @@ def write_meta(
         "run_seconds": round(sum(content.get("wall_seconds") or 0.0 for content in found), 1),
         **{key: _distinct(content.get(key) for content in found) for key in _PROVENANCE},
     }
-    write_atomically(out / MADE, json.dumps(content, indent=1, default=str) + "\n")
+    write_text(out / MADE, json.dumps(content, indent=1, default=str) + "\n")
 
 
 _ABSENT = object()

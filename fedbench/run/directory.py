@@ -1,20 +1,18 @@
-"""A run directory: whose it is, whether it is in use, what it already holds."""
+"""A run directory: whether it is in use, and its files."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config import identity
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import RunError
 from fedbench.files import one_line_os_errors, write_text
 
 STAGING = ".again"  # where resume=false computes, until the new files are there
@@ -32,27 +30,6 @@ def locked(directory: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise RunError(f"{directory} is in use by another process") from error
         yield
-
-
-def refuse_other_config(directory: Path, cfg: DictConfig) -> None:
-    """ConfigError naming the first key in which the run in `directory` differs from `cfg`."""
-    there = identity.stored(directory)
-    if there is None:
-        return
-    differences = identity.difference(there, identity.identity(cfg))
-    if differences:
-        key, old, new = differences[0]
-        text = f"the run in {directory} has {key}={old}; choose another hydra.run.dir, or the same config"
-        raise ConfigError(key, new, text)
-
-
-def finished(directory: Path) -> dict[str, Any] | None:
-    """summary.json of a run that completed or diverged, or None."""
-    try:
-        summary = json.loads((directory / "summary.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return summary if summary.get("status") in ("completed", "diverged") else None
 
 
 def write_config(directory: Path, cfg: DictConfig) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
+from fedbench.config.stored_run import finished, refuse_other
 from fedbench.engine.malloc import keep_memory
 from fedbench.errors import UserError
 from fedbench.run import directory as place
@@ -33,8 +34,8 @@ def run(cfg: DictConfig, directory: Path) -> float | None:
     """
     keep_memory()
     with place.locked(directory):
-        place.refuse_other_config(directory, cfg)
-        done = place.finished(directory) if cfg.resume else None
+        refuse_other(directory, cfg)
+        done = finished(directory, cfg)
         if done is not None:
             _report(done, directory)
             return done["final_accuracy"]

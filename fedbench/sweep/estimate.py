@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from fedbench.config.stored_run import FINISHED, summary
 from fedbench.sweep.plan import Job
-from fedbench.sweep.results import FINISHED, summary
 
 _START = 3.0  # seconds before a run's first round
 _STEP = 3e-3  # seconds of a vectorised step beside its arithmetic

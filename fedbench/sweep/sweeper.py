@@ -17,6 +17,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.overrides import parse
+from fedbench.config.stored_run import finished
 from fedbench.sweep.collect import collect, write_manifest
 from fedbench.sweep.compose import user_directories
 from fedbench.sweep.estimate import seconds
@@ -25,7 +26,6 @@ from fedbench.sweep.names import JOB_DIR
 from fedbench.sweep.plan import Job, plan
 from fedbench.sweep.processes import OUR_LAUNCHER, Launcher, LauncherConfig
 from fedbench.sweep.progress import duration
-from fedbench.sweep.results import finished
 
 log = logging.getLogger(__name__)
 
