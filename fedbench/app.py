@@ -56,6 +56,20 @@ def _lenient(text: str) -> str:
     return text
 
 
+@contextlib.contextmanager
+def _hydra_raises() -> Iterator[None]:
+    """Hydra raises its errors and leaves them to us; afterwards the environment is what it was."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before
+
+
 class App:
     """One invocation of the command line by Hydra's flags and overrides."""
 
@@ -186,8 +200,7 @@ class App:
 
     def show(self, args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
         """Hydra's flags that show something instead of running."""
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises its errors and leaves them to us
-        with self.one_line():
+        with _hydra_raises(), self.one_line():
             if not args.shell_completion:
                 self.check_trust(self.overrides)
             if args.help:

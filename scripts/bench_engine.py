@@ -245,11 +245,16 @@ def main() -> None:
                 row = measure(arguments, model, algorithm, engine)
                 rows.append(row)
                 print("  ".join(f"{row[c]!s:>15}" for c in columns), flush=True)
-    if arguments.out:
-        with open(arguments.out, "w", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+                if arguments.out:
+                    write_rows(arguments.out, rows)
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    """All rows so far: an interrupted benchmark keeps what it measured."""
+    with open(path, "w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def measure(arguments: argparse.Namespace, model: str, algorithm: str, engine: str) -> dict:

@@ -26,9 +26,11 @@ PREPARE = Path(__file__).parents[2] / "shared" / "data" / "prepare.py"
 
 
 @pytest.fixture(autouse=True)
-def fresh_hydra() -> None:
-    """Hydra keeps one global state per process; no test sees another one's."""
+def fresh_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra keeps one global state per process; no test sees another one's, or the caller's settings."""
     GlobalHydra.instance().clear()
+    for name in ("FEDBENCH_TRACEBACK", "HYDRA_FULL_ERROR"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -56,8 +56,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
         module.check, module.run = stand_in.check, stand_in.run  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, f"fedbench.run.{name}", module)
     monkeypatch.chdir(tmp_path)
-    for name in ("FEDBENCH_TRACEBACK", "HYDRA_FULL_ERROR", "FEDBENCH_DATA"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("FEDBENCH_DATA", raising=False)
     return stand_in
 
 

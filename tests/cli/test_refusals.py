@@ -192,3 +192,11 @@ def test_a_users_files_are_checked_like_our_own(runs: object, fedbench: Call, tm
         code, _, err = fedbench("--config-dir", "mine", f"experiment={name}")
         assert says in err
         assert (code, err.count("\n")) == (2, 1)
+
+
+def test_showing_leaves_the_environment_as_it_was(fedbench: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra is told by a variable to raise; a later call in this process must still answer in one line."""
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    assert fedbench("--cfg", "job")[0] == 0
+    code, _, err = fedbench("rounds=-1")
+    assert (code, err.count("\n")) == (2, 1)
