@@ -18,6 +18,14 @@ from fedbench.data.provenance import file_record
 from fedbench.errors import DataError
 
 EMNIST_CLASSES = {"balanced": 47, "bymerge": 47, "byclass": 62, "letters": 26, "digits": 10, "mnist": 10}
+_EMNIST_SIZES = {
+    "balanced": (112_800, 18_800),
+    "bymerge": (697_932, 116_323),
+    "byclass": (697_932, 116_323),
+    "letters": (124_800, 20_800),
+    "digits": (240_000, 40_000),
+    "mnist": (60_000, 10_000),
+}
 _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
 
@@ -27,6 +35,7 @@ class Source:
 
     kind: str  # name of the class in torchvision.datasets
     classes: int
+    sizes: tuple[int, int]  # training and test samples
     files: tuple[str, ...]  # needed below the root
     archives: tuple[str, ...]  # what the download consists of, before unpacking
     split: str | None = None  # EMNIST's
@@ -34,14 +43,16 @@ class Source:
 
 def _idx(kind: str) -> Source:
     files = tuple(f"{kind}/raw/{part}-{suffix}" for part in ("train", "t10k") for suffix in _IDX)
-    return Source(kind, 10, files, (f"{kind}/raw/*.gz",))
+    return Source(kind, 10, (60_000, 10_000), files, (f"{kind}/raw/*.gz",))
 
 
 def _emnist(split: str) -> Source:
     files = tuple(
         f"EMNIST/raw/emnist-{split}-{part}-{suffix}" for part in ("train", "test") for suffix in _IDX
     )
-    return Source("EMNIST", EMNIST_CLASSES[split], files, ("EMNIST/raw/gzip.zip",), split)
+    return Source(
+        "EMNIST", EMNIST_CLASSES[split], _EMNIST_SIZES[split], files, ("EMNIST/raw/gzip.zip",), split
+    )
 
 
 def source(name: str, split: str = "balanced") -> Source:
@@ -56,7 +67,7 @@ def source(name: str, split: str = "balanced") -> Source:
     else:
         parts, folder, archive = ["meta", "train", "test"], "cifar-100-python", "cifar-100-python.tar.gz"
     files = tuple(f"{folder}/{part}" for part in parts)
-    return Source(name.upper(), int(name.removeprefix("cifar")), files, (archive,))
+    return Source(name.upper(), int(name.removeprefix("cifar")), (50_000, 10_000), files, (archive,))
 
 
 def official(name: str, root: Path, split: str = "balanced") -> Dataset:
@@ -70,11 +81,7 @@ def official(name: str, root: Path, split: str = "balanced") -> Dataset:
     own = root / f"{name}.npz"
     if own.is_file():
         data = load_npz(own, name, classes=origin.classes)
-        note = f"{own} was used in place of the official files"
-        seen = len(np.unique(data.y_train.numpy()))
-        if seen < origin.classes:
-            note += f"; it has training samples of {seen} of the {origin.classes} classes"
-        return dataclasses.replace(data, note=note)
+        return dataclasses.replace(data, note=_difference(data, own.name, origin))
     if missing(root, origin.files):
         fetch(name, root, origin.files, origin.archives, _downloader(origin))
     files = tuple(file_record(root / file) for file in origin.files)
@@ -82,6 +89,21 @@ def official(name: str, root: Path, split: str = "balanced") -> Dataset:
     if name == "emnist" and split == "letters":
         y_train, y_test = y_train - 1, y_test - 1
     return Dataset(name, x_train, y_train, x_test, y_test, classes=origin.classes, files=files)
+
+
+def _difference(data: Dataset, file: str, origin: Source) -> str:
+    """What sets the user's file apart from the official ones, for the captions of figures."""
+    note = f"{file} was used in place of the official files"
+    sizes = (len(data.y_train), len(data.y_test))
+    if sizes != origin.sizes:
+        whose = f"the {origin.split} split has" if origin.split else "those have"
+        note += ": {:,} training and {:,} test samples, where {} {:,} and {:,}".format(
+            *sizes, whose, *origin.sizes
+        )
+    seen = len(np.unique(data.y_train.numpy()))
+    if seen < origin.classes:
+        note += f"; it has training samples of {seen} of the {origin.classes} classes"
+    return note
 
 
 def _downloader(origin: Source) -> Callable[[Path], None]:

@@ -77,6 +77,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def data_notes(runs: Iterable[Run]) -> list[str]:
+    """What sets the data of these runs apart from the official sets, as sentences."""
+    return [f"{note}." for note in dict.fromkeys(run.extra.get("data_note") for run in runs) if note]
+
+
 def place(path: str | Path) -> str:
     """A directory as a caption names it: from the current directory, or its last two parts."""
     resolved, here = Path(path).resolve(), Path.cwd().resolve()
@@ -103,6 +108,7 @@ def data(
         f"{settings_line(shared)}.".lstrip("."),
         f"{'Mean over ' if several else ''}{seeds_line(series)}; {band}.",
     ]
+    notes = [*notes, *data_notes(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     data = f"Data: {', '.join(places[:3])}{more}."

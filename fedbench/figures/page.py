@@ -45,7 +45,8 @@ def text_width(text: str) -> float:
 
 
 def wrap(text: str, width: float) -> list[str]:
-    """Lines of at most `width` inches, broken between words (within a word only where it is too long)."""
+    """Lines of at most `width` inches, broken between words; a word that is too long, after a / _ - or comma
+    if there is one beyond the first third of what fits."""
     lines, line = [], ""
     for word in text.split():
         trial = f"{line} {word}".strip()
@@ -53,7 +54,9 @@ def wrap(text: str, width: float) -> list[str]:
             lines.append(line)
             trial = word
         while text_width(trial) > width:
-            cut = next(i for i in range(len(trial) - 1, 0, -1) if i == 1 or text_width(trial[:i]) <= width)
+            fits = next(i for i in range(len(trial) - 1, 0, -1) if i == 1 or text_width(trial[:i]) <= width)
+            after = max(trial.rfind(mark, 0, fits) for mark in "/_-,") + 1
+            cut = after if after > fits // 3 else fits
             lines.append(trial[:cut])
             trial = trial[cut:]
         line = trial

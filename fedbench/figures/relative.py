@@ -58,5 +58,6 @@ def draw_relative(
     panel = Panel(
         "factor", "Learning rate / own best or prescribed", "Final test accuracy", traces, log_y=False
     )
+    text = " ".join([text, *caption.data_notes(runs)])
     said = {"settings": shared, "seeds": seeds, "diverged": lost, "text": [text]}
     return save_grid(out, [panel], 1, width, data, said)

@@ -50,6 +50,7 @@ def draw_speedup(
         f" the last and over seeds {', '.join(map(str, seeds))}. Grey: the theorems' slopes ({slopes});"
         " the theorems bound the norm from above, so a steeper line agrees."
     )
+    text = " ".join([text, *caption.data_notes(runs)])
     said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
     return save_grid(out, panels, len(panels) or 1, width, data, said)
 

@@ -58,6 +58,7 @@ def summarise(
         "versions": versions(),
         "commit": commit(),
         "data": list(plan.dataset.files),
+        "data_note": plan.dataset.note,
         "config": identity.flat(plan.cfg),
     }
 

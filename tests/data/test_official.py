@@ -209,7 +209,10 @@ def test_npz_takes_the_place_of_the_files_and_says_so(tmp_path: Path) -> None:
     npz(tmp_path, "mnist", 9)
     data = get("mnist", tmp_path)
     assert len(data.y_train) == 10
-    assert data.note == f"{tmp_path}/mnist.npz was used in place of the official files"
+    assert data.note == (
+        "mnist.npz was used in place of the official files: "
+        "10 training and 10 test samples, where those have 60,000 and 10,000"
+    )
     assert [record["path"] for record in data.files] == [f"{tmp_path}/mnist.npz"]
 
 

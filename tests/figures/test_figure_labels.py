@@ -46,6 +46,13 @@ def test_wrapped_lines_fit_and_keep_all_letters(text: str, width: float) -> None
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
+def test_a_long_path_is_broken_between_its_parts() -> None:
+    lines = wrap("Data: outputs/runs/padamfed/fig1/cpu/0123456789abcdef/final.", 1.5)
+    assert lines[0] == "Data:"
+    assert all(line.endswith("/") for line in lines[1:-1])
+    assert "".join(lines[1:]) == "outputs/runs/padamfed/fig1/cpu/0123456789abcdef/final."
+
+
 @pytest.mark.parametrize(
     ("low", "high", "count"),
     [(1e-4, 1.0, 6), (1e-4, 1.0, 3), (0.02, 0.4, 6), (3, 4, 6), (1e-12, 1e12, 4), (2, 2.1, 5)],

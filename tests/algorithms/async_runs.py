@@ -1,0 +1,88 @@
+"""The softmax federation of `problem` under asynchronous schedules: traces, started walks, paths of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from problem import CLASSES, FEATURES, Problem
+from tests_support import make_walk
+from torch import nn
+
+from fedbench.algorithms import registry
+from fedbench.algorithms.base import Algorithm
+from fedbench.run.walk import Walk
+from fedbench.schedule import STATUS, build_trace
+from fedbench.schedule.trace import Trace
+
+SIZES = (3, 9, 5, 12, 7, 4, 6)
+HALF_NORMAL = {"name": "half_normal", "sd": 1.0, "min": 0.1}
+CONSTANT = {"name": "constant", "c": 0.75}
+FAILURES = {"p_fail": 0.15, "timeout": 0.25, "join": [[1, 1.5]], "leave": [[5, 3.0]]}
+
+
+def problem() -> Problem:
+    """Seven clients of unequal sizes."""
+    return Problem(sizes=SIZES)
+
+
+def make_trace(
+    rounds: int,
+    per_round: int,
+    delay: dict[str, Any],
+    dispatch: Mapping[str, str] | None = None,
+    **schedule: Any,
+) -> Trace:
+    """The trace of seven clients; without schedule keys a synchronous one."""
+    cfg = {
+        "rounds": rounds,
+        "clients": {"total": len(SIZES), "per_round": per_round},
+        "seed": 4,
+        "schedule": {"name": "async", **schedule} if schedule else {"name": "sync"},
+        "delay": delay,
+    }
+    return build_trace(cfg, dispatch)
+
+
+def staleness(trace: Trace) -> np.ndarray:
+    """Of all applied jobs, update by update."""
+    return np.concatenate([trace.staleness(t) for t in range(trace.updates)])
+
+
+def count(trace: Trace, status: str) -> int:
+    """Number of jobs with a status of that name."""
+    return int((trace.status == STATUS.index(status)).sum())
+
+
+def make_async_walk(
+    p: Problem, algorithm: str | Algorithm, trace: Trace, values: dict[str, Any] | None = None, **options: Any
+) -> Walk:
+    """A started walk from theta^0 of the problem. Options: those of `make_walk`."""
+    model = nn.Linear(FEATURES, CLASSES).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.from_numpy(p.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
+        model.bias.copy_(torch.from_numpy(p.theta0[CLASSES * FEATURES :]))
+    if isinstance(algorithm, str):
+        algorithm = registry.get(algorithm).create(values or {})
+    return make_walk(
+        algorithm,
+        model,
+        p.x,
+        p.y,
+        p.assignment,
+        trace,
+        per_round=trace.per_update,
+        schedule="async",
+        **options,
+    )
+
+
+def models(walk: Walk) -> list[np.ndarray]:
+    """theta^0 .. theta^T of a started walk, which is walked to its end."""
+    path = [walk.theta.numpy().copy()]
+    for _ in range(walk.trace.updates):
+        walk.update()
+        path.append(walk.theta.numpy().copy())
+    return path

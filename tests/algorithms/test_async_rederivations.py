@@ -1,0 +1,105 @@
+"""The asynchronous algorithms against NumPy re-derivations, job by job, on stale, failing and cut traces."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import async_oracle as oracle
+import numpy as np
+import pytest
+from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, models, problem, staleness
+from problem import relative_error
+
+from fedbench.algorithms import registry
+from fedbench.engine.executors import compiler_missing
+from fedbench.schedule.trace import Trace
+
+T, K = 14, 3
+LOCAL = {"lr": 0.2, "server_lr": 0.7}
+MOMENTUM = {"lr": 0.15, "server_lr": 0.3, "beta": 0.4}
+ADAM = {"lr": 0.2, "server_lr": 0.08, "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-4}
+ASYNC = {"lr": 0.2, "alpha": 0.6, "rho": 0.3}
+
+# name: method, its re-derivation, hyper-parameters, arrivals per update
+CASES: dict[str, tuple[str, type[oracle.Method], dict[str, Any], int]] = {
+    "fedasync-constant": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "constant"}, 1),
+    "fedasync-polynomial": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "polynomial", "a": 0.7}, 1),
+    "fedasync-hinge": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "hinge", "a": 1.5, "b": 2.0}, 1),
+    "fedbuff": ("fedbuff", oracle.FedBuff, LOCAL, 3),
+    "fedbuff-weighted": ("fedbuff", oracle.FedBuff, {**LOCAL, "staleness_power": 0.5, "momentum": 0.6}, 2),
+    "ca2fl": ("ca2fl", oracle.CA2FL, LOCAL, 2),
+    "defedavg_iid": ("defedavg_iid", oracle.FedBuff, LOCAL, 3),
+    "defedavg_niid": ("defedavg_niid", oracle.FedBuff, LOCAL, 2),
+    "fadas": ("fadas", oracle.FADAS, ADAM, 2),
+    "fadas-corrected": ("fadas", oracle.FADAS, {**ADAM, "bias_correction": True}, 3),
+    "fadas-delay-adaptive": ("fadas", oracle.FADAS, {**ADAM, "delay_threshold": 1.0}, 2),
+    "fadas-delay-adaptive-min": (
+        "fadas", oracle.FADAS, {**ADAM, "server_lr": 0.4, "delay_threshold": 1.0, "da_form": "min"}, 2,
+    ),
+    "dude_asgd": ("dude_asgd", oracle.DuDe, {"server_lr": 0.4}, 2),
+    "masfl": ("masfl", oracle.MasFL, MOMENTUM, 2),
+    "masfl-3": ("masfl", oracle.MasFL, MOMENTUM, 3),
+    "adamasfl": ("adamasfl", oracle.AdaMasFL, MOMENTUM, 2),
+    "adamasfl-3": ("adamasfl", oracle.AdaMasFL, MOMENTUM, 3),
+}  # fmt: skip
+KINDS = {"stale": {}, "failing": FAILURES, "cut": {"tau_cut": 2, "p_fail": 0.1}}
+
+
+@cache
+def trace_for(name: str, per_round: int, kind: str) -> Trace:
+    """Four jobs at once, or what the method's own dispatch policy says."""
+    dispatch = registry.get(name).dispatch
+    concurrency = {} if "concurrency" in dispatch else {"concurrency": 4}
+    return make_trace(T, per_round, HALF_NORMAL, dispatch, pool=None, **concurrency, **KINDS[kind])
+
+
+def check(case: str, kind: str, **options: Any) -> None:
+    name, method, values, per_round = CASES[case]
+    trace = trace_for(name, per_round, kind)
+    steps = registry.get(name).fixed_steps or K
+    p = problem()
+    expected = oracle.follow(method(p, per_round, steps, **values), trace, T)
+    found = models(make_async_walk(p, name, trace, values, steps=steps, **options))
+    assert np.linalg.norm(expected[-1] - expected[0]) > 0.2
+    assert relative_error(found, expected) < 1e-9
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES)
+def test_follows_the_equations_job_by_job(case: str, kind: str, engine: str) -> None:
+    check(case, kind, engine=engine)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_programs_follow_the_equations(case: str) -> None:
+    import torch
+
+    missing = compiler_missing(torch.device("cpu"))
+    if missing:
+        pytest.skip(missing)
+    check(case, "failing", engine="compile", chunk=4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "per_round"), sorted({(case[0], case[3]) for case in CASES.values()}))
+def test_the_traces_are_what_they_are_meant_to_be(name: str, per_round: int, kind: str) -> None:
+    """Stale, with different staleness inside one buffer, and with lost jobs where they are announced."""
+    trace = trace_for(name, per_round, kind)
+    tau = staleness(trace)
+    assert trace.updates == T >= 12
+    assert tau.max() >= 2
+    assert len(set(tau.tolist())) >= 3
+    assert per_round == 1 or any(len(set(trace.staleness(t).tolist())) > 1 for t in range(T))
+    participations = np.bincount(trace.client[trace.applied_update >= 0])
+    assert participations.max() >= 2  # so that records of an earlier job are used
+    assert (count(trace, "failed") >= 2) == (kind != "stale")
+    assert (count(trace, "discarded") >= 1) == (kind == "cut")
+    if kind == "failing":
+        applied = trace.client[trace.applied_update >= 0]
+        assert 1 in applied  # joined late
+        assert (trace.dispatch_time[trace.client == 1] >= 1.5).all()
+        assert (trace.dispatch_time[trace.client == 5] < 3.0).all()
+        assert trace.update_time[-1] > 3.0

@@ -1,0 +1,26 @@
+"""What stands under a drawing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from make_results import comparison
+
+from fedbench.figures.curves import plot_runs
+from fedbench.figures.sensitivity import plot_sweep
+
+
+@pytest.mark.parametrize("where", ["curves", "sensitivity"])
+def test_data_that_is_not_official_is_named_under_the_drawing(tmp_path: Path, where: str) -> None:
+    runs = comparison(tmp_path / "sweep", ["fedavg", "padamfed"])
+    for file in runs.rglob("summary.json"):
+        content = json.loads(file.read_text()) | {"data_note": "emnist.npz was used in place of the files"}
+        file.write_text(json.dumps(content))
+    if where == "curves":
+        files = plot_runs([runs], tmp_path / "figure")
+    else:
+        files = plot_sweep([runs], tmp_path / "figure", x="seed")
+    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
+    assert text.count("emnist.npz was used in place of the files.") == 1
