@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,19 @@ def test_imports_point_downwards(path: Path) -> None:
             continue  # another package, or a name such as fedbench.__version__
         allowed = BELOW[here] | GROUND | {here}
         assert floor(other) in allowed, f"{name_of(path)} imports {other}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {name_of(path): path for path in modules()}
+    graph = {}
+    for name, path in names.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in names:
+                here = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {full for full in here if full in names} or {node.module}
+        graph[name] = found - {name}
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("path", [p for p in modules() if floor(name_of(p)) in NO_TORCH], ids=name_of)

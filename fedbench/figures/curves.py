@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,25 +11,16 @@ import pandas as pd
 
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import axes, caption, statistics
-from fedbench.figures.draw_curves import draw_lines, draw_panels
+from fedbench.figures.draw_curves import Line, draw_lines, draw_panels
 from fedbench.figures.page import check_choice, sheet, stem_of
 from fedbench.figures.results import Run, read, select
 from fedbench.figures.series import Series, group
-from fedbench.figures.statistics import SPREADS, Curve, Trail
+from fedbench.figures.statistics import SPREADS
 from fedbench.figures.style import WIDTHS
 from fedbench.figures.tables import METRICS
 
 MOST_LINES = 8
 """More lines than this become small multiples, one line in each."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """A series with its curve, and the curves of its diverged runs, which are not part of the mean."""
-
-    series: Series
-    curve: Curve
-    diverged: tuple[Trail, ...]
 
 
 def plot_runs(

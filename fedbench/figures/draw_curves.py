@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,10 +15,19 @@ from fedbench.figures import axes, labels
 from fedbench.figures.axes import Axis
 from fedbench.figures.page import Page, text_width
 from fedbench.figures.panels import small_multiples
+from fedbench.figures.series import Series
+from fedbench.figures.statistics import Curve, Trail
 from fedbench.figures.style import FAINT, FONT, MUTED, WIDTHS, LineStyle
 
-if TYPE_CHECKING:
-    from fedbench.figures.curves import Line
+
+@dataclass(frozen=True)
+class Line:
+    """A series with its curve, and the curves of its diverged runs, which are not part of the mean."""
+
+    series: Series
+    curve: Curve
+    diverged: tuple[Trail, ...]
+
 
 _RATIO = {"one": 0.62, "two": 0.42}  # height to width of the axes' body
 _WIDEST_LABEL = 0.36  # of the figure's width; longer names go into a legend above

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,10 +17,24 @@ from fedbench.figures.axes import Axis
 from fedbench.figures.draw_curves import cross, handle, legend_above, legend_columns
 from fedbench.figures.page import Page
 from fedbench.figures.panels import small_multiples
+from fedbench.figures.series import Series
 from fedbench.figures.style import FAINT, FONT, MUTED, WIDTHS
 
-if TYPE_CHECKING:
-    from fedbench.figures.sensitivity import Points
+
+@dataclass(frozen=True)
+class Points:
+    """A series at each value of x, all arrays of one length. `mean` is that of the `n` runs that did not
+    diverge (NaN where all did); `theorem`: x was not given but followed from a theorem."""
+
+    series: Series
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    n: np.ndarray
+    diverged: np.ndarray
+    theorem: np.ndarray
+
 
 _RATIO = {"one": 0.62, "two": 0.4}
 _ROW = 0.085  # inches of the strip for each line with diverged runs

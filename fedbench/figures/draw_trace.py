@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,18 @@ from fedbench.figures.draw_curves import legend_above
 from fedbench.figures.page import Page
 from fedbench.figures.style import BLUE, FONT, MUTED, VERMILLION
 
-if TYPE_CHECKING:
-    from fedbench.figures.trace import Window
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a trace that the time line shows."""
+
+    jobs: pd.DataFrame
+    clients: list[int]
+    end: float
+    updates: pd.DataFrame  # columns update, time: those within the window
+    all_updates: int
+    all_clients: int
+
 
 _ROW = 0.13  # inches of a client's row
 _BAR = 0.74  # of the row

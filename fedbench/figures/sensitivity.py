@@ -6,7 +6,6 @@ Diverged runs are results: they stand in a strip at the bottom. A step size that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pandas as pd
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import caption
 from fedbench.figures.curves import MOST_LINES
-from fedbench.figures.draw_sensitivity import draw_all, draw_each
+from fedbench.figures.draw_sensitivity import Points, draw_all, draw_each
 from fedbench.figures.page import check_choice, sheet, stem_of
 from fedbench.figures.results import OUTCOMES, Run, read, select
 from fedbench.figures.series import Series, group
@@ -26,21 +25,6 @@ from fedbench.figures.tables import METRICS, number
 
 _RESULT_OF = {"test_accuracy": "final_accuracy"}
 _HYPER = "algorithm."
-
-
-@dataclass(frozen=True)
-class Points:
-    """A series at each value of x, all arrays of one length. `mean` is that of the `n` runs that did not
-    diverge (NaN where all did); `theorem`: x was not given but followed from a theorem."""
-
-    series: Series
-    x: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    n: np.ndarray
-    diverged: np.ndarray
-    theorem: np.ndarray
 
 
 def plot_sweep(

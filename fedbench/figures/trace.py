@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 
 from fedbench.errors import DataError
 from fedbench.figures import caption
-from fedbench.figures.draw_trace import draw
+from fedbench.figures.draw_trace import Window, draw
 from fedbench.figures.page import check_choice, sheet, stem_of
 from fedbench.figures.results import Run, read
 from fedbench.figures.style import WIDTHS
@@ -27,18 +26,6 @@ COLUMNS = (
     "status",
 )
 _CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # most that the time line shows
-
-
-@dataclass(frozen=True)
-class Window:
-    """The part of a trace that the time line shows."""
-
-    jobs: pd.DataFrame
-    clients: list[int]
-    end: float
-    updates: pd.DataFrame  # columns update, time: those within the window
-    all_updates: int
-    all_clients: int
 
 
 def plot_trace(
