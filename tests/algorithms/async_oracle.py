@@ -77,12 +77,11 @@ class FedAsync(Method):
         return x
 
     def arrive(self, i: int, upload: Vector, tau: int) -> None:
-        a, b = self.h.get("a"), self.h.get("b")
-        alpha = self.h["alpha"]
-        if self.h["staleness"] == "polynomial":
-            alpha /= (1 + tau) ** a
-        elif self.h["staleness"] == "hinge" and tau > b:
-            alpha /= a * (tau - b) + 1
+        h, alpha = self.h, self.h["alpha"]
+        if h["staleness"] == "polynomial":
+            alpha /= (1 + tau) ** h["a"]
+        elif h["staleness"] == "hinge" and tau > h["b"]:
+            alpha /= h["a"] * (tau - h["b"]) + 1
         self.mixed = self.theta + alpha * (upload - self.theta)
 
     def update(self) -> None:

@@ -1,4 +1,4 @@
-"""The softmax federation of `problem` under asynchronous schedules: traces, started walks, paths of models."""
+"""The softmax federation of `problem` under asynchronous schedules: traces, walks, paths of models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedbench.schedule.trace import Trace
 SIZES = (3, 9, 5, 12, 7, 4, 6)
 HALF_NORMAL = {"name": "half_normal", "sd": 1.0, "min": 0.1}
 CONSTANT = {"name": "constant", "c": 0.75}
-FAILURES = {"p_fail": 0.15, "timeout": 0.25, "join": [[1, 1.5]], "leave": [[5, 3.0]]}
+FAILURES: dict[str, Any] = {"p_fail": 0.15, "timeout": 0.25, "join": [[1, 1.0]], "leave": [[5, 2.0]]}
 
 
 def problem() -> Problem:

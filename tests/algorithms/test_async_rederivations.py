@@ -8,6 +8,7 @@ from typing import Any
 import async_oracle as oracle
 import numpy as np
 import pytest
+import torch
 from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, models, problem, staleness
 from problem import relative_error
 
@@ -25,7 +26,7 @@ ASYNC = {"lr": 0.2, "alpha": 0.6, "rho": 0.3}
 CASES: dict[str, tuple[str, type[oracle.Method], dict[str, Any], int]] = {
     "fedasync-constant": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "constant"}, 1),
     "fedasync-polynomial": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "polynomial", "a": 0.7}, 1),
-    "fedasync-hinge": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "hinge", "a": 1.5, "b": 2.0}, 1),
+    "fedasync-hinge": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "hinge", "a": 1.5, "b": 1.0}, 1),
     "fedbuff": ("fedbuff", oracle.FedBuff, LOCAL, 3),
     "fedbuff-weighted": ("fedbuff", oracle.FedBuff, {**LOCAL, "staleness_power": 0.5, "momentum": 0.6}, 2),
     "ca2fl": ("ca2fl", oracle.CA2FL, LOCAL, 2),
@@ -33,7 +34,7 @@ CASES: dict[str, tuple[str, type[oracle.Method], dict[str, Any], int]] = {
     "defedavg_niid": ("defedavg_niid", oracle.FedBuff, LOCAL, 2),
     "fadas": ("fadas", oracle.FADAS, ADAM, 2),
     "fadas-corrected": ("fadas", oracle.FADAS, {**ADAM, "bias_correction": True}, 3),
-    "fadas-delay-adaptive": ("fadas", oracle.FADAS, {**ADAM, "delay_threshold": 1.0}, 2),
+    "fadas-delay-adaptive": ("fadas", oracle.FADAS, {**ADAM, "delay_threshold": 2.0}, 2),
     "fadas-delay-adaptive-min": (
         "fadas", oracle.FADAS, {**ADAM, "server_lr": 0.4, "delay_threshold": 1.0, "da_form": "min"}, 2,
     ),
@@ -43,7 +44,7 @@ CASES: dict[str, tuple[str, type[oracle.Method], dict[str, Any], int]] = {
     "adamasfl": ("adamasfl", oracle.AdaMasFL, MOMENTUM, 2),
     "adamasfl-3": ("adamasfl", oracle.AdaMasFL, MOMENTUM, 3),
 }  # fmt: skip
-KINDS = {"stale": {}, "failing": FAILURES, "cut": {"tau_cut": 2, "p_fail": 0.1}}
+KINDS: dict[str, dict[str, Any]] = {"stale": {}, "failing": FAILURES, "cut": {"tau_cut": 2, "p_fail": 0.1}}
 
 
 @cache
@@ -75,8 +76,6 @@ def test_follows_the_equations_job_by_job(case: str, kind: str, engine: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_programs_follow_the_equations(case: str) -> None:
-    import torch
-
     missing = compiler_missing(torch.device("cpu"))
     if missing:
         pytest.skip(missing)
@@ -90,7 +89,7 @@ def test_the_traces_are_what_they_are_meant_to_be(name: str, per_round: int, kin
     trace = trace_for(name, per_round, kind)
     tau = staleness(trace)
     assert trace.updates == T >= 12
-    assert tau.max() >= 2
+    assert tau.max() >= (3 if name == "fadas" and kind != "cut" else 2)  # beyond its threshold
     assert len(set(tau.tolist())) >= 3
     assert per_round == 1 or any(len(set(trace.staleness(t).tolist())) > 1 for t in range(T))
     participations = np.bincount(trace.client[trace.applied_update >= 0])
@@ -100,6 +99,7 @@ def test_the_traces_are_what_they_are_meant_to_be(name: str, per_round: int, kin
     if kind == "failing":
         applied = trace.client[trace.applied_update >= 0]
         assert 1 in applied  # joined late
-        assert (trace.dispatch_time[trace.client == 1] >= 1.5).all()
-        assert (trace.dispatch_time[trace.client == 5] < 3.0).all()
-        assert trace.update_time[-1] > 3.0
+        assert (trace.dispatch_time[trace.client == 1] >= 1.0).all()
+        assert 5 in trace.client  # left early
+        assert (trace.dispatch_time[trace.client == 5] < 2.0).all()
+        assert trace.update_time[-1] > 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 import signal
 import subprocess
@@ -14,8 +15,13 @@ import pytest
 import torch
 
 COMMAND = [
-    "rounds=150", "clients.total=12", "clients.per_round=4", "local.steps=3", "partition=dirichlet",
-    "model=mlp", "progress=none", "checkpoint.seconds=0",
+    "clients.total=12", "clients.per_round=4", "local.steps=3", "partition=dirichlet", "model=mlp",
+    "progress=none", "checkpoint.seconds=0",
+]  # fmt: skip
+SYNC = ["rounds=150", "algorithm=padamfed_vr"]
+ASYNC = [
+    "rounds=60", "algorithm=adamasfl", "schedule=async", "schedule.concurrency=8", "schedule.p_fail=0.1",
+    "delay=exponential",
 ]  # fmt: skip
 
 
@@ -35,20 +41,29 @@ def metrics(directory: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
-    options = ["algorithm=padamfed_vr"]
-    assert start(tmp_path / "whole", options).wait() == 0
-    chance = random.Random(0)
-    for goal in (20, 60, 110):  # rounds after which the process is killed, at a random instant
+@pytest.mark.parametrize(("options", "goals"), [(SYNC, (20, 60, 110)), (ASYNC, (25,))], ids=["sync", "async"])
+def test_killed_and_resumed_equals_uninterrupted(
+    tmp_path: Path, options: list[str], goals: tuple[int, ...]
+) -> None:
+    """Goals: rounds after which the process is killed, at a random instant."""
+    uninterrupted = start(tmp_path / "whole", options)  # beside the others: starting takes longest
+    chance, killed = random.Random(0), 0
+    for goal in goals:
         process = start(tmp_path / "parts", options)
         while evaluated(tmp_path / "parts") < goal and process.poll() is None:
             time.sleep(0.005)
         time.sleep(0.05 * chance.random())
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        killed += process.wait() == -signal.SIGKILL
+    assert killed == len(goals)
     last = start(tmp_path / "parts", options)
     _, errors = last.communicate()
     assert last.returncode == 0, errors.decode()
+    assert uninterrupted.wait() == 0
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     models = [torch.load(tmp_path / d / "model.pt", weights_only=True) for d in ("parts", "whole")]
     assert all(torch.equal(models[0][name], value) for name, value in models[1].items())
+    if options is ASYNC:
+        schedule = json.loads((tmp_path / "whole" / "summary.json").read_text())["schedule"]
+        assert schedule["tau_max"] > 1
+        assert schedule["jobs"]["failed"] > 0

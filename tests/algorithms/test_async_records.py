@@ -1,0 +1,54 @@
+"""What an asynchronous server keeps is the mean of what it last received from every client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, problem, staleness
+
+from fedbench.algorithms import registry
+from fedbench.algorithms.base import Counts, Setting
+
+T = 14
+LOCAL = {"lr": 0.2, "server_lr": 0.7}
+MOMENTUM = {"lr": 0.15, "server_lr": 0.3, "beta": 0.4}
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize(
+    ("name", "values", "kept", "server"),
+    [
+        ("masfl", MOMENTUM, "c", "c"),
+        ("adamasfl", MOMENTUM, "c", "c"),
+        ("ca2fl", LOCAL, "h", "h"),
+        ("dude_asgd", {"server_lr": 0.4}, "G", "g"),
+    ],
+)
+def test_server_record_is_the_mean_of_the_last_received_ones(
+    name: str, values: dict[str, Any], kept: str, server: str, failing: bool
+) -> None:
+    """A client's record changes when its upload is applied; lost and outstanding jobs change none."""
+    trace = make_trace(T, 2, HALF_NORMAL, concurrency=4, **(FAILURES if failing else {}))
+    assert staleness(trace).max() >= 2
+    assert (count(trace, "failed") > 0) == failing
+    steps = registry.get(name).fixed_steps or 3
+    run = make_async_walk(problem(), name, trace, values, steps=steps, batch=2)
+    records = run.trainer.store.tensors[kept].clone()
+    uploads: dict[int, torch.Tensor] = {}
+    for t in range(T):
+        run.update()
+        for j in trace.training(t):  # trained just now; applied now or later
+            uploads[int(j)] = run.trainer.store.tensors[kept][trace.client[j]].clone()
+        for j in trace.applied(t):
+            records[trace.client[j]] = uploads.pop(int(j))
+        torch.testing.assert_close(run.server[server], records.mean(0), rtol=1e-12, atol=1e-14)
+    assert run.server[server].norm() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["masfl", "adamasfl", "ca2fl", "dude_asgd"])
+def test_no_client_may_have_two_jobs_where_records_are_kept(name: str) -> None:
+    for repeats in (False, True):
+        setting = Setting(Counts(S=2, N=7, K=1, T=T), "async", repeats, 15, torch.zeros(0))
+        assert (registry.get(name)().refusal(setting) is not None) == repeats

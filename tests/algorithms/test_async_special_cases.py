@@ -1,0 +1,190 @@
+"""Where asynchronous methods coincide: without delays with synchronous ones, on any trace with each other."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from async_runs import (
+    CONSTANT,
+    HALF_NORMAL,
+    SIZES,
+    make_async_walk,
+    make_trace,
+    models,
+    problem,
+    staleness,
+)
+from oracle import Batches
+from problem import relative_error
+
+from fedbench.algorithms import registry
+from fedbench.run.walk import Walk
+from fedbench.schedule.trace import Trace
+
+N, T, K, BATCH = len(SIZES), 12, 3, 2
+LOCAL = {"lr": 0.2, "server_lr": 0.7}
+MOMENTUM = {"lr": 0.15, "server_lr": 0.3, "beta": 0.4}
+ADAM = {"lr": 0.2, "server_lr": 0.05, "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3}
+SAME = 1e-11
+
+
+@cache
+def equal_durations(per_round: int) -> tuple[Trace, Trace]:
+    """As many jobs at once as the server waits for, all equally long; and rounds of the same size."""
+    return make_trace(T, per_round, CONSTANT, concurrency=per_round), make_trace(T, per_round, CONSTANT)
+
+
+@cache
+def stale(per_round: int = 2, concurrency: int = 4, **schedule: Any) -> Trace:
+    trace = make_trace(T, per_round, HALF_NORMAL, concurrency=concurrency, **schedule)
+    assert staleness(trace).max() >= (2 if concurrency > 1 else 0)
+    return trace
+
+
+def walk(name: str, values: dict[str, Any], trace: Trace, **options: Any) -> Walk:
+    """Mini-batches of 2; every walk sees the same ones in the n-th job of a client."""
+    return make_async_walk(problem(), name, trace, values, **{"steps": K, "batch": BATCH, **options})
+
+
+def path(name: str, values: dict[str, Any], trace: Trace, **options: Any) -> list[np.ndarray]:
+    found = models(walk(name, values, trace, **options))
+    assert np.linalg.norm(found[-1] - found[0]) > 0.1
+    return found
+
+
+# ---- no delays: the synchronous methods ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_round", [1, 3, N])
+def test_equal_durations_make_rounds(per_round: int) -> None:
+    trace, rounds = equal_durations(per_round)
+    assert staleness(trace).max() == 0
+    cohorts = [trace.client[trace.applied(t)].tolist() for t in range(T)]
+    assert cohorts == [rounds.client[rounds.applied(t)].tolist() for t in range(T)]
+    assert all(len(set(cohort)) == per_round for cohort in cohorts)
+
+
+@pytest.mark.parametrize("per_round", [1, 3, N])
+@pytest.mark.parametrize(
+    ("name", "values", "twin", "more"),
+    [
+        ("fedbuff", LOCAL, "fedavg", {"weighting": "uniform"}),
+        ("fedbuff", {**LOCAL, "staleness_power": 0.5}, "fedavg", {"weighting": "uniform", **LOCAL}),
+        ("fedbuff", {**LOCAL, "momentum": 0.6}, "fedavgm", {"weighting": "uniform"}),
+        ("adamasfl", MOMENTUM, "padamfed", {}),
+        ("adamasfl", {}, "padamfed", {}),
+        ("fadas", ADAM, "fedams", {"weighting": "uniform"}),
+        ("fadas", {**ADAM, "bias_correction": True}, "fedams", {"weighting": "uniform"}),
+        ("fadas", {**ADAM, "delay_threshold": 0.0}, "fedams", {"weighting": "uniform", **ADAM}),
+    ],
+)
+def test_without_delays_it_is_the_synchronous_method(
+    name: str, values: dict[str, Any], twin: str, more: dict[str, Any], per_round: int
+) -> None:
+    trace, rounds = equal_durations(per_round)
+    known = {field.name for field in registry.get(twin).hyper_fields()}
+    shared = {key: value for key, value in values.items() if key in known}
+    assert relative_error(path(name, values, trace), path(twin, {**shared, **more}, rounds)) < SAME
+
+
+@pytest.mark.parametrize("per_round", [1, 3, N])
+def test_without_delays_masfl_is_scaffold_m_from_its_start(per_round: int) -> None:
+    trace, rounds = equal_durations(per_round)
+    masfl, scaffold_m = walk("masfl", MOMENTUM, trace), walk("scaffold_m", MOMENTUM, rounds)
+    scaffold_m.server.update(c=masfl.server["c"], g=masfl.server["g"])  # SCAFFOLD-M itself starts at 0
+    scaffold_m.trainer.store.tensors["c"] = masfl.trainer.store.tensors["c"].clone()
+    assert relative_error(models(masfl), models(scaffold_m)) < SAME
+
+
+def test_full_participation_makes_ca2fl_fedbuff() -> None:
+    trace, _ = equal_durations(N)
+    assert relative_error(path("ca2fl", LOCAL, trace), path("fedbuff", LOCAL, trace)) < SAME
+
+
+def test_full_participation_makes_dude_asgd_mini_batch_sgd() -> None:
+    """Equal batches: the mean over clients is the mean over the union of their samples."""
+    p, (trace, _) = problem(), equal_durations(N)
+    batches = Batches(p, [list(range(N))] * T, 1, BATCH)
+    theta = p.theta0
+    expected = [theta]
+    for t in range(T):
+        union = np.concatenate([batches.samples[i, t, 0] for i in range(N)])
+        assert len(union) == N * BATCH
+        error = p.probabilities(theta, p.x[union]) - np.eye(3)[p.y[union]]
+        theta = theta - 0.4 * np.concatenate([(error.T @ p.x[union]).ravel(), error.sum(0)]) / len(union)
+        expected.append(theta)
+    found = path("dude_asgd", {"server_lr": 0.4}, trace, steps=1)
+    assert relative_error(found, expected) < SAME
+    fedbuff = path("fedbuff", {"lr": 0.5, "server_lr": 0.8}, trace, steps=1)
+    assert relative_error(found, fedbuff) < SAME
+
+
+# ---- any trace: each other -------------------------------------------------------------------------
+
+
+def test_ca2fl_with_caches_held_at_zero_is_fedbuff() -> None:
+    trace = stale()
+    frozen = walk("ca2fl", LOCAL, trace)
+    found = [frozen.theta.numpy().copy()]
+    for _ in range(T):
+        frozen.update()
+        found.append(frozen.theta.numpy().copy())
+        frozen.server["h"] = torch.zeros_like(frozen.theta)
+        frozen.trainer.store.tensors["h"].zero_()
+    fedbuff = path("fedbuff", LOCAL, trace)
+    assert relative_error(found, fedbuff) < SAME
+    calibrated = path("ca2fl", LOCAL, trace)
+    assert relative_error(calibrated[:2], fedbuff[:2]) < SAME  # the caches start at zero
+    assert relative_error(calibrated, fedbuff) > 1e-2
+
+
+def test_fadas_without_its_moments_is_fedbuff() -> None:
+    """b1 = 0, b2 = 1, v = vhat = 1, no epsilon."""
+    trace = stale()
+    fadas = walk("fadas", {**LOCAL, "beta1": 0.0, "beta2": 1.0, "epsilon": 0.0}, trace)
+    one = torch.ones_like(fadas.theta)
+    fadas.server.update(v=one, vhat=one)
+    assert relative_error(models(fadas), path("fedbuff", LOCAL, trace)) < SAME
+
+
+@pytest.mark.parametrize("form", ["scale", "min"])
+def test_fadas_adapts_to_delays_beyond_its_threshold_only(form: str) -> None:
+    trace = stale()
+    values = {**ADAM, "server_lr": 0.6}  # so large that `min` binds too
+    plain = path("fadas", values, trace)
+    largest = float(staleness(trace).max())
+    for threshold in (largest, 1e300):
+        found = path("fadas", {**values, "delay_threshold": threshold, "da_form": form}, trace)
+        assert all((a == b).all() for a, b in zip(found, plain, strict=True))
+    found = path("fadas", {**values, "delay_threshold": largest - 1, "da_form": form}, trace)
+    assert relative_error(found, plain) > 1e-3
+
+
+def test_masfl_of_one_step_without_momentum_is_ca2fl_with_matched_caches() -> None:
+    trace, lr = stale(), 0.25
+    masfl = walk("masfl", {"lr": 0.1, "server_lr": lr * 0.8, "beta": 1.0}, trace, steps=1)
+    ca2fl = walk("ca2fl", {"lr": lr, "server_lr": 0.8}, trace, steps=1)
+    ca2fl.server["h"] = -lr * masfl.server["c"]
+    ca2fl.trainer.store.tensors["h"] = -lr * masfl.trainer.store.tensors["c"]
+    assert relative_error(models(masfl), models(ca2fl)) < SAME
+
+
+@pytest.mark.parametrize(("concurrency", "equal"), [(1, True), (4, False)])
+def test_fedasync_is_fedbuff_only_one_job_at_a_time(concurrency: int, equal: bool) -> None:
+    trace = stale(per_round=1, concurrency=concurrency)
+    values = {"lr": 0.2, "alpha": 0.7, "rho": 0.0, "staleness": "constant"}
+    error = relative_error(path("fedasync", values, trace), path("fedbuff", LOCAL, trace))
+    assert error < SAME if equal else error > 1e-2
+
+
+@pytest.mark.parametrize("name", ["defedavg_iid", "defedavg_niid"])
+def test_defedavg_is_fedbuff_on_the_same_trace(name: str) -> None:
+    """What distinguishes its variants is the trace that each brings along."""
+    own = make_trace(T, 2, HALF_NORMAL, registry.get(name).dispatch, pool=None)
+    assert staleness(own).max() >= 2
+    for trace in (stale(), own):
+        assert relative_error(path(name, LOCAL, trace), path("fedbuff", LOCAL, trace)) < SAME
