@@ -123,7 +123,9 @@ def _last(line: Line) -> float:
 def _write_last(ax: Axes, line: Line, up: Axis) -> None:
     """The last mean as a number, in the corner on the right that its line leaves free."""
     _, high = ax.transAxes.inverted().transform(ax.transData.transform([(0, _last(line) / up.divisor)]))[0]
-    text = f"{_last(line) / up.divisor:.3g}" if len(line.curve.mean) else "diverged" if line.diverged else ""
+    text = "diverged" if line.diverged else ""
+    if len(line.curve.mean):
+        text = f"{_last(line) / up.divisor:#.3g}".rstrip(".")
     place, side = (0.04, "bottom") if high > 0.5 else (0.96, "top")
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
     style: dict[str, Any] = {
