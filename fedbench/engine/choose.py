@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
 
 from fedbench.engine.executors import compiler_missing
+from fedbench.engine.load import Load
 from fedbench.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class Load:
-    """The size of a run's local work."""
-
-    flops: float  # of one sample's forward and backward pass
-    activations: int  # numbers kept for one sample's backward pass
-    d: int
-    batch: int
-    cohort: int  # clients trained together at most
-    calls: int  # vectorised local steps in the whole run, if the cohort fits one chunk
-    modules: int  # leaf modules: how long a program takes to compile
-    recurrent: bool  # unrolled over time
 
 
 def choose_device(name: str) -> torch.device:
@@ -33,32 +18,6 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def measure_model(model: nn.Module, sample: Tensor) -> tuple[float, int, int, bool]:
-    """(flops of forward + backward, activations, leaf modules, recurrent) of one sample (1, *shape)."""
-    flops, activations, leaves = 0.0, 0, 0
-    recurrent = False
-    handles = []
-
-    def record(module: nn.Module, inputs: tuple, output: object) -> None:
-        nonlocal flops, activations, leaves
-        leaves += 1
-        if isinstance(output, Tensor):
-            activations += output.numel()
-            weights = sum(p.numel() for p in module.parameters(recurse=False))
-            positions = output[0].numel() / output.shape[1] if isinstance(module, nn.Conv2d) else 1
-            flops += 6.0 * weights * positions
-
-    for module in model.modules():
-        if not list(module.children()):
-            handles.append(module.register_forward_hook(record))
-        recurrent = recurrent or getattr(module, "recurrent", False)
-    with torch.no_grad():
-        model(sample)
-    for handle in handles:
-        handle.remove()
-    return flops, activations, leaves, recurrent
-
-
 def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
     """Clients per vectorised chunk: as many of the cohort as half of the device's memory holds."""
     total = (
@@ -66,7 +25,7 @@ def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
         if device.type == "cuda"
         else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     )
-    per_client = item_bytes * (10 * load.d + 3 * load.batch * load.activations)
+    per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
     return max(1, min(load.cohort, int(0.5 * total / per_client)))
 
 
@@ -77,22 +36,20 @@ def choose_engine(name: str, load: Load, device: torch.device) -> tuple[str, str
     missing = compiler_missing(device)
     if name == "compile":
         return ("vmap", f"engine=compile: {missing}; using vmap") if missing else ("compile", None)
-    gain, cost = expected_gain_seconds(load, device), compile_cost_seconds(load)
-    if gain <= 1.5 * cost:
+    if expected_gain_seconds(load, device) <= 1.5 * compile_cost_seconds(load):
         return "vmap", None
     return ("vmap", f"engine=auto would compile, but {missing}; using vmap") if missing else ("compile", None)
 
 
 def compile_cost_seconds(load: Load) -> float:
-    """Seconds to compile a step: measured 6-12 for small models, 50-90 for ResNet-18 and unrolled RNNs."""
-    return 60.0 if load.recurrent else 6.0 + 0.8 * load.modules
+    """Seconds to compile a step."""
+    return 5.0 + 0.2 * load.cost.operations + 3.0 * load.cost.convolutions
 
 
 def expected_gain_seconds(load: Load, device: torch.device) -> float:
     """Seconds that compiling saves over eager vmap in the whole run (see scripts/bench_engine)."""
-    overhead = 1.5e-3 + 4e-4 * load.modules  # fused launches, per step
-    vector = 12 * load.cohort * load.d * 4 / 8e9  # fused passes over the cohort's vectors
+    launches = 5e-5 * load.cost.operations
     if device.type == "cuda":
-        return load.calls * overhead
-    arithmetic = 0.15 * load.cohort * load.batch * load.flops / 1e11
-    return load.calls * (overhead + vector + arithmetic)
+        return load.calls * launches
+    written = load.cohort * (load.cost.shared + load.batch * load.cost.written)
+    return load.calls * (launches + 6e-10 * written)

@@ -20,11 +20,12 @@ from fedbench.algorithms.cost import Cost, measure
 from fedbench.config import imports
 from fedbench.data import Dataset
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
-from fedbench.engine.choose import Load, choose_chunk, choose_device, choose_engine, measure_model
+from fedbench.engine.choose import choose_chunk, choose_device, choose_engine
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.executors import LoopExecutor, VmapExecutor
 from fedbench.engine.flat import Layout
+from fedbench.engine.load import Load, measure_model
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective
 from fedbench.engine.state import StateStore
@@ -281,7 +282,6 @@ def _passes(plan: Plan) -> np.ndarray:
 
 def _load(plan: Plan, planner: BatchPlanner, model: torch.nn.Module, to_input: Any) -> Load:
     sample = to_input(plan.dataset.x_train[:1].to(plan.device))
-    flops, activations, modules, recurrent = measure_model(model, sample)
     cohort = min(plan.counts.S, plan.counts.N)
     calls = plan.counts.T * int(plan.steps.max())
-    return Load(flops, activations, plan.layout.d, planner.width, cohort, calls, modules, recurrent)
+    return Load(measure_model(model, sample), plan.layout.d, planner.width, cohort, calls)

@@ -54,12 +54,12 @@ def _measured(cfg: DictConfig) -> tuple[float, int]:
     """Floating-point operations of one sample, forward and backward, and the number of test samples."""
     import torch
 
-    from fedbench.engine.choose import measure_model
+    from fedbench.engine.load import measure_model
     from fedbench.run.setup import make_plan
 
     plan = make_plan(cfg)
-    flops, *_ = measure_model(plan.model, torch.zeros(1, *plan.dataset.shape))
-    return flops, len(plan.dataset.y_test)
+    cost = measure_model(plan.model, torch.zeros(1, *plan.dataset.shape))
+    return cost.flops, len(plan.dataset.y_test)
 
 
 def _arithmetic(cfg: DictConfig, flops: float, tests: int) -> float:

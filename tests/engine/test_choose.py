@@ -1,0 +1,60 @@
+"""What `engine=auto` takes: counted work, not timing, so that the same command takes the same engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedbench.engine import choose
+from fedbench.engine.choose import choose_chunk, choose_engine
+from fedbench.engine.load import Load, ModelCost, measure_model
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def load() -> Load:
+    return Load(measure_model(nn.Linear(784, 10), torch.zeros(1, 784)), 7850, 20, 10, calls=1)
+
+
+def test_a_gradients_work_is_counted() -> None:
+    hidden, inputs, classes = 20, 30, 5
+    model = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    cost = measure_model(model, torch.zeros(1, inputs))
+    first, second = 2 * inputs * hidden, 2 * hidden * classes
+    assert cost.flops == 2 * first + 3 * second  # no gradient with respect to the input
+    parameters = sum(p.numel() for p in model.parameters())
+    assert parameters <= cost.shared <= parameters + 10  # the gradient, and the loss
+    assert cost.written >= 2 * hidden + classes
+    assert cost.convolutions == 0
+
+
+def test_long_runs_are_compiled_and_short_ones_are_not(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "compiler_missing", lambda device: None)
+    assert choose_engine("auto", load, CPU) == ("vmap", None)
+    assert choose_engine("auto", replace(load, calls=10**6), CPU) == ("compile", None)
+
+
+def test_without_a_compiler_it_says_so_once_it_would_have_compiled(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "compiler_missing", lambda device: "no C++ compiler was found")
+    assert choose_engine("auto", load, CPU) == ("vmap", None)
+    for name, calls in (("auto", 10**6), ("compile", 1)):
+        engine, line = choose_engine(name, replace(load, calls=calls), CPU)
+        assert engine == "vmap"
+        assert "no C++ compiler was found; using vmap" in str(line)
+
+
+@pytest.mark.parametrize("name", ["loop", "vmap"])
+def test_a_named_engine_is_taken(load: Load, name: str) -> None:
+    assert choose_engine(name, replace(load, calls=10**9), CPU) == (name, None)
+
+
+def test_a_chunk_fits_into_half_of_the_memory(load: Load) -> None:
+    assert choose_chunk(load, CPU, 4) == 10  # small clients: the cohort
+    huge = ModelCost(flops=1.0, operations=1, written=1e12, shared=0.0, convolutions=0)
+    assert choose_chunk(replace(load, cost=huge), CPU, 4) == 1
