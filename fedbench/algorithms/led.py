@@ -33,7 +33,7 @@ class LED(Algorithm):
     full_participation: ClassVar[bool] = True
     schedules: ClassVar[tuple[str, ...]] = ("sync",)
 
-    lr: float = positive(0.1)
+    lr: float = positive(0.03)
     dual_lr: float | None = positive(None)
 
     def theorem(self, n: Counts) -> dict[str, float]:

@@ -31,7 +31,7 @@ class Scaffold(Algorithm):
     paper: ClassVar[str] = "Karimireddy et al., ICML 2020"
     problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
 
-    lr: float = positive(0.1)
+    lr: float = positive(0.05)
     server_lr: float = positive(1.0)
     option: int = choice(2, (1, 2))
 

@@ -31,7 +31,7 @@ class VRLSGD(Algorithm):
     full_participation: ClassVar[bool] = True
     schedules: ClassVar[tuple[str, ...]] = ("sync",)
 
-    lr: float = positive(0.1)
+    lr: float = positive(0.03)
 
     def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
         return {"z": theta}
