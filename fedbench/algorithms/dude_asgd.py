@@ -32,7 +32,7 @@ class DuDeASGD(Algorithm):
     fixed_steps: ClassVar[int | None] = 1
     dispatch: ClassVar[dict[str, str]] = {"refill": "at_aggregation", "pool": "self", "concurrency": "all"}
 
-    server_lr: float = positive(0.1)
+    server_lr: float = positive(0.03)
 
     def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
         return {"theta": theta, "g": survey.grad}

@@ -34,7 +34,7 @@ class FADAS(Algorithm):
     problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "epsilon")
 
     lr: float = positive(0.1)
-    server_lr: float = positive(0.01)
+    server_lr: float = positive(0.001)
     beta1: float = decay(0.9)
     beta2: float = nonnegative(0.99)
     epsilon: float = nonnegative(1e-8)
