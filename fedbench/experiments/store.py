@@ -17,6 +17,7 @@ from fedbench.config.stored_run import summary
 from fedbench.experiments.compose import Branch, experiment
 from fedbench.experiments.registry import FIGURES, SCALES, Figure, shown
 from fedbench.experiments.tuning import Selection
+from fedbench.figures.caption import distinct
 from fedbench.figures.evidence import SETTINGS, Evidence
 from fedbench.files import write_text
 
@@ -93,21 +94,13 @@ def write_meta(
             for key, side in selection.edges.items()
         ],
         "run_seconds": round(sum(content.get("wall_seconds") or 0.0 for content in found), 1),
-        **{key: _distinct(content.get(key) for content in found) for key in _PROVENANCE},
+        **{key: distinct(content.get(key) for content in found) for key in _PROVENANCE},
     }
     write_text(out / MADE, json.dumps(content, indent=1, default=str) + "\n")
 
 
 _ABSENT = object()
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
-
-
-def _distinct(values: Any) -> list[Any]:
-    kept: dict[str, Any] = {}
-    for value in values:
-        if value:
-            kept.setdefault(json.dumps(value, sort_keys=True, default=str), value)
-    return list(kept.values())
 
 
 def _summaries(directory: Path) -> list[dict[str, Any]]:

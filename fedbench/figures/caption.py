@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,15 @@ def data_notes(runs: Iterable[Run]) -> list[str]:
     return [f"{note}." for note in dict.fromkeys(run.extra.get("data_note") for run in runs) if note]
 
 
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Each non-empty value once, in the order met; values may be dicts."""
+    kept: dict[str, Any] = {}
+    for value in values:
+        if value:
+            kept.setdefault(json.dumps(value, sort_keys=True, default=str), value)
+    return list(kept.values())
+
+
 def place(path: str | Path) -> str:
     """A directory as a caption names it: from the current directory, or its last two parts."""
     resolved, here = Path(path).resolve(), Path.cwd().resolve()
@@ -133,6 +143,8 @@ def data(
         "settings": shared,
         "notes": list(notes),
         "sources": places,
+        "hardware": distinct(run.extra.get("hardware") for run in runs),
+        "versions": distinct(run.extra.get("versions") for run in runs),
         "commits": sorted({str(run.extra["commit"]) for run in runs if run.extra.get("commit")}),
         "text": [" ".join(filter(None, [*said, *notes, data]))],
     }

@@ -66,7 +66,7 @@ def test_a_run_leaves_its_files(tmp_path: Path) -> None:
     assert summary["parameters"] == 650
     assert summary["config"]["algorithm"] == "scaffold"
     assert summary["config"]["clients.per_round"] == 3
-    assert summary["hyper"]["lr"] == 0.1
+    assert summary["hyper"]["lr"] == 0.05
     assert summary["data"]
     assert summary["versions"]["torch"] == torch.__version__
     client = np.load(tmp_path / "partition.npz")["client"]
