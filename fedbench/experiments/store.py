@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.stored_run import summary
 from fedbench.experiments.compose import Branch, experiment
 from fedbench.experiments.registry import FIGURES, SCALES, Figure, shown
@@ -74,7 +75,7 @@ def write_meta(
     shared = {
         key: configs[0][key]
         for key in (configs[0] if configs else {})
-        if all(other.get(key, _ABSENT) == configs[0][key] for other in configs)
+        if key not in NOT_IDENTITY and all(other.get(key, _ABSENT) == configs[0][key] for other in configs)
     }
     status = [str(content.get("status")) for content in found]
     content = {
@@ -105,7 +106,11 @@ _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 
 def _summaries(directory: Path) -> list[dict[str, Any]]:
     rows = pd.read_csv(directory / "runs.csv", dtype=str)
-    return [found for place in rows.dir if (found := summary(directory / place)) is not None]
+    found = [content for place in rows.dir if (content := summary(directory / place)) is not None]
+    for content in found:  # where the data lay is of this machine; what they were stays
+        for file in content.get("data") or []:
+            file["path"] = Path(file["path"]).name
+    return found
 
 
 def made(out: Path) -> dict[str, Any] | None:

@@ -112,7 +112,7 @@ def data(
 ) -> dict[str, Any]:
     """The caption as data: what JSON keeps, and under `text` the paragraphs that are drawn."""
     shared = common(runs)
-    several = any(len(line.runs) > 1 for line in series)
+    several = any(len(set(map(str, line.seeds))) > 1 for line in series)
     band = f"band: {SPREADS[spread]}" if several else "no band"
     said = [
         f"{settings_line(shared)}.".lstrip("."),

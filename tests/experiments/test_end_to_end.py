@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -36,6 +37,9 @@ def test_a_smoke_figure_is_tuned_run_drawn_and_current(
     rounds = pd.read_csv(out / "rounds.csv")
     rows = rounds[(rounds.algorithm == "padamfed") & (rounds["round"] == 10)]
     assert final == pytest.approx(rows.test_accuracy.mean(), abs=1e-12)
+    made = json.loads((out / "made.json").read_text())
+    assert "data.root" not in made["shared"]  # where this machine keeps its data is nobody's business
+    assert all(Path(file["path"]).name == file["path"] for files in made["data"] for file in files)
     capsys.readouterr()
     assert main(["figures", "--check"]) == 0
     assert f"current     {name} --scale smoke" in capsys.readouterr().out

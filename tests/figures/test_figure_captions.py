@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from make_results import comparison
+from make_results import comparison, rows, write_sweep
 
 from fedbench.figures.curves import plot_runs
 from fedbench.figures.sensitivity import plot_sweep
@@ -24,3 +24,10 @@ def test_data_that_is_not_official_is_named_under_the_drawing(tmp_path: Path, wh
         files = plot_sweep([runs], tmp_path / "figure", x="seed")
     text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
     assert text.count("emnist.npz was used in place of the files.") == 1
+
+
+def test_one_seed_at_several_values_has_no_band(tmp_path: Path) -> None:
+    runs = [{"metrics": rows(0.5 + lr, 0.6, 0), "config": {"algorithm.lr": lr}} for lr in (0.01, 0.1)]
+    files = plot_sweep([write_sweep(tmp_path / "s", runs, ["algorithm.lr"])], tmp_path / "figure")
+    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
+    assert "n = 1 seed (0); no band." in text
