@@ -20,7 +20,6 @@ from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
-from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
@@ -35,15 +34,14 @@ from fedbench.config import trust
 from fedbench.config.explain import HYDRA_ERRORS, UsageError, explain
 from fedbench.config.overrides import first_values, parse, recorded
 from fedbench.config.paths import conf_dir
-from fedbench.config.schema import GROUPS, Config
+from fedbench.config.schema import GROUPS
 from fedbench.config.stored_run import finished, refuse_other
 from fedbench.config.validate import validate
 from fedbench.errors import RunError
-from fedbench.sweep import sweeper
 from fedbench.sweep.collect import collect
 from fedbench.sweep.compose import user_directories, without_hydra
+from fedbench.sweep.composed import register
 from fedbench.sweep.job import check_deeply, run_job
-from fedbench.sweep.names import register_resolvers
 from fedbench.sweep.results import report
 from fedbench.sweep.table import outcome
 
@@ -88,9 +86,7 @@ class App:
     def __init__(self, args: argparse.Namespace) -> None:
         """`args`: as parsed by Hydra's own parser."""
         version.setbase("1.3")
-        ConfigStore.instance().store(name="schema", node=Config, provider="fedbench")
-        sweeper.register()
-        register_resolvers()
+        register()
         self.config_name: str = args.config_name or "config"
         self.overrides: list[str] = [_lenient(text) for text in args.overrides]
         path = create_config_search_path(

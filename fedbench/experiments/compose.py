@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.identity import digest, flat, identity
 from fedbench.config.overrides import swept
 from fedbench.config.paths import conf_dir
-from fedbench.config.schema import Config
 from fedbench.experiments.registry import TUNING, Figure
-from fedbench.sweep import sweeper
-from fedbench.sweep.names import register_resolvers
+from fedbench.sweep.composed import composed
 
 Grid = dict[str, str]
 
@@ -82,7 +77,7 @@ class Experiment:
 
 def experiment(figure: Figure, scale: str) -> Experiment:
     """Compose conf/experiment/<figure>.yaml at a scale."""
-    cfg = composed([f"experiment={figure.name}", f"scale={scale}"])
+    cfg = composed([f"experiment={figure.name}", f"scale={scale}"], hydra_node=True)
     node: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
     params = {key: word(value) for key, value in node["params"].items()}
     branches = []
@@ -94,20 +89,6 @@ def experiment(figure: Figure, scale: str) -> Experiment:
         context = {k: v for k, v in grid.items() if k not in ("algorithm", "seed") and k not in along}
         branches += [Branch(name.strip(), context, along) for name in names.split(",")]
     return Experiment(figure, scale, cfg, params, tuple(branches))
-
-
-def composed(overrides: Sequence[str]) -> DictConfig:
-    """A configuration with Hydra's node. Leaves Hydra as it was."""
-    ConfigStore.instance().store(name="schema", node=Config, provider="fedbench")
-    sweeper.register()
-    register_resolvers()
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return compose("config", list(overrides), return_hydra_config=True)
-    finally:
-        GlobalHydra.instance().hydra = before
 
 
 def algorithm_file(name: str) -> dict[str, Any]:

@@ -18,13 +18,13 @@ from fedbench.experiments.compose import (
     Experiment,
     Grid,
     algorithm_file,
-    composed,
     experiment,
     grids_override,
     word,
 )
 from fedbench.experiments.registry import TUNING, Figure, runs_of, shown
 from fedbench.experiments.tuning import Selection, beyond, first_values, samples, select
+from fedbench.sweep.composed import composed
 
 log = logging.getLogger(__name__)
 
@@ -130,13 +130,12 @@ class _Maker:
         """The learning rate that a branch's theorem gives."""
         from fedbench.run.setup import make_plan
         from fedbench.run.summary import hyper
-        from fedbench.sweep.compose import without_hydra
 
         params = {k: v for k, v in self.made.params.items() if k not in ("algorithm", "seed")}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         words = [f"{key}={value}" for key, value in given.items()]
         cfg = composed([f"experiment={self.name}", f"scale={self.scale}", *words, *self.extra])
-        return float(hyper(make_plan(without_hydra(cfg)))["lr"])
+        return float(hyper(make_plan(cfg))["lr"])
 
     def _sweep(self, stage: str, grids: Sequence[Grid]) -> None:
         """Run what is missing of a stage. A failed run is noted, and the others go on."""

@@ -80,7 +80,7 @@ def counted(number: int, noun: str) -> str:
 
 def data_notes(runs: Iterable[Run]) -> list[str]:
     """What sets the data of these runs apart from the official sets, as sentences."""
-    return [f"{note}." for note in dict.fromkeys(run.extra.get("data_note") for run in runs) if note]
+    return [f"{note}." for note in distinct(run.extra.get("data_note") for run in runs)]
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
