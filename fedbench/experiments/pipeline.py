@@ -133,7 +133,7 @@ class _Maker:
 
         params = {k: v for k, v in self.made.params.items() if k not in ("algorithm", "seed")}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
-        words = [f"{key}={value}" for key, value in given.items()]
+        words = ["hydra/launcher=processes", *(f"{key}={value}" for key, value in given.items())]
         cfg = composed([f"experiment={self.name}", f"scale={self.scale}", *words, *self.extra])
         return float(hyper(make_plan(cfg))["lr"])
 
