@@ -19,6 +19,8 @@ from fedbench.config.schema import GROUPS
 
 NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger")
+ABSENT_IF_NULL = ("dataset.train_samples", "dataset.test_samples")
+"""Keys younger than results that are kept: null says what older configurations say without them."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _NAMES = {f"{group}.name" for group in GROUPS}
 _TUNING = "algorithm.grid"  # values to try when tuning: advice, not a choice
@@ -62,8 +64,17 @@ def identity(cfg: DictConfig | Mapping[str, Any], swept: Collection[str] = ()) -
     return {
         key: _canonical(value)
         for key, value in sorted(flat(cfg).items())
-        if key in swept or not (key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS)
+        if key in swept or not _is_no_choice(key, value)
     }
+
+
+def _is_no_choice(key: str, value: Any) -> bool:
+    """Whether a key says nothing about the result."""
+    return (
+        key in NOT_IDENTITY
+        or key.split(".")[0] in NOT_IDENTITY_GROUPS
+        or (key in ABSENT_IF_NULL and value is None)
+    )
 
 
 def _canonical(value: Any) -> Any:

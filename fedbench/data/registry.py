@@ -12,6 +12,7 @@ from fedbench.data.digits import digits
 from fedbench.data.keys import Keys
 from fedbench.data.npz import load_npz
 from fedbench.data.official import EMNIST_CLASSES, official
+from fedbench.data.subset import subset
 from fedbench.data.synthetic import synthetic
 from fedbench.data.transforms import MODES
 from fedbench.errors import ConfigError
@@ -20,14 +21,14 @@ DATASETS = ("digits", "synthetic", "mnist", "fmnist", "emnist", "cifar10", "cifa
 
 
 def load(dataset_cfg: Mapping[Any, Any], data_root: str, *, seed: int, clients: int) -> Dataset:
-    """Read, fetch or generate the data set that the config names; settle normalisation and augmentation.
+    """Read, fetch or generate the data set that the config names; settle size, normalisation, augmentation.
 
     `seed` (the run's) and `clients` (number of users) matter to generated data only. Raises ConfigError for
     bad keys and DataError for data that is absent or wrong.
     """
     keys = Keys("dataset", dataset_cfg)
     normalise, augment = keys.flag("normalize"), keys.choice("augment", MODES)
-    data = _raw(keys, Path(data_root).expanduser(), seed, clients)
+    data = subset(_raw(keys, Path(data_root).expanduser(), seed, clients), keys)
     if augment != "none" and len(data.shape) != 3:
         raise keys.error("augment", f"must be none: {data.name} has no images but {data.shape[0]} features")
     mean, std = mean_std(data.x_train) if normalise else (None, None)

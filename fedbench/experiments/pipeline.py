@@ -22,7 +22,7 @@ from fedbench.experiments.compose import (
     grids_override,
     word,
 )
-from fedbench.experiments.registry import TUNING, Figure, runs_of, shown
+from fedbench.experiments.registry import RUNS, TUNING, Figure, runs_of, shown
 from fedbench.experiments.tuning import Selection, beyond, first_values, samples, select
 from fedbench.sweep.composed import composed
 
@@ -143,7 +143,8 @@ class _Maker:
 
         print(f"{self.name}, {self.scale}: {stage}", flush=True)
         words = [f"experiment={self.name}", f"scale={self.scale}", "hydra/launcher=processes"]
-        words += [f"hydra.sweep.dir='{self._directory(stage)}'", grids_override(grids), *self.extra]
+        words += [f"hydra.sweep.dir='{self._directory(stage)}'", grids_override(grids)]
+        words += [f"hydra.sweeper.reuse='{self.root / RUNS}'", *self.extra]  # other figures' runs
         try:
             App(get_args_parser().parse_intermixed_args([*words, "--multirun"])).launch(multirun=True)
         except RunError as error:

@@ -26,6 +26,7 @@ from fedbench.sweep.names import JOB_DIR
 from fedbench.sweep.plan import Job, plan
 from fedbench.sweep.processes import OUR_LAUNCHER, Launcher, LauncherConfig
 from fedbench.sweep.progress import duration
+from fedbench.sweep.reuse import Finished
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class SweeperConfig:
     max_batch_size: int | None = None
     params: dict[str, Any] = field(default_factory=dict)
     grids: list[Any] = field(default_factory=list)
+    reuse: str | None = None
 
 
 class Sweeper(HydraSweeper):
@@ -51,12 +53,15 @@ class Sweeper(HydraSweeper):
         max_batch_size: int | None = None,
         params: dict[str, Any] | None = None,
         grids: Sequence[Mapping[str, Any]] = (),
+        reuse: str | None = None,
     ) -> None:
         """`max_batch_size`: jobs that the launcher gets at once; `params`: overrides that stand in a file;
-        `grids`: the same, one dict for each grid of the union."""
+        `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
+        which are taken over."""
         self.max_batch_size = max_batch_size
         self.params = dict(params or {})
         self.grids = [dict(grid) for grid in grids] or [{}]
+        self.reuse = reuse
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra: make the launcher."""
@@ -81,6 +86,7 @@ class Sweeper(HydraSweeper):
         ours = self.config.hydra.sweep._get_node("subdir")._value() == JOB_DIR
         results: dict[str, JobReturn] = {}
         if ours:  # else directories may depend on a job's number, so all must be launched
+            self._take_over(jobs, directory)
             for job in jobs:
                 done = finished(directory / job.name, job.cfg)
                 if done is not None:
@@ -106,6 +112,16 @@ class Sweeper(HydraSweeper):
             results.update({job.name: result for job, result in zip(batch, returned, strict=True)})
         collect(directory)
         return [results[job.name] for job in jobs]
+
+    def _take_over(self, jobs: Sequence[Job], directory: Path) -> None:
+        """Copy what has been run elsewhere below `reuse`."""
+        missing = [job for job in jobs if finished(directory / job.name, job.cfg) is None]
+        if self.reuse is None or not missing:
+            return
+        elsewhere = Finished(Path(self.reuse))
+        taken = sum(elsewhere.take(job, directory / job.name) for job in missing)
+        if taken:
+            log.info("%d taken over from other sweeps below %s", taken, self.reuse)
 
     def _plan(self, arguments: Sequence[str], loader: ConfigLoaderImpl) -> list[Job]:
         """The jobs of all grids, each once. What the command line says counts more than a grid's keys."""

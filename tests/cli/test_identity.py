@@ -39,6 +39,13 @@ def test_options_stand_under_their_groups_and_the_rest_under_dotted_keys(base: D
     assert not any(key.startswith(("hydra", "algorithm.grid")) or key.endswith(".name") for key in choices)
 
 
+def test_sizes_of_a_data_set_are_a_choice_once_they_are_given(base: DictConfig) -> None:
+    """Results from before these keys existed keep their names."""
+    assert "dataset.test_samples" not in identity(base)
+    assert identity(composed("dataset.test_samples=50"))["dataset.test_samples"] == 50
+    assert "dataset.test_samples" in identity(base, swept=["dataset.test_samples"])
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -66,6 +66,24 @@ def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, t
     assert before == {file: file.read_bytes() for file in directory.glob("r*s.csv")}
 
 
+def test_finished_runs_of_other_sweeps_are_taken_over(runs, fedbench: Call, tmp_path: Path) -> None:
+    """Only what is neither here nor there is run: another rate, the failed run, and what resume=false asks."""
+    fedbench("-m", "algorithm.lr=0.1,0.2", "seed=0,13", "hydra.sweep.dir=first")
+    assert len(runs.done) == 4
+    command = ("-m", "algorithm=fedavg", "algorithm.lr=0.2,0.3", "seed=0,13", "hydra.sweep.dir=second")
+    code, out, _ = fedbench(*command, "hydra.sweeper.reuse=.")
+    assert code == 1
+    assert "1 taken over from other sweeps below ." in out
+    assert [(cfg.algorithm.lr, cfg.seed) for cfg in runs.done[4:]] == [(0.2, 13), (0.3, 0), (0.3, 13)]
+    rows = {(row["algorithm.lr"], row["seed"]): row for row in read(tmp_path / "second" / "runs.csv")}
+    assert rows["0.2", "0"]["final_accuracy"] == "0.5"
+    assert rows["0.2", "13"]["status"] == "failed"
+    copied = tmp_path / "second" / rows["0.2", "0"]["dir"]
+    assert (copied / "metrics.csv").read_text() == "round,test_accuracy\n0,0.1\n1,0.2\n"
+    fedbench(*command, "hydra.sweeper.reuse=.", "resume=false", "seed=0", "algorithm.lr=0.2")
+    assert (runs.done[-1].algorithm.lr, runs.done[-1].seed) == (0.2, 0)
+
+
 def test_what_was_planned_is_what_hydra_gives_the_run(runs, fedbench: Call, tmp_path: Path) -> None:
     fedbench("-m", "algorithm=scaffold,padamfed", "algorithm.lr=1,0.5", "+experiment=quickstart", "seed=3")
     assert len(runs.done) == 4

@@ -1,0 +1,64 @@
+"""Smaller training and test sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedbench.data import load
+from fedbench.data.dataset import Dataset, mean_std
+from fedbench.data.keys import Keys
+from fedbench.data.subset import subset
+from fedbench.errors import ConfigError
+
+CFG = {"name": "digits", "normalize": True, "augment": "none"}
+
+
+def numbered(**keys: object) -> Dataset:
+    """A subset of 100 + 40 samples whose feature, label and client are their own number."""
+    x, y = torch.arange(100.0)[:, None], torch.arange(40.0)[:, None]
+    data = Dataset("own", x, x[:, 0].long(), y, y[:, 0].long(), 100, client=np.arange(100), note="ours")
+    return subset(data, Keys("dataset", keys))
+
+
+def test_a_subset_keeps_samples_labels_and_clients_together_in_order() -> None:
+    data = numbered(train_samples=30, test_samples=7)
+    assert (len(data.y_train), len(data.y_test)) == (30, 7)
+    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
+        assert torch.equal(x[:, 0].long(), y)
+        assert (y.diff() > 0).all()  # in order, so none twice
+    assert data.client is not None
+    assert data.client.tolist() == data.y_train.tolist()
+    assert data.note == "ours; 30 of 100 training samples were used; 7 of 40 test samples were used"
+    assert data.y_train.max() > 50  # not the first ones
+    assert set(numbered(train_samples=10).y_train.tolist()) < set(data.y_train.tolist())
+
+
+def test_null_and_absent_keep_everything_and_say_nothing() -> None:
+    for data in (numbered(), numbered(train_samples=None, test_samples=None)):
+        assert (len(data.y_train), len(data.y_test), data.note) == (100, 40, "ours")
+
+
+def test_the_subset_is_the_same_for_every_seed_and_normalised_by_itself(tmp_path: Path) -> None:
+    a, b = (load({**CFG, "train_samples": 200}, str(tmp_path), seed=seed, clients=3) for seed in (0, 7))
+    assert torch.equal(a.x_train, b.x_train)
+    assert a.mean is not None
+    assert a.mean.item() == mean_std(a.x_train)[0].item()
+    assert len(a.y_test) == 360
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("train_samples", 1438, "must be at most 1437, which is all there are, or null"),
+        ("test_samples", 0, "must be an integer >= 1"),
+        ("test_samples", 2.5, "must be an integer >= 1"),
+    ],
+)
+def test_bad_sizes_are_named(tmp_path: Path, key: str, value: object, allowed: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load({**CFG, key: value}, str(tmp_path), seed=0, clients=3)
+    assert str(error.value) == f"dataset.{key}={value}: {allowed}"
