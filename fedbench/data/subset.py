@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ def subset(data: Dataset, keys: Keys) -> Dataset:
     """
     train = _kept(keys, "train_samples", len(data.y_train))
     test = _kept(keys, "test_samples", len(data.y_test))
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     notes = [data.note] if data.note else []
     if train is not None:
         client = None if data.client is None else data.client[train.numpy()]

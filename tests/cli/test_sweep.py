@@ -67,7 +67,7 @@ def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, t
 
 
 def test_finished_runs_of_other_sweeps_are_taken_over(runs, fedbench: Call, tmp_path: Path) -> None:
-    """Only what is neither here nor there is run: another rate, the failed run, and what resume=false asks."""
+    """What is neither here nor there is run: another rate, a failed run, and all with resume=false."""
     fedbench("-m", "algorithm.lr=0.1,0.2", "seed=0,13", "hydra.sweep.dir=first")
     assert len(runs.done) == 4
     command = ("-m", "algorithm=fedavg", "algorithm.lr=0.2,0.3", "seed=0,13", "hydra.sweep.dir=second")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import pytest
 
-from fedbench.config.identity import flat
+from fedbench.config.identity import flat, run_hash
 from fedbench.config.options import options
 from fedbench.config.validate import validate
+from fedbench.experiments import pipeline
 from fedbench.experiments.compose import Branch, Experiment, composed, experiment, grids_override
 from fedbench.experiments.registry import FIGURES, SCALES
 from fedbench.figures.claims import CLAIMS
@@ -71,6 +73,45 @@ def test_figure_2_keeps_the_step_sizes_of_the_default_concurrency() -> None:
     made = experiment(FIGURES["adamasfl/fig2"], "paper")
     assert made.pinned() == {"schedule.concurrency": "null"}
     assert {branch.along["schedule.concurrency"] for branch in made.branches} == {"10,20,50,100"}
+
+
+IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    ("one", "other", "context"),
+    [
+        ("padamfed/fig1", "padamfed/fig2", IID),
+        ("padamfed/fig1", "padamfed/fig2", SKEWED),
+        ("padamfed/fig2", "padamfed/rnn_lr", SKEWED),
+        ("adamasfl/fig1", "adamasfl/fig2", []),
+        ("loss_scale", "lr_relative", []),
+    ],
+)
+def test_figures_of_one_experiment_share_their_tuning(
+    scale: str, one: str, other: str, context: list[str]
+) -> None:
+    """The same run has the same identity in both figures, so `hydra.sweeper.reuse` finds it."""
+
+    def tuning_run(name: str) -> str:
+        params = {k: v for k, v in compose_experiment(name, scale).params.items() if "," not in v}
+        given = {**params, **compose_experiment(name, scale).pinned(), "algorithm": "fedavg", "seed": "0"}
+        words = [f"{key}={value}" for key, value in given.items()]
+        return run_hash(without_hydra(composed([f"experiment={name}", f"scale={scale}", *words, *context])))
+
+    assert tuning_run(one) == tuning_run(other)
+
+
+def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_path: Path) -> None:
+    """lr_relative multiplies it; overrides of hydra.launcher belong to the launcher of the figures."""
+    made = experiment(FIGURES["lr_relative"], "smoke")
+    branch = next(branch for branch in made.branches if branch.algorithm == "padamfed")
+    lrs = [
+        pipeline._Maker(made, extra, tmp_path, tmp_path)._theorem_lr(branch)
+        for extra in ([], ["hydra.launcher.processes=1"])
+    ]
+    assert lrs == [pytest.approx(1 / (made.cfg.local.steps * made.cfg.rounds**0.5))] * 2  # Theorem 1
 
 
 def test_grids_are_written_in_hydras_grammar() -> None:
