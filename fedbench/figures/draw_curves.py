@@ -17,7 +17,7 @@ from fedbench.figures.page import Page, text_width
 from fedbench.figures.panels import small_multiples
 from fedbench.figures.series import Series
 from fedbench.figures.statistics import Curve, Trail
-from fedbench.figures.style import FAINT, FONT, MUTED, WIDTHS, LineStyle
+from fedbench.figures.style import BAND, FAINT, FONT, MUTED, WIDTHS, LineStyle
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class Line:
 _RATIO = {"one": 0.62, "two": 0.42}  # height to width of the axes' body
 _WIDEST_LABEL = 0.36  # of the figure's width; longer names go into a legend above
 _MARKS = 7  # markers along a line
-_BAND = 0.16
 
 
 def draw_lines(
@@ -157,7 +156,7 @@ def _draw(ax: Axes, line: Line, across: Axis, up: Axis, rank: int, count: int, m
     x, mean = curve.x / across.divisor, curve.mean / up.divisor
     if len(x):
         low, high = curve.low / up.divisor, curve.high / up.divisor
-        ax.fill_between(x, low, high, color=look.colour, alpha=_BAND, linewidth=0)
+        ax.fill_between(x, low, high, color=look.colour, alpha=BAND, linewidth=0)
         step = max(len(x) // markers, 1)
         where = (rank * step // count, step)
         ax.plot(

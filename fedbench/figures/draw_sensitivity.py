@@ -18,7 +18,7 @@ from fedbench.figures.draw_curves import cross, handle, legend_above, legend_col
 from fedbench.figures.page import Page
 from fedbench.figures.panels import small_multiples
 from fedbench.figures.series import Series
-from fedbench.figures.style import FAINT, FONT, MUTED, WIDTHS
+from fedbench.figures.style import BAND, FAINT, FONT, MUTED, WIDTHS
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Points:
 
 _RATIO = {"one": 0.62, "two": 0.4}
 _ROW = 0.085  # inches of the strip for each line with diverged runs
-_BAND = 0.16
 
 
 def draw_all(
@@ -150,7 +149,7 @@ def _draw(ax: Axes, line: Points, across: Axis, up: Axis, height: float) -> None
     )
     given, part = ~line.theorem, (line.diverged > 0) & (line.n > 0)
     if given.any():
-        ax.fill_between(x[given], low[given], high[given], color=look.colour, alpha=_BAND, linewidth=0)
+        ax.fill_between(x[given], low[given], high[given], color=look.colour, alpha=BAND, linewidth=0)
         ax.plot(x[given], mean[given], **look.line(), zorder=3, clip_on=False, gid="mean")
     if (hollow := given & part).any():
         style = {**look.line(), "markerfacecolor": "white", "linestyle": "none"}

@@ -14,7 +14,7 @@ import pandas as pd
 from fedbench.figures import axes
 from fedbench.figures.draw_curves import handle, legend_above, legend_columns
 from fedbench.figures.page import Page, sheet, stem_of
-from fedbench.figures.style import FONT, WIDTHS, LineStyle
+from fedbench.figures.style import BAND, FONT, WIDTHS, LineStyle
 
 _PANEL_HEIGHT = {"one": 1.9, "two": 1.3}  # inches
 _MARKS = 4
@@ -22,12 +22,14 @@ _MARKS = 4
 
 @dataclass(frozen=True)
 class Trace:
-    """One line of a panel, NaN where there is no value. `label`: in the legend, if not the style's."""
+    """One line of a panel, NaN where there is no value. `label`: in the legend, if not the style's. `spread`:
+    lower and upper edge of the band around measured values, each of which then gets its marker."""
 
     style: LineStyle
     x: np.ndarray
     y: np.ndarray
     label: str = ""
+    spread: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,11 @@ def draw_grid(panels: Sequence[Panel], columns: int, width: str, text: Sequence[
         if panel.log_y:
             ax.set_yscale("log")
         for place, trace in enumerate(panel.traces):
-            step = max(len(trace.x) // _MARKS, 1)
-            ax.plot(trace.x, trace.y, **trace.style.line(), markevery=(place % step, step))
+            step = 1 if trace.spread else max(len(trace.x) // _MARKS, 1)
+            marks = {"markevery": (place % step, step), "clip_on": trace.spread is None}
+            ax.plot(trace.x, trace.y, **trace.style.line(), **marks)
+            if trace.spread:
+                ax.fill_between(trace.x, *trace.spread, color=trace.style.colour, alpha=BAND, linewidth=0)
         shared = rank % columns > 0 and panel.y_label == panels[rank - 1].y_label
         if shared:
             ax.sharey(grid.flat[rank - 1])

@@ -44,16 +44,13 @@ def draw_relative(
         reference = points.lr.iloc[min(at, len(points) - 1)] / factors[at]
         parts.append(points.assign(algorithm=name, reference=reference, factor=points.lr / reference))
     data = pd.concat(parts, ignore_index=True)
-    traces = [
-        Trace(of_algorithm(str(name)), part.factor.to_numpy(), part.accuracy.to_numpy())
-        for name, part in data.groupby("algorithm", sort=False)
-    ]
+    traces = [_trace(str(name), part) for name, part in data.groupby("algorithm", sort=False)]
     shared, seeds = caption.common(runs), sorted({int(run.seed) for run in runs})
     lost = int(data.diverged.sum())
     text = (
         f"{caption.settings_line(shared)}, T={shared.get('rounds')}. 1 is each algorithm's own learning rate:"
         f" the one of its theorem (PAdaMFed) or the tuned one. Mean over seeds {', '.join(map(str, seeds))};"
-        f" a diverged run counts as 0 ({caption.counted(lost, 'run')})."
+        f" band: ±1 sample standard deviation; a diverged run counts as 0 ({caption.counted(lost, 'run')})."
     )
     panel = Panel(
         "factor", "Learning rate / own best or prescribed", "Final test accuracy", traces, log_y=False
@@ -61,3 +58,9 @@ def draw_relative(
     text = " ".join([text, *caption.data_notes(runs)])
     said = {"settings": shared, "seeds": seeds, "diverged": lost, "text": [text]}
     return save_grid(out, [panel], 1, width, data, said)
+
+
+def _trace(name: str, part: pd.DataFrame) -> Trace:
+    accuracy, std = part.accuracy.to_numpy(), part["std"].fillna(0.0).to_numpy()
+    band = (np.clip(accuracy - std, 0, 1), np.clip(accuracy + std, 0, 1))
+    return Trace(of_algorithm(name), part.factor.to_numpy(), accuracy, spread=band)

@@ -30,6 +30,8 @@ WIDTHS = {"one": 3.25, "two": 6.75}
 FONT = 8.0
 """Size in points of all text; nothing in a figure is smaller."""
 MUTED, FAINT = "#555555", "#C8C8C8"
+BAND = 0.16
+"""Opacity of the band around a line."""
 
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a figure looks the same everywhere
@@ -109,7 +111,7 @@ ALGORITHMS: dict[str, LineStyle] = {
         ("fedavgm", "FedAvgM", ORANGE, DOTTED, "D"),
         ("slowmo", "SlowMo", PURPLE, DASHED, "P"),
         ("fednova", "FedNova", GREEN, DASHDOT, "o"),
-        ("fedprox", "FedProx", BLUE, DASHED, "v"),
+        ("fedprox", "FedProx", GREEN, DASHED, "v"),
         ("fedproxvr", "FedProxVR", VERMILLION, DASHED, "^"),
         ("feddyn", "FedDyn", SKY, DOTTED, "s"),
         ("fedexp", "FedExP", BLACK, DOTTED, "X"),
