@@ -109,6 +109,8 @@ def handle(style: LineStyle) -> Line2D:
 def _axes_of(lines: Sequence[Line], x: str, y: str) -> tuple[Axis, Axis]:
     across = [line.curve.x for line in lines] + [trail.x for line in lines for trail in line.diverged]
     up = [line.curve.mean for line in lines]
+    schedules = {run.choices.get("schedule") for line in lines for run in line.series.runs}
+    x = "updates" if x == "round" and schedules == {"async"} else x
     return tuple(  # type: ignore[return-value]
         axes.axis(name, float(np.nanmax(np.abs(np.concatenate(values)), initial=0.0)))
         for name, values in ((x, across), (y, up))

@@ -169,6 +169,19 @@ def test_virtual_times_of_seeds_differ_and_are_interpolated(
     np.testing.assert_allclose(line, [[0, 0], [1, 0.15], [2, 0.3], [3, 0.45]])  # y = 0.1 x and y = 0.2 x
 
 
+@pytest.mark.parametrize(
+    ("schedules", "label"),
+    [(["async", "async"], "Server update"), (["async", "sync"], "Round"), (["sync", "sync"], "Round")],
+)
+def test_a_round_is_called_a_server_update_where_all_runs_are_asynchronous(
+    tmp_path: Path, drawn: Callable[..., Page], schedules: list[str], label: str
+) -> None:
+    for seed, schedule in enumerate(schedules):
+        write_run(tmp_path / str(seed), rows(0.8, 0.6, seed), config={"schedule": schedule}, seed=seed)
+    page = drawn(plot_runs, [tmp_path], tmp_path / "f", by=["schedule"])
+    assert page.figure.axes[0].get_xlabel() == label
+
+
 def test_bytes_are_drawn_in_megabytes_and_kept_in_bytes(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     sweep = comparison(tmp_path / "s", ["fedavg"], seeds=1)
     page = drawn(plot_runs, [sweep], tmp_path / "f", x="uplink_bytes")
