@@ -19,7 +19,7 @@ from fedbench.experiments.compose import Branch, experiment
 from fedbench.experiments.registry import FIGURES, SCALES, Figure, shown
 from fedbench.experiments.tuning import Selection
 from fedbench.figures.caption import distinct
-from fedbench.figures.evidence import SETTINGS, Evidence
+from fedbench.figures.evidence import Evidence, stated
 from fedbench.files import write_text
 
 MADE = "made.json"
@@ -87,7 +87,6 @@ def write_meta(
         "files": sorted(file.name for file in files),
         "runs": {name: status.count(name) for name in sorted(set(status))},
         "seeds": sorted({config["seed"] for config in configs if "seed" in config}),
-        "settings": {key: shared[key] for key in SETTINGS if shared.get(key) is not None},
         "shared": shared,
         "edges": [
             f"{branch.method} {' '.join(branch.context.values())}: {key} {side}".replace(" :", ":")
@@ -153,4 +152,4 @@ def evidence(name: str, scale: str, root: Path = Path()) -> Evidence | None:
     if content is None or not (out / "runs.csv").is_file():
         return None
     runs, rounds = (pd.read_csv(out / f"{table}.csv") for table in ("runs", "rounds"))
-    return Evidence(runs, rounds, content["settings"], scale=scale, command=content["command"])
+    return Evidence(runs, rounds, stated(content["shared"]), scale=scale, command=content["command"])

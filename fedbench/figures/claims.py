@@ -95,7 +95,7 @@ def _padamfed() -> Iterable[Claim]:
             f"{method} reaches state-of-the-art accuracy without tuning (CIFAR-10, ResNet-18, Dir(0.5))",
             f"{SLIDES}, figure 1 of the results",
             "padamfed/cifar10",
-            Beats(method, SYNC, {"dataset": "cifar10", "model": "resnet18", **NONIID}),
+            Beats(method, SYNC, {"dataset": "cifar10", **NONIID}),
             scale="paper",
         )
     yield Claim(
@@ -154,7 +154,7 @@ def _theory() -> Iterable[Claim]:
 
 
 def _adamasfl() -> Iterable[Claim]:
-    first = {"dataset": "fmnist", "model": "cnn", **NONIID}
+    first = {"dataset": "fmnist", **NONIID}
     yield Claim(
         "adamasfl-accuracy",
         "AdaMasFL reaches state-of-the-art accuracy without tuning (FMNIST, CNN, Dir(0.5))",

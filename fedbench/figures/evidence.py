@@ -40,7 +40,17 @@ class Evidence:
     command: str = ""
 
 
-SETTINGS = ("rounds", "clients.total", "clients.per_round", "local.steps", "local.epochs", "local.batch_size")
+SETTINGS = (
+    "dataset",
+    "partition",
+    "model",
+    "rounds",
+    "clients.total",
+    "clients.per_round",
+    "local.steps",
+    "local.epochs",
+    "local.batch_size",
+)
 """Shared choices that the ledger states beside a number."""
 
 
@@ -56,8 +66,12 @@ def load(directories: Sequence[Path], scale: str, command: str) -> Evidence:
             table = pd.read_csv(directory / f"{name}.csv")
             parts.append(table.assign(dir=[f"{directory}/{place}" for place in table.dir]))
     runs, rounds = (pd.concat(parts, ignore_index=True) for parts in tables.values())
-    settings = {key: shared[key] for key in SETTINGS if shared.get(key) is not None}
-    return Evidence(runs, rounds, settings, scale=scale, command=command)
+    return Evidence(runs, rounds, stated(shared), scale=scale, command=command)
+
+
+def stated(shared: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ledger states of the choices that all runs share."""
+    return {key: shared[key] for key in SETTINGS if shared.get(key) is not None}
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def keep(root: Path, digest: str) -> Path:
     made = {
         "figure": NAME, "scale": "smoke", "digest": digest,
         "files": ["updates.json", "updates.png", "updates.pdf"],
-        "command": store.command(NAME, "smoke"), "settings": {"rounds": 12}, "seeds": [0, 1],
+        "command": store.command(NAME, "smoke"), "shared": {"rounds": 12}, "seeds": [0, 1],
         "runs": {"completed": 4},
     }  # fmt: skip
     (out / store.MADE).write_text(json.dumps(made))
