@@ -10,7 +10,7 @@ from pathlib import Path
 from fedbench.config.arguments import Parser
 from fedbench.config.explain import UsageError
 from fedbench.config.identity import NOT_IDENTITY
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import ConfigError, RunError, UserError
 from fedbench.experiments.registry import FIGURES, SCALES, figure
 
 _EXAMPLES = """examples:
@@ -87,8 +87,14 @@ def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[st
     for name in names:
         begin = time.monotonic()
         at = scale if FIGURES[name].runs else "paper"
-        found = make(figure(name), at, overrides)
-        failures += found
+        try:
+            failures += make(figure(name), at, overrides)
+        except UserError as error:  # data that are not there, say: the other figures may not need them
+            if len(names) == 1:
+                raise
+            failures.append(f"{name}: {error}")
+            print(failures[-1], flush=True)
+            continue
         print(f"{name}: {shown(name, at)} ({duration(time.monotonic() - begin)})", flush=True)
     return failures
 

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from fedbench.cli import main
-from fedbench.experiments import compose, store
-from fedbench.experiments.registry import FIGURES, shown
+from fedbench.errors import DataError
+from fedbench.experiments import compose, pipeline, store
+from fedbench.experiments.registry import FIGURES, Figure, shown
 from fedbench.experiments.report import BEGIN, END, REPORT, write_report
 
 NAME = "adamasfl/fig1"
@@ -83,6 +84,29 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
     row = claims.loc["adamasfl-accuracy"]
     assert row.verdict == "untested at this scale"  # a smoke run proves nothing
     assert claims.loc["adamasfl-accuracy", "command"] != ""
+
+
+def test_a_figure_without_its_data_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, after all of them; a figure asked for alone says it with its own exit code."""
+    monkeypatch.chdir(tmp_path)
+    made = []
+
+    def make(figure: Figure, scale: str, extra: object) -> list[str]:
+        made.append(figure.name)
+        if figure.name == "padamfed/fig1":
+            raise DataError("data.root=data: no EMNIST there")
+        return []
+
+    monkeypatch.setattr(pipeline, "make", make)
+    assert main(["figures", "padamfed/fig1", "speedup", "loss_scale"]) == 1
+    assert made == ["padamfed/fig1", "speedup", "loss_scale"]
+    err = capsys.readouterr().err
+    assert "padamfed/fig1: data.root=data: no EMNIST there" in err
+    assert err.count("\n") == 1
+    assert main(["figures", "padamfed/fig1"]) == 2
+    assert "no EMNIST there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
