@@ -42,7 +42,8 @@ def draw_relative(
         )  # fmt: skip
         points = points.reset_index().sort_values("lr")
         reference = points.lr.iloc[min(at, len(points) - 1)] / factors[at]
-        parts.append(points.assign(algorithm=name, reference=reference, factor=points.lr / reference))
+        factor = [float(f"{lr / reference:.3g}") for lr in points.lr]  # rates were written with six digits
+        parts.append(points.assign(algorithm=name, reference=reference, factor=factor))
     data = pd.concat(parts, ignore_index=True)
     traces = [_trace(str(name), part) for name, part in data.groupby("algorithm", sort=False)]
     shared, seeds = caption.common(runs), sorted({int(run.seed) for run in runs})
