@@ -28,7 +28,9 @@ def finished(directory: Path, cfg: DictConfig) -> dict[str, Any] | None:
     found = summary(directory)
     if found is None or found.get("status") not in FINISHED or not cfg.resume:
         return None
-    return found if stored(directory) == identity(cfg) else None
+    config = found.get("config")  # what config.yaml says too, read faster
+    before = identity(config) if isinstance(config, dict) else stored(directory)
+    return found if before == identity(cfg) else None
 
 
 def refuse_other(directory: Path, cfg: DictConfig) -> None:
