@@ -12,6 +12,7 @@ from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.draw_theory import Panel, Trace, save_grid
 from fedbench.figures.results import read
+from fedbench.figures.statistics import SPREADS
 from fedbench.figures.style import of_algorithm
 
 
@@ -48,10 +49,11 @@ def draw_relative(
     traces = [_trace(str(name), part) for name, part in data.groupby("algorithm", sort=False)]
     shared, seeds = caption.common(runs), sorted({int(run.seed) for run in runs})
     lost = int(data.diverged.sum())
+    band = f"band: {SPREADS['std']}" if len(seeds) > 1 else "no band"
     text = (
         f"{caption.settings_line(shared)}, T={shared.get('rounds')}. 1 is each algorithm's own learning rate:"
         f" the one of its theorem (PAdaMFed) or the tuned one. Mean over seeds {', '.join(map(str, seeds))};"
-        f" band: ±1 sample standard deviation; a diverged run counts as 0 ({caption.counted(lost, 'run')})."
+        f" {band}; a diverged run counts as 0 ({caption.counted(lost, 'run')})."
     )
     panel = Panel(
         "factor", "Learning rate / own best or prescribed", "Final test accuracy", traces, log_y=False

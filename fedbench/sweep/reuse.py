@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from fedbench.config.identity import run_hash
 from fedbench.config.stored_run import finished
-from fedbench.files import one_line_os_errors
+from fedbench.files import atomically, one_line_os_errors
 from fedbench.sweep.plan import Job
 
 
@@ -25,13 +26,14 @@ class Finished:
                 path = Path(place)
                 self._places.setdefault(path.name.rpartition("-")[2], []).append(path)
 
-    def take(self, job: Job, directory: Path) -> bool:
-        """Copy a finished run of the job's identity to `directory`; whether there was one."""
+    def take(self, job: Job, directory: Path) -> dict[str, Any] | None:
+        """Copy a finished run of the job's identity to `directory`; its summary, None where there is none."""
         for place in self._places.get(run_hash(job.cfg, job.axes), []):
-            if place != directory and finished(place, job.cfg) is not None:
+            found = finished(place, job.cfg)
+            if found is not None:
                 _copy(place, directory)
-                return True
-        return False
+                return found
+        return None
 
 
 def _copy(place: Path, directory: Path) -> None:
@@ -39,5 +41,4 @@ def _copy(place: Path, directory: Path) -> None:
     with one_line_os_errors(f"write {directory}"):
         leave = shutil.ignore_patterns(".lock", "summary.json")
         shutil.copytree(place, directory, ignore=leave, dirs_exist_ok=True)
-        shutil.copy2(place / "summary.json", directory / ".summary.json")
-        os.replace(directory / ".summary.json", directory / "summary.json")
+    atomically(directory / "summary.json", lambda file: shutil.copy2(place / "summary.json", file))

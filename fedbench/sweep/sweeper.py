@@ -86,9 +86,11 @@ class Sweeper(HydraSweeper):
         ours = self.config.hydra.sweep._get_node("subdir")._value() == JOB_DIR
         results: dict[str, JobReturn] = {}
         if ours:  # else directories may depend on a job's number, so all must be launched
-            results = _ended(jobs, directory)
-            taken = self._take_over([job for job in jobs if job.name not in results], directory)
-            results |= _ended(taken, directory)
+            for job in jobs:
+                done = finished(directory / job.name, job.cfg)
+                if done is not None:
+                    results[job.name] = _returned(job, done)
+            results |= self._taken_over([job for job in jobs if job.name not in results], directory)
         pending = [job for job in jobs if job.name not in results]
         before = f", {len(results)} of them finished before" if results else ""
         log.info("%d run%s%s, in %s", len(jobs), "s" if len(jobs) != 1 else "", before, directory)
@@ -111,12 +113,13 @@ class Sweeper(HydraSweeper):
         collect(directory)
         return [results[job.name] for job in jobs]
 
-    def _take_over(self, missing: Sequence[Job], directory: Path) -> list[Job]:
-        """Copy what has been run elsewhere below `reuse`; the jobs that were."""
+    def _taken_over(self, missing: Sequence[Job], directory: Path) -> dict[str, JobReturn]:
+        """Copy what has been run elsewhere below `reuse`; the results, by the jobs' names."""
         if self.reuse is None or not missing:
-            return []
+            return {}
         elsewhere = Finished(Path(self.reuse))
-        taken = [job for job in missing if elsewhere.take(job, directory / job.name)]
+        found = {job.name: (job, elsewhere.take(job, directory / job.name)) for job in missing}
+        taken = {name: _returned(job, done) for name, (job, done) in found.items() if done is not None}
         if taken:
             log.info("%d taken over from other sweeps below %s", len(taken), self.reuse)
         return taken
@@ -144,12 +147,6 @@ def _batches(jobs: list[Job], size: int | None) -> Iterator[tuple[int, list[Job]
     size = size or max(len(jobs), 1)
     for start in range(0, len(jobs), size):
         yield start, jobs[start : start + size]
-
-
-def _ended(jobs: Sequence[Job], directory: Path) -> dict[str, JobReturn]:
-    """The results of those jobs that need not run again, by name."""
-    done = {job.name: (job, finished(directory / job.name, job.cfg)) for job in jobs}
-    return {name: _returned(job, found) for name, (job, found) in done.items() if found is not None}
 
 
 def _returned(job: Job, done: dict[str, Any]) -> JobReturn:
