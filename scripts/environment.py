@@ -68,7 +68,8 @@ def make(dev: bool) -> None:
     if uv:
         if not usable:
             run([uv, "venv", "--quiet", "--python", sys.executable, str(VENV)])
-        run([uv, "pip", "install", "--quiet", "--python", str(python), "-e", target])
+        # torch's thousands of modules, compiled once here (pip does so unasked) and not in every process
+        run([uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), "-e", target])
     else:
         if not usable:
             run([sys.executable, "-m", "venv", str(VENV)])

@@ -47,6 +47,7 @@ def test_it_installs_once_per_change_of_the_project_file(
     made = environment.commands.copy()
     assert made[0][:2] == ([uv, "venv"] if uv else [sys.executable, "-m"])
     assert made[-1][-2:] == ["-e", str(tmp_path)]
+    assert ("--compile-bytecode" in made[-1]) == bool(uv)  # pip does it unasked
     assert environment.main() == 0
     assert environment.commands == made
     monkeypatch.setattr(sys, "argv", ["environment.py", "--dev"])
