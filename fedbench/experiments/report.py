@@ -80,7 +80,8 @@ def _made_from(made: dict[str, Any]) -> str:
     data = {Path(item.get("path", "")).name for files in made.get("data", []) for item in files}
     hardware = "; ".join(_words(item) for item in made.get("hardware", []))
     versions = "; ".join(_words(item) for item in made.get("versions", []))
-    commits = ", ".join(str(commit)[:10] for commit in made.get("commit", []))
+    heads = (str(commit).partition("+") for commit in made.get("commit", []))
+    commits = ", ".join(dict.fromkeys(head[:10] + plus + state for head, plus, state in heads))
     parts = [
         f"Scale `{made.get('scale')}`",
         f"seeds {', '.join(map(str, made.get('seeds', [])))}",

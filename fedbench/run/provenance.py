@@ -11,6 +11,7 @@ import torch
 
 import fedbench
 
+_CODE = ("fedbench", "conf", "pyproject.toml")  # what a result depends on; figures and prose may differ
 _PACKAGES = ("torch", "torchvision", "numpy", "hydra-core", "omegaconf", "pandas", "scikit-learn")
 
 
@@ -29,13 +30,14 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The checkout's commit, "+dirty" where tracked files differ; None outside a checkout of fedbench."""
+    """The checkout's commit, "+dirty" where code or conf/ differ from it or hold more; None outside a
+    checkout of fedbench."""
     root = Path(fedbench.__file__).parents[1]
     if not (root / ".git").exists():
         return None
     try:
         head = _git(root, "rev-parse", "HEAD")
-        dirty = _git(root, "status", "--porcelain", "--untracked-files=no")
+        dirty = _git(root, "status", "--porcelain", "--", *_CODE)
     except (OSError, subprocess.SubprocessError):
         return None
     return head + ("+dirty" if dirty else "")

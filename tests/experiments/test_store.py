@@ -38,7 +38,7 @@ def keep(root: Path, digest: str) -> Path:
         "figure": NAME, "scale": "smoke", "digest": digest,
         "files": ["updates.json", "updates.png", "updates.pdf"],
         "command": store.command(NAME, "smoke"), "shared": {"rounds": 12}, "seeds": [0, 1],
-        "runs": {"completed": 4},
+        "runs": {"completed": 4}, "commit": ["0123456789abcdef", "0123456789abcdef+dirty"],
     }  # fmt: skip
     (out / store.MADE).write_text(json.dumps(made))
     return out
@@ -80,6 +80,7 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
     assert "outdated words" not in text
     assert "![updates](figures/adamasfl/fig1/smoke/updates.png)" in text
     assert "*Four runs.*" in text
+    assert "commit 0123456789, 0123456789+dirty." in text
     claims = pd.read_csv(tmp_path / "outputs/figures/claims.csv").set_index("claim")
     row = claims.loc["adamasfl-accuracy"]
     assert row.verdict == "untested at this scale"  # a smoke run proves nothing
