@@ -66,7 +66,8 @@ def bare_blocks(arguments: list[str], model_name: str) -> Callable[[], None]:
     import torch
 
     from fedbench.api import compose_config
-    from fedbench.run.setup import input_transform, make_plan
+    from fedbench.run.objective import input_transform
+    from fedbench.run.setup import make_plan
 
     plan = make_plan(compose_config(arguments))
     device = plan.device

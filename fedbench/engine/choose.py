@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from fedbench.engine.executors import compiler_missing
+from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.load import Load
 from fedbench.errors import ConfigError
 

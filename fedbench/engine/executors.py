@@ -6,10 +6,7 @@ after another, exactly its own steps and its own (unpadded) batches.
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +14,9 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.base import Vectors
+from fedbench.algorithms.traced import traced
 from fedbench.engine.batches import Plan
+from fedbench.engine.compiled import Compiled
 from fedbench.engine.local import Facts, LocalProgram
 from fedbench.engine.objective import Batch
 
@@ -107,6 +106,8 @@ class VmapExecutor:
         self.program, self.compiled = program, compiled
         self.name = "compile" if compiled else "vmap"
         self._mapped: dict[Any, Callable] = {}
+        local = traced(program.algorithm)
+        self._step_key = None if local is None else ("step", local, program.masked)
 
     def run(self, work: Work) -> Result:
         """Local work of the chunk: uploads (C, ...), what clients keep, batch-norm statistics."""
@@ -117,7 +118,8 @@ class VmapExecutor:
         )
         local = {name: value.contiguous() for name, value in local.items()}
         batch_over = _batch_axes(plan, work.keys)
-        step = self._map("step", program.step, (0, 0, None, 0, over, None, None, batch_over), self.compiled)
+        axes = (0, 0, None, 0, over, None, None, batch_over)
+        step = self._map_compiled("step", program.step, axes, self._step_key)
         ks = torch.arange(plan.length, device=plan.index.device)
         statistics = work.statistics
         for k in range(program.algorithm.first_step, plan.length):
@@ -134,23 +136,34 @@ class VmapExecutor:
     ) -> Tensor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d)."""
         over = _batch_axes(plan, keys)
-        add = self._map("accumulate", self.program.accumulate, (0, None, 0, 0, over), self.compiled)
+        axes = (0, None, 0, 0, over)
+        add = self._map_compiled("accumulate", self.program.accumulate, axes, "accumulate")
         total = theta.new_zeros(plan.index.shape[1], len(theta))
         for k in range(plan.length):
             total = add(total, theta, statistics, weights[k], self._batch(plan, keys, k))
         return total
 
-    def _map(self, name: str, function: Callable, in_dims: tuple, compiled: bool = False) -> Callable:
+    def _map(self, name: str, function: Callable, in_dims: tuple) -> Callable:
+        key = (name, str(in_dims))
+        if key not in self._mapped:
+            self._mapped[key] = torch.func.vmap(function, in_dims=in_dims)
+        return self._mapped[key]
+
+    def _map_compiled(self, name: str, function: Callable, in_dims: tuple, kept_as: Hashable) -> Callable:
+        """As `_map`, compiled if this engine compiles. `kept_as`: what the function depends on beside the
+        objective; None: unknown."""
         key = (name, str(in_dims))
         if key not in self._mapped:
             mapped = torch.func.vmap(function, in_dims=in_dims)
-            self._mapped[key] = _Compiled(mapped) if compiled else mapped
+            shared = None if kept_as is None else (kept_as, str(in_dims))
+            kept = self.program.objective.compiled
+            self._mapped[key] = Compiled(mapped, kept, shared) if self.compiled else mapped
         return self._mapped[key]
 
     @property
     def compile_seconds(self) -> float:
         """Time taken by first calls of compiled programs."""
-        return sum(f.seconds for f in self._mapped.values() if isinstance(f, _Compiled))
+        return sum(f.seconds for f in self._mapped.values() if isinstance(f, Compiled))
 
     @staticmethod
     def _batch(plan: Plan, keys: Tensor | None, k: int) -> Batch:
@@ -163,40 +176,3 @@ def _batch_axes(plan: Plan, keys: Tensor | None) -> Any:
     """Where a step's `Batch` has its client axis, for vmap."""
     axes: tuple[Any, ...] = (0, None if plan.count is None else 0, None if keys is None else 0)
     return Batch(*axes)
-
-
-class _Compiled:
-    """One compiled function with a code object of its own, so that dynamo's cache (kept per code object)
-    never mixes programs, and with the time of its first call."""
-
-    def __init__(self, function: Callable) -> None:
-        def program(*args: Any) -> Any:
-            return function(*args)
-
-        program.__code__ = program.__code__.replace(co_name=f"program_{id(self)}")
-        self._call = torch.compile(program, fullgraph=True, dynamic=False)
-        self.seconds = 0.0
-
-    def __call__(self, *args: Any) -> Any:
-        if self.seconds:
-            return self._call(*args)
-        start = time.perf_counter()
-        result = self._call(*args)
-        self.seconds = time.perf_counter() - start
-        return result
-
-
-def compiler_missing(device: torch.device) -> str | None:
-    """Why torch.compile cannot work here (no C++ compiler on the CPU, no Triton on CUDA), or None."""
-    if device.type == "cuda":
-        try:
-            import triton  # noqa: F401
-        except ImportError:
-            return "Triton is not installed"
-        return None
-    candidates = [os.environ.get("CXX", ""), "g++", "clang++"]
-    return (
-        None
-        if any(c and shutil.which(c) for c in candidates)
-        else "no C++ compiler was found (CXX, g++, clang++)"
-    )

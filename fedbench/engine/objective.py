@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedbench.engine.compiled import Kept
 from fedbench.engine.flat import Layout
 from fedbench.rng import fold
 
@@ -57,6 +58,7 @@ class Objective:
     ) -> None:
         self.model, self.data, self.loss = model.train(), data, loss
         self.weight_decay, self.scale = weight_decay, scale
+        self.compiled: Kept = {}  # for later runs with this objective
         self.layout = Layout(model)
         # run-time inputs of our own layers (see fedbench.models.layers), set at every call
         persistent = set(model.state_dict())

@@ -27,11 +27,11 @@ from fedbench.engine.executors import LoopExecutor, VmapExecutor
 from fedbench.engine.flat import Layout
 from fedbench.engine.load import Load, measure_model
 from fedbench.engine.local import LocalProgram
-from fedbench.engine.objective import DeviceData, Objective
 from fedbench.engine.state import StateStore
 from fedbench.errors import ConfigError, DataError
 from fedbench.models.layers import norm_parameters
 from fedbench.run.costs import Ledger, ledger
+from fedbench.run.objective import make_objective
 from fedbench.run.walk import Walk
 
 log = logging.getLogger(__name__)
@@ -137,15 +137,8 @@ def make_experiment(plan: Plan, kept: tuple[str, int] | None = None) -> Experime
     cfg, device, dtype, dataset = plan.cfg, plan.device, plan.dtype, plan.dataset
     set_numerics(cfg, device)
     model = plan.model.to(device=device, dtype=dtype)
-    to_input = input_transform(dataset, device, dtype)
-    objective = Objective(
-        model,
-        DeviceData(
-            dataset.x_train.to(device), dataset.y_train.to(device), to_input, _augment(dataset, device, dtype)
-        ),
-        weight_decay=float(cfg.loss.weight_decay),
-        scale=float(cfg.loss.scale),
-    )
+    objective = make_objective(plan, model)
+    to_input = objective.data.to_input
     cost = measure(plan.algorithm, plan.setting)
     payload = schedule.Payload(cost.downlink * dtype.itemsize, cost.uplink * dtype.itemsize, plan.steps)
     trace = schedule.build_trace(cfg, plan.algorithm.dispatch, payload)
@@ -246,20 +239,6 @@ def set_numerics(cfg: DictConfig, device: torch.device) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(bool(cfg.deterministic))
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def input_transform(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:
-    """Stored samples -> model input, on the device."""
-    mean = None if dataset.mean is None else dataset.mean.to(device, dtype)
-    std = None if dataset.std is None else dataset.std.to(device, dtype)
-    return lambda x: data.to_input(x, mean, std, dtype)
-
-
-def _augment(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:
-    if dataset.augment == "none":
-        return None
-    black = dataset.black.to(device, dtype)
-    return lambda x, key: data.augment_batch(x, key, dataset.augment, black)
 
 
 def _steps_or_epochs(cfg: DictConfig, algorithm: Algorithm) -> tuple[int | None, int | None]:

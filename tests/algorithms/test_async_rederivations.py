@@ -13,7 +13,7 @@ from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace
 from problem import relative_error
 
 from fedbench.algorithms import registry
-from fedbench.engine.executors import compiler_missing
+from fedbench.engine.compiled import compiler_missing
 from fedbench.schedule.trace import Trace
 
 T, K = 14, 3

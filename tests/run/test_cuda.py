@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,17 @@ def test_the_same_command_twice_writes_the_same_metrics(images: Path, tmp_path: 
             rows = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
         tables.append(rows)
     assert tables[0] == tables[1]
+
+
+def test_a_second_run_takes_over_the_first_ones_program(images: Path, tmp_path: Path) -> None:
+    seconds = []
+    for lr in (0.1, 0.02):
+        arguments = words(images, "model=mlp", "device=cuda", "engine=compile", f"algorithm.lr={lr}")
+        run(compose_config(arguments), tmp_path / str(lr))
+        summary = json.loads((tmp_path / str(lr) / "summary.json").read_text())
+        seconds.append(summary["compile_seconds"])
+    assert seconds[0] > 0
+    assert seconds[1] == 0
 
 
 def test_the_data_lie_on_the_device(images: Path) -> None:
