@@ -68,8 +68,9 @@ def make(dev: bool) -> None:
     if uv:
         if not usable:
             run([uv, "venv", "--quiet", "--python", sys.executable, str(VENV)])
-        # torch's thousands of modules, compiled once here (pip does so unasked) and not in every process
-        run([uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), "-e", target])
+        # where no process may keep what it compiles of torch's thousands of modules (pip compiles unasked)
+        once = ["--compile-bytecode"] if sys.dont_write_bytecode else []
+        run([uv, "pip", "install", "--quiet", *once, "--python", str(python), "-e", target])
     else:
         if not usable:
             run([sys.executable, "-m", "venv", str(VENV)])

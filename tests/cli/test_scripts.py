@@ -47,7 +47,6 @@ def test_it_installs_once_per_change_of_the_project_file(
     made = environment.commands.copy()
     assert made[0][:2] == ([uv, "venv"] if uv else [sys.executable, "-m"])
     assert made[-1][-2:] == ["-e", str(tmp_path)]
-    assert ("--compile-bytecode" in made[-1]) == bool(uv)  # pip does it unasked
     assert environment.main() == 0
     assert environment.commands == made
     monkeypatch.setattr(sys, "argv", ["environment.py", "--dev"])
@@ -62,6 +61,16 @@ def test_it_installs_once_per_change_of_the_project_file(
     (tmp_path / ".venv" / "bin" / "python").unlink()
     assert environment.main() == 0
     assert "venv" in environment.commands[-2 if uv else -3]
+
+
+@pytest.mark.parametrize("forbidden", [True, False])
+def test_uv_compiles_modules_where_processes_may_not_keep_them(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, forbidden: bool
+) -> None:
+    monkeypatch.setattr(environment.shutil, "which", lambda name: "/usr/bin/uv")
+    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
+    assert environment.main() == 0
+    assert ("--compile-bytecode" in environment.commands[-1]) == forbidden
 
 
 def test_run_works_from_anywhere(tmp_path: Path) -> None:
