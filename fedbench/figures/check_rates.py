@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -64,9 +64,10 @@ class Slope:
 
 @dataclass(frozen=True)
 class Trend:
-    """A column of rounds.csv at the last round, averaged over runs, moves in one direction along `key`.
+    """A column of rounds.csv, averaged over runs, moves in one direction along `key`.
 
-    `largest`: its largest value instead of the last one. `per_round`: divided by the number of rounds.
+    `of_run`: its value at the last round, or the largest or mean one since round 0. `per_round`: divided by
+    the number of rounds.
     """
 
     method: str
@@ -75,16 +76,16 @@ class Trend:
     sign: int
     where: Filter = field(default_factory=dict)
     per_round: bool = False
-    largest: bool = False
+    of_run: Literal["last", "max", "mean"] = "last"
 
     def __call__(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, self.where)
         if rows.empty or self.key not in rows or self.column not in data.rounds:
             return Finding(None, "", f"no {self.column} of {self.method} along {self.key}")
-        mine = data.rounds[data.rounds.dir.isin(rows.dir)].sort_values("round")
-        by_run = mine.groupby("dir")[[self.column, "round"]]
-        value = by_run.max()[self.column] if self.largest else by_run.last()[self.column]
-        value = value / by_run.max()["round"] if self.per_round else value
+        mine = data.rounds[data.rounds.dir.isin(rows.dir) & (data.rounds["round"] > 0)].sort_values("round")
+        by_run = mine.groupby("dir")
+        value = by_run[self.column].agg(self.of_run)
+        value = value / by_run["round"].max() if self.per_round else value
         place = pd.to_numeric(rows.set_index("dir")[self.key], errors="coerce")
         points = value.astype(float).groupby(place).mean().sort_index()
         if len(points) < 2:

@@ -186,10 +186,18 @@ def _adamasfl() -> Iterable[Claim]:
     )
     yield Claim(
         "concurrency-more-delay",
-        "a larger M_c results in greater asynchronous delays",
+        "a larger M_c results in greater asynchronous delays (their mean)",
         f"{ADAMASFL}, figure 2",
         "adamasfl/fig2",
-        Trend("adamasfl", "staleness_max", "schedule.concurrency", 1, largest=True),
+        Trend("adamasfl", "staleness_mean", "schedule.concurrency", 1, of_run="mean"),
+        scale="smoke",
+    )
+    yield Claim(
+        "concurrency-longest-delay",
+        "a larger M_c results in greater asynchronous delays (the longest that ended within the run)",
+        f"{ADAMASFL}, figure 2",
+        "adamasfl/fig2",
+        Trend("adamasfl", "staleness_max", "schedule.concurrency", 1, of_run="max"),
         scale="smoke",
     )
 

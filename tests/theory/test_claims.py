@@ -195,18 +195,19 @@ def test_trend_and_traffic():
     table = runs(("a", (0.5,), {"M": 10}), ("a", (0.5,), {"M": 20}), ("b", (0.5,), {"M": 10}))
     rounds = pd.DataFrame(
         {
-            "dir": ["0", "0", "1", "1", "2", "2"],
-            "round": [0, 10, 0, 20, 0, 5],
-            "virtual_time": [0.0, 30.0, 0.0, 40.0, 0.0, 1.0],
-            "staleness_max": [4, 2, 9, 1, 0, 0],
-            "uplink_bytes": [100, 300, 0, 0, 7, 107],
-            "downlink_bytes": [0, 50, 0, 0, 0, 25],
+            "dir": ["0", "0", "0", "1", "1", "1", "2", "2"],
+            "round": [0, 5, 10, 0, 10, 20, 0, 5],
+            "virtual_time": [0.0, 20.0, 30.0, 0.0, 35.0, 40.0, 0.0, 1.0],
+            "staleness_max": [0, 4, 2, 0, 9, 1, 0, 0],
+            "uplink_bytes": [100, 200, 300, 0, 0, 0, 7, 107],
+            "downlink_bytes": [0, 25, 50, 0, 0, 0, 0, 25],
         }
     )
     data = Evidence(table, rounds)
     found = Trend("a", "virtual_time", "M", -1, per_round=True)(data)
     assert (found.shown, found.numbers) == (True, "10: 3, 20: 2")
-    assert Trend("a", "staleness_max", "M", 1, largest=True)(data).numbers == "10: 4, 20: 9"
+    assert Trend("a", "staleness_max", "M", 1, of_run="max")(data).numbers == "10: 4, 20: 9"
+    assert Trend("a", "staleness_max", "M", 1, of_run="mean")(data).numbers == "10: 3, 20: 5"  # not round 0
     assert Trend("a", "staleness_max", "M", 1)(data).shown is False
     assert Trend("b", "staleness_max", "M", 1)(data).shown is None
     assert SameTraffic("a", "b")(data).shown is True  # 20 and 5 bytes per round, whatever came before round 0
