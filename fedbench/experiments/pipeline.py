@@ -128,7 +128,7 @@ class _Maker:
 
     def _theorem_lr(self, branch: Branch) -> float:
         """The learning rate that a branch's theorem gives."""
-        from fedbench.run.setup import make_plan
+        from fedbench.run.plan import make_plan
         from fedbench.run.summary import hyper
 
         params = {k: v for k, v in self.made.params.items() if k not in ("algorithm", "seed")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from fedbench.run.setup import make_plan
+from fedbench.run.plan import make_plan
 
 
 def check(cfg: DictConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import OmegaConf
@@ -13,9 +13,7 @@ from fedbench import data
 from fedbench.data import Dataset
 from fedbench.engine.objective import DeviceData, Objective
 from fedbench.models import registry
-
-if TYPE_CHECKING:
-    from fedbench.run.setup import Plan
+from fedbench.run.plan import Plan
 
 
 class _Made(NamedTuple):

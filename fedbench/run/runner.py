@@ -19,8 +19,9 @@ from fedbench.run import summary as files
 from fedbench.run.checkpoint import Checkpointer
 from fedbench.run.metrics import MetricsFile, Row
 from fedbench.run.personal import PersonalEvaluator
+from fedbench.run.plan import make_plan
 from fedbench.run.progress import Progress
-from fedbench.run.setup import Experiment, make_experiment, make_plan
+from fedbench.run.setup import Experiment, make_experiment
 from fedbench.run.signals import Interrupted, Signals
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ from fedbench.config import identity
 from fedbench.files import atomically, write_json
 from fedbench.run.checkpoint import write_torch
 from fedbench.run.metrics import Row
+from fedbench.run.plan import Plan
 from fedbench.run.provenance import commit, hardware, versions
-from fedbench.run.setup import Experiment, Plan
+from fedbench.run.setup import Experiment
 
 FILES = ("metrics.csv", "summary.json", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
 

@@ -55,7 +55,7 @@ def _measured(cfg: DictConfig) -> tuple[float, int]:
     import torch
 
     from fedbench.engine.load import measure_model
-    from fedbench.run.setup import make_plan
+    from fedbench.run.plan import make_plan
 
     plan = make_plan(cfg)
     cost = measure_model(plan.model, torch.zeros(1, *plan.dataset.shape))

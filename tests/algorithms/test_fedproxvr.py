@@ -21,8 +21,8 @@ from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.run.costs import ledger
+from fedbench.run.plan import make_plan
 from fedbench.run.runner import run
-from fedbench.run.setup import make_plan
 from fedbench.schedule.trace import APPLIED
 
 T, S, K = 10, 3, 4

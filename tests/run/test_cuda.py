@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from fedbench.api import compose_config
+from fedbench.run.plan import make_plan
 from fedbench.run.runner import run
-from fedbench.run.setup import make_experiment, make_plan
+from fedbench.run.setup import make_experiment
 from fedbench.run.walk import Walk
 
 pytestmark = [
