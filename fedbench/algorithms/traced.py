@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
 
 from fedbench.algorithms.base import Algorithm
 
@@ -53,14 +52,10 @@ def _attributes(member: object) -> list[str] | None:
         definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, SyntaxError):
         return None
-    me = _first_parameter(function)
+    me = next(iter(inspect.signature(function).parameters), "")
     nodes = list(ast.walk(definition))
     read = [node.attr for node in nodes if isinstance(node, ast.Attribute) and _is_name(node.value, me)]
     return read if len(read) == sum(_is_name(node, me) for node in nodes) else None
-
-
-def _first_parameter(function: Callable) -> str:
-    return next(iter(inspect.signature(function).parameters), "")
 
 
 def _is_name(node: ast.AST, name: str) -> bool:

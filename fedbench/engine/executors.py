@@ -106,8 +106,8 @@ class VmapExecutor:
         self.program, self.compiled = program, compiled
         self.name = "compile" if compiled else "vmap"
         self._mapped: dict[Any, Callable] = {}
-        local = traced(program.algorithm)
-        self._step_key = None if local is None else ("step", local, program.masked)
+        fixed = traced(program.algorithm) if compiled else None
+        self._step_key = None if fixed is None else ("step", fixed, program.masked)
 
     def run(self, work: Work) -> Result:
         """Local work of the chunk: uploads (C, ...), what clients keep, batch-norm statistics."""
@@ -119,7 +119,7 @@ class VmapExecutor:
         local = {name: value.contiguous() for name, value in local.items()}
         batch_over = _batch_axes(plan, work.keys)
         axes = (0, 0, None, 0, over, None, None, batch_over)
-        step = self._map_compiled("step", program.step, axes, self._step_key)
+        step = self._map("step", program.step, axes, self.compiled, self._step_key)
         ks = torch.arange(plan.length, device=plan.index.device)
         statistics = work.statistics
         for k in range(program.algorithm.first_step, plan.length):
@@ -137,27 +137,29 @@ class VmapExecutor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d)."""
         over = _batch_axes(plan, keys)
         axes = (0, None, 0, 0, over)
-        add = self._map_compiled("accumulate", self.program.accumulate, axes, "accumulate")
+        add = self._map("accumulate", self.program.accumulate, axes, self.compiled, "accumulate")
         total = theta.new_zeros(plan.index.shape[1], len(theta))
         for k in range(plan.length):
             total = add(total, theta, statistics, weights[k], self._batch(plan, keys, k))
         return total
 
-    def _map(self, name: str, function: Callable, in_dims: tuple) -> Callable:
-        key = (name, str(in_dims))
-        if key not in self._mapped:
-            self._mapped[key] = torch.func.vmap(function, in_dims=in_dims)
-        return self._mapped[key]
-
-    def _map_compiled(self, name: str, function: Callable, in_dims: tuple, kept_as: Hashable) -> Callable:
-        """As `_map`, compiled if this engine compiles. `kept_as`: what the function depends on beside the
-        objective; None: unknown."""
+    def _map(
+        self,
+        name: str,
+        function: Callable,
+        in_dims: tuple,
+        compiled: bool = False,
+        kept_as: Hashable | None = None,
+    ) -> Callable:
+        """`function` over clients. `kept_as`: what it depends on beside the objective, if later runs may
+        take over what is compiled."""
         key = (name, str(in_dims))
         if key not in self._mapped:
             mapped = torch.func.vmap(function, in_dims=in_dims)
-            shared = None if kept_as is None else (kept_as, str(in_dims))
-            kept = self.program.objective.compiled
-            self._mapped[key] = Compiled(mapped, kept, shared) if self.compiled else mapped
+            if compiled:
+                shared = None if kept_as is None else (kept_as, str(in_dims))
+                mapped = Compiled(mapped, self.program.objective.compiled, shared)
+            self._mapped[key] = mapped
         return self._mapped[key]
 
     @property
