@@ -176,30 +176,26 @@ def _adamasfl() -> Iterable[Claim]:
         "adamasfl/fig2",
         FlatterThan("adamasfl", ASYNC, "schedule.concurrency", first),
     )
-    yield Claim(
-        "concurrency-faster-updates",
-        "a larger M_c enables more frequent global aggregations",
-        f"{ADAMASFL}, figure 2",
-        "adamasfl/fig2",
-        Trend("adamasfl", "virtual_time", "schedule.concurrency", -1, per_round=True),
-        scale="smoke",
-    )
-    yield Claim(
-        "concurrency-more-delay",
-        "a larger M_c results in greater asynchronous delays (their mean)",
-        f"{ADAMASFL}, figure 2",
-        "adamasfl/fig2",
-        Trend("adamasfl", "staleness_mean", "schedule.concurrency", 1, of_run="mean"),
-        scale="smoke",
-    )
-    yield Claim(
-        "concurrency-longest-delay",
-        "a larger M_c results in greater asynchronous delays (the longest that ended within the run)",
-        f"{ADAMASFL}, figure 2",
-        "adamasfl/fig2",
-        Trend("adamasfl", "staleness_max", "schedule.concurrency", 1, of_run="max"),
-        scale="smoke",
-    )
+    key = "schedule.concurrency"
+    delays = "a larger M_c results in greater asynchronous delays"
+    for name, words, test in (
+        (
+            "concurrency-faster-updates",
+            "a larger M_c enables more frequent global aggregations",
+            Trend("adamasfl", "virtual_time", key, -1, per_round=True),
+        ),
+        (
+            "concurrency-more-delay",
+            f"{delays} (their mean)",
+            Trend("adamasfl", "staleness_mean", key, 1, of_run="mean"),
+        ),
+        (
+            "concurrency-longest-delay",
+            f"{delays} (the longest that ended within the run)",
+            Trend("adamasfl", "staleness_max", key, 1, of_run="max"),
+        ),
+    ):
+        yield Claim(name, words, f"{ADAMASFL}, figure 2", "adamasfl/fig2", test, scale="smoke")
 
 
 def _fedproxvr() -> Iterable[Claim]:
