@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from fedbench.sweep.composed import composed
+from fedbench.sweeps.composed import composed
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:

@@ -38,12 +38,12 @@ from fedbench.config.schema import GROUPS
 from fedbench.config.stored_run import finished, refuse_other
 from fedbench.config.validate import validate
 from fedbench.errors import RunError
-from fedbench.sweep.collect import collect
-from fedbench.sweep.compose import user_directories, without_hydra
-from fedbench.sweep.composed import register
-from fedbench.sweep.job import check_deeply, run_job
-from fedbench.sweep.results import report
-from fedbench.sweep.table import outcome
+from fedbench.sweeps.collect import collect
+from fedbench.sweeps.compose import user_directories, without_hydra
+from fedbench.sweeps.composed import register
+from fedbench.sweeps.job import check_deeply, run_job
+from fedbench.sweeps.results import report
+from fedbench.sweeps.table import outcome
 
 
 def _lenient(text: str) -> str:

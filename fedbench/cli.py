@@ -14,7 +14,7 @@ from fedbench import __version__
 from fedbench.errors import UserError, nearest
 
 SUBCOMMANDS = {
-    "collect": "fedbench.sweep.collect",
+    "collect": "fedbench.sweeps.collect",
     "figures": "fedbench.experiments.cli",
     "list": "fedbench.listing",
     "plot": "fedbench.figures.plot",

@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     group = GROUPS[args.what]
     if group == "algorithm":
-        from fedbench.algorithms.table import Entry, markdown, table  # imports torch
+        from fedbench.method.table import Entry, markdown, table  # imports torch
 
         if args.markdown:
             print(markdown(), end="")

@@ -46,8 +46,8 @@ def overrides(model: str, algorithm: str, engine: str, device: str, root: str, r
 def fedbench_blocks(arguments: list[str]) -> tuple[Callable[[], None], dict]:
     """A function that runs one block, and facts about the run."""
     from fedbench.api import compose_config
-    from fedbench.run.plan import make_plan
-    from fedbench.run.setup import make_experiment
+    from fedbench.runs.plan import make_plan
+    from fedbench.runs.setup import make_experiment
 
     experiment = make_experiment(make_plan(compose_config(arguments)))
     walk = experiment.walk
@@ -67,8 +67,8 @@ def bare_blocks(arguments: list[str], model_name: str) -> Callable[[], None]:
     import torch
 
     from fedbench.api import compose_config
-    from fedbench.run.objective import input_transform
-    from fedbench.run.plan import make_plan
+    from fedbench.runs.objective import input_transform
+    from fedbench.runs.plan import make_plan
 
     plan = make_plan(compose_config(arguments))
     device = plan.device

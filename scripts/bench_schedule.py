@@ -76,8 +76,8 @@ def measure(cfg: dict[str, Any]) -> dict[str, float]:
 def training(model: str, updates: int = 100) -> dict[str, float]:
     """Microseconds per job of simulating and of training an asynchronous run, in this process."""
     from fedbench.api import compose_config
-    from fedbench.run.plan import make_plan
-    from fedbench.run.setup import make_experiment
+    from fedbench.runs.plan import make_plan
+    from fedbench.runs.setup import make_experiment
     from fedbench.schedule import build_trace
 
     words = ["schedule=async", "schedule.concurrency=50", "clients.total=100", "clients.per_round=10"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.algorithms.table import markdown
+from fedbench.method.table import markdown
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

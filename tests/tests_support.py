@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbench.algorithms.base import Algorithm, Counts, Setting
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.executors import LoopExecutor, VmapExecutor
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import StateStore
-from fedbench.run.walk import Walk
+from fedbench.method.interface import Algorithm, Counts, Setting
+from fedbench.runs.walk import Walk
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fedbench.algorithms.padamfed import PAdaMFed
-from fedbench.algorithms.registry import register
+from fedbench.method.registry import register
 
 
 @register("adamasfl")

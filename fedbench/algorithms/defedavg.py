@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedbench.algorithms.base import Algorithm, Counts, Vectors
-from fedbench.algorithms.hyper import positive
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import positive
+from fedbench.method.interface import Algorithm, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @dataclass

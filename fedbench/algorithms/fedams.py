@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Algorithm, Counts, Vectors
-from fedbench.algorithms.hyper import choice, decay, positive, switch
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import choice, decay, positive, switch
+from fedbench.method.interface import Algorithm, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedams")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fedbench.algorithms.base import Algorithm, Client, Counts, Setting, Vectors
-from fedbench.algorithms.hyper import choice, nonnegative, positive, share
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import choice, nonnegative, positive, share
+from fedbench.method.interface import Algorithm, Client, Counts, Setting, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedasync")

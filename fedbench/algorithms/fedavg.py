@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fedbench.algorithms.base import Algorithm, Counts, Vectors
-from fedbench.algorithms.hyper import choice, positive
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import choice, positive
+from fedbench.method.interface import Algorithm, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedavg")

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Counts, Vectors
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.algorithms.hyper import decay, positive, switch
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import decay, positive, switch
+from fedbench.method.interface import Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedavgm")

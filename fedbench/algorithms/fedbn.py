@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Client, Counts, Setting, Vectors
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.algorithms.registry import register
+from fedbench.method.interface import Client, Counts, Setting, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedbn")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fedbench.algorithms.fedavg_m import FedAvgMomentum
-from fedbench.algorithms.registry import register
+from fedbench.method.registry import register
 
 
 @register("fedcm")

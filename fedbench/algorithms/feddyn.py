@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
-from fedbench.algorithms.hyper import positive
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import positive
+from fedbench.method.interface import Algorithm, Client, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("feddyn")

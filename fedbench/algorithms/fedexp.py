@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
-from fedbench.algorithms.hyper import choice, nonnegative, positive
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import choice, nonnegative, positive
+from fedbench.method.interface import Algorithm, Client, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedexp")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fedbench.algorithms.base import Client, Vectors
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.algorithms.hyper import nonnegative
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import nonnegative
+from fedbench.method.interface import Client, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedprox")

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
-from fedbench.algorithms.curvature import largest_curvature
-from fedbench.algorithms.hyper import choice, nonnegative, positive
-from fedbench.algorithms.registry import register
 from fedbench.errors import ConfigError
+from fedbench.method.curvature import largest_curvature
+from fedbench.method.hyper import choice, nonnegative, positive
+from fedbench.method.interface import Algorithm, Client, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("fedproxvr")

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors
-from fedbench.algorithms.hyper import positive
-from fedbench.algorithms.registry import register
 from fedbench.errors import ConfigError
+from fedbench.method.hyper import positive
+from fedbench.method.interface import Algorithm, Client, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("led")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fedbench.algorithms.base import Client, Counts, Vectors
 from fedbench.algorithms.mime import Mime
-from fedbench.algorithms.registry import register
+from fedbench.method.interface import Client, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("mimelite")

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Algorithm, Client, Counts, Vectors, unit
-from fedbench.algorithms.hyper import positive, share, switch
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import positive, share, switch
+from fedbench.method.interface import Algorithm, Client, Counts, Vectors, unit
+from fedbench.method.registry import register
 
 
 @register("padamfed")

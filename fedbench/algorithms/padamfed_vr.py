@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Client, Counts, Vectors
-from fedbench.algorithms.hyper import choice
 from fedbench.algorithms.padamfed import PAdaMFed
-from fedbench.algorithms.registry import register
+from fedbench.method.hyper import choice
+from fedbench.method.interface import Client, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("padamfed_vr")

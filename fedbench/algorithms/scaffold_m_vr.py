@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from fedbench.algorithms.base import Client, Counts, Vectors
-from fedbench.algorithms.hyper import positive, share
-from fedbench.algorithms.registry import register
 from fedbench.algorithms.scaffold_m import ScaffoldM
+from fedbench.method.hyper import positive, share
+from fedbench.method.interface import Client, Counts, Vectors
+from fedbench.method.registry import register
 
 
 @register("scaffold_m_vr")

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Vectors, namespace
 from fedbench.engine.batches import BatchPlanner, Jobs, Plan
 from fedbench.engine.executors import LoopExecutor, VmapExecutor, Work
 from fedbench.engine.local import Facts
 from fedbench.engine.state import StateStore
+from fedbench.method.interface import Vectors, namespace
 from fedbench.rng import Stream
 
 STATISTICS = "statistics:"  # prefix of batch-norm statistics kept in a client's state

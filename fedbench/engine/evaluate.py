@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from fedbench.algorithms.base import Vectors
 from fedbench.engine.objective import Objective, Transform
+from fedbench.method.interface import Vectors
 
 
 class Evaluator:

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Vectors
-from fedbench.algorithms.traced import traced
 from fedbench.engine.batches import Plan
 from fedbench.engine.compiled import Compiled
 from fedbench.engine.local import Facts, LocalProgram
 from fedbench.engine.objective import Batch
+from fedbench.method.interface import Vectors
+from fedbench.method.traced import traced
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Algorithm, Client, Vectors, namespace
 from fedbench.engine.objective import Batch, Objective
+from fedbench.method.interface import Algorithm, Client, Vectors, namespace
 
 
 class Facts(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.algorithms.base import Vectors
+from fedbench.method.interface import Vectors
 
 
 class StateStore:

@@ -81,7 +81,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[str]:
     from fedbench.experiments.pipeline import make
     from fedbench.experiments.registry import shown
-    from fedbench.sweep.progress import duration
+    from fedbench.sweeps.progress import duration
 
     failures: list[str] = []
     for name in names:

@@ -13,7 +13,7 @@ from fedbench.config.identity import digest, flat, identity
 from fedbench.config.overrides import swept
 from fedbench.config.paths import conf_dir
 from fedbench.experiments.registry import TUNING, Figure
-from fedbench.sweep.composed import composed
+from fedbench.sweeps.composed import composed
 
 Grid = dict[str, str]
 

@@ -24,7 +24,7 @@ from fedbench.experiments.compose import (
 )
 from fedbench.experiments.registry import RUNS, TUNING, Figure, runs_of, shown
 from fedbench.experiments.tuning import Selection, beyond, first_values, samples, select
-from fedbench.sweep.composed import composed
+from fedbench.sweeps.composed import composed
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +128,8 @@ class _Maker:
 
     def _theorem_lr(self, branch: Branch) -> float:
         """The learning rate that a branch's theorem gives."""
-        from fedbench.run.plan import make_plan
-        from fedbench.run.summary import hyper
+        from fedbench.runs.plan import make_plan
+        from fedbench.runs.summary import hyper
 
         params = {k: v for k, v in self.made.params.items() if k not in ("algorithm", "seed")}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}

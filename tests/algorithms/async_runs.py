@@ -11,9 +11,9 @@ from problem import CLASSES, FEATURES, Problem
 from tests_support import make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Algorithm
-from fedbench.run.walk import Walk
+from fedbench.method import registry
+from fedbench.method.interface import Algorithm
+from fedbench.runs.walk import Walk
 from fedbench.schedule import STATUS, build_trace
 from fedbench.schedule.trace import Trace
 

@@ -9,11 +9,11 @@ import torch
 from problem import CLASSES, Problem
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Algorithm, Counts, Setting
-from fedbench.algorithms.cost import Cost, measure
 from fedbench.engine.batches import BatchPlanner, ClientIndex
 from fedbench.engine.flat import Layout
+from fedbench.method import registry
+from fedbench.method.cost import Cost, measure
+from fedbench.method.interface import Algorithm, Counts, Setting
 from fedbench.rng import Stream, make_key, uniform
 
 

@@ -11,7 +11,7 @@ import torch
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 
 FEATURES, CLASSES = 4, 3
 

@@ -10,8 +10,8 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Counts, namespace
+from fedbench.method import registry
+from fedbench.method.interface import Counts, namespace
 
 T, S, K = 10, 3, 4
 ETA, GAMMA, B1, B2, B3, KD, EPS = 0.05, 0.3, 0.7, 0.8, 0.6, 0.4, 0.02

@@ -11,7 +11,7 @@ import torch
 from tests_support import make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 from fedbench.schedule import build_trace
 
 A = [(1, 2), (2, 1), (0.5, 1), (1, 0.5)]

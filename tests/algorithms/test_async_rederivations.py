@@ -12,8 +12,8 @@ import torch
 from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, models, problem, staleness
 from problem import relative_error
 
-from fedbench.algorithms import registry
 from fedbench.engine.compiled import compiler_missing
+from fedbench.method import registry
 from fedbench.schedule.trace import Trace
 
 T, K = 14, 3

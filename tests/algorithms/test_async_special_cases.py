@@ -21,8 +21,8 @@ from async_runs import (
 from oracle import Batches
 from problem import relative_error
 
-from fedbench.algorithms import registry
-from fedbench.run.walk import Walk
+from fedbench.method import registry
+from fedbench.runs.walk import Walk
 from fedbench.schedule.trace import Trace
 
 N, T, K, BATCH = len(SIZES), 12, 3, 2

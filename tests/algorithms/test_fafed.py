@@ -10,7 +10,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 
 T, K = 10, 4
 

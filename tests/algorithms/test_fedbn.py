@@ -12,12 +12,12 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import namespace
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.flat import Layout
+from fedbench.method import registry
+from fedbench.method.interface import namespace
 from fedbench.models.layers import BatchNorm2d
-from fedbench.run.walk import Walk
+from fedbench.runs.walk import Walk
 
 T, S, K, ETA = 10, 3, 4, 0.2
 NORM = {"1.weight", "1.bias"}

@@ -12,9 +12,9 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Algorithm
-from fedbench.run.walk import Walk
+from fedbench.method import registry
+from fedbench.method.interface import Algorithm
+from fedbench.runs.walk import Walk
 
 T, S, K = 10, 3, 3
 ETA = 0.2

@@ -10,7 +10,7 @@ from server_rules import ETA, Each, K, S, T, server_path
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])

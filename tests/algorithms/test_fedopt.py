@@ -11,8 +11,8 @@ import torch
 from problem import Problem, engine_path, relative_error
 from server_rules import ETA, K, S, T, server_path
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Counts
+from fedbench.method import registry
+from fedbench.method.interface import Counts
 
 ADAPTIVE = ["fedadagrad", "fedadam", "fedyogi"]
 

@@ -14,15 +14,15 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Counts
-from fedbench.algorithms.curvature import largest_curvature
 from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
-from fedbench.run.costs import ledger
-from fedbench.run.plan import make_plan
-from fedbench.run.runner import run
+from fedbench.method import registry
+from fedbench.method.curvature import largest_curvature
+from fedbench.method.interface import Counts
+from fedbench.runs.costs import ledger
+from fedbench.runs.plan import make_plan
+from fedbench.runs.runner import run
 from fedbench.schedule.trace import APPLIED
 
 T, S, K = 10, 3, 4

@@ -12,7 +12,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 
 T, S, K = 10, 3, 4
 

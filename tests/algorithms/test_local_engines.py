@@ -11,9 +11,9 @@ from oracle import know_norm_layers
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 from fedbench.models.layers import Dropout
-from fedbench.run.walk import Walk
+from fedbench.runs.walk import Walk
 
 SIZES = (3, 9, 14, 6)
 METHODS = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from problem import Problem, engine_path, relative_error
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Counts
+from fedbench.method import registry
+from fedbench.method.interface import Counts
 
 T, S, K = 20, 3, 4
 

@@ -9,8 +9,8 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.run.walk import Walk
+from fedbench.method import registry
+from fedbench.runs.walk import Walk
 
 T, S, K = 10, 3, 3
 ETA, GAMMA, BETA = 0.15, 0.5, 0.3

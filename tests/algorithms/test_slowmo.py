@@ -10,7 +10,7 @@ from server_rules import ETA, K, S, T, deltas, shares
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Algorithm
-from fedbench.algorithms.hyper import choice, is_number, positive
-from fedbench.algorithms.traced import traced
+from fedbench.method import registry
+from fedbench.method.hyper import choice, is_number, positive
+from fedbench.method.interface import Algorithm
+from fedbench.method.traced import traced
 
 
 @dataclasses.dataclass

@@ -9,10 +9,10 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Counts, Setting
 from fedbench.errors import ConfigError
-from fedbench.run.walk import Walk
+from fedbench.method import registry
+from fedbench.method.interface import Counts, Setting
+from fedbench.runs.walk import Walk
 
 T, K = 10, 4
 ETA = 0.2

@@ -11,10 +11,10 @@ from problem import Problem
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
-from fedbench.algorithms.base import Counts, Setting
-from fedbench.algorithms.cost import Cost, measure
 from fedbench.errors import ConfigError
+from fedbench.method import registry
+from fedbench.method.cost import Cost, measure
+from fedbench.method.interface import Counts, Setting
 
 CONF = Path(__file__).parents[2] / "conf" / "algorithm"
 

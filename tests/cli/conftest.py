@@ -1,4 +1,4 @@
-"""A command line whose runs cost nothing: `fedbench.run` replaced by a stand-in with the same contract."""
+"""A command line whose runs cost nothing: `fedbench.runs` replaced by a stand-in with the same contract."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Runs:
         self.stops = True
 
     def check(self, cfg: DictConfig) -> None:
-        """Like fedbench.run.check.check; refuses negative step sizes."""
+        """Like fedbench.runs.check.check; refuses negative step sizes."""
         self.checked.append(cfg)
         if "lr" in cfg.algorithm and cfg.algorithm.lr is not None and cfg.algorithm.lr < 0:
             raise ConfigError("algorithm.lr", cfg.algorithm.lr, "must be a number > 0")
 
     def run(self, cfg: DictConfig, directory: Path) -> float | None:
-        """Like fedbench.run.runner.run; accuracy 0.5 + seed / 100."""
+        """Like fedbench.runs.runner.run; accuracy 0.5 + seed / 100."""
         self.done.append(cfg)
         OmegaConf.save(OmegaConf.create(container(cfg)), directory / "config.yaml")
         (directory / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1,0.2\n")
@@ -52,9 +52,9 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """The stand-in, in an empty current directory."""
     stand_in = Runs()
     for name in ("check", "runner"):
-        module = types.ModuleType(f"fedbench.run.{name}")
+        module = types.ModuleType(f"fedbench.runs.{name}")
         module.check, module.run = stand_in.check, stand_in.run  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, f"fedbench.run.{name}", module)
+        monkeypatch.setitem(sys.modules, f"fedbench.runs.{name}", module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
     return stand_in

@@ -13,8 +13,8 @@ from fedbench.config.identity import difference, flat, identity, run_dir, run_ha
 from fedbench.config.overrides import first_values
 from fedbench.config.paths import conf_dir
 from fedbench.config.schema import GROUPS, Config
-from fedbench.sweep import sweeper
-from fedbench.sweep.names import register_resolvers, sweep_dir
+from fedbench.sweeps import sweeper
+from fedbench.sweeps.names import register_resolvers, sweep_dir
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:

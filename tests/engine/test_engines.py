@@ -8,7 +8,7 @@ import torch
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.algorithms import registry
+from fedbench.method import registry
 from fedbench.models.layers import BatchNorm2d, Dropout
 
 SIZES = (3, 9, 14, 6, 10, 5)

@@ -14,7 +14,7 @@ from fedbench.experiments import pipeline
 from fedbench.experiments.compose import Branch, Experiment, composed, experiment, grids_override
 from fedbench.experiments.registry import FIGURES, SCALES
 from fedbench.figures.claims import CLAIMS
-from fedbench.sweep.compose import without_hydra
+from fedbench.sweeps.compose import without_hydra
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
 

@@ -6,8 +6,8 @@ import pytest
 
 from fedbench.theory.stepsizes import RULES, Constants, Counts, prescribe
 
-registry = pytest.importorskip("fedbench.algorithms.registry")
-base = pytest.importorskip("fedbench.algorithms.base")
+registry = pytest.importorskip("fedbench.method.registry")
+base = pytest.importorskip("fedbench.method.interface")
 
 # No staleness, so that MasFL's rule is not void; what a theorem of an algorithm gives never depends on it.
 KNOWN = Constants(L=2.0, Delta=3.0, sigma2=4.0, sigma_h2=5.0, G0=6.0, G=7.0, tau_max=0.0, loss_floor=0.0)

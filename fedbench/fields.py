@@ -1,0 +1,256 @@
+"""Declaring options: dataclass fields that carry type, default, range, choices, help and what null means.
+
+Every option of every group is a field of one class, made by a function of this module; `read` builds the
+class from plain values (what a file or a command line said) and refuses, in one line, whatever the field does
+not allow. Torch-free, so that bad input is refused at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from fedbench.errors import ConfigError, nearest
+
+_METADATA = "rule"
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+
+T = TypeVar("T", bound=_Dataclass)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a field allows. `check(value)` returns the value as the run gets it, or raises ValueError."""
+
+    kind: str  # number | integer | switch | choice | text | custom
+    words: str  # what is allowed, after "must be"
+    check: Callable[[Any], Any]
+    help: str = ""
+    null: str | None = None  # what null means; None: null is refused
+    options: tuple[Any, ...] = ()  # the choices, for the nearest match
+
+    @property
+    def allowed(self) -> str:
+        """What may be given, in words."""
+        return f"must be {self.words}{f', or null ({self.null})' if self.null else ''}"
+
+    def value(self, key: str, value: Any) -> Any:
+        """`value` as the run gets it. Raises ConfigError under `key`."""
+        if value is None and self.null is not None:
+            return None
+        try:
+            return self.check(value)
+        except ValueError as error:
+            raise ConfigError(key, value, str(error) or self.allowed, self.options) from error
+
+
+def number(
+    default: float | None,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+    null: str | None = None,
+    help: str = "",
+) -> Any:
+    """A finite real number in [low, high], or open at either end. The run gets a float."""
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError
+        if value < low or value > high or (open_low and value == low) or (open_high and value == high):
+            raise ValueError
+        return float(value)
+
+    words = " ".join(filter(None, ["a number", _interval(low, high, open_low, open_high)]))
+    return _field(default, Rule("number", words, check, help, null))
+
+
+def positive(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+    """A real number > 0."""
+    return number(default, low=0.0, open_low=True, null=null, help=help)
+
+
+def nonnegative(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+    """A real number >= 0."""
+    return number(default, low=0.0, null=null, help=help)
+
+
+def decay(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+    """An averaging factor in [0, 1)."""
+    return number(default, low=0.0, high=1.0, open_high=True, null=null, help=help)
+
+
+def share(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+    """A weight in (0, 1]."""
+    return number(default, low=0.0, high=1.0, open_low=True, null=null, help=help)
+
+
+def integer(
+    default: int | None,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    null: str | None = None,
+    help: str = "",
+) -> Any:
+    """An integer in [low, high]."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise ValueError
+        return value
+
+    bounds = _interval(-math.inf if low is None else low, math.inf if high is None else high, False, False)
+    return _field(default, Rule("integer", " ".join(filter(None, ["an integer", bounds])), check, help, null))
+
+
+def switch(default: bool, *, help: str = "") -> Any:
+    """True or false."""
+
+    def check(value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+    return _field(default, Rule("switch", "true or false", check, help))
+
+
+def choice(default: Any, options: Sequence[Any], *, null: str | None = None, help: str = "") -> Any:
+    """One of a few named (or numbered) variants."""
+
+    def check(value: Any) -> Any:
+        if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
+            raise ValueError
+        return value
+
+    words = f"one of {', '.join(map(str, options))}"
+    return _field(default, Rule("choice", words, check, help, null, tuple(options)))
+
+
+def text(default: str | None, *, words: str = "a text", null: str | None = None, help: str = "") -> Any:
+    """A text that is not empty. `words`: what it should be, such as "the path of an .npz file".
+
+    With `default` None and no meaning of null, a value has to be given.
+    """
+
+    def check(value: Any) -> str:
+        if value is None or isinstance(value, bool | list | dict) or str(value) == "":
+            raise ValueError
+        return str(value)
+
+    return _field(default, Rule("text", words, check, help, null))
+
+
+def custom(
+    default: Any,
+    check: Callable[[Any], Any],
+    words: str,
+    *,
+    null: str | None = None,
+    help: str = "",
+) -> Any:
+    """Anything else (lists, mostly): `check` returns the value as the run gets it, or raises ValueError, with
+    its own line where `words` would not say enough."""
+    return _field(default, Rule("custom", words, check, help, null))
+
+
+def section(cls: type) -> Any:
+    """Options below a key of their own: `delay.transfer.up`, `clients.total`."""
+    return dataclasses.field(default_factory=cls)
+
+
+def _field(default: Any, rule: Rule) -> Any:
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: default.copy(), metadata={_METADATA: rule})
+    return dataclasses.field(default=default, metadata={_METADATA: rule})
+
+
+def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
+    if low == -math.inf and high == math.inf:
+        return ""
+    if high == math.inf:
+        return f"{'>' if open_low else '>='} {low:g}"
+    if low == -math.inf:
+        return f"{'<' if open_high else '<='} {high:g}"
+    return f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+
+
+# ---- reading -------------------------------------------------------------------------------------------
+
+
+def rule_of(field: dataclasses.Field[Any]) -> Rule | None:
+    """The rule of a declared option; None for fields that are none."""
+    return field.metadata.get(_METADATA)
+
+
+def rules(cls: type[_Dataclass], prefix: str = "") -> Iterator[tuple[str, Rule]]:
+    """All options of a class in order, those of sections under dotted names."""
+    for field in dataclasses.fields(cls):
+        rule = rule_of(field)
+        if rule is not None:
+            yield prefix + field.name, rule
+        elif (inner := _section_of(field)) is not None:
+            yield from rules(inner, f"{prefix}{field.name}.")
+
+
+def defaults(cls: type[_Dataclass]) -> dict[str, Any]:
+    """The default of every option, sections nested: what a configuration file of the class would say."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        inner = _section_of(field)
+        if inner is not None:
+            values[field.name] = defaults(inner)
+        elif rule_of(field) is not None:
+            missing = field.default is dataclasses.MISSING
+            values[field.name] = field.default_factory() if missing else field.default  # type: ignore[misc, operator]
+    return values
+
+
+def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -> T:
+    """Build `cls` from plain values; what is not given has its default. Raises ConfigError.
+
+    `group`: the dotted name above the keys ("" at the top), for messages; `owner`: who has the keys, such as
+    `partition=dirichlet` (default: the group).
+    """
+    prefix = f"{group}." if group else ""
+    fields = {f.name: f for f in dataclasses.fields(cls) if rule_of(f) or _section_of(f)}
+    for key in values:
+        if key not in fields:
+            raise _unknown(prefix, str(key), values[key], list(fields), owner or group)
+    given: dict[str, Any] = {}
+    for name, field in fields.items():
+        inner, rule = _section_of(field), rule_of(field)
+        if inner is not None:
+            below = values.get(name, {})
+            if not isinstance(below, Mapping):
+                raise ConfigError(prefix + name, below, f"is a section; write {prefix}{name}.KEY=VALUE")
+            given[name] = read(inner, below, prefix + name)
+        elif rule is not None:
+            value = values[name] if name in values else defaults(cls)[name]
+            given[name] = rule.value(prefix + name, value)
+    return cls(**given)
+
+
+def _section_of(field: dataclasses.Field[Any]) -> type[_Dataclass] | None:
+    made = field.default_factory
+    return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None
+
+
+def _unknown(prefix: str, key: str, value: Any, known: Sequence[str], owner: str) -> ConfigError:
+    near = nearest(key, known)
+    hint = f" (did you mean '{prefix}{near}'?)" if near else ""
+    has = f"{owner} has {', '.join(known) or 'no keys'}" if owner else f"keys are {', '.join(known)}"
+    return ConfigError(
+        prefix + key, "{...}" if isinstance(value, dict) else value, f"no such key; {has}{hint}"
+    )

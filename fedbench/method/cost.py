@@ -1,0 +1,76 @@
+"""What a method sends, keeps and computes, measured by running its pseudo-code on shapes alone.
+
+The vectors in `broadcast` and in the upload ARE the communication. They are counted here on torch's meta
+device, where tensors have shapes and no values, so the numbers in logs and tables cannot drift from the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedbench.method.hyper import is_number
+from fedbench.method.interface import Algorithm, Client, Setting, Vectors, namespace
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Sizes in numbers (times the dtype's bytes; scalars are free) and mini-batch gradients."""
+
+    uplink: int  # per upload, a cohort survey's included
+    downlink: int  # per dispatched job
+    survey_uplink: int  # per client, once, before round 0
+    survey_downlink: int
+    client_state: int  # kept per client between participations
+    server_state: int  # kept at the server beside theta
+    calls_per_step: int  # gradients per local step
+    full_passes: int  # full local passes per job
+
+
+class _ShapeClient(Client):
+    def __init__(self, d: int) -> None:
+        scalar = torch.empty((), device="meta")
+        self.k = self.steps = self.samples = self.uniform = scalar
+        self.full_grad = torch.empty(d, device="meta")
+        self.calls = 0
+
+    def grad(self, theta: Tensor) -> Tensor:
+        return self.loss_and_grad(theta)[1]
+
+    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls += 1
+        return torch.empty((), device="meta"), torch.empty_like(theta)
+
+
+def size(vectors: Vectors) -> int:
+    """Numbers in the vectors of a dict; scalars do not count."""
+    return sum(value.numel() for value in vectors.values() if value.dim() > 0)
+
+
+def measure(algorithm: Algorithm, setting: Setting) -> Cost:
+    """Count a bound algorithm's vectors and gradients for a model of setting.d numbers."""
+    scalar = torch.empty((), device="meta")
+    h = namespace({f.name: scalar for f in algorithm.hyper_fields() if is_number(f)})
+    theta = torch.empty(setting.d, device="meta")
+    survey = namespace(algorithm.survey_upload(theta)) if algorithm.survey else None
+    once = algorithm.survey == "once"
+    server = algorithm.server_init(theta, survey if once else None, h)
+    mine = algorithm.client_init(theta, survey if once else None, h)
+    down = algorithm.broadcast(namespace(server), survey, setting.counts, h)
+    client = _ShapeClient(setting.d)
+    local = algorithm.local_init(namespace(down), namespace(mine), client, h)
+    local = {**local, **algorithm.local_step(namespace(local), namespace(down), namespace(mine), client, h)}
+    upload, keep = algorithm.local_final(namespace(local), namespace(down), namespace(mine), client, h)
+    survey_size = size(vars(survey)) if survey else 0
+    return Cost(
+        uplink=size(upload) + (0 if once else survey_size),
+        downlink=size(down),
+        survey_uplink=survey_size if once else 0,
+        survey_downlink=setting.d if once else 0,
+        client_state=size({**mine, **keep}),
+        server_state=size(server) - setting.d,
+        calls_per_step=client.calls,
+        full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
+    )

@@ -1,0 +1,233 @@
+"""The algorithm interface: a paper's pseudo-code over flat vectors, for ONE client of ONE run.
+
+An algorithm is a dataclass whose fields are its hyper-parameters. Its methods are called in the order of
+the pseudo-code; every vector has shape (d,), every other number is a 0-dim tensor. The engine loops the
+methods over clients, vectorises them with torch.func.vmap or compiles them, so they must not branch in
+Python on tensor values (use torch.where). Static variants (strings, booleans) live on `self`; numbers
+arrive in `h`, so that changing them recompiles nothing.
+
+    theta^0 -> [survey of all clients] -> server_init, client_init
+    repeat: broadcast -> per client: local_init, K x local_step, local_final -> server_step(mean of uploads)
+
+What travels is what `broadcast` and `local_final` return: the sizes of those vectors are the logged
+communication. The server sees uploads only through their (weighted) mean over the arrivals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedbench.errors import ConfigError
+from fedbench.method.hyper import check_value, is_number
+
+Vectors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The counts of a run and of the update at hand, in the papers' letters."""
+
+    S: int  # arrivals per server update (clients per round)
+    N: int  # clients
+    K: int | None  # local steps; None where clients make different numbers of steps
+    T: int  # planned server updates (rounds)
+    t: int = 0  # index of this server update, from 0
+    staleness_mean: float = 0.0  # over this update's arrivals, in server versions
+    staleness_max: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an algorithm may look at to refuse a run (`Algorithm.refusal`) or to size its vectors."""
+
+    counts: Counts
+    schedule: str  # "sync" | "async"
+    repeats: bool  # whether a client may have two unapplied jobs at once (dispatch policy)
+    d: int  # trainable numbers
+    norm_index: Tensor  # (m,) positions in theta of normalisation layers' parameters
+
+
+class Client:
+    """What one client knows during its local work. Oracles are of the current mini-batch."""
+
+    k: Tensor  # index of the local step, from 0 (only in local_step)
+    steps: Tensor  # K_i, this client's number of local steps
+    samples: Tensor  # n_i
+    uniform: Tensor  # one addressed number in [0, 1) per job
+    full_grad: Tensor  # (d,) gradient of f_i at the broadcast theta, if `full_gradient`
+
+    def grad(self, theta: Tensor) -> Tensor:
+        """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks."""
+        raise NotImplementedError
+
+    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss (0-dim) and gradient (d,) at `theta` on the current mini-batch."""
+        raise NotImplementedError
+
+
+@dataclass
+class Algorithm:
+    """Base of all methods. Subclasses override what their pseudo-code has; the rest is FedAvg-like."""
+
+    name: ClassVar[str] = ""
+    paper: ClassVar[str] = ""  # short citation for tables
+    survey: ClassVar[Literal["once", "cohort"] | None] = None
+    """"once": K mini-batch gradients of ALL clients at theta^0; "cohort": full gradients, every round."""
+    full_gradient: ClassVar[bool] = False  # local_init reads client.full_grad
+    first_step: ClassVar[int] = 0  # local steps that local_init has already taken
+    fixed_steps: ClassVar[int | None] = None  # the method defines K itself
+    schedules: ClassVar[tuple[str, ...]] = ("sync", "async")
+    full_participation: ClassVar[bool] = False  # the method is only defined for S = N
+    keeps_buffers: ClassVar[bool] = False  # batch-norm statistics stay at the client
+    problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
+    dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
+    clamped: ClassVar[tuple[str, ...]] = ("beta",)  # from a theorem, at most 1
+    weighting: str = dataclasses.field(default="uniform", init=False, repr=False, metadata={"skip": True})
+
+    # ---- the method --------------------------------------------------------------------------------
+
+    def theorem(self, n: Counts) -> dict[str, float]:
+        """Values for hyper-parameters given as null."""
+        return {}
+
+    def survey_upload(self, grad: Tensor) -> Vectors:
+        """What a surveyed client sends, from its mean survey gradient (d,)."""
+        return {"grad": grad}
+
+    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        """Server state; must hold "theta". `survey`: mean of the uploads of all clients (or None)."""
+        return {"theta": theta}
+
+    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+        """State that a client keeps between participations, from its own survey upload (or None)."""
+        return {}
+
+    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+        """What the server sends to each dispatched client. `survey`: this round's mean (survey="cohort")."""
+        return {"theta": server.theta}
+
+    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        """Local state before the first step."""
+        return {"y": down.theta}
+
+    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+        """One mini-batch step."""
+        return {"y": local.y - h.lr * client.grad(local.y)}
+
+    def local_final(
+        self, local: Any, down: Any, mine: Any, client: Client, h: Any
+    ) -> tuple[Vectors, Vectors]:
+        """(upload, what the client keeps)."""
+        return {"delta": local.y - down.theta}, {}
+
+    def arrival_weight(self, staleness: Any, h: Any) -> Any:
+        """Factor on an upload that arrives `staleness` versions late (NumPy array in, array out)."""
+        return 1.0 + 0.0 * staleness
+
+    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+        """Next server state from the mean upload (survey="cohort": and this round's mean survey upload)."""
+        raise NotImplementedError
+
+    def personal(self, theta: Tensor, mine: Any) -> Tensor:
+        """The model that client evaluates, for methods with personal parts (see `is_personal`)."""
+        return theta
+
+    def measured(self, gradient: Callable[[Tensor], Tensor], theta: Tensor) -> dict[str, float]:
+        """Hyper-parameters measured at theta^0 before the run, at no cost; `gradient`: of f, on all data."""
+        return {}
+
+    # ---- checks and settings -----------------------------------------------------------------------
+
+    def bind(self, setting: Setting) -> None:
+        """Look at the model once before the run (index sets and the like)."""
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Why this run makes no sense for this method, or None."""
+        n = setting.counts
+        if self.full_participation and n.S < n.N:
+            return f"is defined for full participation only (clients.per_round={n.S}, clients.total={n.N})"
+        if setting.schedule not in self.schedules:
+            return f"does not run under schedule={setting.schedule}"
+        if setting.repeats and self.keeps_state:
+            return "keeps state at its clients, so a client must not have two jobs at once (schedule.pool)"
+        return None
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether clients keep vectors between participations."""
+        return type(self).client_init is not Algorithm.client_init or self.keeps_buffers
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether clients evaluate models of their own."""
+        return type(self).personal is not Algorithm.personal
+
+    @classmethod
+    def hyper_fields(cls) -> list[dataclasses.Field]:
+        """The declared hyper-parameters, in order."""
+        return [f for f in dataclasses.fields(cls) if not f.metadata.get("skip")]
+
+    @classmethod
+    def create(cls, values: dict[str, Any]) -> Algorithm:
+        """Build from config values; ConfigError names what the method does not have or not allow."""
+        fields = {f.name: f for f in cls.hyper_fields()}
+        for key in values:
+            if key not in fields:
+                allowed = ", ".join(f"algorithm.{name}" for name in fields)
+                raise ConfigError(f"algorithm.{key}", values[key], f"{cls.name} has only {allowed}", fields)
+        checked = {}
+        for key, value in values.items():
+            field = fields[key]
+            optional = is_number(field) and field.default is None
+            checked[key] = check_value(field, value, optional or key in cls.theorem_keys())
+        return cls(**checked)
+
+    @classmethod
+    def theorem_keys(cls) -> set[str]:
+        """The hyper-parameters for which a theorem gives values."""
+        if cls.theorem is Algorithm.theorem:
+            return set()
+        try:
+            return set(cls().theorem(Counts(S=1, N=1, K=1, T=1)))
+        except (TypeError, ZeroDivisionError):
+            return set()
+
+    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+        """Numeric hyper-parameters with the theorem's values in place of null (beta clamped to 1)."""
+        fields = [f for f in self.hyper_fields() if is_number(f)]
+        values = {f.name: getattr(self, f.name) for f in fields}
+        missing = [key for key, value in values.items() if value is None]
+        if not missing:
+            return values
+        for key in missing:
+            if key not in self.theorem_keys():
+                text = f"no theorem gives it for {self.name}; give a number"
+                raise ConfigError(f"algorithm.{key}", None, text)
+        if n.K is None:
+            text = "null takes the theorem's value, which needs one K for all clients (local.steps)"
+            raise ConfigError(f"algorithm.{missing[0]}", None, text)
+        given = self.theorem(n) if n.T > 0 else dict.fromkeys(missing, 0.0)
+        for key in missing:
+            values[key] = given[key]
+            if key in self.clamped and given[key] > 1.0:
+                warn(f"algorithm.{key} from the theorem is {given[key]:.4g} > 1 and was clamped to 1")
+                values[key] = 1.0
+        return values
+
+
+def namespace(vectors: Vectors | None) -> Any:
+    """View a dict of tensors with attribute access, as the methods read it."""
+    return None if vectors is None else SimpleNamespace(**vectors)
+
+
+def unit(q: Tensor) -> Tensor:
+    """q / ||q|| over the whole vector, and 0 where q = 0 (no epsilon: it would break scale invariance)."""
+    norm = torch.linalg.vector_norm(q)
+    return torch.where(norm > 0, q / torch.where(norm > 0, norm, 1.0), torch.zeros_like(q))

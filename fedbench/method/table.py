@@ -1,0 +1,93 @@
+"""The table of all methods: what each sends and keeps, measured from its code, and which test checks it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedbench.method.cost import measure
+from fedbench.method.interface import Algorithm, Counts, Setting
+from fedbench.method.registry import get, names
+
+_D, _NORM = 1000, 7  # a pretend model: numbers in all, and in normalisation layers
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method. Sizes in units of d, per client and round unless said otherwise."""
+
+    name: str
+    paper: str
+    uplink: str
+    downlink: str
+    client_state: str
+    server_state: str
+    gradients: str
+    tuned: str  # hyper-parameters without a theorem's value
+    problem_dependent: str
+    schedules: str
+    checked_by: str  # the test file, where the tests are beside the package
+
+
+def table() -> list[Entry]:
+    """All registered methods, by name."""
+    return [entry(get(name)) for name in names()]
+
+
+def entry(cls: type[Algorithm]) -> Entry:
+    """The table's row of one method at its class defaults."""
+    algorithm = cls()
+    counts = Counts(S=2, N=2, K=4, T=4)
+    setting = Setting(counts, algorithm.schedules[0], False, _D, torch.arange(_NORM))
+    algorithm.bind(setting)
+    cost = measure(algorithm, setting)
+    once = f" (+{_units(cost.survey_uplink)} once)" if cost.survey_uplink else ""
+    steps = "" if cost.calls_per_step == 1 else str(cost.calls_per_step)
+    passes = "full pass + " if cost.full_passes else ""
+    first = "(K-1)" if algorithm.first_step else "K"
+    theorem = set(cls.theorem_keys())
+    tuned = [f.name for f in cls.hyper_fields() if "number" in f.metadata and f.name not in theorem]
+    return Entry(
+        name=cls.name,
+        paper=cls.paper,
+        uplink=_units(cost.uplink) + once,
+        downlink=_units(cost.downlink),
+        client_state=_units(cost.client_state),
+        server_state=_units(cost.server_state),
+        gradients=f"{passes}{steps}{first}",
+        tuned=", ".join(tuned) or "none",
+        problem_dependent=", ".join(cls.problem_dependent) or "no",
+        schedules=", ".join(cls.schedules) + (" (full participation)" if cls.full_participation else ""),
+        checked_by=_test_of(cls.name),
+    )
+
+
+def markdown() -> str:
+    """The table as Markdown, for the README."""
+    titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
+    rows = [titles, ["---"] * len(titles), *(list(dataclasses.astuple(e)) for e in table())]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def _test_of(name: str) -> str:
+    """The test file named after the method, else the first one that names it (its file name, if possible)."""
+    tests = Path(__file__).parents[2] / "tests" / "algorithms"
+    files = sorted(
+        tests.glob("test_*.py"), key=lambda f: (f.stem != f"test_{name}", name not in f.stem, f.stem)
+    )
+    return next((file.name for file in files if f'"{name}"' in file.read_text(encoding="utf-8")), "")
+
+
+def _units(size: int) -> str:
+    if size == 0:
+        return "0"
+    if size % _D == 0:
+        return f"{size // _D}d"
+    if size == _NORM:
+        return "norm layers"
+    if (size + _NORM) % _D == 0:
+        return f"{(size + _NORM) // _D}d - norm layers"
+    return f"{size / _D:g}d"

@@ -1,0 +1,123 @@
+"""summary.json and the files that are written when a run ends."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedbench import schedule
+from fedbench.config import identity
+from fedbench.files import atomically, write_json
+from fedbench.method.hyper import is_number
+from fedbench.runs.checkpoint import write_torch
+from fedbench.runs.metrics import Row
+from fedbench.runs.plan import Plan
+from fedbench.runs.provenance import commit, hardware, versions
+from fedbench.runs.setup import Experiment
+
+FILES = ("metrics.csv", "summary.json", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
+
+
+def final_accuracy(rows: list[Row], k: int) -> float:
+    """Mean test accuracy of the last k evaluations."""
+    last = [row.test_accuracy for row in rows[-k:]]
+    return math.fsum(last) / len(last)
+
+
+def summarise(
+    experiment: Experiment, rows: list[Row], status: str, wall_seconds: float, compile_seconds: float
+) -> dict[str, Any]:
+    """The contents of summary.json."""
+    plan = experiment.plan
+    best = max(rows, key=lambda row: row.test_accuracy)
+    diverged = status == "diverged"
+    k = min(plan.cfg.eval.final_k, len(rows))
+    return {
+        "status": status,
+        "rounds": rows[-1].round,
+        "final_accuracy": None if diverged else final_accuracy(rows, k),
+        "final_k": k,
+        "best_accuracy": best.test_accuracy,
+        "best_round": best.round,
+        "final_test_loss": _finite(rows[-1].test_loss),
+        "wall_seconds": wall_seconds,
+        "compile_seconds": compile_seconds,
+        "device": str(plan.device),
+        "hardware": hardware(plan.device),
+        "engine": experiment.engine,
+        "chunk": experiment.chunk,
+        "parameters": plan.layout.d,
+        "hyper": hyper(plan),
+        "from_theorem": [
+            f.name for f in plan.algorithm.hyper_fields() if is_number(f) and _given(plan, f.name) is None
+        ],
+        "notes": plan.notes,
+        "schedule": schedule.summary(experiment.trace),
+        "versions": versions(),
+        "commit": commit(),
+        "data": list(plan.dataset.files),
+        "data_note": plan.dataset.note,
+        "config": identity.flat(plan.cfg),
+    }
+
+
+def failure(plan_config: Any, error: str, wall_seconds: float) -> dict[str, Any]:
+    """summary.json of a run that failed while it ran."""
+    return {
+        "status": "failed",
+        "rounds": None,
+        "final_accuracy": None,
+        "error": error,
+        "wall_seconds": wall_seconds,
+        "versions": versions(),
+        "commit": commit(),
+        "config": identity.flat(plan_config),
+    }
+
+
+def hyper(plan: Plan) -> dict[str, Any]:
+    """The hyper-parameters in use: numbers after the theorems were applied, and the chosen variants."""
+    static = {
+        f.name: getattr(plan.algorithm, f.name) for f in plan.algorithm.hyper_fields() if not is_number(f)
+    }
+    return {**{key: _finite(value) for key, value in plan.hyper.items()}, **static}
+
+
+def write_partition(path: Path, assignment: np.ndarray) -> None:
+    """partition.npz: `client`, the client of every training sample in the data set's order."""
+
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as stream:
+            np.savez_compressed(stream, client=assignment)
+
+    atomically(path, write)
+
+
+def write_model(path: Path, experiment: Experiment) -> None:
+    """model.pt: the global model's state_dict."""
+    walk, model = experiment.walk, experiment.plan.model
+    state = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    tensors = {**experiment.plan.layout.unflatten(walk.theta), **walk.statistics}
+    state.update({name: value.detach().cpu().clone() for name, value in tensors.items()})
+    write_torch(path, state)
+
+
+def write_jobs(path: Path, experiment: Experiment) -> None:
+    """jobs.csv: the trace, one row per client job."""
+    atomically(path, lambda temporary: schedule.write_jobs_csv(experiment.trace, temporary))
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """summary.json."""
+    write_json(path, summary)
+
+
+def _given(plan: Plan, name: str) -> Any:
+    return plan.cfg.algorithm.get(name)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,154 @@
+"""Walking a trace: from one server version to the next, for any algorithm under any schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.engine.cohort import STATISTICS, CohortTrainer, Sums
+from fedbench.method.interface import Algorithm, Counts, Vectors, namespace
+
+if TYPE_CHECKING:
+    from fedbench.schedule.trace import Trace
+
+
+class Walk:
+    """A run between two server updates: version, server state, clients' state, uploads under way.
+
+    All jobs that start from a version are trained as soon as that version exists; what they upload is added,
+    with its final weight, to the sum of the update that will apply it. So at most concurrency + S - 1 results
+    are ever under way, and no old model is kept.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        trainer: CohortTrainer,
+        trace: Trace,
+        counts: Counts,
+        hyper: dict[str, float],
+        theta: Tensor,
+        statistics: Vectors,
+    ) -> None:
+        self.algorithm, self.trainer, self.trace, self.counts = algorithm, trainer, trace, counts
+        self.h = {
+            name: torch.tensor(value, dtype=theta.dtype, device=theta.device) for name, value in hyper.items()
+        }
+        self.version = 0
+        self.server: Vectors = {"theta": theta}
+        self.statistics = statistics
+        self.pending: dict[int, Sums] = {}
+        self._weigh()
+
+    @property
+    def theta(self) -> Tensor:
+        """The global model (d,) of the present version."""
+        return self.server["theta"]
+
+    def start(self) -> None:
+        """The survey before round 0 (if the algorithm has one), server state and clients' state."""
+        theta, h = self.theta, namespace(self.h)
+        survey = None
+        if self.algorithm.survey == "once":
+            everyone = self._client_weights(np.arange(self.counts.N))
+            survey = self.trainer.survey_once(theta, self.statistics, self.h, everyone)
+        elif self.algorithm.keeps_state:
+            self.trainer.store.fill(self.algorithm.client_init(theta, None, h))
+        if self.algorithm.keeps_buffers:
+            self.trainer.store.fill({STATISTICS + name: value for name, value in self.statistics.items()})
+        self.server = self.algorithm.server_init(theta, namespace(survey), h)
+
+    def update(self) -> None:
+        """Train the jobs that start from the present version, then make the next one."""
+        t = self.version
+        survey = self._train(t)
+        sums = self.pending.pop(t)
+        staleness = self.trace.staleness(t)
+        counts = dataclasses.replace(
+            self.counts, t=t, staleness_mean=float(staleness.mean()), staleness_max=int(staleness.max())
+        )
+        mean, h = namespace({**survey, **sums.uploads}), namespace(self.h)
+        new = self.algorithm.server_step(namespace(self.server), mean, counts, h)
+        self.server = {**self.server, **new}
+        if sums.statistics and not self.algorithm.keeps_buffers:
+            self.statistics = sums.statistics
+        self.version = t + 1
+
+    def _train(self, t: int) -> Vectors:
+        """Train the jobs that start from version t; the mean of their survey (empty where there is none)."""
+        jobs = self.trace.training(t)
+        if len(jobs) == 0:
+            return {}
+        trace, counts = self.trace, dataclasses.replace(self.counts, t=t)
+        survey: Vectors = {}
+        if self.algorithm.survey == "cohort":
+            survey = self.trainer.survey_cohort(
+                self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
+            )
+        down = self.algorithm.broadcast(namespace(self.server), namespace(survey), counts, namespace(self.h))
+        order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
+        for group in (jobs[order == number] for number in np.unique(order)):
+            self.trainer.train(
+                down,
+                self.statistics,
+                self.h,
+                trace.client[group],
+                trace.n[group],
+                self.weight[group],
+                self.base_weight[group],
+                trace.applied_update[group],
+                self.pending,
+            )
+        return survey
+
+    def _weigh(self) -> None:
+        """Weights of all jobs, known from the trace: base (sums to 1 per update) and effective."""
+        trace = self.trace
+        self.base_weight = np.zeros(len(trace.client))
+        self.weight = np.zeros(len(trace.client))
+        applied = np.flatnonzero(trace.applied_update >= 0)
+        update = trace.applied_update[applied]
+        raw = np.ones(len(applied))
+        if self.algorithm.weighting == "samples":
+            raw = self.trainer.planner.clients.sizes[trace.client[applied]].astype(np.float64)
+        total = np.bincount(update, weights=raw, minlength=trace.updates)
+        self.base_weight[applied] = raw / total[update]
+        staleness = update - trace.start_version[applied]
+        h = SimpleNamespace(**{name: value.item() for name, value in self.h.items()})
+        self.weight[applied] = self.base_weight[applied] * self.algorithm.arrival_weight(staleness, h)
+
+    def _client_weights(self, clients: np.ndarray) -> np.ndarray:
+        if self.algorithm.weighting == "samples":
+            sizes = self.trainer.planner.clients.sizes[clients].astype(np.float64)
+            return sizes / sizes.sum()
+        return np.full(len(clients), 1.0 / len(clients))
+
+    # ---- checkpoints -------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed walk needs (the trace and the mini-batches follow from the config)."""
+        return {
+            "version": self.version,
+            "server": self.server,
+            "statistics": self.statistics,
+            "clients": self.trainer.store.tensors,
+            "pending": {t: (s.uploads, s.statistics) for t, s in self.pending.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
+        device = self.theta.device
+
+        def here(vectors: Vectors) -> Vectors:
+            return {name: value.to(device) for name, value in vectors.items()}
+
+        self.version = state["version"]
+        self.server, self.statistics = here(state["server"]), here(state["statistics"])
+        store = self.trainer.store
+        store.tensors = {name: value.to(store.device) for name, value in state["clients"].items()}
+        self.pending = {t: Sums(here(u), here(s)) for t, (u, s) in state["pending"].items()}

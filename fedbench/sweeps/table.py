@@ -1,0 +1,55 @@
+"""The short table at the end of a sweep: final accuracy, over seeds where there are several."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedbench.sweeps.collect import IDENTITY, OUTCOME
+
+LIMIT = 40  # rows; a longer table is read in runs.csv
+
+
+def outcome(runs: Path) -> str:
+    """What runs.csv says, as text: one line per setting that differs in more than the seed."""
+    with runs.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    if not rows:
+        return "no run has ended"
+    keys = [key for key in rows[0] if key not in ("dir", "seed", *OUTCOME)]
+    shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]
+    shown.sort(key=lambda key: key in IDENTITY and key != "algorithm")
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in shown), []).append(row)
+    lines = [[*shown, "final accuracy", "best", "runs"]]
+    for setting, members in groups.items():
+        lines.append(
+            [*setting, _spread(members, "final_accuracy"), _spread(members, "best_accuracy"), _count(members)]
+        )
+    more = [f"... and {len(lines) - 1 - LIMIT} more lines: {runs}"] if len(lines) - 1 > LIMIT else []
+    return "\n".join(_aligned(lines[: LIMIT + 1]) + more)
+
+
+def _spread(rows: Sequence[dict[str, str]], column: str) -> str:
+    """Mean, and sample standard deviation where there are several."""
+    numbers = [float(row[column]) for row in rows if row[column]]
+    if not numbers:
+        return "-"
+    mean = f"{statistics.fmean(numbers):.4f}"
+    return mean if len(numbers) == 1 else f"{mean} +- {statistics.stdev(numbers):.4f}"
+
+
+def _count(rows: Sequence[dict[str, str]]) -> str:
+    odd = [row["status"] for row in rows if row["status"] != "completed"]
+    return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]

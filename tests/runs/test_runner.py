@@ -1,0 +1,245 @@
+"""Runs: files, determinism, resuming, refusals. On the embedded digits, in this process."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedbench.api import compose_config
+from fedbench.errors import ConfigError, RunError
+from fedbench.runs import directory as place
+from fedbench.runs.runner import run
+from fedbench.runs.signals import Interrupted
+from fedbench.runs.walk import Walk
+
+BASE = [
+    "rounds=6", "clients.total=8", "clients.per_round=3", "local.steps=2", "local.batch_size=16",
+    "partition=dirichlet", "progress=none", "checkpoint.seconds=0",
+]  # fmt: skip
+ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential", "schedule.p_fail=0.1"]
+
+
+def config(*overrides: str):
+    return compose_config([*BASE, *overrides])
+
+
+def rows(directory: Path) -> list[dict[str, str]]:
+    with open(directory / "metrics.csv", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def without_wall(directory: Path) -> list[dict[str, str]]:
+    return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows(directory)]
+
+
+def model(directory: Path) -> dict[str, torch.Tensor]:
+    return torch.load(directory / "model.pt", weights_only=True)
+
+
+def test_a_run_leaves_its_files(tmp_path: Path) -> None:
+    cfg = config("algorithm=scaffold", "eval.train=true", "eval.grad_norm=true", "eval.every=4", "trace=true")
+    accuracy = run(cfg, tmp_path)
+    found = rows(tmp_path)
+    assert [row["round"] for row in found] == ["0", "4", "6"]
+    assert ",".join(found[0]) == (
+        "round,virtual_time,train_loss,test_loss,test_accuracy,grad_norm,uplink_bytes,downlink_bytes,"
+        "gradient_evaluations,staleness_mean,staleness_max,wall_seconds"
+    )
+    # SCAFFOLD: 2d up, 2d down per client and round; 650 float32 numbers; K = 2 gradients
+    assert [int(row["uplink_bytes"]) for row in found] == [0, 4 * 3 * 2 * 650 * 4, 6 * 3 * 2 * 650 * 4]
+    assert [row["downlink_bytes"] for row in found] == [row["uplink_bytes"] for row in found]
+    assert [int(row["gradient_evaluations"]) for row in found] == [0, 24, 36]
+    assert [float(row["virtual_time"]) for row in found] == [0, 4, 6]
+    assert all(float(row["train_loss"]) > 0 and float(row["grad_norm"]) > 0 for row in found)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == "completed"
+    assert summary["final_accuracy"] == accuracy == float(found[-1]["test_accuracy"])
+    assert summary["rounds"] == 6
+    assert summary["parameters"] == 650
+    assert summary["config"]["algorithm"] == "scaffold"
+    assert summary["config"]["clients.per_round"] == 3
+    assert summary["hyper"]["lr"] == 0.05
+    assert summary["data"]
+    assert summary["versions"]["torch"] == torch.__version__
+    client = np.load(tmp_path / "partition.npz")["client"]
+    assert client.shape == (1437,)
+    assert set(client) == set(range(8))
+    assert sum(value.numel() for value in model(tmp_path).values()) == 650
+    assert len((tmp_path / "jobs.csv").read_text().splitlines()) == 1 + 18
+
+
+def test_row_zero_holds_the_survey(tmp_path: Path) -> None:
+    run(config("algorithm=padamfed", "rounds=2"), tmp_path)
+    first, last = rows(tmp_path)[0], rows(tmp_path)[-1]
+    assert int(first["uplink_bytes"]) == int(first["downlink_bytes"]) == 8 * 650 * 4
+    assert int(first["gradient_evaluations"]) == 8 * 2
+    assert int(last["uplink_bytes"]) == 8 * 650 * 4 + 2 * 3 * 2 * 650 * 4
+
+
+def test_rounds_zero_evaluates_the_initial_model(tmp_path: Path) -> None:
+    run(config("rounds=0", "model.init=zeros"), tmp_path)
+    (row,) = rows(tmp_path)
+    assert float(row["test_loss"]) == pytest.approx(math.log(10), rel=1e-6)
+    assert all(float(value.abs().max()) == 0 for value in model(tmp_path).values())
+
+
+def test_the_same_command_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run(config("algorithm=padamfed"), tmp_path / name)
+    assert without_wall(tmp_path / "a") == without_wall(tmp_path / "b")
+    # evaluating more and tracing change nothing on the way
+    run(config("algorithm=padamfed", "eval.every=3", "eval.train=true", "trace=true"), tmp_path / "c")
+    assert all(torch.equal(v, model(tmp_path / "c")[k]) for k, v in model(tmp_path / "a").items())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["algorithm=scaffold"], ["algorithm=adamasfl", *ASYNC], ["algorithm=fafed", "clients.per_round=8"]],
+)
+def test_interrupted_and_resumed_equals_uninterrupted(
+    tmp_path: Path, options: list[str], monkeypatch
+) -> None:
+    cfg = config(*options)
+    run(cfg, tmp_path / "whole")
+    update = Walk.update
+    left = iter([2, 1, 2, 0, 100])  # updates before each sudden death
+    budget = 0
+
+    def mortal(walk: Walk) -> None:
+        nonlocal budget
+        if budget == 0:
+            raise SystemExit
+        budget -= 1
+        update(walk)
+
+    monkeypatch.setattr(Walk, "update", mortal)
+    for budget in left:  # noqa: B007
+        try:
+            run(cfg, tmp_path / "parts")
+            break
+        except SystemExit:
+            assert not (tmp_path / "parts" / "summary.json").exists()
+    assert without_wall(tmp_path / "whole") == without_wall(tmp_path / "parts")
+    assert all(torch.equal(v, model(tmp_path / "parts")[k]) for k, v in model(tmp_path / "whole").items())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_save_and_stop(tmp_path: Path, number: int, code: int, monkeypatch) -> None:
+    update = Walk.update
+
+    def shot(walk: Walk) -> None:
+        update(walk)
+        if walk.version == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Walk, "update", shot)
+    cfg = config("checkpoint.seconds=1000")
+    with pytest.raises(Interrupted, match="after round 3") as stop:
+        run(cfg, tmp_path)
+    assert stop.value.exit_code == code
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["walk"]["version"] == 3
+    monkeypatch.setattr(Walk, "update", update)
+    run(cfg, tmp_path)
+    assert [row["round"] for row in rows(tmp_path)] == list("0123456")
+
+
+def test_a_finished_run_is_reported_not_repeated(tmp_path: Path, monkeypatch) -> None:
+    cfg = config()
+    accuracy = run(cfg, tmp_path)
+    monkeypatch.setattr(Walk, "update", lambda walk: pytest.fail("computed again"))
+    assert run(cfg, tmp_path) == accuracy
+
+
+def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path, monkeypatch) -> None:
+    run(config(), tmp_path)
+    before = (tmp_path / "metrics.csv").read_bytes()
+    update = Walk.update
+
+    def dies(walk: Walk) -> None:
+        if walk.version == 2:
+            raise SystemExit
+        update(walk)
+
+    monkeypatch.setattr(Walk, "update", dies)
+    with pytest.raises(SystemExit):
+        run(config("resume=false"), tmp_path)
+    assert (tmp_path / "metrics.csv").read_bytes() == before
+    assert json.loads((tmp_path / "summary.json").read_text())["status"] == "completed"
+    monkeypatch.setattr(Walk, "update", update)
+    run(config("resume=false"), tmp_path)
+    assert (tmp_path / "metrics.csv").read_bytes() != before  # other wall seconds
+    assert not (tmp_path / place.STAGING).exists()
+
+
+def test_another_config_in_the_directory_is_refused(tmp_path: Path) -> None:
+    run(config("rounds=1"), tmp_path)
+    with pytest.raises(ConfigError, match=r"^seed=1: .*seed=0"):
+        run(config("rounds=1", "seed=1"), tmp_path)
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    with place.locked(tmp_path), pytest.raises(RunError, match="in use"):
+        run(config("rounds=1"), tmp_path)
+
+
+def test_divergence_is_a_result(tmp_path: Path) -> None:
+    assert run(config("model=mlp", "algorithm.lr=1e30"), tmp_path) is None
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == "diverged"
+    assert summary["final_accuracy"] is None
+    assert summary["rounds"] < 6
+
+
+def test_epochs_and_weighting_of_the_training_loss(tmp_path: Path) -> None:
+    """Uniform client weights: the mean over clients of their mean losses; here log 10 at theta = 0."""
+    cfg = config("rounds=1", "local.steps=null", "local.epochs=1", "model.init=zeros", "eval.train=true",
+                 "loss.scale=2", "algorithm.weighting=uniform")  # fmt: skip
+    run(cfg, tmp_path)
+    assert float(rows(tmp_path)[0]["train_loss"]) == pytest.approx(2 * math.log(10), rel=1e-6)
+    sizes = np.bincount(np.load(tmp_path / "partition.npz")["client"])
+    evaluations = int(rows(tmp_path)[1]["gradient_evaluations"])
+    assert evaluations in {
+        sum(-(-sizes[list(c)] // 16)) for c in __import__("itertools").combinations(range(8), 3)
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["algorithm.lr=-1"], r"algorithm\.lr=-1: must be a number > 0"),
+        (["algorithm=led"], r"algorithm=led: is defined for full participation"),
+        (["algorithm=mime", *ASYNC], r"algorithm=mime: .*schedule"),
+        (["algorithm=padamfed", "local.steps=null", "local.epochs=1"], r"algorithm\.lr=null: .*local\.steps"),
+        (["local.batch_size=2000"], r"local\.batch_size=2000: must be at most the 1437"),
+        (["algorithm=fedbn"], r"algorithm=fedbn: .*normalisation"),
+        (["algorithm=dude_asgd", "local.steps=3"], r"local\.steps=3: dude_asgd makes exactly 1"),
+        (["init_from=nowhere.pt"], r"init_from=nowhere.pt: there is no such file"),
+    ],
+)
+def test_refusals_leave_nothing(tmp_path: Path, overrides: list[str], message: str) -> None:
+    base = [o for o in BASE if not (o.startswith("local.steps") and "local.steps=null" in overrides)]
+    with pytest.raises((ConfigError, Exception), match=message):
+        run(compose_config([*base, *overrides]), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {".lock"}
+
+
+def test_cuda_is_refused_where_there_is_none(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    with pytest.raises(ConfigError, match="device=cuda"):
+        run(config("device=cuda"), tmp_path)
+
+
+def test_start_from_a_model(tmp_path: Path) -> None:
+    run(config(), tmp_path / "a")
+    run(config("rounds=0", f"init_from={tmp_path}/a/model.pt"), tmp_path / "b")
+    assert rows(tmp_path / "b")[0]["test_accuracy"] == rows(tmp_path / "a")[-1]["test_accuracy"]
