@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,3 +119,27 @@ def test_starting_the_command_line_imports_neither_torch_nor_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+TOP_LEVEL = {"LICENSE", "README.md", "conf", "fedbench", "outputs", "pyproject.toml", "scripts", "tests"}
+
+
+def test_the_top_level_holds_only_what_was_chosen() -> None:
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(listing, cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    names = {line.split("/")[0] for line in done.stdout.splitlines()}
+    assert {name for name in names if not name.startswith(".")} == TOP_LEVEL
+
+
+def test_no_room_has_the_name_of_a_function_of_the_python_interface() -> None:
+    """A module `fedbench.run` would take the place of the function `fedbench.run` once it is imported."""
+    rooms = {path.stem for path in PACKAGE.iterdir()}
+    assert rooms & {"run", "sweep", "plot", "results"} == set()
+
+
+def test_files_are_small() -> None:
+    lines = [len(path.read_text().splitlines()) for path in modules()]
+    assert statistics.median(lines) <= 120

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +85,32 @@ def test_run_works_from_anywhere(tmp_path: Path) -> None:
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("fedbench-runner ")
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "figures", "test", "bench_engine", "bench_schedule", "readme_table", "gpu_checks"]
+)
+def test_a_script_works_through_symbolic_links(tmp_path: Path, name: str) -> None:
+    """A pretended checkout whose .venv only says what was started; two links lead to its script."""
+    checkout = (tmp_path / "check out").resolve()
+    shutil.copytree(ROOT / "scripts", checkout / "scripts")
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / "pyproject.toml").write_text("")
+    for program in ("fedbench", "python"):
+        file = checkout / ".venv" / "bin" / program
+        file.write_text('#!/bin/sh\necho "started: $0"\n')
+        file.chmod(0o755)
+    wanted = hashlib.sha256(str(checkout).encode()).hexdigest()
+    (checkout / ".venv" / "fedbench-installed").write_text(f"{wanted} dev\n")
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "first").symlink_to(os.path.relpath(checkout / "scripts" / name, links))
+    (links / "second").symlink_to("first")
+    arguments = [tmp_path, "out"] if name == "gpu_checks" else []
+    done = subprocess.run([links / "second", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    if name == "gpu_checks":
+        assert (tmp_path / "out" / "tests.txt").read_text().startswith(f"started: {checkout}")
+    else:
+        assert done.stdout.startswith("started: ")
+        assert f"{checkout.name}/" in done.stdout or ".venv/bin/python" in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     ours = {f"fedbench/{file.relative_to(ROOT)}" for file in (ROOT / "conf").rglob("*.yaml")}
     assert ours <= names
+    (licence,) = (name for name in names if name.endswith(".dist-info/licenses/LICENSE"))
+    assert (tmp_path / "site" / licence).read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert not any(name.startswith(("tests/", "scripts/", "outputs/")) for name in names)
     site = tmp_path / "site"
     environment = {
@@ -48,3 +51,13 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
     assert f"file://{site}/fedbench/conf" in run("--info", "searchpath")
     run("rounds=1", "progress=none", "engine=vmap")
     assert len(list(tmp_path.glob("outputs/fedavg-*/*/summary.json"))) == 1
+
+
+def test_a_source_distribution_carries_the_licence(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (file,) = tmp_path.glob("fedbench_runner-*.tar.gz")
+    with tarfile.open(file) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "pyproject.toml", "fedbench/cli.py", "conf/config.yaml"} <= names
+    assert not any(name.startswith(("tests/", "scripts/", "outputs/", ".venv")) for name in names)
