@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.grouping import plain
 from fedbench.figures.results import Run
-from fedbench.figures.series import Series, plain
+from fedbench.figures.series import Series
 from fedbench.figures.statistics import SPREADS
 
 _DATASETS = {

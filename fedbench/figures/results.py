@@ -14,7 +14,8 @@ from typing import Any
 import pandas as pd
 from omegaconf import OmegaConf
 
-from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, flat
+from fedbench.config import grouping
+from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.tables import METRICS, numbers, parse, summary_of, table
 
@@ -31,8 +32,6 @@ _BESIDE = {
     "chunk",
     "parameters",
 }
-_NO_CHOICE = {*NOT_IDENTITY, "deterministic", "trace", "imports", "init_from", "seed"}
-_NO_CHOICE_GROUPS = {*NOT_IDENTITY_GROUPS, "eval", "hydra"}
 
 
 @dataclass
@@ -63,11 +62,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """The choices that make this run another experiment, which excludes seed and how it was computed."""
-        return {
-            key: value
-            for key, value in self.choices.items()
-            if key not in _NO_CHOICE and key.split(".")[0] not in _NO_CHOICE_GROUPS
-        }
+        return grouping.settings(self.choices)
 
 
 def read(paths: Sequence[str | Path]) -> list[Run]:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedbench.config.grouping import differing, plain, split
+from fedbench.config.schema import GROUPS
 from fedbench.errors import ConfigError
 from fedbench.figures import style
 from fedbench.figures.results import Run
@@ -24,8 +26,6 @@ _SHORT = {
     "local.batch_size": "B",
     "rounds": "T",
 }
-_GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay")
-_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ def group(
         if not any(key in run.choices for run in runs):
             known = {name for run in runs for name in run.settings()}
             raise ConfigError("by", key, "must be a choice of these runs, such as algorithm", sorted(known))
-    first = _split(runs, by)
+    first = split(runs, by, _choices)
     named = [key for rank, key in enumerate(by) if len({values[rank] for values in first}) > 1] or [by[0]]
     series: list[Series] = []
     for values, members in first.items():
-        further = [key for key in _differing(members) if key not in (*by, *along)]
-        for more, parts in _split(members, further).items():
+        further = [key for key in differing(map(_choices, members)) if key not in (*by, *along)]
+        for more, parts in split(members, further, _choices).items():
             choices = {**dict(zip(by, values, strict=True)), **dict(zip(further, more, strict=True))}
             shown = sorted((*named, *further), key=lambda key: key != "algorithm")
             label = ", ".join(filter(None, (words(key, choices[key]) for key in shown)))
@@ -77,19 +77,16 @@ def group(
     return series
 
 
+def _choices(run: Run) -> dict[str, Any]:
+    return run.choices
+
+
 def _look(algorithm: Any, label: str, before: Sequence[Series]) -> LineStyle:
     """The algorithm's own style, varied where it has several lines; else the style of the line's rank."""
     if algorithm is None:
         return style.of_rank(label, len(before))
     base = style.of_algorithm(str(algorithm))
     return style.variant(base, sum(line.choices.get("algorithm") == algorithm for line in before), label)
-
-
-def _split(runs: Sequence[Run], keys: Sequence[str]) -> dict[tuple, list[Run]]:
-    groups: dict[tuple, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(tuple(plain(run.choices.get(key)) for key in keys), []).append(run)
-    return groups
 
 
 def _one_per_seed(runs: Sequence[Run], along: Collection[str]) -> list[Run]:
@@ -100,29 +97,11 @@ def _one_per_seed(runs: Sequence[Run], along: Collection[str]) -> list[Run]:
     return list(once.values())
 
 
-def plain(value: Any) -> Any:
-    """A value that can be compared and hashed: 1.0 is 1, a list is its text."""
-    return str(value) if isinstance(value, list | dict) else value
-
-
-def _differing(runs: Sequence[Run]) -> list[str]:
-    """Choices in which runs differ. A key that a run does not say is no difference."""
-    settings = [run.settings() for run in runs]
-    keys = dict.fromkeys(key for choices in settings for key in choices)
-    differing = []
-    for key in keys:
-        values = {plain(choices.get(key, _MISSING)) for choices in settings} - {_MISSING}
-        if len(values) > 1:
-            differing.append(key)
-    # a group's own option says more than the options' keys, so it comes first
-    return sorted(differing, key=lambda key: key not in _GROUPS)
-
-
 def words(key: str, value: Any) -> str:
     """A choice in a label: `lr=0.1`, `SCAFFOLD`, `dirichlet`."""
     if key == "algorithm":
         return style.of_algorithm(str(value)).label
-    if key in _GROUPS and value is not None:
+    if key in GROUPS and value is not None:
         return str(value)
     name = _SHORT.get(key, key.split(".")[-1].replace("_", " "))
     nothing = "theorem" if key.startswith("algorithm.") else "full" if key == "local.batch_size" else "none"

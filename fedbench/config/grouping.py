@@ -1,0 +1,57 @@
+"""Which runs belong together: those that agree in every choice but the seed. One rule for figures and tables.
+
+Configurations are flat (dotted keys, `identity.flat`); a table's row may say only some of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
+from fedbench.config.schema import GROUPS
+
+T = TypeVar("T")
+_NO_CHOICE = {*NOT_IDENTITY, "deterministic", "trace", "imports", "init_from", "seed"}
+_NO_CHOICE_GROUPS = {*NOT_IDENTITY_GROUPS, "eval", "hydra"}
+
+
+def settings(config: Mapping[str, object]) -> dict[str, object]:
+    """The choices that make a run another experiment: not its seed, nor how it was computed and measured."""
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in _NO_CHOICE and key.split(".")[0] not in _NO_CHOICE_GROUPS
+    }
+
+
+def plain(value: object) -> Hashable:
+    """A value that can be compared and hashed: 1.0 is 1, a list is its text."""
+    return value if isinstance(value, Hashable) else str(value)
+
+
+def differing(configs: Iterable[Mapping[str, object]]) -> list[str]:
+    """The keys in which these runs are different experiments, chosen options first.
+
+    A key of an option (`algorithm.lr`) counts where runs with the same option (`algorithm`) differ in it: the
+    names FedAvg and SCAFFOLD say that their rates are others. A key that a run does not say is no difference.
+    """
+    found: dict[tuple[str, Hashable], set[Hashable]] = {}
+    for config in configs:
+        for key, value in settings(config).items():
+            group = key.split(".")[0]
+            option = plain(config.get(group)) if group in GROUPS and group != key else None
+            found.setdefault((key, option), set()).add(plain(value))
+    keys = dict.fromkeys(key for (key, _), values in found.items() if len(values) > 1)
+    return sorted(keys, key=lambda key: key not in GROUPS)
+
+
+def split(
+    runs: Sequence[T], keys: Sequence[str], config: Callable[[T], Mapping[str, object]]
+) -> dict[tuple[Hashable, ...], list[T]]:
+    """Runs by their values of `keys`, in order of first appearance; `config` gives a run's flat choices."""
+    groups: dict[tuple[Hashable, ...], list[T]] = {}
+    for run in runs:
+        choices = config(run)
+        groups.setdefault(tuple(plain(choices.get(key)) for key in keys), []).append(run)
+    return groups
