@@ -18,8 +18,8 @@ from fedbench.config.stored_run import summary
 from fedbench.experiments.compose import Branch, experiment
 from fedbench.experiments.registry import FIGURES, SCALES, Figure, shown
 from fedbench.experiments.tuning import Selection
-from fedbench.figures.caption import distinct
 from fedbench.figures.evidence import Evidence, stated
+from fedbench.figures.read.caption import distinct
 from fedbench.files import write_text
 
 MADE = "made.json"

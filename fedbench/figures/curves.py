@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures import axes, caption, statistics
-from fedbench.figures.draw_curves import Line, draw_lines, draw_panels
-from fedbench.figures.page import check_choice, sheet, stem_of
-from fedbench.figures.results import Run, read, select
-from fedbench.figures.series import Series, group
-from fedbench.figures.statistics import SPREADS
-from fedbench.figures.style import WIDTHS
-from fedbench.figures.tables import METRICS
+from fedbench.figures.draw import axes
+from fedbench.figures.draw.curves import Line, draw_lines, draw_panels
+from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.style import WIDTHS
+from fedbench.figures.read import caption, statistics
+from fedbench.figures.read.results import Run, read, select
+from fedbench.figures.read.series import Series, group
+from fedbench.figures.read.statistics import SPREADS
+from fedbench.figures.read.tables import METRICS
 
 MOST_LINES = 8
 """More lines than this become small multiples, one line in each."""

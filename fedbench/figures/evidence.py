@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from fedbench.figures.caption import common
-from fedbench.figures.results import read
+from fedbench.figures.read.caption import common
+from fedbench.figures.read.results import read
 
 Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
 

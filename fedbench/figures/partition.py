@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.identity import flat
 from fedbench.errors import DataError
-from fedbench.figures import caption
-from fedbench.figures.draw_partition import bubbles, draw
-from fedbench.figures.page import check_choice, sheet, stem_of
-from fedbench.figures.style import WIDTHS
+from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.partition import bubbles, draw
+from fedbench.figures.draw.style import WIDTHS
+from fedbench.figures.read import caption
 
 
 def plot_partition(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedbench.config.explain import UsageError
-from fedbench.figures.style import WIDTHS
+from fedbench.figures.draw.style import WIDTHS
 
 _EXAMPLES = """examples:
   fedbench plot outputs/sweep                                   accuracy against rounds
@@ -77,10 +77,10 @@ def _special(args: argparse.Namespace) -> list[Path]:
 
 
 def _runs(args: argparse.Namespace) -> list[Path]:
-    from fedbench.figures.axes import ALIASES
     from fedbench.figures.curves import plot_runs
+    from fedbench.figures.draw.axes import ALIASES
+    from fedbench.figures.read.tables import METRICS
     from fedbench.figures.sensitivity import plot_sweep
-    from fedbench.figures.tables import METRICS
 
     if not args.dirs:
         raise UsageError("plot: at least one directory is needed (fedbench plot --help)")

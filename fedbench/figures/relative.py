@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import DataError
-from fedbench.figures import caption
-from fedbench.figures.draw_theory import Panel, Trace, save_grid
-from fedbench.figures.results import read
-from fedbench.figures.statistics import SPREADS
-from fedbench.figures.style import of_algorithm
+from fedbench.figures.draw.grid import Panel, Trace, save_grid
+from fedbench.figures.draw.style import of_algorithm
+from fedbench.figures.read import caption
+from fedbench.figures.read.results import read
+from fedbench.figures.read.statistics import SPREADS
 
 
 def draw_relative(

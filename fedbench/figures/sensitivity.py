@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures import caption
 from fedbench.figures.curves import MOST_LINES
-from fedbench.figures.draw_sensitivity import Points, draw_all, draw_each
-from fedbench.figures.page import check_choice, sheet, stem_of
-from fedbench.figures.results import OUTCOMES, Run, read, select
-from fedbench.figures.series import Series, group
-from fedbench.figures.statistics import SPREADS
-from fedbench.figures.statistics import spread as spread_of
-from fedbench.figures.style import WIDTHS
-from fedbench.figures.tables import METRICS, number
+from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.sensitivity import Points, draw_all, draw_each
+from fedbench.figures.draw.style import WIDTHS
+from fedbench.figures.read import caption
+from fedbench.figures.read.results import OUTCOMES, Run, read, select
+from fedbench.figures.read.series import Series, group
+from fedbench.figures.read.statistics import SPREADS
+from fedbench.figures.read.statistics import spread as spread_of
+from fedbench.figures.read.tables import METRICS, number
 
 _RESULT_OF = {"test_accuracy": "final_accuracy"}
 _HYPER = "algorithm."

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import DataError
-from fedbench.figures import caption
-from fedbench.figures.draw_theory import Panel, Trace, save_grid
-from fedbench.figures.results import Run, read
-from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, of_algorithm
+from fedbench.figures.draw.grid import Panel, Trace, save_grid
+from fedbench.figures.draw.style import DASHED, DOTTED, MUTED, LineStyle, of_algorithm
+from fedbench.figures.read import caption
+from fedbench.figures.read.results import Run, read
 
 _STEPS = 10  # local steps where a configuration names none
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import ConfigError
-from fedbench.figures.draw_theory import Panel, Trace, save_grid
-from fedbench.figures.style import of_algorithm
+from fedbench.figures.draw.grid import Panel, Trace, save_grid
+from fedbench.figures.draw.style import of_algorithm
 from fedbench.theory.rules_async import masfl_least_updates
 from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, prescribe
 

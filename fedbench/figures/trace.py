@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import DataError
-from fedbench.figures import caption
-from fedbench.figures.draw_trace import Window, draw
-from fedbench.figures.page import check_choice, sheet, stem_of
-from fedbench.figures.results import Run, read
-from fedbench.figures.style import WIDTHS
+from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.style import WIDTHS
+from fedbench.figures.draw.trace import Window, draw
+from fedbench.figures.read import caption
+from fedbench.figures.read.results import Run, read
 
 COLUMNS = (
     "job",

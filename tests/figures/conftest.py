@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedbench.figures.page import Page
+from fedbench.figures.draw.page import Page
 
 
 @pytest.fixture

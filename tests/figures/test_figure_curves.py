@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fedbench.errors import ConfigError, DataError, RunError
-from fedbench.figures import style
 from fedbench.figures.curves import plot_runs
-from fedbench.figures.page import Page
+from fedbench.figures.draw import style
+from fedbench.figures.draw.page import Page
 
 FEW = ["fedavg", "scaffold", "padamfed"]
 ALL = list(style.ALGORITHMS)

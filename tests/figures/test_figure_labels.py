@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from fedbench.errors import ConfigError
-from fedbench.figures import axes
-from fedbench.figures.labels import apart
-from fedbench.figures.page import stem_of, text_width, wrap
+from fedbench.figures.draw import axes
+from fedbench.figures.draw.ends import apart
+from fedbench.figures.draw.page import stem_of, text_width, wrap
 
 numbers = st.lists(st.floats(0, 100), min_size=1, max_size=12)
 

@@ -14,7 +14,7 @@ from look_at import caption_of, outside, overlaps, texts
 
 from fedbench.errors import DataError
 from fedbench.figures import partition, trace
-from fedbench.figures.page import Page
+from fedbench.figures.draw.page import Page
 
 # the specification's worked example: N = 4, M_c = 3, S = 2, T = 5
 GOLDEN = """job,client,start_version,applied_update,position,dispatch_time,finish_time,status

@@ -10,10 +10,10 @@ import yaml
 from make_results import comparison, rows, write_run, write_sweep
 
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.results import read, select
-from fedbench.figures.series import group
-from fedbench.figures.statistics import Trail, curve, spread
-from fedbench.figures.tables import parse
+from fedbench.figures.read.results import read, select
+from fedbench.figures.read.series import group
+from fedbench.figures.read.statistics import Trail, curve, spread
+from fedbench.figures.read.tables import parse
 
 
 def labels(runs: list, **more: object) -> list[str]:

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures import style
-from fedbench.figures.page import Page
+from fedbench.figures.draw import style
+from fedbench.figures.draw.page import Page
 from fedbench.figures.sensitivity import plot_sweep
 
 GRID = (0.001, 0.01, 0.1, 1.0)

@@ -11,13 +11,13 @@ import pytest
 from fedbench.errors import ConfigError
 from fedbench.figures import claims, optimum, stepsizes, theory
 from fedbench.figures.check_rates import TableTrend
-from fedbench.figures.draw_theory import Panel, Trace, draw_grid
+from fedbench.figures.draw.grid import Panel, Trace, draw_grid
+from fedbench.figures.draw.page import sheet
+from fedbench.figures.draw.style import of_rank
 from fedbench.figures.evidence import Evidence
 from fedbench.figures.ledger import ledger
 from fedbench.figures.optimum import draw_reduction_cost, optimum_table
-from fedbench.figures.page import sheet
 from fedbench.figures.stepsizes import AXES, BASE, METHODS, axes_of, stepsize_table
-from fedbench.figures.style import of_rank
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 
-from fedbench.figures import axes, labels
-from fedbench.figures.axes import Axis
-from fedbench.figures.page import Page, text_width
-from fedbench.figures.panels import small_multiples
-from fedbench.figures.series import Series
-from fedbench.figures.statistics import Curve, Trail
-from fedbench.figures.style import BAND, FAINT, FONT, MUTED, WIDTHS, LineStyle
+from fedbench.figures.draw import axes, ends
+from fedbench.figures.draw.axes import Axis
+from fedbench.figures.draw.page import Page, text_width
+from fedbench.figures.draw.panels import small_multiples
+from fedbench.figures.draw.style import BAND, FAINT, FONT, MUTED, WIDTHS, LineStyle
+from fedbench.figures.read.series import Series
+from fedbench.figures.read.statistics import Curve, Trail
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ def draw_lines(
 ) -> Page:
     """All lines in one picture. Names stand at the ends of the lines, or above where they are too long."""
     names = [line.series.label for line in lines]
-    room = labels.room(names)
+    room = ends.room(names)
     direct = room <= _WIDEST_LABEL * WIDTHS[width]
     handles = [handle(line.series.style) for line in lines]
     columns = legend_columns(names, WIDTHS[width])
     above = 0.0 if direct else -(-len(names) // columns) * FONT * 1.32 / 72 + 0.06
-    body = max(WIDTHS[width] * _RATIO[width], labels.needed_height(len(lines)) + 0.5 if direct else 0.0)
+    body = max(WIDTHS[width] * _RATIO[width], ends.needed_height(len(lines)) + 0.5 if direct else 0.0)
     page = Page(width, body + above, text)
     ax = page.figure.add_subplot()
     across, up = _axes_of(lines, x, y)
@@ -56,8 +56,8 @@ def draw_lines(
     if len(places := np.unique(np.concatenate([line.curve.x for line in lines]))) == 1:
         axes.exact_ticks(ax, places / across.divisor)
     if direct:
-        page.settle(right=room, top=labels.needed_height(1) / 2)
-        labels.draw(page, ax, [_end(line, across, up) for line in lines])
+        page.settle(right=room, top=ends.needed_height(1) / 2)
+        ends.draw(page, ax, [_end(line, across, up) for line in lines])
     else:
         page.settle(top=above)
         legend_above(page, handles, names, columns)
@@ -178,8 +178,8 @@ def cross(ax: Axes, x: float, y: float, look: LineStyle, *, bold: bool = True, *
     ax.plot([x], [y], "x", **style, clip_on=False, zorder=4, gid="diverged", **more)
 
 
-def _end(line: Line, across: Axis, up: Axis) -> labels.End:
+def _end(line: Line, across: Axis, up: Axis) -> ends.End:
     """Where a line's name belongs: the mean's last point, or a diverged run's where there is no mean."""
     at = line.curve.x if len(line.curve.x) else line.diverged[-1].x
     value = line.curve.mean if len(line.curve.x) else line.diverged[-1].y
-    return labels.End(at[-1] / across.divisor, value[-1] / up.divisor, line.series.style, line.series.label)
+    return ends.End(at[-1] / across.divisor, value[-1] / up.divisor, line.series.style, line.series.label)

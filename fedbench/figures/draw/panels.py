@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
-from fedbench.figures.page import Page, text_width
-from fedbench.figures.style import FONT, WIDTHS, LineStyle
+from fedbench.figures.draw.page import Page, text_width
+from fedbench.figures.draw.style import FONT, WIDTHS, LineStyle
 
 _NARROWEST, _LOWEST, _HIGHEST = 0.62, 0.44, 0.95  # inches of one picture
 _TALLEST = 8.0  # inches of all: what a page of a journal or a conference holds

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedbench.figures.page import Page
-from fedbench.figures.style import BLUE, FONT, MUTED, WIDTHS
+from fedbench.figures.draw.page import Page
+from fedbench.figures.draw.style import BLUE, FONT, MUTED, WIDTHS
 
 _CELL = 0.13  # inches that a client's discs need; with less, or more than 20 classes, a heat map
 _SMALLEST = 0.085  # inches of a row of the heat map

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from fedbench.errors import ConfigError, RunError
-from fedbench.figures.style import FONT, MUTED, RC, WIDTHS
+from fedbench.figures.draw.style import FONT, MUTED, RC, WIDTHS
 
 _LINE = FONT * 1.28 / 72  # height of a line of text in inches
 _SUFFIXES = (".png", ".pdf")

@@ -12,13 +12,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from fedbench.figures import axes
-from fedbench.figures.axes import Axis
-from fedbench.figures.draw_curves import cross, handle, legend_above, legend_columns
-from fedbench.figures.page import Page
-from fedbench.figures.panels import small_multiples
-from fedbench.figures.series import Series
-from fedbench.figures.style import BAND, FAINT, FONT, MUTED, WIDTHS
+from fedbench.figures.draw import axes
+from fedbench.figures.draw.axes import Axis
+from fedbench.figures.draw.curves import cross, handle, legend_above, legend_columns
+from fedbench.figures.draw.page import Page
+from fedbench.figures.draw.panels import small_multiples
+from fedbench.figures.draw.style import BAND, FAINT, FONT, MUTED, WIDTHS
+from fedbench.figures.read.series import Series
 
 
 @dataclass(frozen=True)

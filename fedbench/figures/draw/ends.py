@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fedbench.figures.page import Page, text_width
-from fedbench.figures.style import FONT, LineStyle
+from fedbench.figures.draw.page import Page, text_width
+from fedbench.figures.draw.style import FONT, LineStyle
 
 _PITCH = FONT * 1.3 / 72  # inches from one label to the next
 _LEADER, _KEY, _GAP = 0.16, 0.05, 0.06  # inches: from the axes to the key mark, to its middle, to the text

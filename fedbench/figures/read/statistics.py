@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedbench.figures.results import Run
+from fedbench.figures.read.results import Run
 
 SPREADS = {
     "std": "±1 sample standard deviation",

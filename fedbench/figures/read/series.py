@@ -9,9 +9,9 @@ from typing import Any
 from fedbench.config.grouping import differing, plain, split
 from fedbench.config.schema import GROUPS
 from fedbench.errors import ConfigError
-from fedbench.figures import style
-from fedbench.figures.results import Run
-from fedbench.figures.style import LineStyle
+from fedbench.figures.draw import style
+from fedbench.figures.draw.style import LineStyle
+from fedbench.figures.read.results import Run
 
 _SHORT = {
     "algorithm.lr": "lr",

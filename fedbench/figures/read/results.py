@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from fedbench.config import grouping
 from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.tables import METRICS, numbers, parse, summary_of, table
+from fedbench.figures.read.tables import METRICS, numbers, parse, summary_of, table
 
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
 """What runs.csv says of a run beside its place and its choices."""

@@ -16,10 +16,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from fedbench.figures import axes
-from fedbench.figures.draw_curves import legend_above
-from fedbench.figures.page import Page
-from fedbench.figures.style import BLUE, FONT, MUTED, VERMILLION
+from fedbench.figures.draw import axes
+from fedbench.figures.draw.curves import legend_above
+from fedbench.figures.draw.page import Page
+from fedbench.figures.draw.style import BLUE, FONT, MUTED, VERMILLION
 
 
 @dataclass(frozen=True)

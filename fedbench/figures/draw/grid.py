@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.figures import axes
-from fedbench.figures.draw_curves import handle, legend_above, legend_columns
-from fedbench.figures.page import Page, sheet, stem_of
-from fedbench.figures.style import BAND, FONT, WIDTHS, LineStyle
+from fedbench.figures.draw import axes
+from fedbench.figures.draw.curves import handle, legend_above, legend_columns
+from fedbench.figures.draw.page import Page, sheet, stem_of
+from fedbench.figures.draw.style import BAND, FONT, WIDTHS, LineStyle
 
 _PANEL_HEIGHT = {"one": 1.9, "two": 1.3}  # inches
 _MARKS = 4

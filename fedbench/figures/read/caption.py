@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import plain
-from fedbench.figures.results import Run
-from fedbench.figures.series import Series
-from fedbench.figures.statistics import SPREADS
+from fedbench.figures.read.results import Run
+from fedbench.figures.read.series import Series
+from fedbench.figures.read.statistics import SPREADS
 
 _DATASETS = {
     "mnist": "MNIST",

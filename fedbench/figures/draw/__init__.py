@@ -1,0 +1,1 @@
+"""Drawing: tables as pictures of print size."""
