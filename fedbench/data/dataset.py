@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.errors import DataError
+
 CHUNK = 1 << 17  # numbers converted at once while statistics are taken: they fit a core's cache
 
 
@@ -30,6 +32,10 @@ class Dataset:
     client: np.ndarray | None = None  # (n,) the data set's own assignment to clients, where it has one
     note: str | None = None  # what a reader of the results should know about the data's origin
 
+    def __post_init__(self) -> None:
+        for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
+            check_labels(f"dataset={self.name}: y_{part}", y, len(x), self.name, self.classes)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample: (C, H, W) or (F,)."""
@@ -41,6 +47,18 @@ class Dataset:
         if self.mean is None or self.std is None:
             return torch.zeros((), dtype=torch.float64)
         return -self.mean / self.std
+
+
+def check_labels(where: str, y: Tensor, samples: int, name: str, classes: int, lowest: int = 0) -> None:
+    """Raise DataError unless y (n,) holds a label of `lowest` .. lowest + classes - 1 for every sample."""
+    if y.shape != (samples,):
+        raise DataError(
+            f"{where} has shape {tuple(y.shape)}; ({samples},), one label per sample, is expected"
+        )
+    for wrong in (int(y.min()), int(y.max())):
+        if not lowest <= wrong < lowest + classes:
+            labels = f"{lowest} .. {lowest + classes - 1}"
+            raise DataError(f"{where} holds the label {wrong}, but {name} has {classes} classes, {labels}")
 
 
 def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:

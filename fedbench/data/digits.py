@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def digits() -> Dataset:
     file's order.
     """
     file = _file()
-    table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    table = _table(file)
     stored, labels = np.ascontiguousarray(table[:, :-1]), table[:, -1].astype(np.int64)
     test = np.zeros(len(labels), dtype=bool)
     test[np.argsort(labels, kind="stable")[::5]] = True
@@ -37,6 +38,18 @@ def digits() -> Dataset:
         "sha256": hashlib.sha256(stored.tobytes()).hexdigest(),
     }
     return Dataset("digits", x[~test], y[~test], x[test], y[test], classes=10, files=(origin,))
+
+
+def _table(file: Path) -> np.ndarray:
+    """Rows of 64 pixels and a label, (1797, 65) uint8."""
+    try:
+        table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+        if table.shape != (1797, 65):
+            raise ValueError(f"{table.shape[0]} rows of {table.shape[1]} numbers")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        reason = f"is damaged ({' '.join(str(error).split())}); install scikit-learn again"
+        raise DataError(f"dataset=digits: {file} {reason}") from error
+    return table
 
 
 def _file() -> Path:

@@ -44,9 +44,9 @@ def fetch(
     together: one of them works, the others wait and find the files.
     """
     staging = root / f".download-{name}"
+    lock = root / f".{name}.lock"
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{name}.lock"):
+        with _made(root), FileLock(lock), _removed_on_failure(lock):
             if not missing(root, files):
                 return  # another process fetched them meanwhile
             logger.info("%s is not below %s: downloading it", name, root)
@@ -67,6 +67,30 @@ def fetch(
         raise DataError(
             f"dataset={name}: not found: {root / name}.npz, nor {where}; and downloading failed: {reason}"
         ) from error
+
+
+@contextlib.contextmanager
+def _made(root: Path) -> Iterator[None]:
+    """`root`, with the folders above it; those that were made here are gone again after a failure."""
+    new = [folder for folder in (root, *root.parents) if not folder.exists()]
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: another process works there
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _removed_on_failure(lock: Path) -> Iterator[None]:
+    """The last act under the lock, so that whoever comes next finds nothing half-made."""
+    try:
+        yield
+    except BaseException:
+        lock.unlink(missing_ok=True)
+        raise
 
 
 def missing(root: Path, files: Sequence[str]) -> list[str]:

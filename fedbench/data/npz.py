@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from fedbench.data.dataset import CHUNK, Dataset
+from fedbench.data.npy import read_npz
 from fedbench.data.provenance import file_record
 from fedbench.errors import DataError
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 MAX_CLASSES = 1_000_000  # a larger label is a mistake, not a class
-
-
-def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The named arrays of an .npz file. Pickled arrays are refused: reading data executes nothing."""
-    try:
-        with path.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(f"{path}: not an .npz archive (np.savez writes one)")
-            missing = [name for name in names if name not in archive.files]
-            if missing:
-                found = ", ".join(archive.files) or "nothing"
-                raise DataError(
-                    f"{path}: needs the arrays {', '.join(names)}; {missing[0]} is missing, found {found}"
-                )
-            return {name: _array(path, archive, name) for name in names}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: cannot be read as an .npz file ({_line(error)})") from error
-
-
-def _array(path: Path, archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
-    try:
-        array = archive[name]
-    except ValueError as error:
-        why = "holds Python objects, which are not loaded" if "pickle" in str(error) else _line(error)
-        raise DataError(f"{path}: {name}: {why}") from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise DataError(f"{path}: {name} is damaged ({_line(error)})") from error
-    if not isinstance(array, np.ndarray):  # a member without the .npy header is handed out as bytes
-        raise DataError(f"{path}: {name} is not an array")
-    return array
 
 
 def load_npz(path: Path, name: str, *, classes: int | None = None) -> Dataset:
@@ -117,7 +85,3 @@ def _labels(path: Path, key: str, y: np.ndarray, samples: int) -> np.ndarray:
             f"{path}: {key} holds the label {wrong}; labels are 0 .. classes - 1, below {MAX_CLASSES:,}"
         )
     return y.astype(np.int64)
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.data.dataset import Dataset
+from fedbench.data.dataset import Dataset, check_labels
 from fedbench.data.fetch import fetch, missing
+from fedbench.data.idx import damaged, read_idx
 from fedbench.data.npz import load_npz
 from fedbench.data.provenance import file_record
 from fedbench.errors import DataError
@@ -86,8 +88,6 @@ def official(name: str, root: Path, split: str = "balanced") -> Dataset:
         fetch(name, root, origin.files, origin.archives, _downloader(origin))
     files = tuple(file_record(root / file) for file in origin.files)
     x_train, y_train, x_test, y_test = _read(name, root, origin)
-    if name == "emnist" and split == "letters":
-        y_train, y_test = y_train - 1, y_test - 1
     return Dataset(name, x_train, y_train, x_test, y_test, classes=origin.classes, files=files)
 
 
@@ -118,31 +118,46 @@ def _downloader(origin: Source) -> Callable[[Path], None]:
 
 
 def _read(name: str, root: Path, origin: Source) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    try:
-        if origin.kind.startswith("CIFAR"):
-            return (*_cifar(origin.kind, root, True), *_cifar(origin.kind, root, False))
-        from torchvision.datasets.mnist import read_image_file, read_label_file
-
-        paths = [str(root / file) for file in origin.files]
-        x_train, x_test = (read_image_file(paths[i]).unsqueeze(1).contiguous() for i in (0, 2))
-        y_train, y_test = (read_label_file(paths[i]) for i in (1, 3))
-    except Exception as error:  # torchvision answers damaged files with errors of every kind
-        folder = root / Path(origin.files[0]).parent
-        reason = " ".join(str(error).split()) or type(error).__name__
+    if origin.kind.startswith("CIFAR"):
+        return (*_cifar(origin.kind, root, True), *_cifar(origin.kind, root, False))
+    train, test = (_pair(name, root, origin, files) for files in (origin.files[:2], origin.files[2:]))
+    if train[0].shape[1:] != test[0].shape[1:]:
+        sizes = " and ".join("x".join(map(str, x.shape[2:])) for x in (train[0], test[0]))
         raise DataError(
-            f"dataset={name}: the files in {folder} are damaged ({reason}); delete them to download again"
-        ) from error
-    if len(x_train) != len(y_train) or len(x_test) != len(y_test):
-        raise DataError(
-            f"dataset={name}: the files in {root / Path(origin.files[0]).parent} do not belong together"
+            f"dataset={name}: {root / origin.files[0]} and {root / origin.files[2]} do not belong together: "
+            f"images of {sizes}; delete them to download again"
         )
-    return x_train, y_train, x_test, y_test
+    return (*train, *test)
+
+
+def _pair(name: str, root: Path, origin: Source, files: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+    """Images (n, 1, H, W) uint8 and labels (n,) int64, from 0 on, of two IDX files."""
+    images, labels = (root / file for file in files)
+    x, y = (torch.from_numpy(read_idx(images, 3)), torch.from_numpy(read_idx(labels, 1)))
+    if len(x) != len(y):
+        raise DataError(
+            f"dataset={name}: {images} and {labels} do not belong together: "
+            f"{len(x):,} images, {len(y):,} labels; delete them to download again"
+        )
+    y = y.to(torch.int64)
+    lowest = 1 if origin.split == "letters" else 0
+    check_labels(str(labels), y, len(x), name, origin.classes, lowest)
+    return x.unsqueeze(1), y - lowest
 
 
 def _cifar(kind: str, root: Path, train: bool) -> tuple[Tensor, Tensor]:
     """torchvision compares checksums before it unpickles CIFAR's files."""
     import torchvision.datasets
 
-    read = getattr(torchvision.datasets, kind)(str(root), train=train)
+    source = getattr(torchvision.datasets, kind)
+    try:
+        read = source(str(root), train=train)
+    except Exception as error:  # a file that changes meanwhile can end in errors of every kind
+        meta = (source.meta["filename"], source.meta["md5"])
+        for file, md5 in (*source.train_list, *source.test_list, meta):
+            path = root / source.base_folder / file
+            if not path.is_file() or hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() != md5:
+                raise damaged(path, "its checksum is not the published one") from error
+        raise DataError(f"{root / source.base_folder}: cannot be read ({error})") from error
     x = np.ascontiguousarray(read.data.transpose(0, 3, 1, 2))
     return torch.from_numpy(x), torch.tensor(read.targets, dtype=torch.int64)

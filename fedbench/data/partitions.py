@@ -12,7 +12,7 @@ import numpy as np
 from fedbench.data.apportion import split_by_weight, surplus
 from fedbench.data.dirichlet import dirichlet
 from fedbench.data.keys import Keys
-from fedbench.data.npz import read_npz
+from fedbench.data.npy import read_npz
 from fedbench.data.shards import shards
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from fedbench.data import load
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, DataError
 
 CFG = {"name": "digits", "normalize": True, "augment": "none"}
 
@@ -52,3 +53,16 @@ def test_bad_keys_are_named(tmp_path: Path) -> None:
     )
     assert line(normalize="yes") == "dataset.normalize=yes: must be true or false"
     assert line(name="digit").startswith("dataset=digit: must be one of digits, synthetic, mnist")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no table", gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a" * 99)[:30]]
+)
+def test_a_damaged_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    file = tmp_path / "digits.csv.gz"
+    file.write_bytes(content)
+    monkeypatch.setattr("fedbench.data.digits._file", lambda: file)
+    with pytest.raises(
+        DataError, match=rf"^dataset=digits: {file} is damaged \(.+\); install scikit-learn again"
+    ):
+        load(CFG, str(tmp_path), seed=0, clients=3)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,76 @@ def test_single_array_pickle_and_damaged_files(tmp_path: Path) -> None:
     content[at] ^= 0xFF
     path.write_bytes(content)
     with pytest.raises(DataError, match="x_train is damaged"):
+        read(path)
+
+
+def lying(path: Path, shape: tuple[int, ...], dtype: str = "<f8", compress: bool = False) -> Path:
+    """GOOD, but that the header of x_train says `shape`."""
+    write(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    buffer = io.BytesIO()
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    members["x_train.npy"] = buffer.getvalue() + bytes(96)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.fixture
+def no_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("read although its size is wrong")
+
+    monkeypatch.setattr(np.lib.format, "read_array", refuse)
+
+
+@pytest.mark.usefixtures("no_allocation")
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_header_that_promises_more_than_there_is(tmp_path: Path, compress: bool) -> None:
+    path = lying(tmp_path / "bad.npz", (10**12, 3), compress=compress)
+    with pytest.raises(DataError) as error:
+        read(path)
+    assert str(error.value) == (
+        f"{path}: x_train is damaged: its header says shape (1000000000000, 3) of float64, "
+        "24,000,000,000,000 bytes; the file holds 96"
+    )
+    for shape in ((-12,), (2, 5), (2**63, 2**63), (0,)):
+        with pytest.raises(DataError, match=r"x_train is damaged: its header says shape"):
+            read(lying(path, shape))
+
+
+@pytest.mark.usefixtures("no_allocation")
+def test_arrays_beyond_the_memory_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.npz")
+    monkeypatch.setattr("os.sysconf", lambda name: 100 if name == "SC_PHYS_PAGES" else 2)
+    bytes_ = sum(array.nbytes for array in GOOD.values())
+    with pytest.raises(
+        DataError, match=rf"a\.npz: its arrays need {bytes_} bytes of memory, this machine has 200$"
+    ):
+        read(path)
+
+
+def test_an_archive_with_a_single_lying_array_or_a_password(tmp_path: Path) -> None:
+    one = tmp_path / "one.npz"
+    with one.open("wb") as stream:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+        np.lib.format.write_array_header_1_0(stream, header)
+    with pytest.raises(DataError, match=r"one\.npz: cannot be read .*not an \.npz archive"):
+        read(one)
+    path = write(tmp_path / "a.npz")
+    content = bytearray(path.read_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the bit "encrypted" of every member
+        at = content.find(signature)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(signature, at + 1)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x_train is damaged \(.*encrypted"):
         read(path)
 
 

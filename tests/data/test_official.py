@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import struct
 import threading
 import urllib.error
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torchvision.datasets.mnist
 import torchvision.datasets.utils
 
@@ -117,7 +119,7 @@ def test_offline_is_one_line_with_the_files(
     assert "Name or service not known" in line
     assert "\n" not in line
     assert capfd.readouterr() == ("", "")
-    assert [p.name for p in root.iterdir()] == [f".{name}.lock"]  # nothing half-made
+    assert list(tmp_path.iterdir()) == []  # nothing half-made: no lock, no new folder
 
 
 def test_download_is_silent_and_leaves_only_whole_files(
@@ -138,10 +140,25 @@ def test_interrupted_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     serve(monkeypatch, Server(broken_after=3))
     with pytest.raises(DataError, match="connection lost"):
         get("mnist", tmp_path)
-    assert not (tmp_path / "MNIST").exists()
+    assert list(tmp_path.iterdir()) == []
     (tmp_path / ".download-mnist" / "MNIST" / "raw").mkdir(parents=True)  # as a killed process leaves it
     serve(monkeypatch, Server())
     assert len(get("mnist", tmp_path).y_train) == 30
+
+
+def test_an_interrupted_process_leaves_no_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torchvision.datasets.mnist, "download_and_extract_archive", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        get("mnist", tmp_path / "new" / "root")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "mine").write_text("")
+    with pytest.raises(KeyboardInterrupt):
+        get("mnist", tmp_path / "root")
+    assert [path.name for path in (tmp_path / "root").iterdir()] == ["mine"]
 
 
 def test_simultaneous_runs_download_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,15 +193,63 @@ def test_archives_in_place_need_no_network(tmp_path: Path, monkeypatch: pytest.M
 def test_damaged_files_are_named_and_kept(tmp_path: Path) -> None:
     place(tmp_path)
     path = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(
-        DataError, match=r"^dataset=mnist: the files in .*MNIST/raw are damaged \(.*delete them"
-    ):
+    cut = path.read_bytes()[:1000]
+    path.write_bytes(cut)
+    says = "is damaged: its header says 30 x 28 x 28 = 23,520 bytes, 984 follow; delete it to download again"
+    with pytest.raises(DataError, match=f"^{re.escape(str(path))} {says}$"):
         get("mnist", tmp_path)
+    assert path.read_bytes() == cut
     place(tmp_path / "b")
     (tmp_path / "b/MNIST/raw/train-labels-idx1-ubyte").write_bytes(idx(np.arange(29) % 10))
-    with pytest.raises(DataError, match="do not belong together"):
+    with pytest.raises(
+        DataError,
+        match=r"images-idx3-ubyte and .*labels-idx1-ubyte do not belong together: 30 images, 29 labels",
+    ):
         get("mnist", tmp_path / "b")
+    place(tmp_path / "c")
+    (tmp_path / "c/MNIST/raw/t10k-images-idx3-ubyte").write_bytes(idx(np.zeros((10, 28, 27))))
+    with pytest.raises(DataError, match="do not belong together: images of 28x28 and 28x27"):
+        get("mnist", tmp_path / "c")
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "does not begin as an IDX file"),
+        (b"\0\0\x08", "does not begin as an IDX file"),
+        (b"\x1f\x8b\x08\x08" + bytes(100), "does not begin as an IDX file"),
+        (b"\0\0\x08{d}" + bytes(12), "it is empty"),
+        (b"\0\0\x08{d}" + b"\xff" * 40, r"4,294,967,295.* bytes, \d+ follow"),
+    ],
+)
+def test_every_damaged_file_is_named(tmp_path: Path, part: str, content: bytes, says: str) -> None:
+    place(tmp_path)
+    path = tmp_path / "MNIST/raw" / f"{part}-ubyte"
+    path.write_bytes(content.replace(b"{d}", bytes([int(part[-1])])))
+    with pytest.raises(DataError, match=rf"^{re.escape(str(path))} is damaged: .*{says}"):
+        get("mnist", tmp_path)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("part", ["train-labels-idx1", "t10k-labels-idx1"])
+def test_labels_above_the_classes_are_refused(tmp_path: Path, part: str) -> None:
+    place(tmp_path)
+    path = tmp_path / "MNIST/raw" / f"{part}-ubyte"
+    path.write_bytes(path.read_bytes()[:-1] + bytes([77]))
+    says = "holds the label 77, but mnist has 10 classes, 0 .. 9"
+    with pytest.raises(DataError, match=f"^{re.escape(str(path))} {says}$"):
+        get("mnist", tmp_path)
+
+
+def test_no_dataset_is_made_with_labels_outside_its_classes() -> None:
+    x = torch.zeros(3, 2)
+    for y, wrong in ((torch.tensor([0, 1, 2]), "label 2"), (torch.tensor([0, -1, 1]), "label -1")):
+        with pytest.raises(DataError, match=f"^dataset=own: y_test holds the {wrong}, but own has 2 classes"):
+            Dataset("own", x, y.clip(0, 1), x, y, classes=2)
+    with pytest.raises(DataError, match=r"^dataset=own: y_train has shape \(2,\); \(3,\)"):
+        Dataset("own", x, torch.zeros(2, dtype=torch.int64), x, torch.zeros(3, dtype=torch.int64), classes=2)
 
 
 @pytest.mark.usefixtures("offline")
@@ -193,7 +258,7 @@ def test_cifar_with_a_wrong_checksum_is_not_unpickled(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ("meta", "train", "test"):
         (folder / name).write_bytes(b"cos\nsystem\n(S'touch executed'\ntR.")
-    with pytest.raises(DataError, match="damaged"):
+    with pytest.raises(DataError, match=rf"^{re.escape(str(folder))}/train is damaged: its checksum"):
         get("cifar100", tmp_path)
 
 
@@ -239,6 +304,9 @@ def test_emnist_letters_start_at_zero(tmp_path: Path) -> None:
     assert data.classes == 26
     assert data.y_train.tolist() == list(range(26))
     assert data.y_test.tolist() == [25, 0]
+    (raw / "emnist-letters-test-labels-idx1-ubyte").write_bytes(idx(np.array([0, 1])))
+    with pytest.raises(DataError, match=r"labels-idx1-ubyte holds the label 0, .* 26 classes, 1 \.\. 26"):
+        get("emnist", tmp_path, split="letters")
 
 
 def test_unknown_emnist_split(tmp_path: Path) -> None:
