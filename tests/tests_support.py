@@ -15,7 +15,7 @@ from fedbench.engine.executors import LoopExecutor, VmapExecutor
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import StateStore
-from fedbench.method.interface import Algorithm, Counts, Setting
+from fedbench.method import Algorithm, Counts, Setting
 from fedbench.runs.walk import Walk
 
 

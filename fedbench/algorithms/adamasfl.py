@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from fedbench.algorithms.padamfed import PAdaMFed
-from fedbench.method.registry import register
+from fedbench.method import register
 
 
 @register("adamasfl")
@@ -30,7 +30,7 @@ class AdaMasFL(PAdaMFed):
     gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T) (Theorem 2; beta clamped to 1): nothing is tuned.
     """
 
-    paper: ClassVar[str] = "Yan et al., ICML 2025"
+    paper = "Yan et al., ICML 2025"
     normalise: ClassVar[bool] = True  # type: ignore[misc]
     momentum: ClassVar[bool] = True  # type: ignore[misc]
     control_variates: ClassVar[bool] = True  # type: ignore[misc]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
 
 
 @register("ca2fl")
@@ -27,24 +23,22 @@ class CA2FL(Algorithm):
     of all N caches. eta = lr and gamma = server_lr (convention D) are tuned.
     """
 
-    paper: ClassVar[str] = "Wang et al., ICLR 2024"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+    paper = "Wang et al., ICLR 2024"
+    problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "h": torch.zeros_like(theta)}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"h": torch.zeros_like(theta)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        delta = local.y - down.theta
-        return {"dh": delta - mine.h}, {"h": delta}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        delta = local.y - client.down.theta
+        return {"dh": delta - client.mine.h}, {"h": delta}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         v = server.h + mean.dh
         return {"theta": server.theta + h.server_lr * v, "h": server.h + (n.S / n.N) * mean.dh}

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fedbench.method.hyper import positive
-from fedbench.method.interface import Algorithm, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Counts, Record, Vectors, positive, register
 
 
 @dataclass
 class DelayedFedAvg(Algorithm):
     """The update that both variants share; what differs is who is sent the next model."""
 
-    paper: ClassVar[str] = "Wang et al., arXiv 2402.11198 (2024)"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+    paper = "Wang et al., arXiv 2402.11198 (2024)"
+    problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + h.server_lr * mean.delta}
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
-from fedbench.method.hyper import positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
 
 
 @register("dude_asgd")
@@ -26,31 +24,29 @@ class DuDeASGD(Algorithm):
     gamma = server_lr (it multiplies a gradient) is tuned. A reconstruction from the abstracts.
     """
 
-    paper: ClassVar[str] = "Wang et al., arXiv 2405.16966 (2024)"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("server_lr",)
-    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
-    fixed_steps: ClassVar[int | None] = 1
+    paper = "Wang et al., arXiv 2405.16966 (2024)"
+    problem_dependent = ("server_lr",)
+    survey = "once"
+    fixed_steps = 1
     dispatch: ClassVar[dict[str, str]] = {"refill": "at_aggregation", "pool": "self", "concurrency": "all"}
 
     server_lr: float = positive(0.03)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "g": survey.grad}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"G": survey.grad}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"G": mine.G}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"G": client.mine.G}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"G": client.grad(down.theta)}
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        return {"G": client.grad(client.down.theta)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        return {"dG": local.G - mine.G}, {"G": local.G}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"dG": local.G - client.mine.G}, {"G": local.G}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         g = server.g + (n.S / n.N) * mean.dG
         return {"theta": server.theta - h.server_lr * g, "g": g}

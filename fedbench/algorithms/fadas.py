@@ -5,14 +5,23 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import choice, decay, nonnegative, positive, switch
-from fedbench.method.interface import Algorithm, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import (
+    Algorithm,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    decay,
+    nonnegative,
+    positive,
+    register,
+    switch,
+)
 
 
 @register("fadas")
@@ -30,8 +39,8 @@ class FADAS(Algorithm):
     Travels: up 1d, down 1d. eta = lr and gamma = server_lr are tuned; b1 = 0.9, b2 = 0.99, eps = 1e-8.
     """
 
-    paper: ClassVar[str] = "Wang et al., ICML 2024"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "epsilon")
+    paper = "Wang et al., ICML 2024"
+    problem_dependent = ("lr", "server_lr", "epsilon")
 
     lr: float = positive(0.1)
     server_lr: float = positive(0.001)
@@ -49,11 +58,11 @@ class FADAS(Algorithm):
             return never.resolve(n, warn)
         return super().resolve(n, warn)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         zero = torch.zeros_like(theta)
         return {"theta": theta, "m": zero, "v": zero, "vhat": zero}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         m = h.beta1 * server.m + (1 - h.beta1) * mean.delta
         v = h.beta2 * server.v + (1 - h.beta2) * mean.delta**2
         vhat = torch.maximum(server.vhat, v)
@@ -64,7 +73,7 @@ class FADAS(Algorithm):
         step = torch.where(direction == 0, torch.zeros_like(step), step)  # 0/0 where nothing ever moved
         return {"theta": server.theta + step, "m": m, "v": v, "vhat": vhat}
 
-    def server_step_size(self, tau_max: int, h: Any) -> Any:
+    def server_step_size(self, tau_max: int, h: Record) -> Any:
         """gamma_t of an update whose stalest arrival is `tau_max` versions old."""
         if self.delay_threshold is None or tau_max <= max(self.delay_threshold, 0):
             return h.server_lr

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import number, positive, share
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, number, positive, register, share
 
 
 @register("fafed")
@@ -32,11 +28,11 @@ class FAFED(Algorithm):
     theory eta_t ~ N^(2/3) / (L t^(1/3)), alpha_t ~ eta_t^2; here constants).
     """
 
-    paper: ClassVar[str] = "Wu et al., AAAI 2023"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "alpha", "epsilon")
-    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
-    schedules: ClassVar[tuple[str, ...]] = ("sync",)
-    full_participation: ClassVar[bool] = True
+    paper = "Wu et al., AAAI 2023"
+    problem_dependent = ("lr", "alpha", "epsilon")
+    survey = "once"
+    schedules = ("sync",)
+    full_participation = True
 
     lr: float = positive(0.01)
     alpha: float = share(0.5)
@@ -46,23 +42,23 @@ class FAFED(Algorithm):
     def survey_upload(self, grad: Tensor) -> Vectors:
         return {"m": grad, "v": grad * grad}
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "m": survey.m, "v": survey.v}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"prev": theta}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         theta = server.theta - h.lr * server.m if n.t == 0 else server.theta
         return {"theta": theta, "m": server.m, "v": server.v}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"x": down.theta, "prev": mine.prev, "m": down.m, "v": down.v}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"x": client.down.theta, "prev": client.mine.prev, "m": client.down.m, "v": client.down.v}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.x)
         m = f + (1 - h.alpha) * (local.m - client.grad(local.prev))
-        moved = local.x - h.lr * m / (torch.sqrt(down.v) + h.epsilon)
+        moved = local.x - h.lr * m / (torch.sqrt(client.down.v) + h.epsilon)
         return {
             "x": torch.where(client.k < client.steps - 1, moved, local.x),
             "prev": local.x,
@@ -70,11 +66,9 @@ class FAFED(Algorithm):
             "v": h.beta2 * local.v + (1 - h.beta2) * f * f,
         }
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         return {"x": local.x, "m": local.m, "v": local.v}, {"prev": local.prev}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         theta = mean.x - h.lr * mean.m / (torch.sqrt(mean.v) + h.epsilon)
         return {"theta": theta, "m": mean.m, "v": mean.v}

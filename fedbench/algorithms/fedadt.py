@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import decay, nonnegative, positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, decay, nonnegative, positive, register
 
 
 @register("fedadt")
@@ -29,9 +25,9 @@ class FedADT(Algorithm):
     eta = lr, k_d = derivative, and beta1, beta2, beta3, epsilon are tuned.
     """
 
-    paper: ClassVar[str] = "Gao et al., Sensors 2023 (our reading)"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "derivative", "epsilon")
-    schedules: ClassVar[tuple[str, ...]] = ("sync",)
+    paper = "Gao et al., Sensors 2023 (our reading)"
+    problem_dependent = ("lr", "derivative", "epsilon")
+    schedules = ("sync",)
 
     lr: float = positive(0.01)
     beta1: float = decay(0.9)
@@ -40,21 +36,21 @@ class FedADT(Algorithm):
     derivative: float = nonnegative(0.1)
     epsilon: float = positive(1e-3)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         zero = torch.zeros_like(theta)
         return {"theta": theta, "m": zero, "vhat": zero}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         zero = torch.zeros_like(theta)
         return {"v": zero, "e": zero, "f": zero, "begun": theta.new_zeros(())}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "m": server.m, "vhat": server.vhat}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": down.theta, "m": down.m, "vhat": down.vhat, **vars(mine)}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"y": client.down.theta, "m": client.down.m, "vhat": client.down.vhat, **vars(client.mine)}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.y)
         m = h.beta1 * local.m + (1 - h.beta1) * f
         v = h.beta2 * local.v + (1 - h.beta2) * f * f
@@ -64,11 +60,9 @@ class FedADT(Algorithm):
         y = local.y - h.lr * (m + h.derivative * e) / (torch.sqrt(vhat) + h.epsilon)
         return {"y": y, "m": m, "v": v, "vhat": vhat, "e": e, "f": f, "begun": torch.ones_like(local.begun)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        upload = {"delta": local.y - down.theta, "m": local.m, "vhat": local.vhat}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        upload = {"delta": local.y - client.down.theta, "m": local.m, "vhat": local.vhat}
         return upload, {"v": local.v, "e": local.e, "f": local.f, "begun": local.begun}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + mean.delta, "m": mean.m, "vhat": mean.vhat}

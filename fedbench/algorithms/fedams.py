@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import choice, decay, positive, switch
-from fedbench.method.interface import Algorithm, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Counts, Record, Vectors, choice, decay, positive, register, switch
 
 
 @register("fedams")
@@ -29,8 +25,8 @@ class FedAMS(Algorithm):
     eps = epsilon 1e-3. weighting: samples or uniform.
     """
 
-    paper: ClassVar[str] = "Wang et al., ICML 2022"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "epsilon")
+    paper = "Wang et al., ICML 2022"
+    problem_dependent = ("lr", "server_lr", "epsilon")
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
@@ -40,11 +36,11 @@ class FedAMS(Algorithm):
     bias_correction: bool = switch(False)
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         zero = torch.zeros_like(theta)
         return {"theta": theta, "m": zero, "v": zero, "vhat": zero}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         m = h.beta1 * server.m + (1 - h.beta1) * mean.delta
         v = h.beta2 * server.v + (1 - h.beta2) * mean.delta**2
         vhat = torch.maximum(server.vhat, v)

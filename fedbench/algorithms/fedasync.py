@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from fedbench.method.hyper import choice, nonnegative, positive, share
-from fedbench.method.interface import Algorithm, Client, Counts, Setting, Vectors
-from fedbench.method.registry import register
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Setting,
+    Vectors,
+    choice,
+    nonnegative,
+    positive,
+    register,
+    share,
+)
 
 
 @register("fedasync")
@@ -22,8 +32,8 @@ class FedAsync(Algorithm):
     eta = lr, alpha and rho are tuned (alpha 0.3, 0.6, 0.9; a = 0.5; hinge a = 10, b = 4; rho 0, 0.005, 0.01).
     """
 
-    paper: ClassVar[str] = "Xie et al., OPT 2020"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "alpha", "rho")
+    paper = "Xie et al., OPT 2020"
+    problem_dependent = ("lr", "alpha", "rho")
 
     lr: float = positive(0.1)
     alpha: float = share(0.6)
@@ -37,22 +47,20 @@ class FedAsync(Algorithm):
             return f"updates on every single arrival: it needs clients.per_round=1, not {setting.counts.S}"
         return super().refusal(setting)
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"x": down.theta}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"x": client.down.theta}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"x": local.x - h.lr * (client.grad(local.x) + h.rho * (local.x - down.theta))}
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        return {"x": local.x - h.lr * (client.grad(local.x) + h.rho * (local.x - client.down.theta))}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         return {"x": local.x}, {}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         alpha = h.alpha * self.s(n.staleness_max, h)
         return {"theta": (1 - alpha) * server.theta + alpha * mean.x}
 
-    def s(self, tau: int, h: Any) -> Any:
+    def s(self, tau: int, h: Record) -> Any:
         """The factor of an arrival of staleness `tau`."""
         if self.staleness == "polynomial":
             return (1 + tau) ** (-h.a)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fedbench.method.hyper import choice, positive
-from fedbench.method.interface import Algorithm, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Counts, Record, Vectors, choice, positive, register
 
 
 @register("fedavg")
@@ -21,12 +19,12 @@ class FedAvg(Algorithm):
     Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D: 1 is plain averaging) are tuned.
     """
 
-    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+    paper = "McMahan et al., AISTATS 2017"
     problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + h.server_lr * mean.delta}

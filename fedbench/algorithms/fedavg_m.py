@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import positive, share
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register, share
 
 
 @register("fedavg_m")
@@ -27,30 +23,28 @@ class FedAvgMomentum(Algorithm):
     The paper's grids are not known to us; the yaml's are those of the field.
     """
 
-    paper: ClassVar[str] = "Cheng et al., ICLR 2024"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "beta")
+    paper = "Cheng et al., ICLR 2024"
+    problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)
     server_lr: float | None = positive(None)
     beta: float = share(0.1)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "g": torch.zeros_like(theta)}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "g": server.g}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": down.theta, "u": torch.zeros_like(down.theta)}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"y": client.down.theta, "u": torch.zeros_like(client.down.theta)}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        q = h.beta * client.grad(local.y) + (1 - h.beta) * down.g
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        q = h.beta * client.grad(local.y) + (1 - h.beta) * client.down.g
         return {"y": local.y - h.lr * q, "u": local.u + q}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         return {"u": local.u / client.steps}, {}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta - h.server_lr * mean.u, "g": mean.u}

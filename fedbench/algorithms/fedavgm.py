@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.method.hyper import decay, positive, switch
-from fedbench.method.interface import Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Counts, Record, Vectors, decay, positive, register, switch
 
 
 @register("fedavgm")
@@ -28,17 +24,17 @@ class FedAvgM(FedAvg):
     The authors' code takes the Nesterov form, most others the plain one, which is the default here.
     """
 
-    paper: ClassVar[str] = "Hsu et al., arXiv:1909.06335"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "momentum")
+    paper = "Hsu et al., arXiv:1909.06335"
+    problem_dependent = ("lr", "server_lr", "momentum")
 
     lr: float = positive(0.03)
     momentum: float = decay(0.9)
     nesterov: bool = switch(False)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "v": torch.zeros_like(theta)}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         v = h.momentum * server.v - mean.delta
         step = h.momentum * v - mean.delta if self.nesterov else v
         return {"theta": server.theta - h.server_lr * step, "v": v}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.method.interface import Client, Counts, Setting, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Client, Counts, Record, Setting, Vectors, register
 
 
 @register("fedbn")
@@ -29,8 +26,8 @@ class FedBN(FedAvg):
     gamma = server_lr (convention D: 1) are tuned.
     """
 
-    paper: ClassVar[str] = "Li et al., ICLR 2021"
-    keeps_buffers: ClassVar[bool] = True
+    paper = "Li et al., ICLR 2021"
+    keeps_buffers = True
 
     def bind(self, setting: Setting) -> None:
         shared = torch.ones(setting.d, dtype=torch.bool)
@@ -43,25 +40,23 @@ class FedBN(FedAvg):
             return "keeps normalisation layers at the clients, and this model has none"
         return super().refusal(setting)
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"norm": self.norm(theta)}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"shared": self.shared(server.theta)}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": self.join(down.shared, mine.norm)}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"y": self.join(client.down.shared, client.mine.norm)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        return {"delta": self.shared(local.y) - down.shared}, {"norm": self.norm(local.y)}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"delta": self.shared(local.y) - client.down.shared}, {"norm": self.norm(local.y)}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         shared = self.shared(server.theta) + h.server_lr * mean.delta
         return {"theta": self.join(shared, self.norm(server.theta))}
 
-    def personal(self, theta: Tensor, mine: Any) -> Tensor:
+    def personal(self, theta: Tensor, mine: Record) -> Tensor:
         return self.join(self.shared(theta), mine.norm)
 
     def shared(self, theta: Tensor) -> Tensor:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import decay, nonnegative, positive
-from fedbench.method.interface import Algorithm, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Counts, Record, Vectors, decay, nonnegative, positive, register
 
 
 @register("fedbuff")
@@ -26,20 +22,20 @@ class FedBuff(Algorithm):
     paper's experiments. eta = lr and gamma = server_lr (convention D) are tuned.
     """
 
-    paper: ClassVar[str] = "Nguyen et al., AISTATS 2022"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+    paper = "Nguyen et al., AISTATS 2022"
+    problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
     staleness_power: float = nonnegative(0.0)
     momentum: float = decay(0.0)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "v": torch.zeros_like(theta)}
 
-    def arrival_weight(self, staleness: Any, h: Any) -> Any:
+    def arrival_weight(self, staleness: Tensor, h: Record) -> Tensor:
         return (1.0 + staleness) ** (-h.staleness_power)
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         v = h.momentum * server.v + mean.delta
         return {"theta": server.theta + h.server_lr * v, "v": v}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from fedbench.algorithms.fedavg_m import FedAvgMomentum
-from fedbench.method.registry import register
+from fedbench.method import register
 
 
 @register("fedcm")
@@ -20,4 +18,4 @@ class FedCM(FedAvgMomentum):
     Up 1d, down 2d. A public simulator uses alpha = 0.1, eta_l = 0.1 and plain averaging.
     """
 
-    paper: ClassVar[str] = "Xu et al., arXiv:2106.10874"
+    paper = "Xu et al., arXiv:2106.10874"

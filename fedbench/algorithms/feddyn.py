@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
 
 
 @register("feddyn")
@@ -30,28 +26,26 @@ class FedDyn(Algorithm):
     have the same. eta = lr (0.1) and alpha (0.001 to 0.1) are tuned.
     """
 
-    paper: ClassVar[str] = "Acar et al., ICLR 2021"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "alpha")
+    paper = "Acar et al., ICLR 2021"
+    problem_dependent = ("lr", "alpha")
 
     lr: float = positive(0.1)
     alpha: float = positive(0.1)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "h": torch.zeros_like(theta)}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"h": torch.zeros_like(theta)}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        drift = local.y - down.theta
-        return {"y": local.y - h.lr * (client.grad(local.y) - mine.h + h.alpha * drift)}
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        drift = local.y - client.down.theta
+        return {"y": local.y - h.lr * (client.grad(local.y) - client.mine.h + h.alpha * drift)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        delta = local.y - down.theta
-        return {"delta": delta}, {"h": mine.h - h.alpha * delta}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        delta = local.y - client.down.theta
+        return {"delta": delta}, {"h": client.mine.h - h.alpha * delta}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         new = server.h - h.alpha * (n.S / n.N) * mean.delta
         return {"theta": server.theta + mean.delta - new / h.alpha, "h": new}

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 
-from fedbench.method.hyper import choice, nonnegative, positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    nonnegative,
+    positive,
+    register,
+)
 
 
 @register("fedexp")
@@ -27,20 +33,18 @@ class FedExP(Algorithm):
     epsilon (1e-3 on CIFAR, 0.1 on EMNIST) are tuned; the server's step sets itself.
     """
 
-    paper: ClassVar[str] = "Jhunjhunwala et al., ICLR 2023"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "epsilon")
+    paper = "Jhunjhunwala et al., ICLR 2023"
+    problem_dependent = ("lr", "epsilon")
 
     lr: float = positive(0.1)
     epsilon: float = nonnegative(1e-3)
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        delta = local.y - down.theta
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        delta = local.y - client.down.theta
         return {"delta": delta, "square": torch.sum(delta**2)}, {}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         below = 2 * (torch.sum(mean.delta**2) + h.epsilon)
         ratio = mean.square / torch.where(below > 0, below, 1.0)  # Delta = 0 moves nothing, whatever gamma
         return {"theta": server.theta + torch.clamp(ratio, min=1.0) * mean.delta}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 
-from fedbench.method.hyper import choice, decay, nonnegative, positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    decay,
+    nonnegative,
+    positive,
+    register,
+)
 
 
 @register("fednova")
@@ -30,8 +37,8 @@ class FedNova(Algorithm):
     Unequal tau_i come from local.epochs and unequal clients; equal ones make it FedAvg.
     """
 
-    paper: ClassVar[str] = "Wang et al., NeurIPS 2020"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "momentum", "mu")
+    paper = "Wang et al., NeurIPS 2020"
+    problem_dependent = ("lr", "server_lr", "momentum", "mu")
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
@@ -39,21 +46,19 @@ class FedNova(Algorithm):
     mu: float = nonnegative(0.0)
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        zero, none = torch.zeros_like(down.theta), torch.zeros_like(h.lr)
-        return {"y": down.theta, "v": zero, "a": none, "b": none}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        zero, none = torch.zeros_like(client.down.theta), torch.zeros_like(h.lr)
+        return {"y": client.down.theta, "v": zero, "a": none, "b": none}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         v = h.momentum * local.v + client.grad(local.y)
         b = h.momentum * local.b + 1
-        y = local.y - h.lr * (v + h.mu * (local.y - down.theta))
+        y = local.y - h.lr * (v + h.mu * (local.y - client.down.theta))
         return {"y": y, "v": v, "a": local.a + b - h.lr * h.mu * local.a, "b": b}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        return {"d": (down.theta - local.y) / (h.lr * local.a), "a": local.a}, {}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"d": (client.down.theta - local.y) / (h.lr * local.a), "a": local.a}, {}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         tau_eff = mean.a
         return {"theta": server.theta - h.server_lr * tau_eff * h.lr * mean.d}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import choice, decay, positive
-from fedbench.method.interface import Algorithm, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Counts, Record, Vectors, choice, decay, positive, register
 
 
 class FedOpt(Algorithm):
@@ -28,19 +24,19 @@ class FedOpt(Algorithm):
     = 1e-3 by default; eta = lr, gamma = server_lr and epsilon on grids of half-decades.
     """
 
-    paper: ClassVar[str] = "Reddi et al., ICLR 2021"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "epsilon")
+    paper = "Reddi et al., ICLR 2021"
+    problem_dependent = ("lr", "server_lr", "epsilon")
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         start = torch.zeros_like(theta) + h.epsilon**2
         return {"theta": theta, "m": torch.zeros_like(theta), "v": start}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         m = h.beta1 * server.m + (1 - h.beta1) * mean.delta
         v = self.second_moment(server.v, mean.delta**2, h)
         return {"theta": server.theta + h.server_lr * m / (torch.sqrt(v) + h.epsilon), "m": m, "v": v}
 
-    def second_moment(self, v: Tensor, square: Tensor, h: Any) -> Tensor:
+    def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:
         """The next v (d,) from the last one and Delta^2."""
         raise NotImplementedError
 
@@ -56,7 +52,7 @@ class FedAdagrad(FedOpt):
     epsilon: float = positive(1e-3)
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def second_moment(self, v: Tensor, square: Tensor, h: Any) -> Tensor:
+    def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:
         return v + square
 
 
@@ -71,7 +67,7 @@ class FedAdam(FedOpt):
     epsilon: float = positive(1e-3)
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def second_moment(self, v: Tensor, square: Tensor, h: Any) -> Tensor:
+    def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:
         return h.beta2 * v + (1 - h.beta2) * square
 
 
@@ -80,5 +76,5 @@ class FedYogi(FedAdam):
     """FedYogi of Reddi et al., ICLR 2021: `FedOpt`'s lines with
     v <- v - (1-beta2) Delta^2 sign(v - Delta^2)."""
 
-    def second_moment(self, v: Tensor, square: Tensor, h: Any) -> Tensor:
+    def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:
         return v - (1 - h.beta2) * square * torch.sign(v - square)

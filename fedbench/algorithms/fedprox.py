@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.method.hyper import nonnegative
-from fedbench.method.interface import Client, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Client, Record, Vectors, nonnegative, register
 
 
 @register("fedprox")
@@ -23,10 +19,10 @@ class FedProx(FedAvg):
     gamma = server_lr (convention D: 1 is plain averaging) and mu (paper: 0.001, 0.01, 0.1, 1) are tuned.
     """
 
-    paper: ClassVar[str] = "Li et al., MLSys 2020"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "mu")
+    paper = "Li et al., MLSys 2020"
+    problem_dependent = ("lr", "server_lr", "mu")
 
     mu: float = nonnegative(0.01)
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": local.y - h.lr * (client.grad(local.y) + h.mu * (local.y - down.theta))}
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        return {"y": local.y - h.lr * (client.grad(local.y) + h.mu * (local.y - client.down.theta))}

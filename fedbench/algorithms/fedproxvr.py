@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedbench.errors import ConfigError
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    nonnegative,
+    positive,
+    register,
+)
 from fedbench.method.curvature import largest_curvature
-from fedbench.method.hyper import choice, nonnegative, positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
 
 
 @register("fedproxvr")
@@ -38,10 +46,10 @@ class FedProxVR(Algorithm):
     smoothness L; L = null measures it (`curvature`). mu: 0, 0.01, 0.1 in the paper. All are tuned.
     """
 
-    paper: ClassVar[str] = "Dinh et al., ICPP 2020"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "L", "mu")
-    full_gradient: ClassVar[bool] = True
-    first_step: ClassVar[int] = 1
+    paper = "Dinh et al., ICPP 2020"
+    problem_dependent = ("lr", "L", "mu")
+    full_gradient = True
+    first_step = 1
 
     lr: float | None = positive(None)
     beta: float | None = positive(None)
@@ -79,20 +87,20 @@ class FedProxVR(Algorithm):
             raise ConfigError("algorithm.L", None, text)
         return {"lr": 1 / (self.beta * smoothness), "L": smoothness}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        w = self.prox(down.theta - h.lr * client.full_grad, down.theta, h)
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        w = self.prox(client.down.theta - h.lr * client.full_grad, client.down.theta, h)
         local = {"w": w}
         if self.estimator == "sarah":
-            local |= {"w_old": down.theta, "v": client.full_grad}
+            local |= {"w_old": client.down.theta, "v": client.full_grad}
         return local | {"sent": w} if self.output == "random" else local
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         v = client.grad(local.w)
         if self.estimator == "svrg":
-            v = v - client.grad(down.theta) + client.full_grad
+            v = v - client.grad(client.down.theta) + client.full_grad
         elif self.estimator == "sarah":
             v = v - client.grad(local.w_old) + local.v
-        new = {"w": self.prox(local.w - h.lr * v, down.theta, h)}
+        new = {"w": self.prox(local.w - h.lr * v, client.down.theta, h)}
         if self.estimator == "sarah":
             new |= {"w_old": local.w, "v": v}
         if self.output == "random":
@@ -100,16 +108,14 @@ class FedProxVR(Algorithm):
             new["sent"] = torch.where(client.k == chosen, new["w"], local.sent)
         return new
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         sent = local.sent if self.output == "random" else local.w
-        return {"delta": sent - down.theta}, {}
+        return {"delta": sent - client.down.theta}, {}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + mean.delta}
 
     @staticmethod
-    def prox(x: Tensor, theta: Tensor, h: Any) -> Tensor:
+    def prox(x: Tensor, theta: Tensor, h: Record) -> Tensor:
         """The closed-form proximal step around the broadcast model."""
         return (x + h.lr * h.mu * theta) / (1 + h.lr * h.mu)

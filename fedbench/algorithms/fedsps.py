@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import choice, number, positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, choice, number, positive, register
 
 
 @register("fedsps")
@@ -30,8 +26,8 @@ class FedSPS(Algorithm):
     eta_b <= min{1/(2 c L), 1/(25 L K)}, so lr_max depends on the problem.
     """
 
-    paper: ClassVar[str] = "Mukherjee et al., TMLR 2024"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr_max", "loss_lower_bound")
+    paper = "Mukherjee et al., TMLR 2024"
+    problem_dependent = ("lr_max", "loss_lower_bound")
 
     c: float = positive(0.5)
     lr_max: float = positive(1.0)
@@ -39,35 +35,33 @@ class FedSPS(Algorithm):
     scope: str = choice("local", ("local", "global"))
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         if self.scope == "local":
             return {"theta": theta}
         return {"theta": theta, "eta": theta.new_full((), -1.0)}  # negative: none yet
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return vars(server)
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": down.theta, "p": down.theta.new_zeros(())}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"y": client.down.theta, "p": client.down.theta.new_zeros(())}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         loss, g = client.loss_and_grad(local.y)
         p = self.polyak(loss, g, h)
-        eta = p if self.scope == "local" else torch.where(down.eta < 0, p, down.eta)
+        eta = p if self.scope == "local" else torch.where(client.down.eta < 0, p, client.down.eta)
         return {"y": local.y - eta * g, "p": p}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        upload = {"delta": local.y - down.theta}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        upload = {"delta": local.y - client.down.theta}
         return (upload if self.scope == "local" else {**upload, "p": local.p}), {}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         theta = server.theta + mean.delta
         return {"theta": theta} if self.scope == "local" else {"theta": theta, "eta": mean.p}
 
     @staticmethod
-    def polyak(loss: Tensor, g: Tensor, h: Any) -> Tensor:
+    def polyak(loss: Tensor, g: Tensor, h: Record) -> Tensor:
         """The clipped Polyak step size, in [0, eta_b]."""
         square = g.dot(g)
         gap = torch.clamp(loss - h.loss_lower_bound, min=0.0)

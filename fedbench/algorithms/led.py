@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
 
 from torch import Tensor
 
 from fedbench.errors import ConfigError
-from fedbench.method.hyper import positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
 
 
 @register("led")
@@ -28,10 +25,10 @@ class LED(Algorithm):
     (0, 1/K], null: 1/K, which is VRL-SGD.
     """
 
-    paper: ClassVar[str] = "Alghunaim, IEEE TAC 2024"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "dual_lr")
-    full_participation: ClassVar[bool] = True
-    schedules: ClassVar[tuple[str, ...]] = ("sync",)
+    paper = "Alghunaim, IEEE TAC 2024"
+    problem_dependent = ("lr", "dual_lr")
+    full_participation = True
+    schedules = ("sync",)
 
     lr: float = positive(0.03)
     dual_lr: float | None = positive(None)
@@ -46,19 +43,17 @@ class LED(Algorithm):
             raise ConfigError("algorithm.dual_lr", self.dual_lr, f"must be in (0, 1/K] = (0, {1 / n.K:g}]")
         return values
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"z": theta}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"phi": down.theta, "dual": mine.z - down.theta}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"phi": client.down.theta, "dual": client.mine.z - client.down.theta}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         return {"phi": local.phi - h.lr * client.grad(local.phi) - h.dual_lr * local.dual}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        return {"delta": local.phi - down.theta}, {"z": local.dual + local.phi}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"delta": local.phi - client.down.theta}, {"z": local.dual + local.phi}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + mean.delta}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import decay, positive, switch
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, decay, positive, register, switch
 
 
 @register("local_amsgrad")
@@ -27,9 +23,9 @@ class LocalAMSGrad(Algorithm):
     s the number of steps that the client has made so far. eta = lr is tuned; beta1 0.9, beta2 0.99.
     """
 
-    paper: ClassVar[str] = "Chen et al., FODS 2020"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "epsilon")
-    schedules: ClassVar[tuple[str, ...]] = ("sync",)
+    paper = "Chen et al., FODS 2020"
+    problem_dependent = ("lr", "epsilon")
+    schedules = ("sync",)
 
     lr: float = positive(0.01)
     beta1: float = decay(0.9)
@@ -37,32 +33,30 @@ class LocalAMSGrad(Algorithm):
     epsilon: float = positive(1e-3)
     bias_correction: bool = switch(False)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "vhat": h.epsilon * torch.ones_like(theta)}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         zero = torch.zeros_like(theta)
         return {"m": zero, "v": zero, "s": theta.new_zeros(())}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "vhat": server.vhat}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": down.theta, "m": mine.m, "v": mine.v, "s": mine.s}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"y": client.down.theta, "m": client.mine.m, "v": client.mine.v, "s": client.mine.s}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.y)
         m = h.beta1 * local.m + (1 - h.beta1) * f
         v = h.beta2 * local.v + (1 - h.beta2) * f * f
         s = local.s + 1
         top = m / (1 - h.beta1**s) if self.bias_correction else m
-        return {"y": local.y - h.lr * top / torch.sqrt(down.vhat), "m": m, "v": v, "s": s}
+        return {"y": local.y - h.lr * top / torch.sqrt(client.down.vhat), "m": m, "v": v, "s": s}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         v = local.v / (1 - h.beta2**local.s) if self.bias_correction else local.v
-        return {"delta": local.y - down.theta, "v": v}, {"m": local.m, "v": local.v, "s": local.s}
+        return {"delta": local.y - client.down.theta, "v": v}, {"m": local.m, "v": local.v, "s": local.s}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + mean.delta, "vhat": torch.maximum(server.vhat, mean.v)}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import positive, share
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register, share
 
 
 @register("masfl")
@@ -33,9 +30,9 @@ class MasFL(Algorithm):
     clamped to 1); eta = lr and gamma = server_lr (convention G) depend on L and tau_max and are tuned.
     """
 
-    paper: ClassVar[str] = "Yan et al., ICML 2025"
-    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+    paper = "Yan et al., ICML 2025"
+    survey = "once"
+    problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.05)
     server_lr: float = positive(0.5)
@@ -45,28 +42,26 @@ class MasFL(Algorithm):
         assert n.K is not None
         return {"beta": math.sqrt(n.S * n.K / n.T)}
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": survey.grad, "g": survey.grad}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"c": survey.grad}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "p": h.beta * server.c + (1 - h.beta) * server.g}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"x": down.theta, "A": torch.zeros_like(down.theta)}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"x": client.down.theta, "A": torch.zeros_like(client.down.theta)}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         q = client.grad(local.x)
-        return {"x": local.x - h.lr * (h.beta * (q - mine.c) + down.p), "A": local.A + q}
+        return {"x": local.x - h.lr * (h.beta * (q - client.mine.c) + client.down.p), "A": local.A + q}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         G = local.A / client.steps
-        return {"dG": G - mine.c}, {"c": G}
+        return {"dG": G - client.mine.c}, {"c": G}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         g = h.beta * (mean.dG + server.c) + (1 - h.beta) * server.g
         return {"theta": server.theta - h.server_lr * g, "g": g, "c": server.c + (n.S / n.N) * mean.dG}

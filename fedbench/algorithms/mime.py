@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import choice, decay, positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, choice, decay, positive, register
 
 
 @register("mime")
@@ -34,10 +30,10 @@ class Mime(Algorithm):
     beta1 0.9, beta2 0.99, eps = epsilon 1e-5..1e-3.
     """
 
-    paper: ClassVar[str] = "Karimireddy et al., arXiv:2008.03606"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
-    survey: ClassVar[Literal["once", "cohort"] | None] = "cohort"
-    schedules: ClassVar[tuple[str, ...]] = ("sync",)
+    paper = "Karimireddy et al., arXiv:2008.03606"
+    problem_dependent = ("lr", "server_lr")
+    survey = "cohort"
+    schedules = ("sync",)
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
@@ -48,22 +44,22 @@ class Mime(Algorithm):
     epsilon: float = positive(1e-3)
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         state = {"sgd": (), "momentum": ("m",), "adam": ("m", "v")}[self.base]
         return {"theta": theta, **{name: torch.zeros_like(theta) for name in state}}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {**vars(server), "c": survey.grad}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        g = client.grad(local.y) - client.grad(down.theta) + down.c
-        return {"y": local.y - h.lr * self.direction(g, down, h)}
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        g = client.grad(local.y) - client.grad(client.down.theta) + client.down.c
+        return {"y": local.y - h.lr * self.direction(g, client.down, h)}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         theta = server.theta + h.server_lr * mean.delta
         return {"theta": theta, **self.track(mean.grad, server, h)}
 
-    def direction(self, g: Tensor, s: Any, h: Any) -> Tensor:
+    def direction(self, g: Tensor, s: Record, h: Record) -> Tensor:
         """U(g, s): the base optimiser's step with a frozen state."""
         if self.base == "sgd":
             return g
@@ -71,7 +67,7 @@ class Mime(Algorithm):
             return (1 - h.momentum) * g + h.momentum * s.m
         return ((1 - h.beta1) * g + h.beta1 * s.m) / (torch.sqrt(s.v) + h.epsilon)
 
-    def track(self, c: Tensor, s: Any, h: Any) -> Vectors:
+    def track(self, c: Tensor, s: Record, h: Record) -> Vectors:
         """V(c, s): the state after the server's gradient `c`, taken at the model before this round."""
         if self.base == "sgd":
             return {}

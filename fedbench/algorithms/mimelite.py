@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from fedbench.algorithms.mime import Mime
-from fedbench.method.interface import Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Client, Counts, Record, Vectors, register
 
 
 @register("mimelite")
@@ -21,10 +18,10 @@ class MimeLite(Mime):
     Travels: up 2d (grad f_i(theta), y_i - theta), down 1d, and m, v. Gradients: one full local pass and K.
     """
 
-    paper: ClassVar[str] = "Karimireddy et al., arXiv:2008.03606"
+    paper = "Karimireddy et al., arXiv:2008.03606"
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return vars(server)
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": local.y - h.lr * self.direction(client.grad(local.y), down, h)}
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        return {"y": local.y - h.lr * self.direction(client.grad(local.y), client.down, h)}

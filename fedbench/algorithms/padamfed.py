@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import positive, share, switch
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors, unit
-from fedbench.method.registry import register
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    positive,
+    register,
+    share,
+    switch,
+    unit,
+)
 
 
 @register("padamfed")
@@ -35,8 +43,8 @@ class PAdaMFed(Algorithm):
     Ablations: normalise, momentum (false: beta = 1), control_variates (false: c_i = c = 0 throughout).
     """
 
-    paper: ClassVar[str] = "Yan et al., ICLR 2025"
-    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
+    paper = "Yan et al., ICLR 2025"
+    survey = "once"
 
     lr: float | None = positive(None)
     server_lr: float | None = positive(None)
@@ -57,32 +65,30 @@ class PAdaMFed(Algorithm):
         values = super().resolve(n, warn)
         return values if self.momentum else {**values, "beta": 1.0}
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         c = survey.grad if self.control_variates else torch.zeros_like(theta)
         return {"theta": theta, "c": c, "g": survey.grad}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"c": survey.grad if self.control_variates else torch.zeros_like(theta)}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "m": h.beta * server.c + (1 - h.beta) * server.g}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        zero = torch.zeros_like(down.theta)
-        return {"y": down.theta, "u": zero, "a": zero}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        zero = torch.zeros_like(client.down.theta)
+        return {"y": client.down.theta, "u": zero, "a": zero}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.y)
-        s = self.direction(h.beta * (f - mine.c) + down.m)
+        s = self.direction(h.beta * (f - client.mine.c) + client.down.m)
         return {"y": local.y - h.lr * s, "u": local.u + s, "a": local.a + f / client.steps}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        keep = local.a if self.control_variates else mine.c
-        return {"u": local.u / client.steps, "dc": local.a - mine.c}, {"c": keep}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        keep = local.a if self.control_variates else client.mine.c
+        return {"u": local.u / client.steps, "dc": local.a - client.mine.c}, {"c": keep}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {
             "theta": server.theta - h.server_lr * mean.u,
             "g": h.beta * (mean.dc + server.c) + (1 - h.beta) * server.g,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from fedbench.algorithms.padamfed import PAdaMFed
-from fedbench.method.hyper import choice
-from fedbench.method.interface import Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Client, Counts, Record, Vectors, choice, register
 
 
 @register("padamfed_vr")
@@ -33,26 +29,26 @@ class PAdaMFedVR(PAdaMFed):
 
     vr_momentum: str = choice("storm", ("storm", "literal"))
 
-    paper: ClassVar[str] = "Yan et al., ICLR 2025"
+    paper = "Yan et al., ICLR 2025"
 
     def theorem(self, n: Counts) -> dict[str, float]:
         assert n.K is not None
         gamma = (n.S * n.K) ** (1 / 3) / n.T ** (2 / 3)
         return {"lr": 1 / (n.K * n.T), "server_lr": gamma, "beta": gamma}
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {**super().server_init(theta, survey, h), "previous": theta}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {**super().broadcast(server, survey, n, h), "previous": server.previous}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {**super().local_init(down, mine, client, h), "abar": torch.zeros_like(down.theta)}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {**super().local_init(client, h), "abar": torch.zeros_like(client.down.theta)}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.y)
-        p = client.grad(down.previous)
-        s = self.direction(f - h.beta * mine.c + down.m - (1 - h.beta) * p)
+        p = client.grad(client.down.previous)
+        s = self.direction(f - h.beta * client.mine.c + client.down.m - (1 - h.beta) * p)
         return {
             "y": local.y - h.lr * s,
             "u": local.u + s,
@@ -60,15 +56,13 @@ class PAdaMFedVR(PAdaMFed):
             "abar": local.abar + p / client.steps,
         }
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        upload, keep = super().local_final(local, down, mine, client, h)
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        upload, keep = super().local_final(local, client, h)
         if self.vr_momentum == "storm":
             upload["da"] = local.a - local.abar
         return upload, keep
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         state = super().server_step(server, mean, n, h)
         if self.vr_momentum == "storm":
             state["g"] = h.beta * (mean.dc + server.c) + (1 - h.beta) * (mean.da + server.g)

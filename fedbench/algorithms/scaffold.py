@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import choice, positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, choice, positive, register
 
 
 @register("scaffold")
@@ -28,8 +24,8 @@ class Scaffold(Algorithm):
     (convention D) is 1 in the paper's experiments and sqrt(S) in its theory.
     """
 
-    paper: ClassVar[str] = "Karimireddy et al., ICML 2020"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
+    paper = "Karimireddy et al., ICML 2020"
+    problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.05)
     server_lr: float = positive(1.0)
@@ -39,28 +35,26 @@ class Scaffold(Algorithm):
     def full_gradient(self) -> bool:  # type: ignore[override]
         return self.option == 1
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": torch.zeros_like(theta)}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"c": torch.zeros_like(theta)}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "c": server.c}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": local.y - h.lr * (client.grad(local.y) - mine.c + down.c)}
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        return {"y": local.y - h.lr * (client.grad(local.y) - client.mine.c + client.down.c)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         if self.option == 1:
             c = client.full_grad
         else:
-            c = mine.c - down.c + (down.theta - local.y) / (client.steps * h.lr)
-        return {"delta": local.y - down.theta, "dc": c - mine.c}, {"c": c}
+            c = client.mine.c - client.down.c + (client.down.theta - local.y) / (client.steps * h.lr)
+        return {"delta": local.y - client.down.theta, "dc": c - client.mine.c}, {"c": c}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {
             "theta": server.theta + h.server_lr * mean.delta,
             "c": server.c + (n.S / n.N) * mean.dc,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import positive, share
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register, share
 
 
 @register("scaffold_m")
@@ -31,37 +27,35 @@ class ScaffoldM(Algorithm):
     values (`fedbench.theory`) need L, Delta, sigma^2 and G_0. The paper's grids are not known to us.
     """
 
-    paper: ClassVar[str] = "Cheng et al., ICLR 2024"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "beta")
+    paper = "Cheng et al., ICLR 2024"
+    problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)
     server_lr: float | None = positive(None)
     beta: float = share(0.2)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": torch.zeros_like(theta), "g": torch.zeros_like(theta)}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"c": torch.zeros_like(theta)}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "m": h.beta * server.c + (1 - h.beta) * server.g}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        zero = torch.zeros_like(down.theta)
-        return {"y": down.theta, "u": zero, "a": zero}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        zero = torch.zeros_like(client.down.theta)
+        return {"y": client.down.theta, "u": zero, "a": zero}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.y)
-        q = h.beta * (f - mine.c) + down.m
+        q = h.beta * (f - client.mine.c) + client.down.m
         return {"y": local.y - h.lr * q, "u": local.u + q, "a": local.a + f / client.steps}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
-        return {"u": local.u / client.steps, "dc": local.a - mine.c}, {"c": local.a}
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"u": local.u / client.steps, "dc": local.a - client.mine.c}, {"c": local.a}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {
             "theta": server.theta - h.server_lr * mean.u,
             "g": mean.u,

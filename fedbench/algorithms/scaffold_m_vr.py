@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
-
 from torch import Tensor
 
 from fedbench.algorithms.scaffold_m import ScaffoldM
-from fedbench.method.hyper import positive, share
-from fedbench.method.interface import Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Client, Counts, Record, Vectors, positive, register, share
 
 
 @register("scaffold_m_vr")
@@ -30,25 +26,25 @@ class ScaffoldMVR(ScaffoldM):
     values (`fedbench.theory`) need L, Delta and sigma^2.
     """
 
-    paper: ClassVar[str] = "Cheng et al., ICLR 2024"
-    survey: ClassVar[Literal["once", "cohort"] | None] = "once"
+    paper = "Cheng et al., ICLR 2024"
+    survey = "once"
 
     lr: float = positive(0.01)
     beta: float = share(0.5)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": survey.grad, "g": survey.grad, "previous": theta}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"c": survey.grad}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {**super().broadcast(server, survey, n, h), "previous": server.previous}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        f, p = client.grad(local.y), client.grad(down.previous)
-        q = f - h.beta * mine.c + down.m - (1 - h.beta) * p
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        f, p = client.grad(local.y), client.grad(client.down.previous)
+        q = f - h.beta * client.mine.c + client.down.m - (1 - h.beta) * p
         return {"y": local.y - h.lr * q, "u": local.u + q, "a": local.a + f / client.steps}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {**super().server_step(server, mean, n, h), "previous": server.theta}

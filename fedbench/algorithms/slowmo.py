@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor
 
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.method.hyper import decay
-from fedbench.method.interface import Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Counts, Record, Vectors, decay, register
 
 
 @register("slowmo")
@@ -27,14 +23,14 @@ class SlowMo(FedAvg):
     to 0.8) and eta = lr are tuned. With eta constant these are the steps of FedAvgM.
     """
 
-    paper: ClassVar[str] = "Wang et al., ICLR 2020"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr", "momentum")
+    paper = "Wang et al., ICLR 2020"
+    problem_dependent = ("lr", "server_lr", "momentum")
 
     momentum: float = decay(0.5)
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "u": torch.zeros_like(theta)}
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         u = h.momentum * server.u - mean.delta / h.lr
         return {"theta": server.theta - h.server_lr * h.lr * u, "u": u}

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from torch import Tensor
 
-from fedbench.method.hyper import positive
-from fedbench.method.interface import Algorithm, Client, Counts, Vectors
-from fedbench.method.registry import register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
 
 
 @register("vrl_sgd")
@@ -26,27 +22,25 @@ class VRLSGD(Algorithm):
     with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). Its warm start is not part of it here.
     """
 
-    paper: ClassVar[str] = "Liang et al., arXiv:1912.12844"
-    problem_dependent: ClassVar[tuple[str, ...]] = ("lr",)
-    full_participation: ClassVar[bool] = True
-    schedules: ClassVar[tuple[str, ...]] = ("sync",)
+    paper = "Liang et al., arXiv:1912.12844"
+    problem_dependent = ("lr",)
+    full_participation = True
+    schedules = ("sync",)
 
     lr: float = positive(0.03)
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"z": theta}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        return {"y": down.theta, "Delta": (down.theta - mine.z) / (client.steps * h.lr)}
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"y": client.down.theta, "Delta": (client.down.theta - client.mine.z) / (client.steps * h.lr)}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         return {"y": local.y - h.lr * (client.grad(local.y) - local.Delta)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         keep = {"z": local.y - client.steps * h.lr * local.Delta}
-        return {"delta": local.y - down.theta}, keep
+        return {"delta": local.y - client.down.theta}, keep
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + mean.delta}

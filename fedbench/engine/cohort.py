@@ -12,7 +12,7 @@ from fedbench.engine.batches import BatchPlanner, Jobs, Plan
 from fedbench.engine.executors import LoopExecutor, VmapExecutor, Work
 from fedbench.engine.local import Facts
 from fedbench.engine.state import StateStore
-from fedbench.method.interface import Vectors, namespace
+from fedbench.method import Record, Vectors
 from fedbench.rng import Stream
 
 STATISTICS = "statistics:"  # prefix of batch-norm statistics kept in a client's state
@@ -94,7 +94,7 @@ class CohortTrainer:
             grads = self.executor.gradients(theta, self._expand(statistics, padded), plan, share, keys)
             uploads = torch.func.vmap(self.algorithm.survey_upload)(grads)
             mine = torch.func.vmap(
-                lambda survey: self.algorithm.client_init(theta, namespace(survey), namespace(h))
+                lambda survey: self.algorithm.client_init(theta, Record(survey), Record(h))
             )(uploads)
             if mine:
                 self.store.scatter(jobs.client[:real], {name: value[:real] for name, value in mine.items()})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.objective import Batch, Objective
-from fedbench.method.interface import Algorithm, Client, Vectors, namespace
+from fedbench.method import Algorithm, Client, Record, Vectors
 
 
 class Facts(NamedTuple):
@@ -33,7 +33,8 @@ class Facts(NamedTuple):
 class Oracle(Client):
     """The client's view during its work: facts, and gradients of the current mini-batch."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, down: Vectors, mine: Vectors, facts: Facts) -> None:
+        self.down, self.mine = Record(down), Record(mine)
         self.steps, self.samples, self.uniform = facts.steps, facts.samples, facts.uniform
         if facts.full_grad is not None:
             self.full_grad = facts.full_grad
@@ -49,9 +50,16 @@ class BatchOracle(Oracle):
     """The oracle during one local step. Only its first call moves batch-norm statistics."""
 
     def __init__(
-        self, facts: Facts, objective: Objective, batch: Batch, statistics: Vectors, k: Tensor
+        self,
+        down: Vectors,
+        mine: Vectors,
+        facts: Facts,
+        objective: Objective,
+        batch: Batch,
+        statistics: Vectors,
+        k: Tensor,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(down, mine, facts)
         self.objective, self.batch, self.k = objective, batch, k
         self.before, self.statistics = statistics, statistics
         self.moved = False
@@ -72,7 +80,7 @@ class LocalProgram:
 
     def init(self, down: Vectors, mine: Vectors, facts: Facts, h: Vectors) -> Vectors:
         """Local state before the first step."""
-        return self.algorithm.local_init(namespace(down), namespace(mine), Oracle(facts), namespace(h))
+        return self.algorithm.local_init(Oracle(down, mine, facts), Record(h))
 
     def step(
         self,
@@ -86,11 +94,8 @@ class LocalProgram:
         batch: Batch,
     ) -> tuple[Vectors, Vectors]:
         """One local step: (local state, batch-norm statistics)."""
-        oracle = BatchOracle(facts, self.objective, batch, statistics, k)
-        new = self.algorithm.local_step(
-            namespace(local), namespace(down), namespace(mine), oracle, namespace(h)
-        )
-        new = {**local, **new}
+        oracle = BatchOracle(down, mine, facts, self.objective, batch, statistics, k)
+        new = {**local, **self.algorithm.local_step(Record(local), oracle, Record(h))}
         moved = oracle.statistics
         if self.masked:
             active = k < facts.steps
@@ -102,9 +107,7 @@ class LocalProgram:
         self, local: Vectors, down: Vectors, mine: Vectors, facts: Facts, h: Vectors
     ) -> tuple[Vectors, Vectors]:
         """(upload, what the client keeps)."""
-        return self.algorithm.local_final(
-            namespace(local), namespace(down), namespace(mine), Oracle(facts), namespace(h)
-        )
+        return self.algorithm.local_final(Record(local), Oracle(down, mine, facts), Record(h))
 
     def accumulate(
         self, total: Tensor, theta: Tensor, statistics: Vectors, weight: Tensor, batch: Batch

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fedbench.method.hyper import is_number
-from fedbench.method.interface import Algorithm, Client, Setting, Vectors, namespace
+from fedbench.method.interface import Algorithm, Client, Setting
+from fedbench.method.record import Record, Vectors
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Cost:
 
 
 class _ShapeClient(Client):
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, down: Vectors, mine: Vectors) -> None:
+        self.down, self.mine = Record(down), Record(mine)
         scalar = torch.empty((), device="meta")
         self.k = self.steps = self.samples = self.uniform = scalar
         self.full_grad = torch.empty(d, device="meta")
@@ -52,18 +54,19 @@ def size(vectors: Vectors) -> int:
 def measure(algorithm: Algorithm, setting: Setting) -> Cost:
     """Count a bound algorithm's vectors and gradients for a model of setting.d numbers."""
     scalar = torch.empty((), device="meta")
-    h = namespace({f.name: scalar for f in algorithm.hyper_fields() if is_number(f)})
+    h = Record({f.name: scalar for f in algorithm.hyper_fields() if is_number(f)})
     theta = torch.empty(setting.d, device="meta")
-    survey = namespace(algorithm.survey_upload(theta)) if algorithm.survey else None
+    survey = algorithm.survey_upload(theta) if algorithm.survey else {}
     once = algorithm.survey == "once"
-    server = algorithm.server_init(theta, survey if once else None, h)
-    mine = algorithm.client_init(theta, survey if once else None, h)
-    down = algorithm.broadcast(namespace(server), survey, setting.counts, h)
-    client = _ShapeClient(setting.d)
-    local = algorithm.local_init(namespace(down), namespace(mine), client, h)
-    local = {**local, **algorithm.local_step(namespace(local), namespace(down), namespace(mine), client, h)}
-    upload, keep = algorithm.local_final(namespace(local), namespace(down), namespace(mine), client, h)
-    survey_size = size(vars(survey)) if survey else 0
+    at_start, each_round = Record(survey if once else {}), Record({} if once else survey)
+    server = algorithm.server_init(theta, at_start, h)
+    mine = algorithm.client_init(theta, at_start, h)
+    down = algorithm.broadcast(Record(server), each_round, setting.counts, h)
+    client = _ShapeClient(setting.d, down, mine)
+    local = algorithm.local_init(client, h)
+    local = {**local, **algorithm.local_step(Record(local), client, h)}
+    upload, keep = algorithm.local_final(Record(local), client, h)
+    survey_size = size(survey)
     return Cost(
         uplink=size(upload) + (0 if once else survey_size),
         downlink=size(down),

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -26,8 +25,7 @@ from torch import Tensor
 
 from fedbench.errors import ConfigError
 from fedbench.method.hyper import check_value, is_number
-
-Vectors = dict[str, Tensor]
+from fedbench.method.record import Record, Vectors
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,8 @@ class Setting:
 class Client:
     """What one client knows during its local work. Oracles are of the current mini-batch."""
 
+    down: Record  # what the server sent: its `broadcast`
+    mine: Record  # what this client keeps: from `client_init`, then from its last `local_final`
     k: Tensor  # index of the local step, from 0 (only in local_step)
     steps: Tensor  # K_i, this client's number of local steps
     samples: Tensor  # n_i
@@ -101,41 +101,39 @@ class Algorithm:
         """What a surveyed client sends, from its mean survey gradient (d,)."""
         return {"grad": grad}
 
-    def server_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
-        """Server state; must hold "theta". `survey`: mean of the uploads of all clients (or None)."""
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
+        """Server state; must hold "theta". `survey`: mean of the uploads of all clients (survey="once")."""
         return {"theta": theta}
 
-    def client_init(self, theta: Tensor, survey: Any, h: Any) -> Vectors:
-        """State that a client keeps between participations, from its own survey upload (or None)."""
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
+        """State that a client keeps between participations, from its own survey upload (survey="once")."""
         return {}
 
-    def broadcast(self, server: Any, survey: Any, n: Counts, h: Any) -> Vectors:
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         """What the server sends to each dispatched client. `survey`: this round's mean (survey="cohort")."""
         return {"theta": server.theta}
 
-    def local_init(self, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
+    def local_init(self, client: Client, h: Record) -> Vectors:
         """Local state before the first step."""
-        return {"y": down.theta}
+        return {"y": client.down.theta}
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Client, h: Any) -> Vectors:
-        """One mini-batch step."""
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        """One mini-batch step: what changes of the local state."""
         return {"y": local.y - h.lr * client.grad(local.y)}
 
-    def local_final(
-        self, local: Any, down: Any, mine: Any, client: Client, h: Any
-    ) -> tuple[Vectors, Vectors]:
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         """(upload, what the client keeps)."""
-        return {"delta": local.y - down.theta}, {}
+        return {"delta": local.y - client.down.theta}, {}
 
-    def arrival_weight(self, staleness: Any, h: Any) -> Any:
-        """Factor on an upload that arrives `staleness` versions late (NumPy array in, array out)."""
-        return 1.0 + 0.0 * staleness
+    def arrival_weight(self, staleness: Tensor, h: Record) -> Tensor:
+        """Factors on uploads that arrive `staleness` (jobs,) versions late; float64."""
+        return torch.ones_like(staleness)
 
-    def server_step(self, server: Any, mean: Any, n: Counts, h: Any) -> Vectors:
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         """Next server state from the mean upload (survey="cohort": and this round's mean survey upload)."""
         raise NotImplementedError
 
-    def personal(self, theta: Tensor, mine: Any) -> Tensor:
+    def personal(self, theta: Tensor, mine: Record) -> Tensor:
         """The model that client evaluates, for methods with personal parts (see `is_personal`)."""
         return theta
 
@@ -220,11 +218,6 @@ class Algorithm:
                 warn(f"algorithm.{key} from the theorem is {given[key]:.4g} > 1 and was clamped to 1")
                 values[key] = 1.0
         return values
-
-
-def namespace(vectors: Vectors | None) -> Any:
-    """View a dict of tensors with attribute access, as the methods read it."""
-    return None if vectors is None else SimpleNamespace(**vectors)
 
 
 def unit(q: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.evaluate import Evaluator
-from fedbench.method.interface import Vectors, namespace
+from fedbench.method import Record, Vectors
 from fedbench.runs.walk import Walk
 
 
@@ -37,7 +37,7 @@ class PersonalEvaluator:
             mine = walk.trainer.store.gather(torch.tensor([i], device=walk.theta.device))
             own: Vectors = {name: value[0] for name, value in mine.items()}
             statistics = {name: own.pop(STATISTICS + name, value) for name, value in walk.statistics.items()}
-            theta = walk.algorithm.personal(walk.theta, namespace(own))
+            theta = walk.algorithm.personal(walk.theta, Record(own))
             weight = self.weight[i][self.evaluator.y]
             index = torch.nonzero(weight).flatten()
             losses, correct = self.evaluator.per_sample(theta, statistics, index)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.cohort import STATISTICS, CohortTrainer, Sums
-from fedbench.method.interface import Algorithm, Counts, Vectors, namespace
+from fedbench.method import Algorithm, Counts, Record, Vectors
 
 if TYPE_CHECKING:
     from fedbench.schedule.trace import Trace
@@ -52,16 +51,16 @@ class Walk:
 
     def start(self) -> None:
         """The survey before round 0 (if the algorithm has one), server state and clients' state."""
-        theta, h = self.theta, namespace(self.h)
-        survey = None
+        theta, h = self.theta, Record(self.h)
+        survey: Vectors = {}
         if self.algorithm.survey == "once":
             everyone = self._client_weights(np.arange(self.counts.N))
             survey = self.trainer.survey_once(theta, self.statistics, self.h, everyone)
         elif self.algorithm.keeps_state:
-            self.trainer.store.fill(self.algorithm.client_init(theta, None, h))
+            self.trainer.store.fill(self.algorithm.client_init(theta, Record({}), h))
         if self.algorithm.keeps_buffers:
             self.trainer.store.fill({STATISTICS + name: value for name, value in self.statistics.items()})
-        self.server = self.algorithm.server_init(theta, namespace(survey), h)
+        self.server = self.algorithm.server_init(theta, Record(survey), h)
 
     def update(self) -> None:
         """Train the jobs that start from the present version, then make the next one."""
@@ -72,8 +71,8 @@ class Walk:
         counts = dataclasses.replace(
             self.counts, t=t, staleness_mean=float(staleness.mean()), staleness_max=int(staleness.max())
         )
-        mean, h = namespace({**survey, **sums.uploads}), namespace(self.h)
-        new = self.algorithm.server_step(namespace(self.server), mean, counts, h)
+        mean, h = Record({**survey, **sums.uploads}), Record(self.h)
+        new = self.algorithm.server_step(Record(self.server), mean, counts, h)
         self.server = {**self.server, **new}
         if sums.statistics and not self.algorithm.keeps_buffers:
             self.statistics = sums.statistics
@@ -90,7 +89,7 @@ class Walk:
             survey = self.trainer.survey_cohort(
                 self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
             )
-        down = self.algorithm.broadcast(namespace(self.server), namespace(survey), counts, namespace(self.h))
+        down = self.algorithm.broadcast(Record(self.server), Record(survey), counts, Record(self.h))
         order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
         for group in (jobs[order == number] for number in np.unique(order)):
             self.trainer.train(
@@ -118,9 +117,10 @@ class Walk:
             raw = self.trainer.planner.clients.sizes[trace.client[applied]].astype(np.float64)
         total = np.bincount(update, weights=raw, minlength=trace.updates)
         self.base_weight[applied] = raw / total[update]
-        staleness = update - trace.start_version[applied]
-        h = SimpleNamespace(**{name: value.item() for name, value in self.h.items()})
-        self.weight[applied] = self.base_weight[applied] * self.algorithm.arrival_weight(staleness, h)
+        staleness = torch.from_numpy((update - trace.start_version[applied]).astype(np.float64))
+        h = Record({name: value.double().cpu() for name, value in self.h.items()})
+        factor = self.algorithm.arrival_weight(staleness, h)
+        self.weight[applied] = self.base_weight[applied] * factor.numpy()
 
     def _client_weights(self, clients: np.ndarray) -> np.ndarray:
         if self.algorithm.weighting == "samples":

@@ -11,8 +11,7 @@ from problem import CLASSES, FEATURES, Problem
 from tests_support import make_walk
 from torch import nn
 
-from fedbench.method import registry
-from fedbench.method.interface import Algorithm
+from fedbench.method import Algorithm, registry
 from fedbench.runs.walk import Walk
 from fedbench.schedule import STATUS, build_trace
 from fedbench.schedule.trace import Trace

@@ -11,9 +11,8 @@ from torch import nn
 
 from fedbench.engine.batches import BatchPlanner, ClientIndex
 from fedbench.engine.flat import Layout
-from fedbench.method import registry
+from fedbench.method import Algorithm, Counts, Setting, registry
 from fedbench.method.cost import Cost, measure
-from fedbench.method.interface import Algorithm, Counts, Setting
 from fedbench.rng import Stream, make_key, uniform
 
 

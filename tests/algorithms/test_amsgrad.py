@@ -10,8 +10,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
-from fedbench.method.interface import Counts, namespace
+from fedbench.method import Counts, Record, registry
 
 T, S, K = 10, 3, 4
 ETA, GAMMA, B1, B2, B3, KD, EPS = 0.05, 0.3, 0.7, 0.8, 0.6, 0.4, 0.02
@@ -109,10 +108,10 @@ def test_follows_the_pseudo_code(name: str, correct: bool, engine: str) -> None:
 
 def test_fedams_moves_nothing_when_nothing_arrives() -> None:
     algorithm = registry.get("fedams").create({})
-    h = namespace({k: torch.tensor(v) for k, v in algorithm.resolve(Counts(S=1, N=1, K=1, T=1)).items()})
+    h = Record({k: torch.tensor(v) for k, v in algorithm.resolve(Counts(S=1, N=1, K=1, T=1)).items()})
     theta = torch.tensor([1.0, -2.0])
-    server = namespace(algorithm.server_init(theta, None, h))
-    new = algorithm.server_step(server, namespace({"delta": torch.zeros(2)}), Counts(S=1, N=1, K=1, T=1), h)
+    server = Record(algorithm.server_init(theta, None, h))
+    new = algorithm.server_step(server, Record({"delta": torch.zeros(2)}), Counts(S=1, N=1, K=1, T=1), h)
     assert torch.equal(new["theta"], theta)
 
 

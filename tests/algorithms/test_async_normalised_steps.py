@@ -12,7 +12,7 @@ from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace
 from torch import Tensor
 
 from fedbench.algorithms.adamasfl import AdaMasFL
-from fedbench.method.interface import Vectors
+from fedbench.method import Vectors
 
 T, S, K = 16, 2, 4
 ETA, GAMMA = 1 / (K * math.sqrt(T)), (S * K) ** 0.25 / T**0.75  # Theorem 2

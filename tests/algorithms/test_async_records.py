@@ -8,8 +8,7 @@ import pytest
 import torch
 from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, problem, staleness
 
-from fedbench.method import registry
-from fedbench.method.interface import Counts, Setting
+from fedbench.method import Counts, Setting, registry
 
 T = 14
 LOCAL = {"lr": 0.2, "server_lr": 0.7}

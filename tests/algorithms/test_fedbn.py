@@ -14,8 +14,7 @@ from torch import nn
 
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.flat import Layout
-from fedbench.method import registry
-from fedbench.method.interface import namespace
+from fedbench.method import Record, registry
 from fedbench.models.layers import BatchNorm2d
 from fedbench.runs.walk import Walk
 
@@ -67,7 +66,7 @@ def test_follows_the_pseudo_code(engine: str) -> None:
                 {k: v for k, v in server.state_dict().items() if k not in NORM}, strict=False
             )
             expected = torch.cat([value.detach().flatten() for value in client.parameters()])
-            mine = walk.algorithm.personal(walk.theta, namespace({"norm": kept[i]}))
+            mine = walk.algorithm.personal(walk.theta, Record({"norm": kept[i]}))
             torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -84,7 +83,7 @@ def test_normalisation_stays_local() -> None:
     assert min((kept[i] - kept[j]).norm() for i in range(3) for j in range(i)) > 1e-4
     shared = np.setdiff1d(np.arange(len(initial)), norm.numpy())
     assert (walk.theta[shared] != initial[shared]).all()
-    mine = walk.algorithm.personal(walk.theta, namespace({"norm": kept[1]}))
+    mine = walk.algorithm.personal(walk.theta, Record({"norm": kept[1]}))
     assert torch.equal(mine[norm], kept[1])
     assert torch.equal(mine[shared], walk.theta[shared])
 

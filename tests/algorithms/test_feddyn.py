@@ -12,8 +12,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
-from fedbench.method.interface import Algorithm
+from fedbench.method import Algorithm, registry
 from fedbench.runs.walk import Walk
 
 T, S, K = 10, 3, 3

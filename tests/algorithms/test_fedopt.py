@@ -11,8 +11,7 @@ import torch
 from problem import Problem, engine_path, relative_error
 from server_rules import ETA, K, S, T, server_path
 
-from fedbench.method import registry
-from fedbench.method.interface import Counts
+from fedbench.method import Counts, registry
 
 ADAPTIVE = ["fedadagrad", "fedadam", "fedyogi"]
 

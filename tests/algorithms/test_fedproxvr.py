@@ -17,9 +17,8 @@ from torch import nn
 from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
-from fedbench.method import registry
+from fedbench.method import Counts, registry
 from fedbench.method.curvature import largest_curvature
-from fedbench.method.interface import Counts
 from fedbench.runs.costs import ledger
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
@@ -135,10 +134,13 @@ def test_estimators_expectation(estimator: str) -> None:
     directions = []
     for sample in range(6):
         client = SimpleNamespace(
-            grad=lambda at, s=sample: hessians[s] * (at - a[s]), full_grad=full(theta), k=torch.tensor(1)
+            grad=lambda at, s=sample: hessians[s] * (at - a[s]),
+            full_grad=full(theta),
+            k=torch.tensor(1),
+            down=SimpleNamespace(theta=theta),
         )
         local = SimpleNamespace(w=w, w_old=old, v=v)
-        new = algorithm.local_step(local, SimpleNamespace(theta=theta), None, client, h)
+        new = algorithm.local_step(local, client, h)
         directions.append((w - new["w"]) / 0.5)
     expected = full(w) if estimator == "svrg" else full(w) - full(old) + v
     torch.testing.assert_close(torch.stack(directions).mean(0), expected, rtol=1e-12, atol=1e-13)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from problem import Problem, engine_path, relative_error
 
-from fedbench.method import registry
-from fedbench.method.interface import Counts
+from fedbench.method import Counts, registry
 
 T, S, K = 20, 3, 4
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedbench.method import registry
+from fedbench.method import Algorithm, registry
 from fedbench.method.hyper import choice, is_number, positive
-from fedbench.method.interface import Algorithm
 from fedbench.method.traced import traced
 
 
@@ -22,8 +21,8 @@ class Obedient(Algorithm):
     scale: float = positive(1.0)
     kind: str = choice("a", ("a", "b"))
 
-    def local_step(self, local: Any, down: Any, mine: Any, client: Any, h: Any) -> Any:
-        return self.helper(super().local_step(local, down, mine, client, h))
+    def local_step(self, local: Any, client: Any, h: Any) -> Any:
+        return self.helper(super().local_step(local, client, h))
 
     def helper(self, step: Any) -> Any:
         return step if self.kind == "a" else {}

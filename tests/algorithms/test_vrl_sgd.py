@@ -10,8 +10,7 @@ from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench.errors import ConfigError
-from fedbench.method import registry
-from fedbench.method.interface import Counts, Setting
+from fedbench.method import Counts, Setting, registry
 from fedbench.runs.walk import Walk
 
 T, K = 10, 4

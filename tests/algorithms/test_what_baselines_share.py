@@ -12,9 +12,8 @@ from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench.errors import ConfigError
-from fedbench.method import registry
+from fedbench.method import Counts, Setting, registry
 from fedbench.method.cost import Cost, measure
-from fedbench.method.interface import Counts, Setting
 
 CONF = Path(__file__).parents[2] / "conf" / "algorithm"
 

@@ -1,0 +1,17 @@
+"""Vectors under names: a dict where it is made and handed on, attributes where a method reads it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+Vectors = dict[str, Tensor]
+
+
+class Record:
+    """Tensors read as attributes: `server.theta`, `h.lr`. Made from what a method or the config gave."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.__dict__.update(vectors)
+
+    def __getattr__(self, name: str) -> Tensor:
+        raise AttributeError(f"there is no {name} here, only {', '.join(self.__dict__) or 'an empty record'}")
