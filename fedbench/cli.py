@@ -15,7 +15,7 @@ from fedbench.errors import UserError, nearest
 
 SUBCOMMANDS = {
     "collect": "fedbench.sweeps.collect",
-    "figures": "fedbench.experiments.cli",
+    "figures": "fedbench.papers.cli",
     "list": "fedbench.listing",
     "plot": "fedbench.figures.plot",
 }

@@ -32,12 +32,13 @@ BELOW: dict[str, set[str]] = {
     "engine": {"method", "algorithms", "data", "models", "config"},
     "runs": {"engine", "schedule", "method", "algorithms", "data", "models", "config"},
     "figures": {"theory", "schedule", "data", "algorithms", "models", "config"},
+    "claims": {"theory", "config"},
     "sweeps": {"runs", "engine", "figures", "config"},
-    "experiments": {"app", "sweeps", "runs", "figures", "theory", "schedule", "data", "algorithms", "config"},
+    "papers": {"app", "sweeps", "runs", "claims", "figures", "theory", "config"},
     "listing": {"method", "algorithms", "config"},
     "app": {"sweeps", "config"},
     "api": {"sweeps", "config"},
-    "cli": {"app", "listing", "experiments", "figures", "sweeps", "config"},
+    "cli": {"app", "listing", "papers", "figures", "sweeps", "config"},
     "__main__": {"cli"},
 }
 NO_TORCH = (

@@ -1,4 +1,4 @@
-"""The figures that need no runs: their tables, their files, and the claims that they decide."""
+"""The figures that need no runs: their tables and their files."""
 
 from __future__ import annotations
 
@@ -9,25 +9,17 @@ import pandas as pd
 import pytest
 
 from fedbench.errors import ConfigError
-from fedbench.figures import claims, optimum, stepsizes, theory
-from fedbench.figures.check_rates import TableTrend
+from fedbench.figures import optimum, stepsizes
 from fedbench.figures.draw.grid import Panel, Trace, draw_grid
 from fedbench.figures.draw.page import sheet
 from fedbench.figures.draw.style import of_rank
-from fedbench.figures.evidence import Evidence
-from fedbench.figures.ledger import ledger
-from fedbench.figures.optimum import draw_reduction_cost, optimum_table
+from fedbench.figures.optimum import draw_reduction_cost
 from fedbench.figures.stepsizes import AXES, BASE, METHODS, axes_of, stepsize_table
 
 
 @pytest.fixture(scope="module")
 def tables():
     return {kind: stepsize_table(kind) for kind in BASE}
-
-
-@pytest.fixture(scope="module")
-def evidence():
-    return theory.evidence("a command")
 
 
 def test_stepsize_tables_are_complete(tables):
@@ -121,12 +113,6 @@ def test_optimum_figure(drawn):
     assert data.groupby("sigma2").size().tolist() == [25] * 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", theory.FIGURES)
-def test_every_figure_can_be_drawn(tmp_path, name):
-    assert len(theory.FIGURES[name](tmp_path / name)) == 4
-
-
 def test_panels_share_only_what_they_say():
     x, y = np.array([1.0, 10.0, 100.0]), np.array([1.0, np.nan, 3.0])
     traces = [Trace(of_rank("one", 0), x, y), Trace(of_rank("two", 1), x, 2 * x)]
@@ -138,27 +124,3 @@ def test_panels_share_only_what_they_say():
         assert [ax.get_ylabel() for ax in axes] == ["a", "", "b", "c"]
         np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), y)
         assert [text.get_text() for text in page.figure.legends[0].get_texts()] == ["one", "two"]
-
-
-def test_comparison_is_written(tmp_path):
-    files = theory.write_comparison(tmp_path / "tables")
-    assert len(pd.read_csv(files[0])) == 14
-    lines = files[1].read_text().splitlines()
-    assert sum(line.startswith("| ---") for line in lines) == 2
-
-
-def test_claims_that_need_no_runs(evidence):
-    """What the slides say of the optimum holds; the parameter-free methods' steps ignore the loss."""
-    rows = ledger(evidence, claims.CLAIMS).query("figure.str.startswith('theory/')")
-    assert len(rows) == 10
-    assert set(rows.verdict) == {"shown"}, rows[["claim", "verdict", "numbers"]]
-    assert (rows.command == "a command").all()
-    others = ledger(evidence, claims.CLAIMS).query("not figure.str.startswith('theory/')")
-    assert set(others.verdict) == {"untested at this scale"}
-
-
-def test_the_claim_about_beta_fails_without_the_papers_simplification():
-    """With beta free in problem (20), a small gamma need not mean a large beta: the ledger would say so."""
-    full = Evidence(tables={"optimum": optimum_table(form="full")})
-    assert TableTrend("optimum", "beta", "gamma", -1, "sigma2")(full).shown is False
-    assert TableTrend("optimum", "tau", "gamma", -1, "sigma2")(full).shown is True

@@ -8,11 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedbench.claims.evidence import MADE
 from fedbench.cli import main
 from fedbench.errors import DataError
-from fedbench.experiments import compose, pipeline, store
-from fedbench.experiments.registry import FIGURES, Figure, shown
-from fedbench.experiments.report import BEGIN, END, REPORT, write_report
+from fedbench.papers import experiment, pipeline, store
+from fedbench.papers.figure import Figure, shown
+from fedbench.papers.registry import FIGURES
+from fedbench.papers.report import BEGIN, END, REPORT, write_report
 
 NAME = "adamasfl/fig1"
 
@@ -40,21 +42,21 @@ def keep(root: Path, digest: str) -> Path:
         "command": store.command(NAME, "smoke"), "shared": {"rounds": 12}, "seeds": [0, 1],
         "runs": {"completed": 4}, "commit": ["0123456789abcdef", "0123456789abcdef+dirty"],
     }  # fmt: skip
-    (out / store.MADE).write_text(json.dumps(made))
+    (out / MADE).write_text(json.dumps(made))
     return out
 
 
 def test_results_of_other_configurations_are_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """absent, current, incomplete, then stale as soon as the grid of a tuned algorithm changes."""
-    now = compose.experiment(FIGURES[NAME], "smoke").digest
+    now = experiment.experiment(FIGURES[NAME], "smoke").digest
     assert store.state(NAME, "smoke", tmp_path) == "absent"
     out = keep(tmp_path, now)
     assert store.state(NAME, "smoke", tmp_path) == "current"
     (out / "updates.png").unlink()
     assert store.state(NAME, "smoke", tmp_path) == "incomplete"
     (out / "updates.png").write_bytes(b"png")
-    read = compose.algorithm_file
-    monkeypatch.setattr(compose, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
+    read = experiment.algorithm_file
+    monkeypatch.setattr(experiment, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
     assert store.state(NAME, "smoke", tmp_path) == "stale"
 
 

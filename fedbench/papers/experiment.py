@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.config.identity import digest, flat, identity
 from fedbench.config.overrides import swept
 from fedbench.config.paths import conf_dir
-from fedbench.experiments.registry import TUNING, Figure
+from fedbench.papers.figure import TUNING, Figure
 from fedbench.sweeps.composed import composed
 
 Grid = dict[str, str]

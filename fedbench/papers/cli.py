@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedbench.claims.ledger import SCALES
 from fedbench.config.arguments import Parser
 from fedbench.config.explain import UsageError
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.errors import ConfigError, RunError, UserError
-from fedbench.experiments.registry import FIGURES, SCALES, figure
+from fedbench.papers.registry import FIGURES, figure
 
 _EXAMPLES = """examples:
   fedbench figures --list                          what there is
@@ -39,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     failures: list[str] = []
     if args.names or args.all:
         failures = _make(list(FIGURES) if args.all else args.names, args.scale, args.overrides)
-    from fedbench.experiments.report import write_report
+    from fedbench.papers.report import write_report
 
     for file in write_report(Path()):
         print(file)
@@ -79,8 +80,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[str]:
-    from fedbench.experiments.pipeline import make
-    from fedbench.experiments.registry import shown
+    from fedbench.papers.figure import shown
+    from fedbench.papers.pipeline import make
     from fedbench.sweeps.progress import duration
 
     failures: list[str] = []
@@ -100,7 +101,7 @@ def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[st
 
 
 def _check() -> int:
-    from fedbench.experiments.store import states
+    from fedbench.papers.store import states
 
     found = states()
     for name, scale, state in found:

@@ -13,16 +13,16 @@ from typing import Any
 
 import pandas as pd
 
+from fedbench.claims.evidence import MADE, made
+from fedbench.claims.ledger import SCALES
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.stored_run import summary
-from fedbench.experiments.compose import Branch, experiment
-from fedbench.experiments.registry import FIGURES, SCALES, Figure, shown
-from fedbench.experiments.tuning import Selection
-from fedbench.figures.evidence import Evidence, stated
 from fedbench.figures.read.caption import distinct
 from fedbench.files import write_text
-
-MADE = "made.json"
+from fedbench.papers.experiment import Branch, experiment
+from fedbench.papers.figure import Figure, shown
+from fedbench.papers.registry import FIGURES
+from fedbench.papers.tuning import Selection
 
 
 def command(name: str, scale: str) -> str:
@@ -112,15 +112,6 @@ def _summaries(directory: Path) -> list[dict[str, Any]]:
     return found
 
 
-def made(out: Path) -> dict[str, Any] | None:
-    """The content of made.json; None where there is none."""
-    try:
-        content = json.loads((out / MADE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def state(name: str, scale: str, root: Path = Path()) -> str:
     """`absent`, `incomplete` (a file is gone), `stale` (made from other configurations), or `current`."""
     out = shown(name, scale, root)
@@ -143,13 +134,3 @@ def states(root: Path = Path()) -> list[tuple[str, str, str]]:
         for name, figure in FIGURES.items()
         for scale in (SCALES if figure.runs else ("paper",))
     ]
-
-
-def evidence(name: str, scale: str, root: Path = Path()) -> Evidence | None:
-    """What a figure's kept results give to the claims; None where there are none."""
-    out = shown(name, scale, root)
-    content = made(out)
-    if content is None or not (out / "runs.csv").is_file():
-        return None
-    runs, rounds = (pd.read_csv(out / f"{table}.csv") for table in ("runs", "rounds"))
-    return Evidence(runs, rounds, stated(content["shared"]), scale=scale, command=content["command"])

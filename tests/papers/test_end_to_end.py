@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fedbench.cli import main
-from fedbench.experiments.registry import runs_of, shown
+from fedbench.papers.figure import runs_of, shown
 
 pytestmark = pytest.mark.slow
 

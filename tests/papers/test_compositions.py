@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fedbench.claims.ledger import SCALES
 from fedbench.config.identity import flat, run_hash
 from fedbench.config.options import options
 from fedbench.config.validate import validate
-from fedbench.experiments import pipeline
-from fedbench.experiments.compose import Branch, Experiment, composed, experiment, grids_override
-from fedbench.experiments.registry import FIGURES, SCALES
-from fedbench.figures.claims import CLAIMS
+from fedbench.papers import pipeline
+from fedbench.papers.experiment import Branch, Experiment, composed, experiment, grids_override
+from fedbench.papers.registry import CLAIMS, FIGURES
 from fedbench.sweeps.compose import without_hydra
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]

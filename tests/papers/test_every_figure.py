@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fedbench.cli import main
-from fedbench.experiments.registry import FIGURES, shown
-from fedbench.figures.claims import CLAIMS
+from fedbench.papers.figure import shown
+from fedbench.papers.registry import CLAIMS, FIGURES
 
 pytestmark = pytest.mark.slow
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedbench.figures import claims as papers
-from fedbench.figures.check_accuracy import Beats, Faster, MarginGrows, Value
-from fedbench.figures.check_ranges import AboveOnRange, Flat, FlatterThan, WidestRange
-from fedbench.figures.check_rates import SameTraffic, Slope, TableTrend, Trend
-from fedbench.figures.evidence import Evidence, exceeds, load, rows_of, slope, tuned
-from fedbench.figures.ledger import COLUMNS, Claim, describe, judge, ledger
+from fedbench.claims.accuracy import Beats, Faster, MarginGrows, Value
+from fedbench.claims.evidence import MADE, Evidence, exceeds, read, rows_of, slope, tuned
+from fedbench.claims.ledger import COLUMNS, Claim, describe, judge, ledger
+from fedbench.claims.ranges import AboveOnRange, Flat, FlatterThan, WidestRange
+from fedbench.claims.rates import SameTraffic, Slope, TableTrend, Trend
+from fedbench.papers.registry import CLAIMS
 
 
 def runs(*rows, **columns):
@@ -256,30 +258,33 @@ def test_verdicts_depend_on_scale_and_rounds():
     assert judge(claim, Evidence(lost, settings={"rounds": 400}))["reason"] == "1 failed runs left out"
 
 
-def test_evidence_is_read_from_the_sweeps_tables(tmp_path):
-    """Two sweeps of one figure: tuned baselines with a swept rate, and ours without one (theorem)."""
-    fixed = {"dataset": "emnist", "partition": "iid", "model": "rnn", "schedule": "sync", "error": ""}
-    tables = {
-        "grid": runs(*swept("fedavg", "algorithm.lr", {0.1: 0.7, 1.0: None}), best_accuracy=0.8, **fixed),
-        "ours": runs(("padamfed", (0.9, 0.8), {}), best_accuracy=0.9, rounds=400, **fixed),
-    }
-    for name, table in tables.items():
-        (tmp_path / name).mkdir()
-        table.to_csv(tmp_path / name / "runs.csv", index=False)
-        curves(table, {"fedavg": 5, "padamfed": 2}).to_csv(tmp_path / name / "rounds.csv", index=False)
-    data = load([tmp_path / name for name in tables], "cpu", "a command")
+def test_evidence_is_read_from_the_kept_tables(tmp_path):
+    """Two stages of one figure: tuned baselines with a swept rate, and ours without one (theorem)."""
+    fixed = {"partition": "iid", "schedule": "sync", "error": ""}
+    table = runs(
+        *swept("fedavg", "algorithm.lr", {0.1: 0.7, 1.0: None}), ("padamfed", (0.9, 0.8), {}), **fixed
+    )
+    assert read(tmp_path) is None
+    table.to_csv(tmp_path / "runs.csv", index=False)
+    curves(table, {"fedavg": 5, "padamfed": 2}).to_csv(tmp_path / "rounds.csv", index=False)
+    pd.DataFrame({"x": [0.1]}).to_csv(tmp_path / "accuracy.csv", index=False)
+    table[:1].to_csv(tmp_path / "tuning.csv", index=False)
+    shared = {"dataset": "emnist", "model": "rnn", "rounds": 400, "eval.every": 10, "local.steps": None}
+    made = {"scale": "cpu", "command": "a command", "files": ["accuracy.csv", "gone.csv"], "shared": shared}
+    (tmp_path / MADE).write_text(json.dumps(made))
+    data = read(tmp_path)
     assert len(data.runs) == 4
     assert len(data.rounds) == 44
     assert data.runs.dir.is_unique
     assert list(rows_of(data.runs, "fedavg", {}).final_accuracy) == [0.7, 0.0]
     assert Beats("padamfed", ("fedavg",))(data).numbers == "padamfed 85.00%, fedavg 70.00%"
-    assert load([tmp_path / "ours"], "cpu", "").settings == {
-        "dataset": "emnist", "partition": "iid", "model": "rnn", "rounds": 400
-    }  # fmt: skip
+    assert data.settings == {"dataset": "emnist", "model": "rnn", "rounds": 400}
+    assert list(data.tables) == ["accuracy"]
+    assert (data.scale, data.command) == ("cpu", "a command")
 
 
 def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():
-    rows = ledger({}, papers.CLAIMS)
+    rows = ledger({}, CLAIMS)
     assert list(rows.columns) == list(COLUMNS)
     assert set(rows.verdict) == {"untested at this scale"}
     assert (rows.reason != "").all()
@@ -289,7 +294,7 @@ def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():
 
 
 def test_the_issues_examples_are_among_the_claims():
-    text = " ".join(claim.text for claim in papers.CLAIMS)
+    text = " ".join(claim.text for claim in CLAIMS)
     for words in (
         "exceeds 0.8 for step sizes from 3e-3 to 1e-1",
         "exceeds 0.7",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from fedbench.figures.evidence import (
+from fedbench.claims.evidence import (
     Evidence,
     Filter,
     Finding,

@@ -12,8 +12,8 @@ from hydra._internal.utils import get_args_parser
 
 from fedbench.config.identity import digest
 from fedbench.errors import RunError
-from fedbench.experiments import store
-from fedbench.experiments.compose import (
+from fedbench.papers import store
+from fedbench.papers.experiment import (
     Branch,
     Experiment,
     Grid,
@@ -22,8 +22,8 @@ from fedbench.experiments.compose import (
     grids_override,
     word,
 )
-from fedbench.experiments.registry import RUNS, TUNING, Figure, runs_of, shown
-from fedbench.experiments.tuning import Selection, beyond, first_values, samples, select
+from fedbench.papers.figure import RUNS, TUNING, Figure, runs_of, shown
+from fedbench.papers.tuning import Selection, beyond, first_values, samples, select
 from fedbench.sweeps.composed import composed
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from fedbench.figures.evidence import Evidence, Finding
+from fedbench.claims.evidence import Evidence, Finding
 
 SCALES = ("smoke", "cpu", "paper")
 VERDICTS = {True: "shown", False: "not shown", None: "untested at this scale"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from fedbench.figures.evidence import Evidence, Filter, Finding, curve, percent, rows_of, seeds_of
+from fedbench.claims.evidence import Evidence, Filter, Finding, curve, percent, rows_of, seeds_of
 
 
 @dataclass(frozen=True)

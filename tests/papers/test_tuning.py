@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbench.experiments.compose import Branch
-from fedbench.experiments.pipeline import belongs
-from fedbench.experiments.registry import TUNING, Tuning
-from fedbench.experiments.tuning import beyond, first_values, samples, select
+from fedbench.papers.experiment import Branch
+from fedbench.papers.figure import TUNING, Tuning
+from fedbench.papers.pipeline import belongs
+from fedbench.papers.tuning import beyond, first_values, samples, select
 
 LR = "algorithm.lr"
 

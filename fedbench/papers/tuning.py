@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.experiments.registry import Tuning
+from fedbench.papers.figure import Tuning
 
 Values = dict[str, list[Any]]
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from figures.make_results import rows, write_sweep
 
-from fedbench.experiments import draw
-from fedbench.experiments.compose import experiment
-from fedbench.experiments.registry import FIGURES
+from fedbench.papers import across, fedproxvr
+from fedbench.papers.experiment import experiment
+from fedbench.papers.registry import FIGURES
 
 
 def invented(name: str, root: Path) -> None:
@@ -63,7 +63,7 @@ def test_every_figure_is_drawn(name: str, tmp_path: Path) -> None:
 def test_the_speed_up_is_drawn_against_the_work(tmp_path: Path) -> None:
     """S = 1 and 2 at K = 5, T = 100: S K T = 500 and 1000; mean of 1/(1+t) over t = 0, 5, 10, 15."""
     invented("speedup", tmp_path)
-    draw.by_work(tmp_path, tmp_path / "out")
+    across.by_work(tmp_path, tmp_path / "out")
     points = pd.read_csv(tmp_path / "out" / "speedup.csv")
     mine = points[(points.algorithm == "padamfed") & (points.varied == "S")]
     assert list(mine.work) == [500.0, 1000.0]
@@ -73,10 +73,10 @@ def test_the_speed_up_is_drawn_against_the_work(tmp_path: Path) -> None:
 def test_relative_rates_are_1_at_each_algorithms_own(tmp_path: Path) -> None:
     """The factors come back whatever the reference is."""
     invented("lr_relative", tmp_path)
-    draw.by_relative_lr(tmp_path, tmp_path / "out")
+    across.by_relative_lr(tmp_path, tmp_path / "out")
     points = pd.read_csv(tmp_path / "out" / "lr_relative.csv")
     for _, part in points.groupby("algorithm"):
-        assert sorted(part.factor) == pytest.approx(sorted(draw.FACTORS))
+        assert sorted(part.factor) == pytest.approx(sorted(across.FACTORS))
         assert set(part.reference.round(12)) == {0.1}
 
 
@@ -84,10 +84,28 @@ def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
     """FedAvg and both estimators, with accuracies of two seeds averaged."""
     invented("fedproxvr/table1", tmp_path)
     (tmp_path / "out").mkdir()
-    draw.best_table(tmp_path, tmp_path / "out")
+    fedproxvr.best_table(tmp_path, tmp_path / "out")
     table = pd.read_csv(tmp_path / "out" / "table.csv")
     assert list(table.method) == ["fedavg", "fedproxvr svrg", "fedproxvr sarah"]
     runs = pd.read_csv(tmp_path / "final" / "runs.csv")
     expected = runs[runs.algorithm == "fedavg"].best_accuracy.mean()
     assert table["best accuracy"][0] == pytest.approx(expected, rel=1e-12)
     assert "| fedavg |" in (tmp_path / "out" / "table.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if not figure.runs])
+def test_every_figure_without_runs_is_drawn(name: str, tmp_path: Path) -> None:
+    """Four files a picture; the comparison is a table, as CSV and Markdown."""
+    files = FIGURES[name].draw(tmp_path, tmp_path)
+    expected = {"theory/optimum": 16, "theory/stepsizes": 8, "theory/comparison": 2}
+    assert len(files) == expected[name]
+    assert all(file.is_file() for file in files)
+
+
+def test_comparison_is_written(tmp_path: Path) -> None:
+    """Both papers' tables in one file."""
+    files = across.comparison(tmp_path, tmp_path)
+    assert len(pd.read_csv(files[0])) == 14
+    lines = files[1].read_text().splitlines()
+    assert sum(line.startswith("| ---") for line in lines) == 2

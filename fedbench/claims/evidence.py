@@ -7,6 +7,7 @@ and mini-batches), and "larger" means that the one-sided 95 % Student interval o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student
-
-from fedbench.figures.read.caption import common
-from fedbench.figures.read.results import read
 
 Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
 
@@ -54,19 +52,32 @@ SETTINGS = (
 """Shared choices that the ledger states beside a number."""
 
 
-def load(directories: Sequence[Path], scale: str, command: str) -> Evidence:
-    """Read the runs.csv and rounds.csv of a figure's sweeps, and the settings that all their runs share.
+MADE = "made.json"
+"""What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
 
-    Raises DataError where a directory holds no runs.
-    """
-    shared = common(read(directories))
-    tables: dict[str, list[pd.DataFrame]] = {"runs": [], "rounds": []}
-    for directory in directories:
-        for name, parts in tables.items():
-            table = pd.read_csv(directory / f"{name}.csv")
-            parts.append(table.assign(dir=[f"{directory}/{place}" for place in table.dir]))
-    runs, rounds = (pd.concat(parts, ignore_index=True) for parts in tables.values())
-    return Evidence(runs, rounds, stated(shared), scale=scale, command=command)
+
+def made(directory: Path) -> dict[str, Any] | None:
+    """The content of made.json; None where there is none."""
+    try:
+        content = json.loads((directory / MADE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def read(directory: Path) -> Evidence | None:
+    """What a figure's kept results give to the claims; None where there are none."""
+    content = made(directory)
+    if content is None:
+        return None
+    found = {file.stem: file for file in sorted(directory.glob("*.csv"))}
+    runs, rounds = (
+        pd.read_csv(found[name]) if name in found else pd.DataFrame() for name in ("runs", "rounds")
+    )
+    drawn = {file.removesuffix(".csv") for file in content.get("files", []) if file.endswith(".csv")}
+    tables = {name: pd.read_csv(found[name]) for name in sorted(drawn & set(found))}
+    shared = content.get("shared", {})
+    return Evidence(runs, rounds, stated(shared), tables, content["scale"], content["command"])
 
 
 def stated(shared: Mapping[str, Any]) -> dict[str, Any]:

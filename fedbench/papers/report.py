@@ -9,15 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.experiments import store
-from fedbench.experiments.draw import markdown
-from fedbench.experiments.registry import FIGURES, SCALES, SHOWN, shown
-from fedbench.figures import theory
-from fedbench.figures.claims import CLAIMS
-from fedbench.figures.evidence import Evidence
-from fedbench.figures.ledger import SCALES as LEDGER_SCALES
-from fedbench.figures.ledger import ledger
+from fedbench.claims import evidence
+from fedbench.claims.ledger import SCALES, ledger
 from fedbench.files import write_text
+from fedbench.papers.figure import SHOWN, shown
+from fedbench.papers.markdown import markdown
+from fedbench.papers.registry import CLAIMS, FIGURES
 
 REPORT = "outputs/README.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
@@ -43,17 +40,13 @@ def write_report(root: Path) -> list[Path]:
 
 def _best_scale(name: str, root: Path) -> str | None:
     """The largest scale at which a figure has results."""
-    return next((s for s in reversed(SCALES) if store.made(shown(name, s, root)) is not None), None)
+    return next((s for s in reversed(SCALES) if evidence.made(shown(name, s, root)) is not None), None)
 
 
-def _evidence(root: Path) -> dict[str, Evidence]:
-    found = dict(theory.evidence("scripts/figures theory/optimum theory/stepsizes"))
-    for name in FIGURES:
-        scale = _best_scale(name, root)
-        kept = store.evidence(name, scale, root) if scale in LEDGER_SCALES else None
-        if kept is not None:
-            found[name] = kept
-    return found
+def _evidence(root: Path) -> dict[str, evidence.Evidence]:
+    scales = {name: scale for name in FIGURES if (scale := _best_scale(name, root)) is not None}
+    found = {name: evidence.read(shown(name, scale, root)) for name, scale in scales.items()}
+    return {name: kept for name, kept in found.items() if kept is not None}
 
 
 def _figures(root: Path) -> Iterable[str]:
@@ -62,7 +55,7 @@ def _figures(root: Path) -> Iterable[str]:
         if scale is None:
             continue
         out = shown(name, scale, root)
-        made = store.made(out) or {}
+        made = evidence.made(out) or {}
         yield f"## {name}"
         yield ""
         yield f"Meant to show: {figure.about}. {_made_from(made) if figure.runs else ''}".rstrip()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from fedbench.figures.evidence import Evidence, Filter, Finding, rows_of, seeds_of, slope
+from fedbench.claims.evidence import Evidence, Filter, Finding, rows_of, seeds_of, slope
 
 COUNTS = ("clients.per_round", "local.steps", "rounds")
 

@@ -1,1 +1,0 @@
-"""The papers' figures and tables: tuning, running, drawing, reporting."""

@@ -1,0 +1,1 @@
+"""The papers that are reproduced, each a file with its figures, tables and claims, and what makes them."""

@@ -1,0 +1,118 @@
+"""What several papers share: the speed-up, a factor on the loss, relative rates, prescribed step sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from fedbench.claims.ledger import Claim
+from fedbench.claims.ranges import Flat, FlatterThan
+from fedbench.claims.rates import Slope, TableTrend
+from fedbench.papers.drawing import against
+from fedbench.papers.figure import Figure, Paper
+
+FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Multiples of each algorithm's own learning rate in `lr_relative`."""
+POWERS = {"padamfed": -1 / 4, "padamfed_vr": -1 / 3, "masfl": -1 / 4, "adamasfl": -1 / 4}
+"""Exponents of S K T in the theorems."""
+
+
+def by_work(runs: Path, out: Path) -> list[Path]:
+    """The mean gradient norm against S K T."""
+    from fedbench.figures.speedup import draw_speedup
+
+    places = {"S": runs / "final-per_round", "K": runs / "final-steps"}
+    return draw_speedup(places, out / "speedup", POWERS)
+
+
+def by_loss_scale(runs: Path, out: Path) -> list[Path]:
+    """Final accuracy against the factor on the loss, synchronous and asynchronous algorithms."""
+    files = []
+    for schedule in ("sync", "async"):
+        where = {"schedule": [schedule]}
+        files += against(runs, out, schedule, "loss.scale", stages=("final-scale",), where=where)
+    return files
+
+
+def by_relative_lr(runs: Path, out: Path) -> list[Path]:
+    """Final accuracy against the learning rate over its reference."""
+    from fedbench.figures.relative import draw_relative
+
+    return draw_relative(runs / "final", out / "lr_relative", FACTORS)
+
+
+def stepsizes(_: Path, out: Path) -> list[Path]:
+    """Prescribed step sizes."""
+    from fedbench.figures.stepsizes import draw_stepsizes
+
+    return [file for kind in ("sync", "async") for file in draw_stepsizes(out / f"stepsizes_{kind}", kind)]
+
+
+def comparison(_: Path, out: Path) -> list[Path]:
+    """The papers' comparison tables, as comparison.csv and comparison.md."""
+    from fedbench.theory.comparison import TABLES, markdown, write_csv
+
+    table, text = out / "comparison.csv", out / "comparison.md"
+    write_csv(table)
+    text.write_text("\n".join(markdown(name) for name in TABLES))
+    return [table, text]
+
+
+def speedup(method: str, power: float, source: str) -> Iterator[Claim]:
+    """A theorem's rate: the gradient norm falls with (S K T)^power."""
+    for key, word in (("clients.per_round", "participating clients"), ("local.steps", "local steps")):
+        yield Claim(
+            f"speedup-{method}-{key.split('.')[1]}",
+            f"{method} has a linear speed-up in the number of {word}: the mean gradient norm falls with"
+            f" (S K T)^({power:.3g})",
+            source,
+            "speedup",
+            Slope(method, key, power),
+        )
+
+
+def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str) -> Iterator[Claim]:
+    """No problem parameter in a `sync` or `async` method: a factor on the loss changes nothing."""
+    claim = partial(Claim, source=source, figure="loss_scale")
+    yield claim(
+        f"problem-free-{method}",
+        f"{method} needs no problem parameter: its accuracy does not change with the loss's factor",
+        test=Flat(method, "loss.scale", 0.01),
+    )
+    yield claim(
+        f"others-depend-{method}",
+        f"the other algorithms depend on learning rates tuned to the problem (against {method})",
+        test=FlatterThan(method, baselines, "loss.scale"),
+    )
+    yield Claim(
+        f"step-size-free-{method}",
+        f"{method}'s step sizes follow from S, K and T alone",
+        source,
+        "theory/stepsizes",
+        TableTrend(f"stepsizes_{kind}", "lr", "x", 0, "axis", {"algorithm": method, "axis": "loss"}),
+        scale="smoke",
+    )
+
+
+PAPER = Paper(
+    "Several papers",
+    (
+        Figure("speedup", "Mean gradient norm against S K T, with the theorems' slopes", by_work),
+        Figure(
+            "loss_scale",
+            "Accuracy against a factor on the loss, tuned at factor 1",
+            by_loss_scale,
+            tuned=True,
+        ),
+        Figure(
+            "lr_relative",
+            "Accuracy against the learning rate relative to the best one",
+            by_relative_lr,
+            tuned=True,
+            factors=FACTORS,
+        ),
+        Figure("theory/stepsizes", "Prescribed step sizes against T, S and K", stepsizes, runs=False),
+        Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
+    ),
+)

@@ -1,0 +1,89 @@
+"""AdaMasFL: Yan, Zhong, Wang, Zhang, Momentum-Driven Adaptivity, ICML 2025, as in its talk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from fedbench.claims.accuracy import Beats
+from fedbench.claims.ledger import Claim
+from fedbench.claims.ranges import Flat, FlatterThan
+from fedbench.claims.rates import Trend
+from fedbench.papers.across import problem_free, speedup
+from fedbench.papers.drawing import against, curves
+from fedbench.papers.figure import Figure, Paper
+
+TALK = "AdaMasFL talk, ICML 2025"
+BASELINES = ("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl")
+FMNIST = {"dataset": "fmnist", "partition": "!iid"}
+M_C = "schedule.concurrency"
+
+
+def by_updates(runs: Path, out: Path) -> list[Path]:
+    """Accuracy against server updates, and against virtual time."""
+    return curves(runs, out, "updates") + curves(runs, out, "virtual_time", x="virtual_time")
+
+
+def by_concurrency(runs: Path, out: Path) -> list[Path]:
+    """Final accuracy, and the virtual time it took, against M_c."""
+    against_it = partial(against, runs, out, x=M_C, stages=("final-concurrency",))
+    return against_it("concurrency") + against_it("concurrency_time", y="virtual_time")
+
+
+def _claims() -> Iterator[Claim]:
+    yield Claim(
+        "adamasfl-accuracy",
+        "AdaMasFL reaches state-of-the-art accuracy without tuning (FMNIST, CNN, Dir(0.5))",
+        f"{TALK}, figure 1",
+        "adamasfl/fig1",
+        Beats("adamasfl", BASELINES, FMNIST),
+    )
+    second = partial(Claim, source=f"{TALK}, figure 2", figure="adamasfl/fig2")
+    yield second(
+        "adamasfl-concurrency",
+        "AdaMasFL keeps nearly consistent performance as M_c grows (within two points)",
+        test=Flat("adamasfl", M_C, 0.02, FMNIST),
+    )
+    yield second(
+        "adamasfl-most-robust",
+        "AdaMasFL is exceptionally robust to asynchrony: it varies less with M_c than every baseline",
+        test=FlatterThan("adamasfl", BASELINES, M_C, FMNIST),
+    )
+    yield second(
+        "concurrency-faster-updates",
+        "a larger M_c enables more frequent global aggregations",
+        test=Trend("adamasfl", "virtual_time", M_C, -1, per_round=True),
+        scale="smoke",
+    )
+    delays = "a larger M_c results in greater asynchronous delays"
+    yield second(
+        "concurrency-more-delay",
+        f"{delays} (their mean)",
+        test=Trend("adamasfl", "staleness_mean", M_C, 1, of_run="mean"),
+        scale="smoke",
+    )
+    yield second(
+        "concurrency-longest-delay",
+        f"{delays} (the longest that ended within the run)",
+        test=Trend("adamasfl", "staleness_max", M_C, 1, of_run="max"),
+        scale="smoke",
+    )
+    yield from speedup("adamasfl", -1 / 4, f"{TALK}, Theorem 2")
+    yield from speedup("masfl", -1 / 4, f"{TALK}, Theorem 1")
+    yield from problem_free("adamasfl", "async", BASELINES, f"{TALK}, Theorem 2")
+
+
+PAPER = Paper(
+    "Yan et al., Momentum-Driven Adaptivity: Towards Tuning-Free Asynchronous Federated Learning, ICML 2025",
+    (
+        Figure(
+            "adamasfl/fig1",
+            "Accuracy against server updates and time, Fashion-MNIST, asynchronous",
+            by_updates,
+            tuned=True,
+        ),
+        Figure("adamasfl/fig2", "Accuracy under growing asynchrony M_c", by_concurrency, tuned=True),
+    ),
+    tuple(_claims()),
+)

@@ -1,0 +1,43 @@
+"""The pictures of figures, from the stages of a sweep. Matplotlib is not loaded before one is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+Where = Mapping[str, Sequence[object]]
+
+
+def curves(
+    runs: Path,
+    out: Path,
+    name: str,
+    *,
+    stage: str = "final",
+    x: str = "round",
+    y: str = "test_accuracy",
+    by: Sequence[str] = ("algorithm",),
+    where: Where | None = None,
+) -> list[Path]:
+    """Column `y` against column `x`, from one stage of the sweep."""
+    from fedbench.figures.curves import plot_runs
+
+    return plot_runs([runs / stage], out / name, x, y, by=by, where=where)
+
+
+def against(
+    runs: Path,
+    out: Path,
+    name: str,
+    x: str,
+    *,
+    stages: Sequence[str],
+    y: str = "final_accuracy",
+    by: Sequence[str] = ("algorithm",),
+    where: Where | None = None,
+) -> list[Path]:
+    """An outcome against the swept key `x`, from those stages of the sweep that there are."""
+    from fedbench.figures.sensitivity import plot_sweep
+
+    places = [runs / stage for stage in stages if (runs / stage).is_dir()]
+    return plot_sweep(places, out / name, x=x, y=y, by=by, where=where)

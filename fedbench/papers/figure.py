@@ -1,0 +1,80 @@
+"""What a paper's file declares: its figures and tables, its claims, and how far a figure is tuned at a scale.
+
+What is run stands in conf/experiment/<name>.yaml and conf/scale/; here is only what a sweep cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedbench.claims.ledger import Claim
+
+SHOWN = "outputs/figures"
+"""Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
+RUNS = "outputs/runs"
+"""Where the runs behind them are: `<RUNS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure or table.
+
+    `about`: one line on what it shows. `draw(runs, out)`: draws the sweep directory `runs` into the directory
+    `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`: method -> key ->
+    values for a random search instead of a grid; a method is an algorithm's name, for fedproxvr with its
+    estimator (`fedproxvr-svrg`). `factors`: the learning rates of the final stage are these multiples of each
+    algorithm's tuned or prescribed one. `runs`: whether it has any.
+    """
+
+    name: str
+    about: str
+    draw: Callable[[Path, Path], Sequence[Path]]
+    tuned: bool = False
+    search: Mapping[str, Mapping[str, Sequence[object]]] = field(default_factory=dict)
+    factors: Sequence[float] = ()
+    runs: bool = True
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper, or what belongs to several: `citation`, its figures, its claims."""
+
+    citation: str
+    figures: tuple[Figure, ...]
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How far a grid is searched at a scale.
+
+    `first`, `others`: values of the first key (the learning rate) and of each other key that are tried at
+    first, those nearest to the default. `extensions`: how often a winner at the edge of what was tried moves
+    the search on, within the grid and beyond it. `seeds`: seeds that selection averages over. `samples`: of a
+    random search.
+    """
+
+    first: int | None
+    others: int | None
+    extensions: int
+    seeds: str
+    samples: int
+
+
+TUNING = {
+    "smoke": Tuning(first=2, others=1, extensions=0, seeds="0", samples=2),
+    "cpu": Tuning(first=4, others=2, extensions=2, seeds="0", samples=8),
+    "paper": Tuning(first=None, others=None, extensions=2, seeds="0,1", samples=40),
+}
+
+
+def shown(name: str, scale: str, root: Path = Path()) -> Path:
+    """The directory of a figure's results."""
+    return root / SHOWN / name / scale
+
+
+def runs_of(name: str, scale: str, root: Path = Path()) -> Path:
+    """Where the runs of a figure are."""
+    return root / RUNS / name / scale

@@ -1,0 +1,52 @@
+"""The claims that need no runs, from the tables as the theory figures keep them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedbench.claims.evidence import MADE, Evidence, read
+from fedbench.claims.ledger import ledger
+from fedbench.claims.rates import TableTrend
+from fedbench.figures.optimum import optimum_table
+from fedbench.figures.stepsizes import BASE, stepsize_table
+from fedbench.papers.registry import CLAIMS
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evidence]:
+    """What the two figures keep, read back."""
+    tables = {
+        "theory/optimum": {"optimum": optimum_table()},
+        "theory/stepsizes": {f"stepsizes_{kind}": stepsize_table(kind) for kind in BASE},
+    }
+    found = {}
+    for figure, parts in tables.items():
+        out: Path = tmp_path_factory.mktemp("theory")
+        for name, table in parts.items():
+            table.to_csv(out / f"{name}.csv", index=False)
+        made = {"scale": "paper", "command": "a command", "files": [f"{name}.csv" for name in parts]}
+        (out / MADE).write_text(json.dumps(made))
+        kept = read(out)
+        assert kept is not None
+        found[figure] = kept
+    return found
+
+
+def test_claims_that_need_no_runs(evidence: dict[str, Evidence]) -> None:
+    """What the slides say of the optimum holds; the parameter-free methods' steps ignore the loss."""
+    rows = ledger(evidence, CLAIMS).query("figure.str.startswith('theory/')")
+    assert len(rows) == 10
+    assert set(rows.verdict) == {"shown"}, rows[["claim", "verdict", "numbers"]]
+    assert (rows.command == "a command").all()
+    others = ledger(evidence, CLAIMS).query("not figure.str.startswith('theory/')")
+    assert set(others.verdict) == {"untested at this scale"}
+
+
+def test_the_claim_about_beta_fails_without_the_papers_simplification():
+    """With beta free in problem (20), a small gamma need not mean a large beta: the ledger would say so."""
+    full = Evidence(tables={"optimum": optimum_table(form="full")})
+    assert TableTrend("optimum", "beta", "gamma", -1, "sigma2")(full).shown is False
+    assert TableTrend("optimum", "tau", "gamma", -1, "sigma2")(full).shown is True
