@@ -31,10 +31,10 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config import trust
+from fedbench.config.config import GROUPS
 from fedbench.config.explain import HYDRA_ERRORS, UsageError, explain
 from fedbench.config.overrides import first_values, parse, recorded
 from fedbench.config.paths import conf_dir
-from fedbench.config.schema import GROUPS
 from fedbench.config.stored_run import finished, refuse_other
 from fedbench.config.validate import validate
 from fedbench.errors import RunError

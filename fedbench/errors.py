@@ -26,6 +26,12 @@ class ConfigError(UserError):
         super().__init__(f"{key}={shown}: {allowed}{hint}")
 
 
+class UsageError(UserError):
+    """Bad input that is no key=value pair; exit code 2."""
+
+    exit_code = 2
+
+
 class DataError(UserError):
     """Data that cannot be read or fetched; exit code 2, because the input has to change."""
 

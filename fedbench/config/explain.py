@@ -11,19 +11,14 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
-from fedbench.config import schema
+from fedbench.config.config import GROUPS, Settings
 from fedbench.config.overrides import parse
 from fedbench.config.suggest import known_keys, unknown_key
-from fedbench.errors import ConfigError, UserError
+from fedbench.errors import ConfigError, UsageError, UserError
+from fedbench.fields import rules
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)
 """What composing raises for a reason; ValueError and TypeError come from a few odd overrides."""
-
-
-class UsageError(UserError):
-    """Bad input that is no key=value pair."""
-
-    exit_code = 2
 
 
 def one_line(text: object) -> str:
@@ -108,14 +103,14 @@ def _missing_option(error: MissingConfigException) -> UserError:
 
 def _wrong_type(error: ValidationError, overrides: Sequence[str], message: str) -> UserError:
     key = str(error.full_key or "")
-    allowed = next((known.allowed() for known in schema.all_keys() if known.name == key), None)
+    allowed = next((rule.allowed for name, rule in rules(Settings) if name == key), None)
     value = re.search(r"Value '(.*)' of type|Value '(.*)' could not|Value '(.*)'", str(error).splitlines()[0])
     shown = next((group for group in value.groups() if group is not None), "") if value else ""
     where = re.match(r"In '([^']+)':", message)
     origin = f" (in {where[1]}.yaml)" if where else ""
     if key and allowed:
         return ConfigError(key, _given(key, overrides) or shown, allowed + origin)
-    if any(known.name.startswith(key + ".") for known in schema.all_keys()):
+    if any(name.startswith(key + ".") for name, _ in rules(Settings)):
         return ConfigError(key, _given(key, overrides), f"is a section; write {key}.KEY=VALUE{origin}")
     if key:
         return ConfigError(key, _given(key, overrides) or shown, one_line(error) + origin)
@@ -139,6 +134,6 @@ def _unknown_key(key: str, overrides: Sequence[str], loader: ConfigLoaderImpl, c
     except Exception as error:
         return explain(error, groups, loader, config_name)
     group = key.split(".")[0]
-    chosen = cfg[group].get("name") if group in schema.GROUPS else None
+    chosen = cfg[group].get("name") if group in GROUPS else None
     hydra = key.startswith(("hydra.", "hydra/"))
     return unknown_key(key, _given(key, overrides), known_keys(cfg, hydra), chosen)

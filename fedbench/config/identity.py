@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config.schema import GROUPS
+from fedbench.config.config import GROUPS
 
 NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from fedbench.config.config import GROUPS
 from fedbench.config.options import option_keys, options
-from fedbench.config.schema import GROUPS
 from fedbench.errors import ConfigError, nearest
 
 _NOT_OFFERED = ("name", "grid")

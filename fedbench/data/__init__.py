@@ -1,8 +1,30 @@
 """Data sets, their partition over clients, and what happens to a gathered batch."""
 
-from fedbench.data.dataset import Dataset
-from fedbench.data.partitions import class_counts, partition
-from fedbench.data.registry import load
-from fedbench.data.transforms import augment_batch, to_input
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedbench.data.dataset import Dataset
+    from fedbench.data.partitions import class_counts, partition
+    from fedbench.data.registry import load
+    from fedbench.data.transforms import augment_batch, to_input
 
 __all__ = ["Dataset", "augment_batch", "class_counts", "load", "partition", "to_input"]
+
+_HOME = {
+    "Dataset": "dataset",
+    "augment_batch": "transforms",
+    "class_counts": "partitions",
+    "load": "registry",
+    "partition": "partitions",
+    "to_input": "transforms",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `fedbench.data.options` is read where torch must not be loaded."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -16,10 +16,10 @@ from fedbench.data.dataset import Dataset, check_labels
 from fedbench.data.fetch import fetch, missing
 from fedbench.data.idx import damaged, read_idx
 from fedbench.data.npz import load_npz
+from fedbench.data.options import EMNIST_CLASSES
 from fedbench.data.provenance import file_record
 from fedbench.errors import DataError
 
-EMNIST_CLASSES = {"balanced": 47, "bymerge": 47, "byclass": 62, "letters": 26, "digits": 10, "mnist": 10}
 _EMNIST_SIZES = {
     "balanced": (112_800, 18_800),
     "bymerge": (697_932, 116_323),

@@ -1,18 +1,16 @@
-"""From a `partition` config to the client of every training sample."""
+"""From the options of a partition to the client of every training sample."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedbench.data.apportion import split_by_weight, surplus
 from fedbench.data.dirichlet import dirichlet
-from fedbench.data.keys import Keys
 from fedbench.data.npy import read_npz
+from fedbench.data.options import PARTITIONS, Dirichlet, File, Iid, PartitionOptions, PowerLaw, Shards
 from fedbench.data.shards import shards
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator
@@ -22,16 +20,14 @@ from fedbench.rng import Stream, host_generator
 class _Problem:
     """What is to be partitioned, and the generator for it."""
 
-    keys: Keys
     labels: np.ndarray
     classes: int
     clients: int
     rng: np.random.Generator
-    natural: np.ndarray | None
 
 
 def partition(
-    partition_cfg: Mapping[Any, Any],
+    options: PartitionOptions,
     labels: np.ndarray,
     classes: int,
     clients: int,
@@ -43,17 +39,24 @@ def partition(
     `labels` (n,) in 0..classes-1; `seed`: the run's, used where partition.seed is null; `natural`: the
     data set's own assignment, if it has one. Raises ConfigError for what cannot be done.
     """
-    keys = Keys("partition", partition_cfg)
-    name = partition_cfg.get("name")
-    if name not in _MAKERS:
-        raise ConfigError("partition", name, f"must be one of {', '.join(_MAKERS)}", _MAKERS)
-    rng = host_generator(keys.seed(seed), Stream.PARTITION)
-    problem = _Problem(keys, labels, classes, clients, rng, natural)
     if clients > len(labels):
         raise ConfigError(
             "clients.total", clients, f"must be at most {len(labels)}, the number of training samples"
         )
-    return _MAKERS[name](problem)
+    rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION)
+    problem = _Problem(labels, classes, clients, rng)
+    if isinstance(options, Iid):
+        return _iid(problem)
+    if isinstance(options, Dirichlet):
+        min_size = _min_size(options, problem)
+        return dirichlet(rng, labels, classes, clients, options.alpha, min_size)
+    if isinstance(options, Shards):
+        return _shards(options, problem)
+    if isinstance(options, PowerLaw):
+        return _powerlaw(options, problem)
+    if isinstance(options, File):
+        return _file(options, problem)
+    return _natural(natural, problem)
 
 
 def class_counts(assignment: np.ndarray, labels: np.ndarray, classes: int, clients: int) -> np.ndarray:
@@ -69,50 +72,47 @@ def _iid(p: _Problem) -> np.ndarray:
     return client
 
 
-def _dirichlet(p: _Problem) -> np.ndarray:
-    alpha = p.keys.number("alpha", above=0)
-    return dirichlet(p.rng, p.labels, p.classes, p.clients, alpha, _min_size(p))
+def _shards(options: Shards, p: _Problem) -> np.ndarray:
+    def error(allowed: str) -> ConfigError:
+        return ConfigError("partition.labels", options.labels, allowed)
 
-
-def _shards(p: _Problem) -> np.ndarray:
-    per_client = p.keys.integer("labels", low=1)
     _, sizes = np.unique(p.labels, return_counts=True)
-    if per_client > len(sizes):
-        raise p.keys.error("labels", f"must be at most {len(sizes)}, the number of classes")
-    slots = p.clients * per_client
+    if options.labels > len(sizes):
+        raise error(f"must be at most {len(sizes)}, the number of classes")
+    slots = p.clients * options.labels
     if slots < len(sizes):
-        allowed = f"too few to cover the {len(sizes)} classes with clients.total={p.clients}"
-        raise p.keys.error("labels", allowed)
+        raise error(f"too few to cover the {len(sizes)} classes with clients.total={p.clients}")
     possible = int(np.minimum(sizes, p.clients).sum())
     if slots > possible:
-        allowed = f"clients.total={p.clients} times that many shards are {slots}, the data allow {possible}"
-        raise p.keys.error("labels", allowed)
-    return shards(p.rng, p.labels, p.clients, per_client)
+        raise error(
+            f"clients.total={p.clients} times that many shards are {slots}, the data allow {possible}"
+        )
+    return shards(p.rng, p.labels, p.clients, options.labels)
 
 
-def _powerlaw(p: _Problem) -> np.ndarray:
+def _powerlaw(options: PowerLaw, p: _Problem) -> np.ndarray:
     """iid samples; client k's size proportional to (k + 1) ** -exponent, at least min_size."""
-    exponent = p.keys.number("exponent", low=0)
-    min_size = _min_size(p)
-    sizes = split_by_weight(len(p.labels), np.arange(1.0, p.clients + 1) ** -exponent)
+    min_size = _min_size(options, p)
+    sizes = split_by_weight(len(p.labels), np.arange(1.0, p.clients + 1) ** -options.exponent)
     sizes = np.maximum(sizes, min_size) - surplus(sizes, min_size)
     client = np.empty(len(p.labels), dtype=np.int64)
     client[p.rng.permutation(len(p.labels))] = np.repeat(np.arange(p.clients), sizes)
     return client
 
 
-def _natural(p: _Problem) -> np.ndarray:
-    if p.natural is None:
-        others = ", ".join(name for name in _MAKERS if name != "natural")
+def _natural(natural: np.ndarray | None, p: _Problem) -> np.ndarray:
+    if natural is None:
+        others = ", ".join(name for name in PARTITIONS if name != "natural")
         raise ConfigError("partition", "natural", f"this dataset has no clients of its own; use {others}")
-    return _checked(p.natural, p, ConfigError("partition", "natural", "does not fit"))
+    return _checked(natural, p, ConfigError("partition", "natural", "does not fit"))
 
 
-def _file(p: _Problem) -> np.ndarray:
-    path = Path(p.keys.text("path", "the path of a partition.npz")).expanduser()
+def _file(options: File, p: _Problem) -> np.ndarray:
+    path = Path(options.path).expanduser()
     if not path.is_file():
-        raise p.keys.error("path", "no such file; a partition.npz is expected")
-    return _checked(read_npz(path, ("client",))["client"], p, p.keys.error("path", "does not fit"))
+        raise ConfigError("partition.path", options.path, "no such file; a partition.npz is expected")
+    error = ConfigError("partition.path", options.path, "does not fit")
+    return _checked(read_npz(path, ("client",))["client"], p, error)
 
 
 def _checked(client: np.ndarray, p: _Problem, error: ConfigError) -> np.ndarray:
@@ -131,22 +131,9 @@ def _checked(client: np.ndarray, p: _Problem, error: ConfigError) -> np.ndarray:
     raise ConfigError(error.key, error.value, f"{error.allowed}: {why}")
 
 
-def _min_size(p: _Problem) -> int:
-    min_size = p.keys.integer("min_size", low=1)
-    if min_size * p.clients > len(p.labels):
+def _min_size(options: Dirichlet | PowerLaw, p: _Problem) -> int:
+    if options.min_size * p.clients > len(p.labels):
         largest = len(p.labels) // p.clients
         allowed = f"must be at most {largest}: {len(p.labels)} samples, clients.total={p.clients}"
-        raise p.keys.error("min_size", allowed)
-    return min_size
-
-
-_MAKERS: dict[str, Callable[[_Problem], np.ndarray]] = {
-    "iid": _iid,
-    "dirichlet": _dirichlet,
-    "shards": _shards,
-    "powerlaw": _powerlaw,
-    "natural": _natural,
-    "file": _file,
-}
-
-PARTITIONS = tuple(_MAKERS)
+        raise ConfigError("partition.min_size", options.min_size, allowed)
+    return options.min_size

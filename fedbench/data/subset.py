@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from fedbench.data.dataset import Dataset
-from fedbench.data.keys import Keys
+from fedbench.errors import ConfigError
 
 
-def subset(data: Dataset, keys: Keys) -> Dataset:
-    """Keep `train_samples` and `test_samples` of the data (null or absent: all).
+def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -> Dataset:
+    """Keep so many training and test samples of the data (None: all).
 
     They are drawn at random without replacement, the same for every seed of a run, and keep their order; a
     smaller subset is part of a larger one. Raises ConfigError where more are asked for than there are.
     """
-    train = _kept(keys, "train_samples", len(data.y_train))
-    test = _kept(keys, "test_samples", len(data.y_test))
+    train = _kept("train_samples", train_samples, len(data.y_train))
+    test = _kept("test_samples", test_samples, len(data.y_test))
     changes: dict[str, Any] = {}
     notes = [data.note] if data.note else []
     if train is not None:
@@ -33,12 +33,13 @@ def subset(data: Dataset, keys: Keys) -> Dataset:
     return dataclasses.replace(data, **changes, note="; ".join(notes) or None) if changes else data
 
 
-def _kept(keys: Keys, key: str, there: int) -> Tensor | None:
+def _kept(key: str, count: int | None, there: int) -> Tensor | None:
     """Indices of the samples that `key` leaves, in order; None: all of them."""
-    if keys.values.get(key) is None:
+    if count is None:
         return None
-    count = keys.integer(key, low=1)
     if count > there:
-        raise keys.error(key, f"must be at most {there}, which is all there are, or null")
+        raise ConfigError(
+            f"dataset.{key}", count, f"must be at most {there}, which is all there are, or null"
+        )
     picked = np.random.default_rng(0).permutation(there)[:count]
     return torch.from_numpy(np.sort(picked))

@@ -12,7 +12,6 @@ from torch import Tensor
 from fedbench.rng import Key, threefry2x32
 
 PAD = 4
-MODES = ("none", "crop_flip")
 
 
 def to_input(x: Tensor, mean: Tensor | None, std: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -10,7 +10,9 @@ import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.identity import flat
+from fedbench.data.options import DATASETS
 from fedbench.errors import DataError
+from fedbench.fields import read_named
 from fedbench.figures.draw.page import check_choice, sheet, stem_of
 from fedbench.figures.draw.partition import bubbles, draw
 from fedbench.figures.draw.style import WIDTHS
@@ -65,7 +67,8 @@ def labels(cfg: DictConfig) -> tuple[np.ndarray, int, int]:
     """The run's training labels (n,), the number of classes and the number of clients."""
     from fedbench.data import load  # only this picture needs the data, and with them torch
 
-    data = load(cfg.dataset, cfg.data.root, seed=cfg.seed, clients=cfg.clients.total)
+    options = read_named(DATASETS, OmegaConf.to_container(cfg.dataset), "dataset")  # type: ignore[arg-type]
+    data = load(options, cfg.data.root, seed=cfg.seed, clients=cfg.clients.total)
     return data.y_train.numpy(), data.classes, int(cfg.clients.total)
 
 

@@ -12,7 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench import data, models, schedule
 from fedbench.config import imports
+from fedbench.config.config import Config
+from fedbench.config.identity import container
+from fedbench.config.read import build
 from fedbench.data import Dataset
+from fedbench.data.options import DatasetOptions
 from fedbench.engine.batches import local_steps
 from fedbench.engine.choose import choose_device
 from fedbench.engine.flat import Layout
@@ -30,6 +34,7 @@ class Plan:
     """What is known before anything is computed: enough to refuse bad input."""
 
     cfg: DictConfig
+    config: Config
     device: torch.device
     dtype: torch.dtype
     dataset: Dataset
@@ -47,21 +52,22 @@ class Plan:
 def make_plan(cfg: DictConfig) -> Plan:
     """Check everything that can be checked; ConfigError or DataError in one line."""
     imports.load(cfg)
+    config = build(container(cfg))
     notes: list[str] = []
     device = choose_device(cfg.device)
     node = OmegaConf.to_container(cfg.algorithm, resolve=True)
     assert isinstance(node, dict)
     cls = registry.get(str(node["name"]))
     algorithm = cls.create({str(k): v for k, v in node.items() if k not in NOT_HYPER})
-    schedule.check(cfg, algorithm.dispatch)
-    dataset = load_dataset(cfg)
+    schedule.check(config, algorithm.dispatch)
+    dataset = load_dataset(config)
     n, clients = len(dataset.y_train), cfg.clients.total
     if cfg.local.batch_size is not None and cfg.local.batch_size > n:
         raise ConfigError(
             "local.batch_size", cfg.local.batch_size, f"must be at most the {n} training samples"
         )
     assignment = data.partition(
-        cfg.partition, dataset.y_train.numpy(), dataset.classes, clients, int(cfg.seed), dataset.client
+        config.partition, dataset.y_train.numpy(), dataset.classes, clients, int(cfg.seed), dataset.client
     )
     model = models.build(cfg.model, dataset.shape, dataset.classes, int(cfg.seed))
     if cfg.init_from is not None:
@@ -84,6 +90,7 @@ def make_plan(cfg: DictConfig) -> Plan:
     dtype = torch.float64 if cfg.dtype == "float64" else torch.float32
     return Plan(
         cfg,
+        config,
         device,
         dtype,
         dataset,
@@ -99,20 +106,16 @@ def make_plan(cfg: DictConfig) -> Plan:
     )
 
 
-def load_dataset(cfg: DictConfig) -> Dataset:
-    """The config's data set; the last one is kept, since the runs of a sweep mostly share it."""
-    node = OmegaConf.to_yaml(cfg.dataset, resolve=True)
-    generated = cfg.dataset.name == "synthetic"
-    return _load_dataset(
-        node, str(cfg.data.root), int(cfg.seed) if generated else 0, cfg.clients.total if generated else 0
-    )
+def load_dataset(config: Config) -> Dataset:
+    """The config's data set; the last ones are kept, since the runs of a sweep mostly share it."""
+    generated = config.dataset.name == "synthetic"
+    seed, clients = (config.seed, config.clients.total) if generated else (0, 0)
+    return _load_dataset(config.dataset, config.data.root, seed, clients)
 
 
 @lru_cache(maxsize=2)
-def _load_dataset(node: str, root: str, seed: int, clients: int) -> Dataset:
-    config = OmegaConf.create(node)
-    assert isinstance(config, DictConfig)
-    return data.load(config, root, seed=seed, clients=clients)
+def _load_dataset(options: DatasetOptions, root: str, seed: int, clients: int) -> Dataset:
+    return data.load(options, root, seed=seed, clients=clients)
 
 
 def load_initial(model: torch.nn.Module, path: Path) -> None:

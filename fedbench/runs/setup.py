@@ -55,7 +55,7 @@ def make_experiment(plan: Plan, kept: tuple[str, int] | None = None) -> Experime
     to_input = objective.data.to_input
     cost = measure(plan.algorithm, plan.setting)
     payload = schedule.Payload(cost.downlink * dtype.itemsize, cost.uplink * dtype.itemsize, plan.steps)
-    trace = schedule.build_trace(cfg, plan.algorithm.dispatch, payload)
+    trace = schedule.build_trace(plan.config, plan.algorithm.dispatch, payload)
     index = ClientIndex(plan.assignment, plan.counts.N, device)
     planner = BatchPlanner(index, int(cfg.seed), cfg.local.batch_size, plan.steps)
     load = _load(plan, planner, model, to_input)
@@ -79,7 +79,7 @@ def make_experiment(plan: Plan, kept: tuple[str, int] | None = None) -> Experime
     x_test, y_test = dataset.x_test.to(device), dataset.y_test.to(device)
     weights = train_weights(plan)
     cost = measure(plan.algorithm, plan.setting)
-    offset = schedule.survey_offset(cfg) if plan.algorithm.survey == "once" else 0.0
+    offset = schedule.survey_offset(plan.config) if plan.algorithm.survey == "once" else 0.0
     return Experiment(
         plan=plan,
         walk=walk,

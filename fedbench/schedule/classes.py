@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fedbench.errors import ConfigError
+from fedbench.fields import choice, custom, nonnegative, number, positive
 from fedbench.rng import Stream, fold, host_generator, make_key, uniform
-from fedbench.schedule.fields import Fields
-from fedbench.schedule.laws import Bits, Law
+from fedbench.schedule.checks import integers, is_number, numbers
+from fedbench.schedule.laws import Bits, Delay, need_ordered
 from fedbench.schedule.trace import Floats, Ints
 
 PRESETS = {
-    "fadas_large": [[1.0, 2.0], [3.0, 5.0], [50.0, 80.0]],
-    "fadas_mild": [[1.0, 2.0], [3.0, 5.0], [5.0, 8.0]],
+    "fadas_large": ((1.0, 2.0), (3.0, 5.0), (50.0, 80.0)),
+    "fadas_mild": ((1.0, 2.0), (3.0, 5.0), (5.0, 8.0)),
 }
 """Bands of job durations, fast to slow clients: the large and the mild delays of the official FADAS code."""
 
@@ -25,98 +28,166 @@ def lognormal_speeds(seed: int, clients: int, sigma: float) -> Floats:
     return np.exp(sigma * Bits(fold(keys, 1)).normal())
 
 
-class HeteroExponential(Law):
-    """Exponential with rate exp(sigma z_i), z_i standard normal, fixed per client (median rate 1)."""
+@dataclass(frozen=True)
+class HeteroExponential(Delay):
+    """Exponential with a rate of the client's own, exp(sigma z), drawn once (median rate 1)."""
 
-    keys = ("sigma",)
+    name = "hetero_exponential"
+    sigma: float = number(1.0, low=0, high=20)
 
-    def read(self, fields: Fields) -> None:
-        self.sigma = fields.number("sigma", low=0, high=20)
-
-    @cached_property
-    def rates(self) -> Floats:
+    def per_client(self, seed: int, clients: int) -> Floats:
         """Jobs per unit of time; shape (clients,)."""
-        return lognormal_speeds(self.seed, self.clients, self.sigma)
+        return lognormal_speeds(seed, clients, self.sigma)
 
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
-        return bits.exponential() / self.rates[client]
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
+        return bits.exponential() / drawn[client]
 
 
-class _Classes(Law):
-    """Every client has a class: by exact counts, else by shares, else by the largest Dirichlet share."""
+def check_counts(counts: Sequence[int], classes: int, clients: int) -> None:
+    """Refuse counts of clients in each class that do not fit."""
+    if len(counts) != classes or sum(counts) != clients:
+        allowed = f"must be {classes} integers >= 0 that sum to clients.total={clients}"
+        raise ConfigError("delay.counts", list(counts), allowed)
 
-    size: int  # number of classes
 
-    def read_classes(self, fields: Fields, size: int, dirichlet: bool) -> None:
-        self.size = size
-        self.counts: list[int] | None = None
-        self.dirichlet: list[float] | None = None
-        counts: Any = fields.get("counts")
-        if counts is not None:
-            whole = isinstance(counts, list) and all(type(c) is int and c >= 0 for c in counts)
-            if not whole or len(counts) != size or sum(counts) != self.clients:
-                allowed = f"must be {size} integers >= 0 that sum to clients.total={self.clients}"
-                raise fields.error("counts", allowed)
-            self.counts = counts
-        elif fields.get("shares") is not None or not dirichlet:
-            shares = fields.numbers("shares", low=0)
-            if len(shares) != size or abs(sum(shares) - 1) > 1e-9:
-                raise fields.error("shares", f"must be {size} numbers >= 0 that sum to 1")
-            self.edges = np.cumsum(shares)
+def check_shares(shares: Sequence[float], classes: int) -> None:
+    """Refuse probabilities of the classes that do not fit."""
+    if len(shares) != classes or abs(sum(shares) - 1) > 1e-9:
+        raise ConfigError("delay.shares", list(shares), f"must be {classes} numbers >= 0 that sum to 1")
+
+
+def arranged(seed: int, counts: Sequence[int]) -> Ints:
+    """The class of every client, (clients,): a random arrangement of the exact counts."""
+    u, result = _uniforms(seed, sum(counts)), np.empty(sum(counts), dtype=np.int64)
+    result[np.argsort(u, kind="stable")] = np.repeat(np.arange(len(counts)), counts)
+    return result
+
+
+def drawn_by_shares(seed: int, clients: int, shares: Sequence[float]) -> Ints:
+    """The class of every client, (clients,), drawn with these probabilities."""
+    edges = np.cumsum(shares)
+    return np.minimum(np.searchsorted(edges, _uniforms(seed, clients), side="right"), len(shares) - 1)
+
+
+def largest_of_dirichlet(seed: int, clients: int, parameters: Sequence[float]) -> Ints:
+    """The class of every client, (clients,): the largest share of a Dirichlet draw of its own."""
+    generator = host_generator(seed, Stream.CLASS)  # shares are normalised gammas: the same largest one
+    return generator.standard_gamma(parameters, (clients, len(parameters))).argmax(1)
+
+
+def _uniforms(seed: int, clients: int) -> Floats:
+    return np.asarray(uniform(make_key(seed, Stream.CLASS, np.arange(clients, dtype=np.int64))))
+
+
+def _counts() -> Any:
+    words = "a list of integers >= 0, clients in each class, that sum to clients.total"
+    return custom(None, integers, words, null="not used", help="clients in each class, such as [29, 14, 7]")
+
+
+def _bands(value: Any) -> tuple[tuple[float, float], ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError
+    for band in value:
+        pair = isinstance(band, list) and len(band) == 2 and all(is_number(item) for item in band)
+        if not pair or band[0] > band[1]:
+            raise ValueError
+    return tuple((float(low), float(high)) for low, high in value)
+
+
+@dataclass(frozen=True)
+class Bands(Delay):
+    """Each client belongs to a class; its jobs are uniform in the band of the class (FADAS).
+
+    Who belongs to which class: the first of counts, shares, dirichlet that is given.
+    """
+
+    name = "bands"
+    preset: str = choice(
+        "fadas_large",
+        tuple(PRESETS),
+        help="fadas_large: [[1, 2], [3, 5], [50, 80]]; fadas_mild: [[1, 2], [3, 5], [5, 8]]",
+    )
+    classes: tuple[tuple[float, float], ...] | None = custom(
+        None,
+        _bands,
+        "a list of bands [low, high] with low <= high",
+        null="the preset's",
+        help="a list of bands [low, high]",
+    )
+    counts: tuple[int, ...] | None = _counts()
+    shares: tuple[float, ...] | None = custom(
+        None,
+        numbers(),
+        "a list of numbers >= 0 that sum to 1",
+        null="not used",
+        help="probability of each class",
+    )
+    dirichlet: tuple[float, ...] = custom(
+        [3, 2, 1],
+        numbers(above=0.0),
+        "a list of numbers > 0",
+        help="the largest of a Dirichlet draw with these parameters",
+    )
+
+    @property
+    def bands(self) -> tuple[tuple[float, float], ...]:
+        """Shortest and longest duration of every class."""
+        return PRESETS[self.preset] if self.classes is None else self.classes
+
+    def check(self, clients: int) -> None:
+        if self.counts is not None:
+            check_counts(self.counts, len(self.bands), clients)
+        elif self.shares is not None:
+            check_shares(self.shares, len(self.bands))
+        elif len(self.dirichlet) != len(self.bands):
+            raise ConfigError(
+                "delay.dirichlet", list(self.dirichlet), f"must be {len(self.bands)} numbers > 0"
+            )
+
+    def per_client(self, seed: int, clients: int) -> Floats:
+        """Each client's band; shape (clients, 2)."""
+        if self.counts is not None:
+            classes = arranged(seed, self.counts)
+        elif self.shares is not None:
+            classes = drawn_by_shares(seed, clients, self.shares)
         else:
-            self.dirichlet = fields.numbers("dirichlet", above=0)
-            if len(self.dirichlet) != size:
-                raise fields.error("dirichlet", f"must be {size} numbers > 0")
+            classes = largest_of_dirichlet(seed, clients, self.dirichlet)
+        return np.array(self.bands)[classes]
 
-    @cached_property
-    def classes(self) -> Ints:
-        """The class of every client; shape (clients,)."""
-        if self.dirichlet is not None:  # shares of a Dirichlet are normalised gammas: the same largest one
-            gammas = host_generator(self.seed, Stream.CLASS)
-            return gammas.standard_gamma(self.dirichlet, (self.clients, self.size)).argmax(1)
-        u = np.asarray(uniform(make_key(self.seed, Stream.CLASS, np.arange(self.clients, dtype=np.int64))))
-        if self.counts is not None:  # a random arrangement of the exact counts
-            result = np.empty(self.clients, dtype=np.int64)
-            result[np.argsort(u, kind="stable")] = np.repeat(np.arange(self.size), self.counts)
-            return result
-        return np.minimum(np.searchsorted(self.edges, u, side="right"), self.size - 1)
-
-
-class Bands(_Classes):
-    """Uniform in the band of the client's class (FADAS)."""
-
-    keys = ("preset", "classes", "counts", "shares", "dirichlet")
-
-    def read(self, fields: Fields) -> None:
-        bands = fields.get("classes")
-        if bands is None:
-            bands = PRESETS[fields.choice("preset", tuple(PRESETS))]
-        if not isinstance(bands, list) or not bands or not all(isinstance(b, list) for b in bands):
-            raise fields.error("classes", "must be a list of bands [low, high]")
-        pairs = [Fields("delay", {"classes": band}).numbers("classes", low=0) for band in bands]
-        if not all(len(pair) == 2 and pair[0] <= pair[1] for pair in pairs):
-            raise fields.error("classes", "must be a list of bands [low, high] with low <= high")
-        self.bands = np.array(pairs)
-        self.read_classes(fields, len(pairs), dirichlet=True)
-
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
-        low, high = self.bands[self.classes[client]].T
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
+        low, high = drawn[client].T
         return low + (high - low) * bits.uniform()
 
 
-class ThreeLevel(_Classes):
-    """The factor of the client's level (normal, mild, severe) times a job's own draw, uniform on [a, b)."""
+@dataclass(frozen=True)
+class ThreeLevel(Delay):
+    """Normal, mildly and severely delayed clients: the level's factor times a draw, uniform on [a, b)."""
 
-    keys = ("shares", "factors", "counts", "a", "b")
+    name = "three_level"
+    shares: tuple[float, ...] = custom(
+        [0.8, 0.1, 0.1], numbers(), "3 numbers >= 0 that sum to 1", help="probability of each level"
+    )
+    counts: tuple[int, ...] | None = _counts()
+    factors: tuple[float, ...] = custom(
+        [1, 3, 10], numbers(above=0.0, size=3), "three numbers > 0: normal, mild, severe"
+    )
+    a: float = nonnegative(0.5)
+    b: float = positive(1.5)
 
-    def read(self, fields: Fields) -> None:
-        self.factors = np.array(fields.numbers("factors", above=0))
-        if len(self.factors) != 3:
-            raise fields.error("factors", "must be three numbers > 0: normal, mild, severe")
-        self.a, self.b = fields.number("a", low=0), fields.number("b", above=0)
-        if self.b < self.a:
-            raise fields.error("b", f"must be a number >= delay.a={self.a:g}")
-        self.read_classes(fields, 3, dirichlet=False)
+    def check(self, clients: int) -> None:
+        need_ordered(self.a, self.b)
+        if self.counts is not None:
+            check_counts(self.counts, 3, clients)
+        else:
+            check_shares(self.shares, 3)
 
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
-        return self.factors[self.classes[client]] * (self.a + (self.b - self.a) * bits.uniform())
+    def per_client(self, seed: int, clients: int) -> Floats:
+        """Each client's factor; shape (clients,)."""
+        if self.counts is not None:
+            levels = arranged(seed, self.counts)
+        else:
+            levels = drawn_by_shares(seed, clients, self.shares)
+        return np.array(self.factors)[levels]
+
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
+        return drawn[client] * (self.a + (self.b - self.a) * bits.uniform())

@@ -1,18 +1,22 @@
 """The delay models: the distribution of a job's duration, as pure functions of its address.
 
-Every law maps (client, the job's random bits) to a duration; nothing is drawn in event order.
-Specification 11.6; the names and keys are those of `delay=`.
+A law is one class: its options (`delay.*`) as fields, and the map from (client, the job's random bits) to a
+duration. Nothing is drawn in event order.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from fedbench.errors import ConfigError
+from fedbench.fields import custom, nonnegative, number, positive, section
 from fedbench.rng import Key, fold, uniform
-from fedbench.schedule.fields import Fields
+from fedbench.schedule.checks import is_number, number_or_list
 from fedbench.schedule.trace import Floats, Ints
 
 
@@ -36,126 +40,194 @@ class Bits:
         return np.sqrt(2.0 * self.exponential()) * np.cos(angle)
 
 
+def _per_client(unit: str) -> Any:
+    return custom(
+        None, number_or_list, "a number > 0 or a list with one for each client", null="off", help=unit
+    )
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Optional parts of a duration: down bytes / down + local steps * step * draw + up bytes / up.
+
+    Without them a duration depends neither on payload nor on steps.
+    """
+
+    down: float | tuple[float, ...] | None = _per_client("bytes per unit of time")
+    up: float | tuple[float, ...] | None = _per_client("bytes per unit of time")
+    step: float | tuple[float, ...] | None = _per_client("units of time per local step")
+
+
+def _speed(value: Any) -> float | tuple[float, ...]:
+    if isinstance(value, list):
+        return number_or_list(value)
+    if not is_number(value) or value > 20:
+        raise ValueError
+    return float(value)
+
+
+@dataclass(frozen=True)
 class Law(ABC):
-    """A delay model. The constructor reads and checks its keys; it draws nothing."""
+    """A delay model: how long the jobs of clients take."""
 
-    keys: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str]
 
-    def __init__(self, fields: Fields, clients: int, seed: int) -> None:
-        self.clients, self.seed = clients, seed
-        self.read(fields)
+    def check(self, clients: int) -> None:  # noqa: B027 (most laws fit any number of clients)
+        """Refuse what does not fit the number of clients, or two options that do not fit each other."""
 
-    def read(self, fields: Fields) -> None:  # noqa: B027 (a law without keys)
-        """Read the law's own keys; raise ConfigError."""
+    def per_client(self, seed: int, clients: int) -> Floats | Ints | None:
+        """What is drawn once for each client; an array of `clients` rows that `sample` gets back."""
+        return None
 
     @abstractmethod
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
-        """Durations of the n-th jobs of `client`; all of shape (m,)."""
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
+        """Durations of the n-th jobs of `client`; all of shape (m,). `drawn`: what `per_client` returned."""
 
 
+@dataclass(frozen=True)
 class Zero(Law):
-    """`none`: every job takes 1."""
+    """Every job takes 1."""
 
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
+    name = "none"
+
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return np.ones(len(client))
 
 
-class Constant(Law):
+@dataclass(frozen=True)
+class Delay(Law):
+    """A law with the options that all but `none` share."""
+
+    speed: float | tuple[float, ...] | None = custom(
+        None,
+        _speed,
+        "a number >= 0 and <= 20 or a list with a number > 0 for each client",
+        null="off",
+        help="sigma: each client has a factor exp(sigma z); or a list with a factor for each client",
+    )
+    transfer: Transfer = section(Transfer)  # noqa: RUF009
+
+
+def need_ordered(a: float, b: float) -> None:
+    """Refuse an empty interval [a, b)."""
+    if b < a:
+        raise ConfigError("delay.b", f"{b:g}", f"must be a number >= delay.a={a:g}")
+
+
+@dataclass(frozen=True)
+class Constant(Delay):
     """Every job takes c."""
 
-    keys = ("c",)
+    name = "constant"
+    c: float = positive(1.0)
 
-    def read(self, fields: Fields) -> None:
-        self.c = fields.number("c", above=0)
-
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return np.full(len(client), self.c)
 
 
-class Uniform(Law):
+@dataclass(frozen=True)
+class Uniform(Delay):
     """Uniform on [a, b)."""
 
-    keys = ("a", "b")
+    name = "uniform"
+    a: float = nonnegative(0.5)
+    b: float = positive(1.5)
 
-    def read(self, fields: Fields) -> None:
-        self.a = fields.number("a", low=0)
-        self.b = fields.number("b", above=0)
-        if self.b < self.a:
-            raise fields.error("b", f"must be a number >= delay.a={self.a:g}")
+    def check(self, clients: int) -> None:
+        need_ordered(self.a, self.b)
 
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return self.a + (self.b - self.a) * bits.uniform()
 
 
-class HalfNormal(Law):
+@dataclass(frozen=True)
+class HalfNormal(Delay):
     """min + |z|, z normal with standard deviation sd (FLSim, FedBuff)."""
 
-    keys = ("sd", "min")
+    name = "half_normal"
+    sd: float = positive(1.0)
+    min: float = nonnegative(0.0)
 
-    def read(self, fields: Fields) -> None:
-        self.sd, self.min = fields.number("sd", above=0), fields.number("min", low=0)
-
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return self.min + self.sd * np.abs(bits.normal())
 
 
-class Exponential(Law):
-    """Exponential with the given mean."""
+@dataclass(frozen=True)
+class Exponential(Delay):
+    """Exponential."""
 
-    keys = ("mean",)
+    name = "exponential"
+    mean: float = positive(1.0)
 
-    def read(self, fields: Fields) -> None:
-        self.mean = fields.number("mean", above=0)
-
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return self.mean * bits.exponential()
 
 
-class LogNormal(Law):
+@dataclass(frozen=True)
+class LogNormal(Delay):
     """exp(mu + sigma z), z standard normal."""
 
-    keys = ("mu", "sigma")
+    name = "lognormal"
+    mu: float = number(0.0, low=-100, high=100)  # so that no duration overflows
+    sigma: float = number(1.0, low=0, high=20)
 
-    def read(self, fields: Fields) -> None:
-        self.mu = fields.number("mu", low=-100, high=100)  # so that no duration overflows
-        self.sigma = fields.number("sigma", low=0, high=20)
-
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return np.exp(self.mu + self.sigma * bits.normal())
 
 
-class Pareto(Law):
-    """P(duration > x) = (min / x)^alpha for x >= min, cut at cap."""
+@dataclass(frozen=True)
+class Pareto(Delay):
+    """P(duration > x) = (min / x)^alpha from min on, cut at cap."""
 
-    keys = ("alpha", "min", "cap")
+    name = "pareto"
+    alpha: float = number(1.0, low=0.1)
+    min: float = positive(1.0)
+    cap: float | None = positive(30.0, null="not cut")
 
-    def read(self, fields: Fields) -> None:
-        self.alpha, self.min = fields.number("alpha", low=0.1), fields.number("min", above=0)
-        self.cap = np.inf if fields.get("cap") is None else fields.number("cap", low=self.min)
+    def check(self, clients: int) -> None:
+        if self.cap is not None and self.cap < self.min:
+            raise ConfigError("delay.cap", f"{self.cap:g}", f"must be a number >= delay.min={self.min:g}")
 
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
-        return np.minimum(self.min * (1.0 - bits.uniform()) ** (-1.0 / self.alpha), self.cap)
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
+        cap = np.inf if self.cap is None else self.cap
+        return np.minimum(self.min * (1.0 - bits.uniform()) ** (-1.0 / self.alpha), cap)
 
 
-class Table(Law):
-    """Given durations: for each client a number, or a list that is cycled over its jobs."""
+def _rows(value: Any) -> tuple[tuple[float, ...], ...]:
+    rows = [row if isinstance(row, list) else [row] for row in value] if isinstance(value, list) else []
+    if not rows:
+        raise ValueError
+    if not all(rows):
+        raise ValueError("no client's list may be empty")
+    if not all(is_number(item) for row in rows for item in row):
+        raise ValueError("every duration must be a number >= 0")
+    return tuple(tuple(map(float, row)) for row in rows)
 
-    keys = ("table",)
 
-    def read(self, fields: Fields) -> None:
-        rows: Any = fields.get("table")
-        if not isinstance(rows, list) or len(rows) != self.clients:
-            have = f", has {len(rows)}" if isinstance(rows, list) else ""
-            raise fields.error(
-                "table", f"must be a list with one entry for each of the {self.clients} clients{have}"
-            )
-        lists = [row if isinstance(row, list) else [row] for row in rows]
-        numbers = Fields("delay", {"table": [number for row in lists for number in row]})
-        if not all(lists):
-            raise fields.error("table", "no client's list may be empty")
-        self.values = np.array(numbers.numbers("table", low=0))
-        self.lengths = np.array([len(row) for row in lists], dtype=np.int64)
+@dataclass(frozen=True)
+class Table(Delay):
+    """Given durations."""
 
-    def sample(self, client: Ints, n: Ints, bits: Bits) -> Floats:
-        first = np.cumsum(self.lengths) - self.lengths
-        return self.values[first[client] + n % self.lengths[client]]
+    name = "table"
+    table: tuple[tuple[float, ...], ...] = custom(
+        None,
+        _rows,
+        "a list with one entry for each client",
+        help="a list with one entry for each client: a number, or a list that is cycled over its jobs",
+    )
+
+    def check(self, clients: int) -> None:
+        if len(self.table) != clients:
+            allowed = f"must be a list with one entry for each of the {clients} clients"
+            allowed += f", has {len(self.table)}"
+            raise ConfigError("delay.table", [list(row) for row in self.table], allowed)
+
+    @cached_property
+    def _flat(self) -> tuple[Floats, Ints, Ints]:
+        """All durations one after another; where each client's begin, and how many they are."""
+        lengths = np.array([len(row) for row in self.table], dtype=np.int64)
+        return np.concatenate([np.array(row) for row in self.table]), np.cumsum(lengths) - lengths, lengths
+
+    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
+        values, first, lengths = self._flat
+        return values[first[client] + n % lengths[client]]

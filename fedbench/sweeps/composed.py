@@ -10,14 +10,14 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
 from fedbench.config.paths import conf_dir
-from fedbench.config.schema import Config
+from fedbench.config.schema import schema
 from fedbench.sweeps import sweeper
 from fedbench.sweeps.names import register_resolvers
 
 
 def register() -> None:
     """Tell Hydra of the schema, the sweeper and the resolvers that conf/ refers to."""
-    ConfigStore.instance().store(name="schema", node=Config, provider="fedbench")
+    ConfigStore.instance().store(name="schema", node=schema(), provider="fedbench")
     sweeper.register()
     register_resolvers()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from option_helpers import config
 from problem import CLASSES, FEATURES, Problem
 from tests_support import make_walk
 from torch import nn
@@ -35,14 +36,7 @@ def make_trace(
     **schedule: Any,
 ) -> Trace:
     """The trace of seven clients; without schedule keys a synchronous one."""
-    cfg = {
-        "rounds": rounds,
-        "clients": {"total": len(SIZES), "per_round": per_round},
-        "seed": 4,
-        "schedule": {"name": "async", **schedule} if schedule else {"name": "sync"},
-        "delay": delay,
-    }
-    return build_trace(cfg, dispatch)
+    return build_trace(config(rounds, len(SIZES), per_round, 4, delay, **schedule), dispatch)
 
 
 def staleness(trace: Trace) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from option_helpers import config
 from tests_support import make_walk
 from torch import nn
 
@@ -108,21 +109,9 @@ class Quadratic(nn.Module):
 
 
 def trace(rounds: int, per_round: int):
-    return build_trace(
-        {
-            "schedule": {
-                "name": "async",
-                "concurrency": 3,
-                "select": "lowest",
-                "refill": "immediate",
-                "pool": "idle",
-            },
-            "delay": {"name": "table", "table": DURATIONS},
-            "clients": {"total": 4, "per_round": per_round},
-            "rounds": rounds,
-            "seed": 0,
-        }
-    )
+    delay = {"name": "table", "table": DURATIONS}
+    keys = {"concurrency": 3, "select": "lowest", "refill": "immediate", "pool": "idle"}
+    return build_trace(config(rounds, 4, per_round, 0, delay, **keys))
 
 
 def path(name: str, values: dict, steps: int, rounds: int, per_round: int, engine: str) -> np.ndarray:

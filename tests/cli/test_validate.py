@@ -8,11 +8,17 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedbench.config import imports, schema
+from fedbench.config import imports
+from fedbench.config.config import GROUPS, Choice, Settings
 from fedbench.config.options import option_keys, options
 from fedbench.config.paths import conf_dir
+from fedbench.config.schema import schema
 from fedbench.config.validate import validate
+from fedbench.data.options import Digits, Iid
 from fedbench.errors import ConfigError, UserError
+from fedbench.fields import rules
+from fedbench.schedule.laws import Zero
+from fedbench.schedule.options import Sync
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +27,9 @@ def composed() -> DictConfig:
     plain: Any = OmegaConf.load(conf_dir() / "config.yaml")
     chosen = {k: v for entry in plain.defaults if not isinstance(entry, str) for k, v in entry.items()}
     del plain["defaults"], plain["hydra"]
-    for group in schema.GROUPS:
+    for group in GROUPS:
         plain[group] = OmegaConf.load(conf_dir() / group / f"{chosen[group]}.yaml")
-    merged = OmegaConf.merge(OmegaConf.structured(schema.Config), plain)
+    merged = OmegaConf.merge(OmegaConf.structured(schema()), plain)
     assert isinstance(merged, DictConfig)
     return merged
 
@@ -47,11 +53,14 @@ def test_the_defaults_are_valid(cfg: DictConfig) -> None:
     validate(cfg)
 
 
-def test_every_key_of_the_schema_has_a_default_and_the_other_way_round(cfg: DictConfig) -> None:
-    assert all(OmegaConf.select(cfg, key.name, default="absent") != "absent" for key in schema.all_keys())
-    plain = OmegaConf.load(conf_dir() / "config.yaml")
-    sections = {key.name.split(".")[0] for key in schema.all_keys()}
-    assert set(plain) - {"defaults", "hydra"} == sections
+def test_what_is_read_is_typed_and_has_the_defaults_of_the_classes(cfg: DictConfig) -> None:
+    config = validate(cfg)
+    plain = {name: getattr(config, name) for name in vars(Settings())}
+    assert plain == vars(Settings())
+    assert (config.dataset, config.partition) == (Digits(), Iid())
+    assert (config.schedule, config.delay) == (Sync(), Zero())
+    assert config.algorithm == Choice("fedavg", {"lr": 0.1, "server_lr": 1.0, "weighting": "samples"})
+    assert all(OmegaConf.select(cfg, key, default="absent") != "absent" for key, _ in rules(Settings))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
+from option_helpers import load, partition
 
-from fedbench.data import load, partition
-from fedbench.data.partitions import PARTITIONS
-from fedbench.data.registry import DATASETS
+from fedbench.data.options import DATASETS, PARTITIONS
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -51,6 +50,8 @@ def test_synthetic_takes_its_natural_partition_unless_told_otherwise(composed: P
 @pytest.mark.parametrize("name", ["iid", "dirichlet", "shards", "powerlaw", "natural"])
 def test_defaults_of_the_options_work(composed: Path, tmp_path: Path, name: str) -> None:
     cfg = choose(composed, "dataset=synthetic", f"partition={name}")
-    data = load(cfg.dataset, str(tmp_path), seed=0, clients=10)
-    client = partition(cfg.partition, data.y_train.numpy(), data.classes, 10, 0, data.client)
+    data = load(OmegaConf.to_container(cfg.dataset), str(tmp_path), seed=0, clients=10)
+    client = partition(
+        OmegaConf.to_container(cfg.partition), data.y_train.numpy(), data.classes, 10, 0, data.client
+    )
     assert sorted(set(client.tolist())) == list(range(10))

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from option_helpers import load
 from sklearn.datasets import load_digits
 
-from fedbench.data import load
 from fedbench.errors import ConfigError, DataError
 
 CFG = {"name": "digits", "normalize": True, "augment": "none"}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from option_helpers import partition
 from scipy import stats
 
-from fedbench.data import class_counts, partition
+from fedbench.data import class_counts
 from fedbench.data.dirichlet import proportions
 
 

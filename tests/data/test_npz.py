@@ -15,8 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from option_helpers import load
 
-from fedbench.data import load
 from fedbench.data.npz import load_npz
 from fedbench.errors import ConfigError, DataError
 

@@ -16,8 +16,9 @@ import pytest
 import torch
 import torchvision.datasets.mnist
 import torchvision.datasets.utils
+from option_helpers import load
 
-from fedbench.data import Dataset, load
+from fedbench.data import Dataset
 from fedbench.errors import ConfigError, DataError
 
 PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -112,7 +113,7 @@ def test_offline_is_one_line_with_the_files(
 ) -> None:
     root = tmp_path / "new" / "root"
     with pytest.raises(DataError) as error:
-        get(name, root, split="balanced")
+        get(name, root)
     line = str(error.value)
     assert line.startswith(f"dataset={name}: not found: {root / name}.npz, nor {root}")
     assert str(root / looked_for) in line

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from option_helpers import load, partition
 
-from fedbench.data import class_counts, load, partition
+from fedbench.data import class_counts
 
 pytestmark = pytest.mark.data
 

@@ -7,21 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from option_helpers import load
 
-from fedbench.data import load
 from fedbench.data.dataset import Dataset, mean_std
-from fedbench.data.keys import Keys
 from fedbench.data.subset import subset
 from fedbench.errors import ConfigError
 
 CFG = {"name": "digits", "normalize": True, "augment": "none"}
 
 
-def numbered(**keys: object) -> Dataset:
+def numbered(train_samples: int | None = None, test_samples: int | None = None) -> Dataset:
     """A subset of 100 + 40 samples whose feature, label and client are their own number."""
     x, y = torch.arange(100.0)[:, None], torch.arange(40.0)[:, None]
     data = Dataset("own", x, x[:, 0].long(), y, y[:, 0].long(), 100, client=np.arange(100), note="ours")
-    return subset(data, Keys("dataset", keys))
+    return subset(data, train_samples, test_samples)
 
 
 def test_a_subset_keeps_samples_labels_and_clients_together_in_order() -> None:
@@ -54,8 +53,8 @@ def test_the_subset_is_the_same_for_every_seed_and_normalised_by_itself(tmp_path
     ("key", "value", "allowed"),
     [
         ("train_samples", 1438, "must be at most 1437, which is all there are, or null"),
-        ("test_samples", 0, "must be an integer >= 1"),
-        ("test_samples", 2.5, "must be an integer >= 1"),
+        ("test_samples", 0, "must be an integer >= 1, or null (all)"),
+        ("test_samples", 2.5, "must be an integer >= 1, or null (all)"),
     ],
 )
 def test_bad_sizes_are_named(tmp_path: Path, key: str, value: object, allowed: str) -> None:

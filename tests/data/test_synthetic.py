@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from option_helpers import load
 
-from fedbench.data import load
 from fedbench.data.synthetic import user_data
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator

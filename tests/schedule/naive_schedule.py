@@ -8,29 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from option_helpers import Config, config
 
 from fedbench.rng import Stream, fold, make_key, threefry2x32, uniform
 from fedbench.schedule import durations
+from fedbench.schedule.options import Async
+
+__all__ = ["Naive", "config"]
 
 INF = float("inf")
-
-
-def config(
-    rounds: int = 20,
-    clients: int = 10,
-    per_round: int = 2,
-    seed: int = 0,
-    delay: dict[str, Any] | None = None,
-    **schedule: Any,
-) -> dict[str, Any]:
-    """A whole configuration; without schedule keys a synchronous one."""
-    return {
-        "rounds": rounds,
-        "clients": {"total": clients, "per_round": per_round},
-        "seed": seed,
-        "schedule": {"name": "async", **schedule} if schedule else {"name": "sync"},
-        "delay": delay or {"name": "none"},
-    }
 
 
 def draw(seed: int, m: int) -> float:
@@ -40,16 +26,17 @@ def draw(seed: int, m: int) -> float:
 class Naive:
     """Closed loop, or constant-rate launches; all pools but `list`."""
 
-    def __init__(self, cfg: dict[str, Any], longest: int = 400) -> None:
-        self.seed, self.T = cfg["seed"], cfg["rounds"]
-        self.N, self.S = cfg["clients"]["total"], cfg["clients"]["per_round"]
-        keys = cfg["schedule"]
-        self.M, self.rate = keys.get("concurrency"), keys.get("rate")
-        self.refill, self.pool = keys.get("refill", "immediate"), keys.get("pool", "idle")
-        self.lowest, self.distinct = keys.get("select") == "lowest", keys.get("draw") == "without_replacement"
-        self.tau_cut, self.p_fail = keys.get("tau_cut"), keys.get("p_fail", 0.0)
-        self.timeout = keys.get("timeout", 0.0)
-        self.leave, self.join = dict(keys.get("leave", [])), dict(keys.get("join", []))
+    def __init__(self, cfg: Config, longest: int = 400) -> None:
+        self.seed, self.T = cfg.seed, cfg.rounds
+        self.N, self.S = cfg.clients.total, cfg.clients.per_round
+        keys = cfg.schedule
+        assert isinstance(keys, Async)
+        self.M, self.rate = keys.concurrency, keys.rate
+        self.refill, self.pool = keys.refill or "immediate", keys.pool or "idle"
+        self.lowest, self.distinct = keys.select == "lowest", keys.draw == "without_replacement"
+        self.tau_cut, self.p_fail = keys.tau_cut, keys.p_fail
+        self.timeout = keys.timeout
+        self.leave, self.join = dict(keys.leave or []), dict(keys.join or [])
         who, n = np.divmod(np.arange(self.N * longest), longest)
         self.D = durations(cfg, who, n).reshape(self.N, longest)
         self.jobs: list[dict[str, Any]] = []

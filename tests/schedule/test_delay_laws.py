@@ -12,6 +12,7 @@ from fedbench.schedule import Payload, durations, survey_offset
 from fedbench.schedule.ahead import Ahead
 from fedbench.schedule.classes import PRESETS
 from fedbench.schedule.delays import Delays
+from fedbench.schedule.laws import Exponential
 
 N, JOBS = 200, 100
 WHO, WHICH = np.divmod(np.arange(N * JOBS), JOBS)
@@ -119,7 +120,7 @@ def test_durations_are_addressed():
 
 
 def test_large_batches_equal_small_ones():
-    delay = Delays(config(clients=N, delay={"name": "exponential", "mean": 1.0}))
+    delay = Delays(Exponential(mean=1.0), clients=N, seed=0)
     who, n = np.arange(150_000) % N, np.arange(150_000) // N
     assert np.array_equal(delay(who, n)[70_000:70_100], delay(who[70_000:70_100], n[70_000:70_100]))
 

@@ -1,5 +1,7 @@
 """Properties of event-driven traces: every policy, every delay model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -69,7 +71,7 @@ def test_equals_a_naive_simulation(cfg):
     np.testing.assert_array_equal(trace.work, [job["work"] for job in jobs])
     assert trace.update_time.tolist() == naive.times
     assert trace.in_flight.tolist() == naive.in_flight_at
-    assert trace.starved == (len(naive.updates) < cfg["rounds"])
+    assert trace.starved == (len(naive.updates) < cfg.rounds)
 
 
 @given(configs())
@@ -119,8 +121,7 @@ def test_which_policies_overlap():
 @given(configs())
 @QUICK
 def test_default_pool_never_has_a_client_twice(cfg):
-    cfg["schedule"]["pool"] = "idle"
-    cfg["schedule"].pop("draw", None)
+    cfg = replace(cfg, schedule=replace(cfg.schedule, pool="idle", draw=None))
     trace = build_trace(cfg)
     for t in range(trace.updates):
         clients = trace.client[trace.applied(t)]

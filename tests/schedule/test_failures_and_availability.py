@@ -51,9 +51,9 @@ def test_many_failures_never_stop_the_schedule(refill, pool, concurrency):
 
 def test_failed_slots_wait_for_the_next_update_unless_the_buffer_could_not_fill():
     """S = 2, M_c = 3, client i takes i + 1: one failure waits, a second one is replaced at once."""
-    base = config(2, 6, 2, 0, {"name": "table", "table": [1, 2, 3, 4, 5, 6]}, concurrency=3, select="lowest")
-    base["schedule"] |= {"refill": "at_aggregation", "leave": [[0, 0.5], [1, 1.5]]}
-    trace = build_trace(base)
+    table = {"name": "table", "table": [1, 2, 3, 4, 5, 6]}
+    keys = {"refill": "at_aggregation", "leave": [[0, 0.5], [1, 1.5]]}
+    trace = build_trace(config(2, 6, 2, 0, table, concurrency=3, select="lowest", **keys))
     # 0.5: client 0 leaves, two jobs are left for S = 2: nobody is started. 1.5: client 1 leaves, one job is
     # left: one replacement (client 3, until 5.5). Update 0 at 5.5: clients 2 and 3; then three jobs.
     assert trace.client[:4].tolist() == [0, 1, 2, 3]

@@ -1,0 +1,135 @@
+"""The configuration of a run, typed: what a command line is read into, and all that a run's code is given.
+
+`Config` says everything once: which keys there are, their defaults, ranges and meaning. Why these are plain
+dataclasses: see `fedbench/fields.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedbench.data.options import DatasetOptions, PartitionOptions
+from fedbench.fields import choice, custom, integer, nonnegative, positive, section, switch, text
+from fedbench.fields import seed as seed_of
+from fedbench.schedule.options import Async, Law, Sync
+
+GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay")
+"""Config groups that every run chooses one option of."""
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The clients."""
+
+    total: int = integer(20, low=1, help="N, number of clients")
+    per_round: int = integer(5, low=1, help="S, clients per round (asynchronous: arrivals per server update)")
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a client does in one job."""
+
+    steps: int | None = integer(None, low=1, null="10, unless epochs are given", help="K, local steps")
+    epochs: int | None = integer(None, low=1, null="not used", help="local epochs, instead of steps")
+    batch_size: int | None = integer(
+        32, low=1, null="all samples of the client", help="B, samples of a mini-batch"
+    )
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The objective beside the cross-entropy."""
+
+    weight_decay: float = nonnegative(0.0, help="w: adds w/2 |theta|^2 to the objective")
+    scale: float = positive(1.0, help="multiplies the objective")
+
+
+@dataclass(frozen=True)
+class Eval:
+    """What is measured, and when. It never changes the training."""
+
+    every: int = integer(1, low=1, help="rounds between evaluations; round 0 and the last one always")
+    train: bool = switch(False, help="also the loss on all training data")
+    grad_norm: bool = switch(False, help="also the norm of the full gradient")
+    final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
+    batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Saving, to resume from."""
+
+    seconds: float = nonnegative(10.0, help="training seconds between checkpoints")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where data lies."""
+
+    root: str = text(
+        "data", words="a directory", help="directory of the data files (environment: FEDBENCH_DATA)"
+    )
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise ValueError
+    return tuple(value)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All keys but the groups."""
+
+    rounds: int = integer(50, low=0, help="T, number of server updates; 0 evaluates the initial model")
+    clients: Clients = section(Clients)  # noqa: RUF009
+    local: Local = section(Local)  # noqa: RUF009
+    seed: int = seed_of(help="of everything random: partition, initial model, cohorts, mini-batches, delays")
+    dtype: str = choice("float32", ("float32", "float64"), help="of parameters and arithmetic")
+    loss: Loss = section(Loss)  # noqa: RUF009
+    eval: Eval = section(Eval)  # noqa: RUF009
+    init_from: str | None = text(
+        None, words="the path of a model.pt", null="none", help="a model to start from"
+    )
+    deterministic: bool = switch(True, help="only deterministic kernels")
+    trace: bool = switch(False, help="write jobs.csv: who worked when")
+    imports: tuple[str, ...] = custom(
+        [],
+        _names,
+        "a list such as [a, b], each the name of a module or a path to a .py file",
+        help="your own modules, or paths of .py files, to execute first",
+    )
+    device: str = choice("auto", ("auto", "cpu", "cuda"), help="where to compute")
+    engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
+    chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
+    threads: int | None = integer(None, low=1, null="all", help="CPU threads")
+    resume: bool = switch(True, help="go on where the run stopped; false: compute it again")
+    checkpoint: Checkpoint = section(Checkpoint)  # noqa: RUF009
+    data: Data = section(Data)  # noqa: RUF009
+    progress: str = choice("auto", ("auto", "bar", "lines", "none"), help="how progress is shown")
+    verbose: bool = switch(False, help="more lines in the log")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An option whose class needs torch or the user's own module: checked when the plan is made."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """A run. `fedbench.config.read.read_config` makes one."""
+
+    dataset: DatasetOptions
+    partition: PartitionOptions
+    model: Choice
+    algorithm: Choice
+    schedule: Sync | Async
+    delay: Law
+    given: Mapping[str, Any] = field(repr=False, compare=False)
+    """The same as plain values, as they were composed: what config.yaml, the identity and the tables say
+    (`1` where the run gets `1.0`), and what makes a changed one: `read_config({**config.given, ...})`."""

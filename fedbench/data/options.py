@@ -1,0 +1,174 @@
+"""The options of `dataset=` and `partition=`: every key with its default, range and meaning. Torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedbench.fields import choice, integer, nonnegative, number, positive, switch, text
+from fedbench.fields import seed as seed_of
+
+AUGMENT = ("none", "crop_flip")
+EMNIST_CLASSES = {"balanced": 47, "bymerge": 47, "byclass": 62, "letters": 26, "digits": 10, "mnist": 10}
+
+
+def _samples() -> Any:
+    return integer(None, low=1, null="all", help="a random subset of that size, the same for every seed")
+
+
+@dataclass(frozen=True)
+class DatasetOptions:
+    """What all data sets share."""
+
+    name: ClassVar[str]
+    partition: ClassVar[str | None] = None  # what a data set with clients of its own brings along
+    normalize: bool = switch(
+        True, help="subtract the training set's mean, divide by its deviation (per channel or feature)"
+    )
+    augment: str = choice(
+        "none", AUGMENT, help="crop_flip: random crop after padding by 4, random horizontal flip"
+    )
+    train_samples: int | None = _samples()
+    test_samples: int | None = _samples()
+
+
+class Digits(DatasetOptions):
+    """1,797 handwritten digits of 8 x 8, part of scikit-learn: no download.
+
+    Fixed split: 1,437 train, 360 test.
+    """
+
+    name = "digits"
+
+
+class Mnist(DatasetOptions):
+    """MNIST, 60,000 / 10,000 grey images of 28 x 28, 10 classes."""
+
+    name = "mnist"
+
+
+class FashionMnist(DatasetOptions):
+    """Fashion-MNIST, 60,000 / 10,000 grey images of 28 x 28, 10 classes."""
+
+    name = "fmnist"
+
+
+@dataclass(frozen=True)
+class Emnist(DatasetOptions):
+    """EMNIST, grey images of 28 x 28, in the transposed orientation of the official files."""
+
+    name = "emnist"
+    split: str = choice(
+        "balanced",
+        tuple(EMNIST_CLASSES),
+        help="classes: " + ", ".join(f"{name} {count}" for name, count in EMNIST_CLASSES.items()),
+    )
+
+
+class Cifar10(DatasetOptions):
+    """CIFAR-10, 50,000 / 10,000 colour images of 32 x 32, 10 classes."""
+
+    name = "cifar10"
+
+
+class Cifar100(DatasetOptions):
+    """CIFAR-100, 50,000 / 10,000 colour images of 32 x 32, 100 (fine) classes."""
+
+    name = "cifar100"
+
+
+@dataclass(frozen=True)
+class Npz(DatasetOptions):
+    """Your own data: an .npz file with x_train, y_train, x_test, y_test.
+
+    x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f). y: integers from 0.
+    """
+
+    name = "npz"
+    path: str = text(None, words="the path of an .npz file", help="dataset.path=FILE.npz")
+
+
+@dataclass(frozen=True)
+class Synthetic(DatasetOptions):
+    """FedProx's synthetic(alpha, beta): 60 features, 10 classes, one generated user per client."""
+
+    name = "synthetic"
+    partition = "natural"
+    normalize: bool = switch(False, help="false, as in the paper's code")
+    alpha: float = nonnegative(
+        1.0, help="standard deviation of u_k: how much the users' labelling models differ"
+    )
+    beta: float = nonnegative(1.0, help="standard deviation of B_k: how much the users' features differ")
+    iid: bool = switch(False, help="true: one labelling model for all")
+    test_fraction: float = number(
+        0.1, low=0, high=0.9, open_low=True, help="of every user's samples (FedProx: 0.1; FedProxVR: 0.25)"
+    )
+    seed: int | None = seed_of(null="the run's seed")
+
+
+DATASETS: dict[str, type[DatasetOptions]] = {
+    cls.name: cls for cls in (Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100, Npz)
+}
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """What all partitions share."""
+
+    name: ClassVar[str]
+    seed: int | None = seed_of(null="the run's seed", help="of the random draws, where there are any")
+
+
+class Iid(PartitionOptions):
+    """Random, equal sizes (they differ by at most 1)."""
+
+    name = "iid"
+
+
+def _min_size() -> Any:
+    return integer(1, low=1, help="samples that every client gets at least")
+
+
+@dataclass(frozen=True)
+class Dirichlet(PartitionOptions):
+    """Label skew: the samples of each class are cut over the clients by proportions from Dir(alpha)."""
+
+    name = "dirichlet"
+    alpha: float = positive(0.5, help="smaller: more skewed")
+    min_size: int = _min_size()
+
+
+@dataclass(frozen=True)
+class Shards(PartitionOptions):
+    """Label skew: every client holds exactly this many labels."""
+
+    name = "shards"
+    labels: int = integer(2, low=1, help="labels per client")
+
+
+@dataclass(frozen=True)
+class PowerLaw(PartitionOptions):
+    """Random samples, unequal sizes: client k's is proportional to (k + 1) ** -exponent."""
+
+    name = "powerlaw"
+    exponent: float = nonnegative(1.0, help="0: equal sizes")
+    min_size: int = _min_size()
+
+
+class Natural(PartitionOptions):
+    """The data set's own clients (dataset=synthetic has some)."""
+
+    name = "natural"
+
+
+@dataclass(frozen=True)
+class File(PartitionOptions):
+    """Read from a partition.npz, such as every run leaves behind: `client` holds each training sample's."""
+
+    name = "file"
+    path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz")
+
+
+PARTITIONS: dict[str, type[PartitionOptions]] = {
+    cls.name: cls for cls in (Iid, Dirichlet, Shards, PowerLaw, Natural, File)
+}

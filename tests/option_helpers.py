@@ -1,0 +1,70 @@
+"""Data, partitions and schedules from plain values, read as those of a run are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fedbench import data
+from fedbench.data.options import DATASETS, PARTITIONS
+from fedbench.fields import read_named
+from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
+
+
+def load(values: dict[str, Any], root: str, *, seed: int, clients: int) -> data.Dataset:
+    """`fedbench.data.load` of these options of a data set."""
+    return data.load(read_named(DATASETS, values, "dataset"), root, seed=seed, clients=clients)
+
+
+def partition(
+    values: dict[str, Any],
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    seed: int,
+    natural: np.ndarray | None = None,
+) -> np.ndarray:
+    """`fedbench.data.partition` by these options of a partition."""
+    options = read_named(PARTITIONS, values, "partition")
+    return data.partition(options, labels, classes, clients, seed, natural)
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a trace follows from."""
+
+    rounds: int
+    clients: SimpleNamespace
+    seed: int
+    schedule: Sync | Async
+    delay: Law
+
+    def but(self, **changes: Any) -> Config:
+        """Another configuration; schedule, delay and clients as plain values."""
+        for group, classes in (("schedule", SCHEDULES), ("delay", DELAYS)):
+            if group in changes:
+                changes[group] = read_named(classes, changes[group], group)
+        if "clients" in changes:
+            changes["clients"] = SimpleNamespace(**changes["clients"])
+        return replace(self, **changes)
+
+
+def config(
+    rounds: int = 20,
+    clients: int = 10,
+    per_round: int = 2,
+    seed: int = 0,
+    delay: dict[str, Any] | None = None,
+    **schedule: Any,
+) -> Config:
+    """A whole configuration; without schedule keys a synchronous one."""
+    return Config(
+        rounds,
+        SimpleNamespace(total=clients, per_round=per_round),
+        seed,
+        read_named(SCHEDULES, {"name": "async", **schedule} if schedule else {"name": "sync"}, "schedule"),
+        read_named(DELAYS, delay or {"name": "none"}, "delay"),
+    )
