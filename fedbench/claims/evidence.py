@@ -131,10 +131,10 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     numbers = rows[keys].apply(pd.to_numeric, errors="coerce")
     untouched = numbers.isna().all(axis=1)
     if untouched.any() and not untouched.all():
-        return rows[untouched]
+        return rows.loc[untouched]
     labels = rows[keys].map(str).agg("|".join, axis=1)
     best = rows.final_accuracy.groupby(labels, sort=False).mean().idxmax()
-    return rows[labels == best]
+    return rows.loc[labels == best]
 
 
 def by_seed(rows: pd.DataFrame) -> pd.Series:

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from fedbench.config.identity import digest, flat, identity
-from fedbench.config.overrides import swept
 from fedbench.config.paths import conf_dir
 from fedbench.papers.figure import TUNING, Figure
+from fedbench.papers.sweeping import Grid, Value, grid_of, word
 from fedbench.sweeps.composed import composed
 
-Grid = dict[str, str]
+Fixed = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Branch:
     """One algorithm in one context: `context` holds fixed keys, `along` those swept when it is not tuned."""
 
     algorithm: str
-    context: Grid
+    context: Fixed
     along: Grid = field(default_factory=dict)
 
     @property
     def method(self) -> str:
         """The algorithm's name, with its estimator where it has one."""
-        return "-".join(filter(None, (self.algorithm, self.context.get("algorithm.estimator"))))
+        return "-".join(map(str, filter(None, (self.algorithm, self.context.get("algorithm.estimator")))))
 
     @property
     def stage(self) -> str:
@@ -43,35 +43,48 @@ class Branch:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure at a scale, composed."""
+    """A figure at a scale: the choices of its configuration, the whole sweep's grid, its branches."""
 
     figure: Figure
     scale: str
-    cfg: DictConfig
+    base: Fixed
     params: Grid
     branches: tuple[Branch, ...]
 
     @property
     def digest(self) -> str:
-        """Twelve digits that change whenever the figure's configuration, grids or way of tuning change."""
-        algorithms = {branch.algorithm: algorithm_file(branch.algorithm) for branch in self.branches}
-        said = [[b.algorithm, b.context, b.along] for b in self.branches]
-        how = [dataclasses.asdict(TUNING[self.scale])] if self.figure.tuned or self.figure.search else []
-        search = {method: {k: list(v) for k, v in s.items()} for method, s in self.figure.search.items()}
-        choices = identity(flat(self.cfg))
-        return digest([choices, self.params, said, algorithms, how, search, list(self.figure.factors)])
+        """Twelve digits that change whenever the figure's configuration, grids or way of tuning change.
 
-    def tuned_keys(self, branch: Branch) -> dict[str, list[Any]]:
+        Values of grids enter as an override writes them, as in all results kept so far.
+        """
+        algorithms = {branch.algorithm: algorithm_file(branch.algorithm) for branch in self.branches}
+        params = {key: _said(values) for key, values in self.params.items()}
+        branches = [
+            [
+                branch.algorithm,
+                {key: word(value) for key, value in branch.context.items()},
+                {key: _said(values) for key, values in branch.along.items()},
+            ]
+            for branch in self.branches
+        ]
+        tuning = dataclasses.asdict(TUNING[self.scale])
+        how = [tuning | {"seeds": _said(tuning["seeds"])}] if self.figure.tuned or self.figure.search else []
+        search = {method: {k: list(v) for k, v in s.items()} for method, s in self.figure.search.items()}
+        return digest(
+            [identity(self.base), params, branches, algorithms, how, search, list(self.figure.factors)]
+        )
+
+    def tuned_keys(self, branch: Branch) -> dict[str, list[Value]]:
         """The grid of a branch, as in its algorithm's file; empty where nothing is tuned."""
         grid = algorithm_file(branch.algorithm).get("grid") or {} if self.figure.tuned else {}
         return {f"algorithm.{key}": list(values) for key, values in grid.items()}
 
-    def pinned(self) -> Grid:
+    def pinned(self) -> Fixed:
         """Keys that the whole sweep varies, at their values in the base configuration: those of tuning."""
         return {
-            key: word(OmegaConf.select(self.cfg, key))
-            for key, value in self.params.items()
-            if _several(key, value) and key not in ("algorithm", "seed") and not key.startswith("algorithm.")
+            key: self.base.get(key)
+            for key, values in self.params.items()
+            if len(values) > 1 and key not in ("algorithm", "seed") and not key.startswith("algorithm.")
         }
 
 
@@ -79,16 +92,18 @@ def experiment(figure: Figure, scale: str) -> Experiment:
     """Compose conf/experiment/<figure>.yaml at a scale."""
     cfg = composed([f"experiment={figure.name}", f"scale={scale}"], hydra_node=True)
     node: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
-    params = {key: word(value) for key, value in node["params"].items()}
+    base, params = flat(cfg), grid_of(node["params"])
     branches = []
     for given in node["grids"] or [{}]:
-        grid = {key: word(value) for key, value in given.items()}
-        names = {**params, **grid}.get("algorithm", cfg.algorithm.name)
-        varied = {k: v for k, v in {**params, **grid}.items() if _several(k, v)}
-        along = {k: v for k, v in varied.items() if k not in ("algorithm", "seed")}
-        context = {k: v for k, v in grid.items() if k not in ("algorithm", "seed") and k not in along}
-        branches += [Branch(name.strip(), context, along) for name in names.split(",")]
-    return Experiment(figure, scale, cfg, params, tuple(branches))
+        grid = grid_of(given)
+        whole = {
+            key: values for key, values in {**params, **grid}.items() if key not in ("algorithm", "seed")
+        }
+        along = {key: values for key, values in whole.items() if len(values) > 1}
+        context = {key: values[0] for key, values in grid.items() if key in whole and key not in along}
+        names = {**params, **grid}.get("algorithm", (base["algorithm"],))
+        branches += [Branch(str(name), context, along) for name in names]
+    return Experiment(figure, scale, base, params, tuple(branches))
 
 
 def algorithm_file(name: str) -> dict[str, Any]:
@@ -98,19 +113,5 @@ def algorithm_file(name: str) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def word(value: Any) -> str:
-    """A value as an override writes it."""
-    if isinstance(value, float):
-        return f"{value:.9g}"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def grids_override(grids: Sequence[Mapping[str, str]]) -> str:
-    """`hydra.sweeper.grids=[{...}]` in Hydra's grammar."""
-    distinct = dict.fromkeys(tuple(grid.items()) for grid in grids)
-    texts = ("{" + ",".join(f"{key}:'{value}'" for key, value in grid) + "}" for grid in distinct)
-    return f"hydra.sweeper.grids=[{','.join(texts)}]"
-
-
-def _several(key: str, value: str) -> bool:
-    return key in swept([f"{key}={value}"])
+def _said(values: Sequence[Value]) -> str:
+    return ",".join(map(word, values))

@@ -59,14 +59,14 @@ class Tuning:
     first: int | None
     others: int | None
     extensions: int
-    seeds: str
+    seeds: tuple[int, ...]
     samples: int
 
 
 TUNING = {
-    "smoke": Tuning(first=2, others=1, extensions=0, seeds="0", samples=2),
-    "cpu": Tuning(first=4, others=2, extensions=2, seeds="0", samples=8),
-    "paper": Tuning(first=None, others=None, extensions=2, seeds="0,1", samples=40),
+    "smoke": Tuning(first=2, others=1, extensions=0, seeds=(0,), samples=2),
+    "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
+    "paper": Tuning(first=None, others=None, extensions=2, seeds=(0, 1), samples=40),
 }
 
 

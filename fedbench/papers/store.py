@@ -34,10 +34,7 @@ def write_tuning(out: Path, chosen: Sequence[tuple[Branch, Selection]]) -> None:
     """tuning.csv: every configuration tried, the winners and their neighbours marked, edges flagged."""
     tables = []
     for branch, selection in chosen:
-        edge = " ".join(f"{key}:{side}" for key, side in selection.edges.items())
-        table = selection.table.assign(
-            edge=[edge if role == "winner" else "" for role in selection.table.role]
-        )
+        table = selection.table()
         for key, value in reversed([("algorithm", branch.algorithm), *branch.context.items()]):
             if key not in table:
                 table.insert(0, key, value)
@@ -66,11 +63,11 @@ def write_meta(
     scale: str,
     digest: str,
     files: Sequence[Path],
-    directories: Sequence[Path] = (),
+    places: Sequence[Path] = (),
     chosen: Sequence[tuple[Branch, Selection]] = (),
 ) -> None:
-    """made.json: what the results were made from and with."""
-    found = [content for directory in directories for content in _summaries(directory)]
+    """made.json: what the results were made from and with. `places`: the directories of the final runs."""
+    found = _summaries(places)
     configs = [content.get("config", {}) for content in found]
     shared = {
         key: configs[0][key]
@@ -89,7 +86,7 @@ def write_meta(
         "seeds": sorted({config["seed"] for config in configs if "seed" in config}),
         "shared": shared,
         "edges": [
-            f"{branch.method} {' '.join(branch.context.values())}: {key} {side}".replace(" :", ":")
+            f"{' '.join([branch.method, *map(str, filter(None, branch.context.values()))])}: {key} {side}"
             for branch, selection in chosen
             for key, side in selection.edges.items()
         ],
@@ -103,9 +100,8 @@ _ABSENT = object()
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 
 
-def _summaries(directory: Path) -> list[dict[str, Any]]:
-    rows = pd.read_csv(directory / "runs.csv", dtype=str)
-    found = [content for place in rows.dir if (content := summary(directory / place)) is not None]
+def _summaries(places: Sequence[Path]) -> list[dict[str, Any]]:
+    found = [content for place in places if (content := summary(place)) is not None]
     for content in found:  # where the data lay is of this machine; what they were stays
         for file in content.get("data") or []:
             file["path"] = Path(file["path"]).name

@@ -8,32 +8,102 @@ a failed one is left out; the first configuration tried wins a tie.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from fedbench.papers.figure import Tuning
+from fedbench.papers.sweeping import Grid, Result, Value
 
-Values = dict[str, list[Any]]
+
+@dataclass(frozen=True)
+class Tried:
+    """One configuration of a search: its values of the tuned keys, and its runs, one per seed."""
+
+    values: Mapping[str, Value]
+    runs: Sequence[Result]
+
+    @property
+    def scores(self) -> list[float]:
+        """The final accuracies that count."""
+        return [
+            0.0 if run.status == "diverged" or run.final_accuracy is None else run.final_accuracy
+            for run in self.runs
+            if run.status != "failed"
+        ]
+
+    @property
+    def mean(self) -> float:
+        """Their mean; NaN where all runs failed."""
+        return statistics.fmean(self.scores) if self.scores else math.nan
+
+    def row(self) -> dict[str, Value]:
+        """Its row of tuning.csv."""
+        status, scores = [run.status for run in self.runs], self.scores
+        return {
+            **self.values,
+            "seeds": len(scores),
+            "mean": self.mean,
+            "std": statistics.stdev(scores) if len(scores) > 1 else math.nan,
+            "diverged": status.count("diverged"),
+            "failed": status.count("failed"),
+        }
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome of tuning one branch. `table`: one row per configuration tried, with columns of the keys,
-    seeds, mean, std, diverged, failed, role (winner, neighbour or empty). `edges`: key -> low or high."""
+    """The outcome of tuning one branch: what was tried, in order, and the winner's values."""
 
-    winner: dict[str, Any]
-    score: float
-    table: pd.DataFrame
-    edges: dict[str, str] = field(default_factory=dict)
+    tried: tuple[Tried, ...]
+    winner: Mapping[str, Value]
+
+    @property
+    def edges(self) -> dict[str, str]:
+        """Keys of which the winner has the lowest or highest value tried -> low or high."""
+        return {key: side for key in self.winner if (side := self._edge(key))}
+
+    def _edge(self, key: str) -> str:
+        numbers = [v for one in self.tried if isinstance(v := one.values[key], int | float)]
+        if len(set(numbers)) < 2 or self.winner[key] not in (min(numbers), max(numbers)):
+            return ""
+        return "low" if self.winner[key] == min(numbers) else "high"
+
+    def _role(self, values: Mapping[str, Value]) -> str:
+        """winner; neighbour: differs in one key, by one step of the values tried; else empty."""
+        differing = [key for key in values if values[key] != self.winner[key]]
+        if len(differing) != 1:
+            return "" if differing else "winner"
+        key = differing[0]
+        ladder = sorted({v for one in self.tried if (v := one.values[key]) is not None})
+        both = values[key] in ladder and self.winner[key] in ladder
+        near = both and abs(ladder.index(values[key]) - ladder.index(self.winner[key])) == 1
+        return "neighbour" if near else ""
+
+    def table(self) -> pd.DataFrame:
+        """One row per configuration tried: the keys, seeds, mean, std, diverged, failed, role (winner,
+        neighbour or empty) and the winner's edges."""
+        edge = " ".join(f"{key}:{side}" for key, side in self.edges.items())
+        roles = [self._role(one.values) for one in self.tried]
+        rows = [one.row() | {"role": role} for one, role in zip(self.tried, roles, strict=True)]
+        return pd.DataFrame(rows).assign(edge=[edge if role == "winner" else "" for role in roles])
 
 
-def first_values(grid: Mapping[str, Sequence[Any]], defaults: Mapping[str, Any], how: Tuning) -> Values:
+def select(runs: Iterable[Result], keys: Sequence[str]) -> Selection | None:
+    """Choose among the runs of one branch, which differ in `keys` and the seed. None where all failed."""
+    groups: dict[tuple[Value, ...], list[Result]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run)
+    tried = tuple(Tried(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
+    scored = [one for one in tried if one.scores]
+    return Selection(tried, max(scored, key=lambda one: one.mean).values) if scored else None
+
+
+def first_values(grid: Grid, defaults: Mapping[str, Value], how: Tuning) -> dict[str, list[Value]]:
     """The part of a grid that is tried at first: of each key the values nearest to its default, in order."""
-    chosen: Values = {}
+    chosen = {}
     for rank, (key, values) in enumerate(grid.items()):
         limit = how.first if rank == 0 else how.others
         default = defaults.get(key.removeprefix("algorithm."))
@@ -41,7 +111,7 @@ def first_values(grid: Mapping[str, Sequence[Any]], defaults: Mapping[str, Any],
     return chosen
 
 
-def _nearest(values: list[Any], default: Any, limit: int | None) -> list[Any]:
+def _nearest(values: list[Value], default: Value, limit: int | None) -> list[Value]:
     if limit is None or limit >= len(values):
         return values
     centre = default if isinstance(default, int | float) else values[len(values) // 2]
@@ -54,7 +124,7 @@ def _distance(a: float, b: float) -> float:
     return abs(math.log(a / b)) if a > 0 and b > 0 else abs(a - b)
 
 
-def samples(space: Mapping[str, Sequence[Any]], count: int, seed: int = 0) -> list[dict[str, Any]]:
+def samples(space: Grid, count: int, seed: int = 0) -> list[dict[str, Value]]:
     """Different points of a space, drawn uniformly with a fixed seed; all of them where there are no more."""
     size = math.prod(len(values) for values in space.values())
     picks = np.random.default_rng(seed).permutation(size)[:count]
@@ -68,58 +138,7 @@ def samples(space: Mapping[str, Sequence[Any]], count: int, seed: int = 0) -> li
     return points
 
 
-def select(rows: pd.DataFrame, keys: Sequence[str]) -> Selection | None:
-    """Choose among the runs `rows` (columns of runs.csv) of one branch. None where all of them failed."""
-    kept = rows.assign(score=_scores(rows))
-    records = []
-    for values, part in kept.groupby(list(keys), sort=False, dropna=False):
-        scores = part.score.dropna()
-        records.append(
-            {
-                **dict(zip(keys, values, strict=True)),
-                "seeds": len(scores),
-                "mean": scores.mean(),
-                "std": scores.std(ddof=1),
-                "diverged": int((part.status == "diverged").sum()),
-                "failed": int((part.status == "failed").sum()),
-            }
-        )
-    table = pd.DataFrame(records)
-    if table.empty or table["mean"].isna().all():
-        return None
-    best = table.iloc[int(table["mean"].fillna(-1.0).to_numpy().argmax())]
-    winner = {key: best[key] for key in keys}
-    table["role"] = [_role(row, winner, table, keys) for _, row in table.iterrows()]
-    edges = {key: side for key in keys if (side := _edge(winner[key], table[key]))}
-    return Selection(winner, float(best["mean"]), table, edges)
-
-
-def _scores(rows: pd.DataFrame) -> pd.Series:
-    scores = pd.to_numeric(rows.final_accuracy, errors="coerce").astype(float)
-    return scores.mask(rows.status == "diverged", 0.0).mask(rows.status == "failed")
-
-
-def _edge(value: Any, tried: pd.Series) -> str:
-    numbers = pd.to_numeric(tried, errors="coerce").dropna()
-    if numbers.nunique() < 2:
-        return ""
-    return "low" if value == numbers.min() else "high" if value == numbers.max() else ""
-
-
-def _role(row: pd.Series, winner: Mapping[str, Any], table: pd.DataFrame, keys: Sequence[str]) -> str:
-    """winner; neighbour: differs in one key, by one step of the values tried; else empty."""
-    differing = [key for key in keys if row[key] != winner[key]]
-    if not differing:
-        return "winner"
-    if len(differing) > 1:
-        return ""
-    key = differing[0]
-    values = sorted(table[key].dropna().unique())
-    near = abs(values.index(row[key]) - values.index(winner[key])) == 1 if row[key] in values else False
-    return "neighbour" if near else ""
-
-
-def beyond(selection: Selection, grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def beyond(selection: Selection, grid: Grid) -> list[dict[str, Value]]:
     """Points that carry the search on from a winner at an edge: one key one step further, within the grid
     and, for step sizes, beyond it at the same ratio; the others at the winner's values."""
     points = []

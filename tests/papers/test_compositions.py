@@ -12,8 +12,9 @@ from fedbench.config.identity import flat, run_hash
 from fedbench.config.options import options
 from fedbench.config.validate import validate
 from fedbench.papers import pipeline
-from fedbench.papers.experiment import Branch, Experiment, composed, experiment, grids_override
+from fedbench.papers.experiment import Branch, Experiment, composed, experiment
 from fedbench.papers.registry import CLAIMS, FIGURES
+from fedbench.papers.sweeping import grid_of, overrides
 from fedbench.sweeps.compose import without_hydra
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
@@ -22,15 +23,10 @@ WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
 compose_experiment = functools.cache(lambda name, scale: experiment(FIGURES[name], scale))
 
 
-def first(values: str) -> str:
-    """The first of the swept values."""
-    return values.split(",")[0]
-
-
 def job(made: Experiment, branch: Branch) -> list[str]:
     """The overrides of one run of a branch."""
-    given = {**made.params, **branch.context, **branch.along, "algorithm": branch.algorithm}
-    words = [f"{key}={first(value)}" for key, value in given.items()]
+    first = {key: values[0] for key, values in {**made.params, **branch.along}.items()}
+    words = overrides({**first, **branch.context, "algorithm": branch.algorithm})
     return [f"experiment={made.figure.name}", f"scale={made.scale}", *words]
 
 
@@ -56,7 +52,7 @@ def test_every_branch_validates(name: str, scale: str) -> None:
 def test_scales_grow(name: str) -> None:
     """More rounds from smoke to cpu to paper, and another digest each."""
     made = [compose_experiment(name, scale) for scale in SCALES]
-    rounds = [one.cfg.rounds for one in made]
+    rounds = [one.base["rounds"] for one in made]
     assert rounds == sorted(rounds)
     assert rounds[0] < rounds[1]
     assert len({one.digest for one in made}) == 3
@@ -71,8 +67,8 @@ def test_every_claim_has_its_figure() -> None:
 def test_figure_2_keeps_the_step_sizes_of_the_default_concurrency() -> None:
     """M_c is pinned while tuning and swept afterwards: the protocol of the asynchronous specification."""
     made = experiment(FIGURES["adamasfl/fig2"], "paper")
-    assert made.pinned() == {"schedule.concurrency": "null"}
-    assert {branch.along["schedule.concurrency"] for branch in made.branches} == {"10,20,50,100"}
+    assert made.pinned() == {"schedule.concurrency": None}
+    assert {branch.along["schedule.concurrency"] for branch in made.branches} == {(10, 20, 50, 100)}
 
 
 IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
@@ -95,9 +91,9 @@ def test_figures_of_one_experiment_share_their_tuning(
     """The same run has the same identity in both figures, so `hydra.sweeper.reuse` finds it."""
 
     def tuning_run(name: str) -> str:
-        params = {k: v for k, v in compose_experiment(name, scale).params.items() if "," not in v}
-        given = {**params, **compose_experiment(name, scale).pinned(), "algorithm": "fedavg", "seed": "0"}
-        words = [f"{key}={value}" for key, value in given.items()]
+        made = compose_experiment(name, scale)
+        params = {key: values[0] for key, values in made.params.items() if len(values) == 1}
+        words = overrides({**params, **made.pinned(), "algorithm": "fedavg", "seed": 0})
         return run_hash(without_hydra(composed([f"experiment={name}", f"scale={scale}", *words, *context])))
 
     assert tuning_run(one) == tuning_run(other)
@@ -111,12 +107,18 @@ def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_pat
         pipeline._Maker(made, extra, tmp_path, tmp_path)._theorem_lr(branch)
         for extra in ([], ["hydra.launcher.processes=1"])
     ]
-    assert lrs == [pytest.approx(1 / (made.cfg.local.steps * made.cfg.rounds**0.5))] * 2  # Theorem 1
+    assert (
+        lrs == [pytest.approx(1 / (made.base["local.steps"] * made.base["rounds"] ** 0.5))] * 2
+    )  # Theorem 1
 
 
-def test_grids_are_written_in_hydras_grammar() -> None:
-    """Repeated grids once; values with commas stay one text."""
-    grid = {"algorithm": "fedavg", "algorithm.lr": "0.1,0.3"}
-    assert grids_override([grid, dict(grid)]) == (
-        "hydra.sweeper.grids=[{algorithm:'fedavg',algorithm.lr:'0.1,0.3'}]"
-    )
+def test_the_grid_of_a_file_has_typed_values() -> None:
+    """A text with commas is several values; numbers, null, lists and words are what they are."""
+    said = {"algorithm": "fedavg,scaffold", "algorithm.lr": "0.001,1", "seed": 0, "local.batch_size": None}
+    assert grid_of({**said, "model.hidden": "[64]"}) == {
+        "algorithm": ("fedavg", "scaffold"),
+        "algorithm.lr": (0.001, 1),
+        "seed": (0,),
+        "local.batch_size": (None,),
+        "model.hidden": ([64],),
+    }

@@ -23,12 +23,12 @@ def invented(name: str, root: Path) -> None:
     for rank, branch in enumerate(made.branches):
         points: list[dict[str, Any]] = [{}]
         for key, values in branch.along.items():
-            points = [{**point, key: number(value)} for point in points for value in values.split(",")[:2]]
+            points = [{**point, key: value} for point in points for value in values[:2]]
         if made.figure.factors:
             points = [{"algorithm.lr": 0.1 * factor} for factor in made.figure.factors]
         for point in points:
             for seed in (0, 1):
-                config = {**{k: number(v) for k, v in branch.context.items()}, **point}
+                config = {**branch.context, **point}
                 metrics = [{**row, "grad_norm": 1 / (1 + row["round"]), "train_loss": 0.5} for row in
                            rows(0.7 + 0.01 * rank, 0.6, seed, last=20)]  # fmt: skip
                 stages.setdefault(branch.stage, []).append(
@@ -37,14 +37,6 @@ def invented(name: str, root: Path) -> None:
                 keys.setdefault(branch.stage, []).extend(config)
     for stage, runs in stages.items():
         write_sweep(root / stage, runs, ["algorithm", "seed", *dict.fromkeys(keys[stage])])
-
-
-def number(text: str) -> Any:
-    """A value of an override as a configuration holds it."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 @pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if figure.runs])

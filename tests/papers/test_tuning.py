@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from fedbench.papers.experiment import Branch
 from fedbench.papers.figure import TUNING, Tuning
 from fedbench.papers.pipeline import belongs
+from fedbench.papers.sweeping import Result
 from fedbench.papers.tuning import beyond, first_values, samples, select
 
 LR = "algorithm.lr"
 
 
-def table(scores: dict[float, list[float | str | None]]) -> pd.DataFrame:
-    """runs.csv rows: a score, None for a diverged run, "failed" for a failed one."""
-    rows = []
-    for lr, values in scores.items():
-        for seed, value in enumerate(values):
-            status = "diverged" if value is None else "failed" if value == "failed" else "completed"
-            accuracy = value if status == "completed" else np.nan
-            rows.append({LR: lr, "seed": seed, "status": status, "final_accuracy": accuracy})
-    return pd.DataFrame(rows)
+def result(choices: dict[str, Any], score: float | str | None = 0.5) -> Result:
+    """A run: its score, None where it diverged, "failed" where it failed."""
+    status = "diverged" if score is None else "failed" if score == "failed" else "completed"
+    accuracy = score if isinstance(score, float) else None
+    return Result(Path(), choices, status, accuracy)
+
+
+def table(scores: dict[float, list[float | str | None]], **more: float) -> list[Result]:
+    """Runs of several seeds at each learning rate."""
+    return [
+        result({LR: lr, "seed": seed, **{f"algorithm.{key}": value for key, value in more.items()}}, score)
+        for lr, values in scores.items()
+        for seed, score in enumerate(values)
+    ]
 
 
 def test_the_highest_mean_over_seeds_wins() -> None:
@@ -30,8 +37,8 @@ def test_the_highest_mean_over_seeds_wins() -> None:
     found = select(table({0.01: [0.5, 0.5], 0.03: [0.7, 0.72], 0.1: [0.8, 0.5]}), [LR])
     assert found is not None
     assert found.winner == {LR: 0.03}
-    assert found.score == pytest.approx(0.71)
-    assert list(found.table.role) == ["neighbour", "winner", "neighbour"]
+    assert max(one.mean for one in found.tried) == pytest.approx(0.71)
+    assert list(found.table().role) == ["neighbour", "winner", "neighbour"]
     assert found.edges == {}
 
 
@@ -40,7 +47,7 @@ def test_a_diverged_run_counts_as_zero() -> None:
     found = select(table({0.01: [0.5, 0.5], 0.1: [0.9, None]}), [LR])
     assert found is not None
     assert found.winner == {LR: 0.01}
-    row = found.table[found.table[LR] == 0.1].iloc[0]
+    row = found.table().set_index(LR).loc[0.1]
     assert (row["mean"], row.diverged, row.failed) == (pytest.approx(0.45), 1, 0)
 
 
@@ -49,7 +56,7 @@ def test_a_failed_run_is_left_out() -> None:
     found = select(table({0.01: [0.5, 0.5], 0.1: [0.9, "failed"]}), [LR])
     assert found is not None
     assert found.winner == {LR: 0.1}
-    assert found.table.failed.sum() == 1
+    assert found.table().failed.sum() == 1
     assert select(table({0.1: ["failed"]}), [LR]) is None
 
 
@@ -74,7 +81,7 @@ def test_a_winner_at_the_edge_is_flagged(best: float, side: str) -> None:
 def test_the_search_goes_on_past_an_edge(best: float, grid: list[float], value: float) -> None:
     """One further point, at the winner's other values."""
     tried = {lr: [0.9 if lr == best else 0.5] for lr in (0.01, 0.03, 0.1)}
-    found = select(table(tried).assign(**{"algorithm.beta": 0.2}), [LR, "algorithm.beta"])
+    found = select(table(tried, beta=0.2), [LR, "algorithm.beta"])
     assert found is not None
     points = beyond(found, {LR: grid, "algorithm.beta": [0.2]})
     assert points == [{LR: pytest.approx(value), "algorithm.beta": 0.2}]
@@ -83,14 +90,13 @@ def test_the_search_goes_on_past_an_edge(best: float, grid: list[float], value: 
 def test_neighbours_differ_in_one_key_by_one_step() -> None:
     """On a 3 x 2 grid the winner (0.03, 1) has the neighbours (0.01, 1), (0.1, 1) and (0.03, 0.3)."""
     rows = [
-        {LR: lr, "algorithm.server_lr": g, "seed": 0, "status": "completed",
-         "final_accuracy": 0.9 if (lr, g) == (0.03, 1.0) else 0.1}
+        result({LR: lr, "algorithm.server_lr": g, "seed": 0}, 0.9 if (lr, g) == (0.03, 1.0) else 0.1)
         for lr in (0.01, 0.03, 0.1)
         for g in (0.3, 1.0)
-    ]  # fmt: skip
-    found = select(pd.DataFrame(rows), [LR, "algorithm.server_lr"])
+    ]
+    found = select(rows, [LR, "algorithm.server_lr"])
     assert found is not None
-    near = found.table[found.table.role == "neighbour"]
+    near = found.table().query("role == 'neighbour'")
     assert set(zip(near[LR], near["algorithm.server_lr"], strict=True)) == {
         (0.01, 1.0),
         (0.1, 1.0),
@@ -101,7 +107,7 @@ def test_neighbours_differ_in_one_key_by_one_step() -> None:
 def test_the_first_values_surround_the_default() -> None:
     """Nearest on a logarithmic scale, in the grid's order; all of them where nothing limits."""
     grid = {LR: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0], "algorithm.beta": [0.05, 0.2, 0.9]}
-    how = Tuning(first=3, others=1, extensions=0, seeds="0", samples=1)
+    how = Tuning(first=3, others=1, extensions=0, seeds=(0,), samples=1)
     assert first_values(grid, {"lr": 0.1, "beta": 0.2}, how) == {
         LR: [0.03, 0.1, 0.3],
         "algorithm.beta": [0.2],
@@ -121,15 +127,14 @@ def test_samples_are_different_points_and_repeatable() -> None:
 
 def test_a_task_has_the_rows_of_its_context_but_for_tuned_keys() -> None:
     """The estimator sets tasks apart; beta, although the context has a value of it, is what is tuned."""
-    rows = pd.DataFrame(
-        {
-            "algorithm": ["fedavg", "fedproxvr", "fedproxvr", "fedproxvr"],
-            "algorithm.estimator": [None, "svrg", "svrg", "sarah"],
-            "algorithm.lr": [0.1, None, None, None],
-            "algorithm.beta": [None, 5.0, 10.0, 5.0],
-        }
-    )
-    context = {"algorithm.estimator": "svrg", "algorithm.lr": "null", "algorithm.beta": "10"}
-    task = Branch("fedproxvr", context)
-    assert list(belongs(rows, task, ["algorithm.beta"])) == [False, True, True, False]
-    assert list(belongs(rows, task, [])) == [False, False, True, False]
+    names = ("algorithm", "algorithm.estimator", "algorithm.lr", "algorithm.beta")
+    rows = [
+        ("fedavg", None, 0.1, None),
+        ("fedproxvr", "svrg", None, 5.0),
+        ("fedproxvr", "svrg", None, 10.0),
+        ("fedproxvr", "sarah", None, 5.0),
+    ]
+    runs = [result(dict(zip(names, row, strict=True))) for row in rows]
+    task = Branch("fedproxvr", {"algorithm.estimator": "svrg", "algorithm.lr": None, "algorithm.beta": 10})
+    assert [belongs(run, task, ["algorithm.beta"]) for run in runs] == [False, True, True, False]
+    assert [belongs(run, task, []) for run in runs] == [False, False, True, False]
