@@ -129,7 +129,7 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     if not keys or rows.empty:
         return rows
     numbers = rows[keys].apply(pd.to_numeric, errors="coerce")
-    untouched = numbers.isna().all(axis=1)
+    untouched: pd.Series[bool] = numbers.isna().all(axis=1)
     if untouched.any() and not untouched.all():
         return rows.loc[untouched]
     labels = rows[keys].map(str).agg("|".join, axis=1)

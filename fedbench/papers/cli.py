@@ -9,9 +9,8 @@ from pathlib import Path
 
 from fedbench.claims.ledger import SCALES
 from fedbench.config.arguments import Parser
-from fedbench.config.explain import UsageError
 from fedbench.config.identity import NOT_IDENTITY
-from fedbench.errors import ConfigError, RunError, UserError
+from fedbench.errors import ConfigError, RunError, UsageError, UserError
 from fedbench.papers.registry import FIGURES, figure
 
 _EXAMPLES = """examples:
