@@ -202,6 +202,15 @@ def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
     return f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """An option by its name and plain values, before its class is known: models and algorithms need torch, or
+    the user's own module."""
+
+    name: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
 # ---- reading -------------------------------------------------------------------------------------------
 
 

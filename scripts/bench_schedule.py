@@ -18,28 +18,32 @@ import resource
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from types import SimpleNamespace
 from typing import Any
+
+from fedbench.fields import read_named
+from fedbench.schedule.options import DELAYS, SCHEDULES
 
 EXPONENTIAL = {"name": "exponential", "mean": 1.0}
 LARGE = {"name": "bands", "preset": "fadas_large", "dirichlet": [3, 2, 1]}
 MiB = 2**20
 
 
-def cases(jobs: int) -> list[tuple[str, dict[str, Any]]]:
+def cases(jobs: int) -> list[tuple[str, SimpleNamespace]]:
     """What is measured: a label and a configuration with about `jobs` jobs."""
 
     def case(
         clients: int, per_round: int, delay: dict[str, Any], label: str, **schedule: Any
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, SimpleNamespace]:
         name = "async" if schedule else "sync"
-        cfg = {
-            "rounds": jobs // per_round,
-            "clients": {"total": clients, "per_round": per_round},
-            "seed": 0,
-            "schedule": {"name": name, **schedule},
-            "delay": delay,
-        }
-        return f"{name} N={clients:,} S={per_round} {label}", cfg
+        config = SimpleNamespace(
+            rounds=jobs // per_round,
+            clients=SimpleNamespace(total=clients, per_round=per_round),
+            seed=0,
+            schedule=read_named(SCHEDULES, {"name": name, **schedule}, "schedule"),
+            delay=read_named(DELAYS, delay, "delay"),
+        )
+        return f"{name} N={clients:,} S={per_round} {label}", config
 
     many = {"concurrency": 10_000}
     queue = {"pool": "queue", "refill": "at_aggregation"}
@@ -55,13 +59,13 @@ def cases(jobs: int) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def measure(cfg: dict[str, Any]) -> dict[str, float]:
+def measure(config: SimpleNamespace) -> dict[str, float]:
     """Build one trace in this (fresh) process."""
     from fedbench.schedule import build_trace, summary
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
-    trace = build_trace(cfg)
+    trace = build_trace(config)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     size = trace.nbytes
@@ -84,7 +88,8 @@ def training(model: str, updates: int = 100) -> dict[str, float]:
     words += ["delay=exponential", "algorithm=fedbuff", "dataset=digits", f"model={model}", "device=cpu"]
     words += ["local.steps=10", "local.batch_size=32", "partition=iid"]
     cfg = compose_config([*words, f"rounds={updates + 10}"])
-    walk = make_experiment(make_plan(cfg)).walk
+    plan = make_plan(cfg)
+    walk = make_experiment(plan).walk
     walk.start()
     for _ in range(10):  # compilers and caches
         walk.update()
@@ -93,7 +98,7 @@ def training(model: str, updates: int = 100) -> dict[str, float]:
         walk.update()
     trained = (time.perf_counter() - begin) / (10 * updates)
     begin = time.perf_counter()
-    trace = build_trace(cfg)
+    trace = build_trace(plan.config)
     simulated = (time.perf_counter() - begin) / trace.jobs
     return {"simulator_us_per_job": 1e6 * simulated, "training_us_per_job": 1e6 * trained}
 
@@ -108,9 +113,9 @@ def main() -> None:
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
         print(f"{'case':52}{'jobs':>11}{'seconds':>9}{'cpu':>7}{'us/job':>8}{'trace':>9}{'peak':>9}")
     context = multiprocessing.get_context("spawn")
-    for label, cfg in cases(options.jobs):
+    for label, config in cases(options.jobs):
         with ProcessPoolExecutor(1, mp_context=context) as fresh:
-            found = fresh.submit(measure, cfg).result()
+            found = fresh.submit(measure, config).result()
         if options.json:
             print(json.dumps({"case": label, **found}), flush=True)
             continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedbench.data.options import DatasetOptions, PartitionOptions
-from fedbench.fields import choice, custom, integer, nonnegative, positive, section, switch, text
+from fedbench.fields import Choice, choice, custom, integer, nonnegative, positive, section, switch, text
 from fedbench.fields import seed as seed_of
 from fedbench.schedule.options import Async, Law, Sync
 
@@ -110,14 +110,6 @@ class Settings:
     data: Data = section(Data)  # noqa: RUF009
     progress: str = choice("auto", ("auto", "bar", "lines", "none"), help="how progress is shown")
     verbose: bool = switch(False, help="more lines in the log")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An option whose class needs torch or the user's own module: checked when the plan is made."""
-
-    name: str
-    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config.config import GROUPS
+from fedbench.config.config import GROUPS, Config
 
 NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger")
@@ -26,11 +26,13 @@ _NAMES = {f"{group}.name" for group in GROUPS}
 _TUNING = "algorithm.grid"  # values to try when tuning: advice, not a choice
 _ABSENT = object()
 
+Configuration = Config | DictConfig | Mapping[str, Any]
 
-def flat(cfg: DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+
+def flat(cfg: Configuration) -> dict[str, Any]:
     """All choices under dotted keys, resolved. A group's chosen option stands under the group's own name
     (`dataset`, not `dataset.name`). Lists are values. Hydra's own node and `algorithm.grid` are left out."""
-    plain = container(cfg) if isinstance(cfg, DictConfig) else cfg
+    plain = cfg.given if isinstance(cfg, Config) else container(cfg) if isinstance(cfg, DictConfig) else cfg
     choices = dict(_walk({name: value for name, value in plain.items() if name != "hydra"}, ""))  # type: ignore[misc]
     choices = {key: value for key, value in choices.items() if not key.startswith(_TUNING)}
     return {key.removesuffix(".name") if key in _NAMES else key: value for key, value in choices.items()}
@@ -56,7 +58,7 @@ def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def identity(cfg: DictConfig | Mapping[str, Any], swept: Collection[str] = ()) -> dict[str, Any]:
+def identity(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:
     """The choices that make this run another run than others, under dotted keys, sorted.
 
     `swept`: keys that a sweep varies; they always count.
@@ -91,7 +93,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def run_hash(cfg: DictConfig | Mapping[str, Any], swept: Collection[str] = ()) -> str:
+def run_hash(cfg: Configuration, swept: Collection[str] = ()) -> str:
     """The name of a run's directory."""
     return digest(identity(cfg, swept))
 
@@ -118,7 +120,7 @@ def slug(parts: Sequence[object], limit: int = 100) -> str:
     return "-".join(word for word in words if word)[:limit].rstrip("-_.") or "run"
 
 
-def run_dir(cfg: DictConfig | Mapping[str, Any]) -> str:
+def run_dir(cfg: Configuration) -> str:
     """`<readable>/<hash>`, the place of a single run below outputs/."""
     choices = flat(cfg)
     names = [choices.get(group, "") for group in ("algorithm", "dataset", "partition", "model")]

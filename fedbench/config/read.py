@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, Choice, Config, Settings
+from fedbench.config.config import GROUPS, Config, Settings
 from fedbench.config.options import CLASSES, option_keys, options
 from fedbench.config.suggest import unknown_key
 from fedbench.data.options import DATASETS, PARTITIONS
@@ -46,8 +46,9 @@ def build(plain: Mapping[str, Any]) -> Config:
     )
 
 
-def _choice(node: Mapping[str, Any]) -> Choice:
-    return Choice(node["name"], {key: value for key, value in node.items() if key not in ("name", TUNING)})
+def _choice(node: Mapping[str, Any]) -> fields.Choice:
+    options = {key: value for key, value in node.items() if key not in ("name", TUNING)}
+    return fields.Choice(node["name"], options)
 
 
 def _groups_chosen(plain: Mapping[str, Any]) -> None:

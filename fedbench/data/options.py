@@ -94,7 +94,7 @@ class Synthetic(DatasetOptions):
 
     name = "synthetic"
     partition = "natural"
-    normalize: bool = switch(False, help="false, as in the paper's code")
+    normalize: bool = switch(False, help="off, as in the paper's code")
     alpha: float = nonnegative(
         1.0, help="standard deviation of u_k: how much the users' labelling models differ"
     )

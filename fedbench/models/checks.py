@@ -35,23 +35,6 @@ def at_least_one(key: str, value: object) -> int:
     return value
 
 
-def widths(key: str, value: object) -> list[int]:
-    """Return a list of layer widths, each >= 1; the list may be empty."""
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ConfigError(key, value, "must be a list of integers >= 1, such as [200]")
-    items = list(value)
-    if any(isinstance(item, bool) or not isinstance(item, int) or item < 1 for item in items):
-        raise ConfigError(key, value, "must be a list of integers >= 1, such as [200]")
-    return items
-
-
-def dropout_rate(key: str, value: object) -> float:
-    """Return the share of activations to drop, in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ConfigError(key, value, "must be in [0, 1)")
-    return float(value)
-
-
 def choice(key: str, value: object, options: Iterable[str]) -> str:
     """Return `value` if it is one of `options`."""
     allowed = list(options)

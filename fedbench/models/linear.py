@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from torch import nn
 
-from fedbench.models.checks import choice, dropout_rate, widths
+from fedbench.fields import choice, custom, decay
 from fedbench.models.layers import Dropout
-from fedbench.models.registry import register_model
+from fedbench.models.registry import Model, register_model
 
 
 @register_model("logistic")
-def logistic(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Softmax regression: one linear layer with bias (7,850 parameters for 28x28 and 10 classes)."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+@dataclass(frozen=True)
+class Logistic(Model):
+    """Softmax regression on the flattened sample: one linear layer with bias.
+
+    7,850 parameters for 28x28 and 10 classes.
+    """
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+
+
+def _widths(value: Any) -> tuple[int, ...]:
+    whole = isinstance(value, list | tuple) and all(type(item) is int and item >= 1 for item in value)
+    if not whole:
+        raise ValueError
+    return tuple(value)
 
 
 @register_model("mlp")
-def mlp(
-    shape: tuple[int, ...],
-    classes: int,
-    hidden: Sequence[int] = (200,),
-    dropout: float = 0.0,
-    norm: str = "none",
-) -> nn.Module:
-    """Perceptron: for each width of `hidden` a linear layer, `norm` (none|layer), ReLU, dropout.
+@dataclass(frozen=True)
+class Perceptron(Model):
+    """Fully connected layers with ReLU: for each width a linear layer, norm, ReLU, dropout.
 
     One hidden layer of 200 has 159,010 parameters for 28x28 and 10 classes.
     """
-    rate = dropout_rate("model.dropout", dropout)
-    choice("model.norm", norm, ("none", "layer"))
-    layers: list[nn.Module] = [nn.Flatten()]
-    features = prod(shape)
-    for width in widths("model.hidden", hidden):
-        layers.append(nn.Linear(features, width))
-        if norm == "layer":
-            layers.append(nn.LayerNorm(width))
-        layers.append(nn.ReLU())
-        if rate > 0:
-            layers.append(Dropout(rate))
-        features = width
-    layers.append(nn.Linear(features, classes))
-    return nn.Sequential(*layers)
+
+    hidden: tuple[int, ...] = custom(
+        [200], _widths, "a list of integers >= 1, such as [200]", help="widths of the hidden layers"
+    )
+    dropout: float = decay(0.0, help="share of activations that are dropped")
+    norm: str = choice("none", ("none", "layer"))
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        layers: list[nn.Module] = [nn.Flatten()]
+        features = prod(shape)
+        for width in self.hidden:
+            layers.append(nn.Linear(features, width))
+            if self.norm == "layer":
+                layers.append(nn.LayerNorm(width))
+            layers.append(nn.ReLU())
+            if self.dropout > 0:
+                layers.append(Dropout(self.dropout))
+            features = width
+        layers.append(nn.Linear(features, classes))
+        return nn.Sequential(*layers)

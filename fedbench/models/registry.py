@@ -2,35 +2,94 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, TypeVar, cast
 
 from torch import nn
 
 from fedbench.errors import ConfigError
+from fedbench.fields import Choice, choice, custom, options_of, read
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """The options of a model as fields (`fedbench.fields`), and how it is made of them."""
+
+    init: str = choice(
+        "default", ("default", "zeros"), help="zeros: all parameters but the gains of norm layers"
+    )
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The module that maps (B, *shape) to logits (B, classes)."""
+
 
 Factory = Callable[..., nn.Module]
-
-_REGISTRY: dict[str, Factory] = {}
-
-F = TypeVar("F", bound=Factory)
+R = TypeVar("R", bound=Factory | type[Model])
+_REGISTRY: dict[str, type[Model]] = {}
 
 
-def register_model(name: str) -> Callable[[F], F]:
-    """Decorator: enter a function or module class under `model=<name>`.
+def register_model(name: str) -> Callable[[R], R]:
+    """Decorator: enter a `Model`, or a plain function or module class, under `model=<name>`.
 
-    It is called as `factory(shape, classes, **options)`: `shape` is that of one sample, options are the
-    config's keys under `model` besides `name` and `init`, and the result maps (B, *shape) to (B, classes).
+    A function (or module class) is called as `factory(shape, classes, **options)`: `shape` is that of one
+    sample, options are its further parameters, keys under `model` in the config.
     """
 
-    def enter(factory: F) -> F:
-        _REGISTRY[name] = factory
-        return factory
+    def enter(made: R) -> R:
+        is_model = isinstance(made, type) and issubclass(made, Model)
+        _REGISTRY[name] = cast(type[Model], made) if is_model else _of_factory(name, cast(Factory, made))
+        return made
 
     return enter
+
+
+@dataclass(frozen=True)
+class _Made(Model):
+    """A model whose options are the parameters of a function."""
+
+    factory: ClassVar[Factory]
+    open_ended: ClassVar[bool]  # the function takes any further option
+    further: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        names = [item.name for item in options_of(type(self)) if item.name != "init"]
+        named = {name: getattr(self, name) for name in names}
+        return type(self).factory(shape, classes, **named, **self.further)
+
+
+def _of_factory(name: str, factory: Factory) -> type[Model]:
+    parameters = list(inspect.signature(factory).parameters.values())[2:]
+    fields = [(p.name, Any, _of_parameter(name, p)) for p in parameters if p.kind is not p.VAR_KEYWORD]
+    made = dataclasses.make_dataclass(name, fields, bases=(_Made,), frozen=True)
+    made.__module__, made.__doc__ = factory.__module__, inspect.getdoc(factory)
+    made.factory = staticmethod(factory)  # type: ignore[attr-defined]
+    made.open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)  # type: ignore[attr-defined]
+    return made
+
+
+def _of_parameter(name: str, parameter: inspect.Parameter) -> Any:
+    """A field that allows whatever the function itself allows."""
+    if parameter.default is not parameter.empty:
+        return custom(parameter.default, _anything, "", null="as the model says")
+    return custom(None, partial(_something, name), "")
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+def _something(name: str, value: Any) -> Any:
+    if value is None:
+        raise ValueError(f"{name} needs a value")
+    return value
 
 
 def names() -> list[str]:
@@ -39,8 +98,8 @@ def names() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def get(name: str) -> Factory:
-    """The factory registered under `name`; ConfigError with the nearest match otherwise."""
+def get(name: str) -> type[Model]:
+    """The class registered under `name`; ConfigError with the nearest match otherwise."""
     if name not in _REGISTRY:
         _load_package()
     if name not in _REGISTRY:
@@ -48,23 +107,15 @@ def get(name: str) -> Factory:
     return _REGISTRY[name]
 
 
-def options(name: str) -> dict[str, Any]:
-    """Option names of a model and their defaults (`inspect.Parameter.empty` where there is none)."""
-    parameters = list(inspect.signature(get(name)).parameters.values())[2:]
-    return {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
-
-
-def check_options(name: str, given: dict[str, Any]) -> None:
-    """ConfigError for an option that the model does not have, or one that it needs and did not get."""
-    known = options(name)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(get(name)).parameters.values())
-    for key, value in given.items():
-        if key not in known and not open_ended:
-            allowed = f"has {', '.join(known)}" if known else "has no options"
-            raise ConfigError(f"model.{key}", value, f"no such option; {name} {allowed}", known)
-    for key, default in known.items():
-        if default is inspect.Parameter.empty and key not in given:
-            raise ConfigError(f"model.{key}", None, f"{name} needs a value")
+def read_model(chosen: Choice) -> Model:
+    """The options of the chosen model, checked. Raises ConfigError."""
+    cls = get(chosen.name)
+    given, further = dict(chosen.options), {}
+    if issubclass(cls, _Made) and cls.open_ended:
+        known = {item.name for item in options_of(cls)}
+        further = {key: given.pop(key) for key in list(given) if key not in known}
+    made = read(cls, given, "model", f"model={chosen.name}")
+    return dataclasses.replace(made, further=further) if isinstance(made, _Made) else made
 
 
 def _load_package() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedbench.models.checks import choice, image_shape
+from fedbench.fields import choice, integer
+from fedbench.models.checks import image_shape
 from fedbench.models.norms import norm2d
-from fedbench.models.registry import register_model
+from fedbench.models.registry import Model, register_model
 
 
 def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -35,19 +38,15 @@ class BasicBlock(nn.Module):
         return functional.relu(out + (x if self.downsample is None else self.downsample(x)))
 
 
-@register_model("resnet18")
 class ResNet18(nn.Module):
-    """torchvision's ResNet-18 with a 3x3 stem of stride 1 and no max pool, for 32x32 images or smaller.
+    """torchvision's ResNet-18 with a 3x3 stem of stride 1 and no max pool.
 
-    11,173,962 parameters for 3 channels and 10 classes. `norm`: group (with `groups` groups per layer, 2 as
-    in the code of several federated papers) or batch. Weights start as torchvision's do: He-normal
-    convolutions (fan out), norm gains 1, torch's default linear layer.
+    Weights start as torchvision's do: He-normal convolutions (fan out), norm gains 1, torch's default
+    linear layer.
     """
 
-    def __init__(self, shape: tuple[int, ...], classes: int, norm: str = "group", groups: int = 2) -> None:
+    def __init__(self, channels: int, classes: int, norm: str, groups: int) -> None:
         super().__init__()
-        channels, _, _ = image_shape("resnet18", shape)
-        choice("model.norm", norm, ("group", "batch"))
         self.conv1 = _conv3x3(channels, 64)
         self.bn1 = norm2d(norm, 64, groups)
         self.layer1 = self._stage(64, 64, 1, norm, groups)
@@ -69,3 +68,18 @@ class ResNet18(nn.Module):
         x = functional.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(x.mean((2, 3)))
+
+
+@register_model("resnet18")
+@dataclass(frozen=True)
+class ResNet18Options(Model):
+    """ResNet-18 for images of 32x32 or smaller: 11,173,962 parameters for 3 channels and 10 classes."""
+
+    norm: str = choice("group", ("group", "batch"))
+    groups: int = integer(
+        2, low=1, help="norm=group: groups per layer, 2 as in the code of several federated papers"
+    )
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        channels, _, _ = image_shape("resnet18", shape)
+        return ResNet18(channels, classes, self.norm, self.groups)

@@ -69,7 +69,7 @@ def make_plan(cfg: DictConfig) -> Plan:
     assignment = data.partition(
         config.partition, dataset.y_train.numpy(), dataset.classes, clients, int(cfg.seed), dataset.client
     )
-    model = models.build(cfg.model, dataset.shape, dataset.classes, int(cfg.seed))
+    model = models.build(config.model, dataset.shape, dataset.classes, int(cfg.seed))
     if cfg.init_from is not None:
         load_initial(model, Path(cfg.init_from))
     layout = Layout(model)

@@ -89,7 +89,7 @@ list                as schedule.list says""",
         None,
         ("with_replacement", "without_replacement"),
         null="with_replacement",
-        help="pools all and queue; without_replacement: within one refill",
+        help="of pools all and queue, within one refill",
     )
     list: tuple[int, ...] | None = custom(
         None,
@@ -105,17 +105,17 @@ list                as schedule.list says""",
         help="closed: a job starts when another one ended; open: by a clock, whatever is under way",
     )
     rate: float | None = positive(None, null="launch=closed", help="launch=open: starts per unit of time")
-    gaps: str | None = choice(None, ("constant", "poisson"), null="constant", help="launch=open")
+    gaps: str | None = choice(None, ("constant", "poisson"), null="constant", help="of an open launch")
     tau_cut: int | None = integer(
-        None, low=0, null="none is", help="an upload staler than this is discarded on arrival"
+        None, low=0, null="none", help="an upload staler than this is discarded on arrival"
     )
     staleness: int | tuple[int, ...] | None = custom(
         None,
         _staleness,
         "an integer >= 0 (the maximum) or a list of such integers",
         null="arises from the events",
-        help="prescribed, without a clock (delay=none): an integer (uniform from 0 to it),\n"
-        "or a list that is cycled over the jobs",
+        help="prescribed, without a clock (delay=none): an integer (uniform from 0 to it), or a list that is "
+        "cycled over the jobs",
     )
     p_fail: float = number(
         0.0,

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import nn
 
+from fedbench import models
 from fedbench.errors import ConfigError
-from fedbench.models import build, count_parameters, names, register_model
+from fedbench.fields import Choice
+from fedbench.models import count_parameters, names, register_model
 from fedbench.models.registry import _REGISTRY
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+
+
+def build(config: dict, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """`models.build` of plain values."""
+    options = {key: value for key, value in config.items() if key != "name"}
+    return models.build(Choice(config["name"], options), shape, classes, seed)
+
 
 # logistic 784*10+10; mlp 784*200+200 + 200*10+10; cnn 832 + 51,264 + 3136*512+512 + 512*10+10;
 # cnn_small 260 + 5,020 + 16,050 + 510; rnn: gates * (28*128 + 5*128*128 + 6*128) + 128*10+10
@@ -65,9 +73,7 @@ def test_options_shape_the_model() -> None:
 
 
 def test_config_of_the_command_line_is_accepted() -> None:
-    config = OmegaConf.create(
-        {"name": "mlp", "init": "default", "hidden": [4], "dropout": 0.5, "norm": "none"}
-    )
+    config = {"name": "mlp", "init": "default", "hidden": [4], "dropout": 0.5, "norm": "none"}
     assert count_parameters(build(config, (6,), 3, 0)) == 28 + 15
 
 
@@ -79,8 +85,16 @@ def test_config_of_the_command_line_is_accepted() -> None:
         ({"name": "cnn"}, (1, 4, 4), "model=cnn: needs images of at least 5x5 pixels; these are 4x4"),
         ({"name": "cnn_small"}, (1, 8, 8), "model=cnn_small: needs images of at least 16x16"),
         ({"name": "cnnn"}, MNIST, "(did you mean 'cnn'?)"),
-        ({"name": "mlp", "hiden": [3]}, MNIST, "model.hiden=[3]: no such option"),
-        ({"name": "logistic", "norm": "group"}, MNIST, "model.norm=group: no such option"),
+        (
+            {"name": "mlp", "hiden": [3]},
+            MNIST,
+            "model.hiden=[3]: no such key; model=mlp has hidden,",
+        ),
+        (
+            {"name": "logistic", "norm": "group"},
+            MNIST,
+            "model.norm=group: no such key; model=logistic",
+        ),
         ({"name": "mlp", "hidden": 200}, MNIST, "model.hidden=200"),
         ({"name": "mlp", "hidden": [0]}, MNIST, "model.hidden=[0]"),
         ({"name": "mlp", "dropout": 1.0}, MNIST, "model.dropout=1.0"),

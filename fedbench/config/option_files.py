@@ -1,0 +1,78 @@
+"""The files of conf/<group>/, made from the classes that declare the options: Hydra needs a file for each."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from fedbench.config.options import CLASSES
+from fedbench.fields import Rule, defaults, options_of, rule_of
+
+Groups = Mapping[str, Mapping[str, type[Any]]]
+WIDTH = 110
+_BRINGS = """# In the primary config `partition` has to come before `dataset`, for this override to be seen.
+defaults:
+  - override /partition@_global_.partition: {}
+"""
+
+
+def option_files(groups: Groups = CLASSES) -> Iterator[tuple[str, str]]:
+    """Path below conf/ and text of the file of every option; by default of the groups that need no torch."""
+    for group, classes in groups.items():
+        for name, cls in classes.items():
+            yield f"{group}/{name}.yaml", option_file(name, cls, inspect.getdoc(cls) or "")
+
+
+def option_file(name: str, cls: type[Any], head: str) -> str:
+    """The file of one option: `head` as a comment, then every key with its default and its help."""
+    lines = _comment(head, "")
+    if getattr(cls, "partition", None):
+        lines += _BRINGS.format(cls.partition).splitlines()
+    return "\n".join([*lines, f"name: {name}", *_keys(cls, "")]) + "\n"
+
+
+def _keys(cls: type[Any], indent: str) -> Iterator[str]:
+    values = defaults(cls)
+    for field in options_of(cls):
+        rule = rule_of(field)
+        if rule is None:
+            section: Any = field.default_factory
+            yield from _comment(inspect.getdoc(section) or "", indent)
+            yield f"{indent}{field.name}:"
+            yield from _keys(section, indent + "  ")
+            continue
+        words, line = _help(rule), f"{indent}{field.name}: {_yaml(values[field.name])}"
+        inline = f"{line} # {words}"
+        if words and "\n" not in words and len(inline) <= WIDTH:
+            yield inline
+        else:
+            yield from _comment(words, indent)
+            yield line
+
+
+def _help(rule: Rule) -> str:
+    """What an option means: its choices (unless the help names them all), its help, what null means."""
+    named = rule.kind != "choice" or all(str(option) in rule.help for option in rule.options)
+    choices = "" if named else " | ".join(map(str, rule.options))
+    first, *rest = rule.help.splitlines() or [""]
+    words = "; ".join(filter(None, [choices, first, f"null: {rule.null}" if rule.null else ""]))
+    return "\n".join([words, *(f"  {line}" for line in rest)])
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    lines = [
+        part
+        for line in text.splitlines()
+        for part in (textwrap.wrap(line, WIDTH - len(indent) - 2) if len(line) > WIDTH else [line])
+        if part
+    ]
+    return [f"{indent}# {line}".rstrip() for line in lines]
+
+
+def _yaml(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6)
+    return text.removesuffix("\n").removesuffix("...").rstrip()
