@@ -31,7 +31,7 @@ BELOW: dict[str, set[str]] = {
     "theory": set(),
     "engine": {"method", "algorithms", "data", "models", "config"},
     "runs": {"engine", "schedule", "method", "algorithms", "data", "models", "config"},
-    "figures": {"theory", "schedule", "data", "algorithms", "models", "config"},
+    "figures": {"runs", "theory", "schedule", "data", "algorithms", "models", "config"},
     "claims": {"theory", "config"},
     "sweeps": {"runs", "engine", "figures", "config"},
     "papers": {"app", "sweeps", "runs", "claims", "figures", "theory", "config"},

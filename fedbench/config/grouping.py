@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from fedbench.config.config import GROUPS
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
-from fedbench.config.schema import GROUPS
 
 T = TypeVar("T")
 _NO_CHOICE = {*NOT_IDENTITY, "deterministic", "trace", "imports", "init_from", "seed"}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.figures.draw.grid import Panel, Trace, save_grid
-from fedbench.figures.draw.style import of_rank
+from fedbench.figures.style import of_rank
 from fedbench.theory.optimum import Optimum, sweep
 
 GAMMAS = tuple(float(f"{value:.6g}") for value in np.logspace(-5, 1, 25))

@@ -15,14 +15,14 @@ from fedbench.errors import DataError
 from fedbench.fields import read_named
 from fedbench.figures.draw.page import check_choice, sheet, stem_of
 from fedbench.figures.draw.partition import bubbles, draw
-from fedbench.figures.draw.style import WIDTHS
 from fedbench.figures.read import caption
+from fedbench.figures.style import WIDTHS
 
 
 def plot_partition(
-    run_dir: str | Path, out: str | Path, *, width: str = "one", captioned: bool = True
+    run_dir: str | Path, out: str | Path, *, width: str = "one", captioned: bool = False
 ) -> list[Path]:
-    """Draw clients x classes of a run and write `out` (.png, .pdf, .csv, .json); returns the files.
+    """Draw clients x classes of a run and write the files of `out`; returns them.
 
     Reads partition.npz and config.yaml, and the labels from the run's data set. Raises DataError.
     """

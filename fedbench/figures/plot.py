@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from fedbench.config.explain import UsageError
-from fedbench.figures.draw.style import WIDTHS
+from fedbench.figures.style import WIDTHS
 
 _EXAMPLES = """examples:
   fedbench plot outputs/sweep                                   accuracy against rounds
@@ -16,7 +16,7 @@ _EXAMPLES = """examples:
   fedbench plot outputs/sweep --x algorithm.lr                  final accuracy against the learning rate
   fedbench plot --partition outputs/run                         clients and classes
   fedbench plot --trace outputs/run                             who worked when (needs trace=true)
-Each figure is written as PNG and PDF, with its points as CSV and its caption's data as JSON beside it."""
+Each figure is written as PNG and PDF, with its points (CSV) and its caption (Markdown, JSON) beside it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,9 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--where", action="append", default=[], metavar="KEY=VALUE[,VALUE]", help="only these runs")
     add("--out", help="file name (default: in the first DIR)")
     add("--width", choices=list(WIDTHS), help="print width: one or two columns (default: one; traces: two)")
-    add("--spread", choices=["std", "sem", "minmax"], default="std", help="what the band over seeds shows")
+    bands = "what the band over seeds shows (default: minmax of two seeds, else std)"
+    add("--spread", choices=["auto", "std", "sem", "minmax"], default="auto", help=bands)
     add("--log", choices=["x", "y", "xy"], default="", help="logarithmic axes")
-    add("--no-caption", dest="captioned", action="store_false", help="no settings below")
+    below = "draw the settings, seeds and n below too (they are in the .md and .json beside the picture)"
+    add("--caption", dest="captioned", action=argparse.BooleanOptionalAction, default=False, help=below)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--partition", metavar="RUN_DIR", help="picture of a partition: clients and classes")
     kind.add_argument(

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.curves import MOST_LINES
 from fedbench.figures.draw.page import check_choice, sheet, stem_of
-from fedbench.figures.draw.sensitivity import Points, draw_all, draw_each
-from fedbench.figures.draw.style import WIDTHS
+from fedbench.figures.draw.sensitivity import draw_points
 from fedbench.figures.read import caption
+from fedbench.figures.read.points import Points, points, table
 from fedbench.figures.read.results import OUTCOMES, Run, read, select
-from fedbench.figures.read.series import Series, group
-from fedbench.figures.read.statistics import SPREADS
-from fedbench.figures.read.statistics import spread as spread_of
-from fedbench.figures.read.tables import METRICS, number
+from fedbench.figures.read.series import group
+from fedbench.figures.read.statistics import AUTO, SPREADS
+from fedbench.figures.read.tables import METRICS
+from fedbench.figures.style import WIDTHS
 
 _RESULT_OF = {"test_accuracy": "final_accuracy"}
-_HYPER = "algorithm."
 
 
 def plot_sweep(
@@ -36,11 +34,11 @@ def plot_sweep(
     by: Sequence[str] = ("algorithm",),
     where: Mapping[str, Sequence[object]] | None = None,
     width: str = "one",
-    spread: str = "std",
-    captioned: bool = True,
+    spread: str = AUTO,
+    captioned: bool = False,
     log: Sequence[str] = (),
 ) -> list[Path]:
-    """Draw the runs' result `y` against their choice `x` and write `out` (.png, .pdf, .csv, .json).
+    """Draw the runs' result `y` against their choice `x` and write the files of `out`.
 
     `y`: final_accuracy, best_accuracy, or a column of metrics.csv, of which the last value counts. The x axis
     is logarithmic where x spans a decade or more. Other keywords as for `plot_runs`. Returns the files.
@@ -48,60 +46,46 @@ def plot_sweep(
     """
     stem, runs = stem_of(out), select(read(paths), where or {})
     y = _RESULT_OF.get(y, y)
-    check_choice("spread", spread, SPREADS)
+    check_choice("spread", spread, (AUTO, *SPREADS))
     check_choice("width", width, WIDTHS)
-    check_choice(
-        "y", y, [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
-    )
+    results = [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
+    check_choice("y", y, results)
     if not any(x in run.choices for run in runs):
-        known = sorted({key for run in runs for key in run.settings()})
-        raise ConfigError(
-            "x", x, "must be a column of metrics.csv or a choice of these runs", [*METRICS, *known]
-        )
-    lines = [line for series in group(runs, by, along=(x,)) if len((line := _points(series, x, y, spread)).x)]
+        known = [*METRICS, *sorted({key for run in runs for key in run.settings()})]
+        raise ConfigError("x", x, "must be a column of metrics.csv or a choice of these runs", known)
+    lines = lines_of(runs, x, y, by, along=(x,), spread=spread)
+    said = said_of(lines, runs, paths, x, y, spread)
+    with sheet():
+        page = draw_points(lines, x, y, width, said["text"] if captioned else (), log)
+        return page.save(stem, table(lines, x, y), said)
+
+
+def lines_of(
+    runs: Sequence[Run], x: str, y: str, by: Sequence[str], along: Sequence[str], spread: str
+) -> list[Points]:
+    """The lines of a picture; DataError where nothing is there to draw."""
+    found = [points(series, x, y, spread) for series in group(runs, by, along)]
+    lines = [line for line in found if len(line.x)]
     if not lines:
         raise DataError(f"x={x}: no run has a number there")
     if not any(np.isfinite(line.mean).any() or line.diverged.any() for line in lines):
         raise DataError(f"y={y}: no run has a value")
-    notes = _notes(lines, runs, x, y)
-    said = caption.data(runs, [line.series for line in lines], paths, x=x, y=y, spread=spread, notes=notes)
-    with sheet():
-        draw = draw_all if len(lines) <= MOST_LINES else draw_each
-        page = draw(lines, x, y, width, said["text"] if captioned else (), log)
-        return page.save(stem, points(lines, x, y), said)
+    return lines
 
 
-def place(run: Run, x: str) -> tuple[float | None, bool]:
-    """A run's value of choice `x` and whether a theorem gave it (the choice is null, `hyper` has it)."""
-    given = number(run.choices.get(x))
-    if given is None and run.choices.get(x) is None and x.startswith(_HYPER):
-        return number(run.hyper.get(x.removeprefix(_HYPER))), True
-    return given, False
-
-
-def result(run: Run, y: str) -> float | None:
-    """A run's result: its outcome of that name, or the last value of that column."""
-    if y in OUTCOMES and y not in METRICS:
-        return number(run.outcome.get(y))
-    values = run.metrics[y].dropna().to_numpy() if y in run.metrics else np.empty(0)
-    return number(float(values[-1])) if len(values) else None
-
-
-def _points(series: Series, x: str, y: str, spread: str) -> Points:
-    spots: dict[tuple[float, bool], list[Run]] = {}
-    for run in series.runs:
-        at, by_theorem = place(run, x)
-        if at is not None and (run.diverged or result(run, y) is not None):
-            spots.setdefault((at, by_theorem), []).append(run)
-    ordered = sorted(spots.items())
-    values = np.full((len(series.runs), len(ordered)), np.nan)
-    for column, (_, runs) in enumerate(ordered):
-        kept = [result(run, y) for run in runs if not run.diverged]
-        values[: len(kept), column] = kept
-    x_values = np.array([at for (at, _), _ in ordered])
-    theorem = np.array([by_theorem for (_, by_theorem), _ in ordered], dtype=bool)
-    diverged = np.array([sum(run.diverged for run in runs) for _, runs in ordered], dtype=int)
-    return Points(series, x_values, *spread_of(values, spread), diverged, theorem)
+def said_of(
+    lines: Sequence[Points],
+    runs: Sequence[Run],
+    paths: Sequence[str | Path],
+    x: str,
+    y: str,
+    spread: str,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The caption of a picture of these lines, as data."""
+    notes = [*notes, *_notes(lines, runs, x, y)]
+    series = [line.series for line in lines]
+    return caption.data(runs, series, paths, x=x, y=y, spread=spread, notes=notes)
 
 
 def _notes(lines: Sequence[Points], runs: Sequence[Run], x: str, y: str) -> list[str]:
@@ -120,21 +104,3 @@ def _notes(lines: Sequence[Points], runs: Sequence[Run], x: str, y: str) -> list
     if missing:
         notes.append(f"{caption.counted(missing, 'run')} without {x} or {y} left out.")
     return notes
-
-
-def points(lines: Sequence[Points], x: str, y: str) -> pd.DataFrame:
-    """What is drawn, tidy: one row per line and x."""
-    frames = []
-    for line in lines:
-        columns = {
-            x: line.x,
-            f"{y}_mean": line.mean,
-            f"{y}_low": line.low,
-            f"{y}_high": line.high,
-            "n": line.n,
-            "diverged": line.diverged,
-            "theorem": line.theorem,
-        }
-        names = {"series": line.series.label, **line.series.choices}
-        frames.append(pd.DataFrame({**names, **columns}, index=range(len(line.x))))
-    return pd.concat(frames, ignore_index=True)

@@ -10,9 +10,9 @@ import pandas as pd
 
 from fedbench.errors import DataError
 from fedbench.figures.draw.grid import Panel, Trace, save_grid
-from fedbench.figures.draw.style import DASHED, DOTTED, MUTED, LineStyle, of_algorithm
 from fedbench.figures.read import caption
 from fedbench.figures.read.results import Run, read
+from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, of_algorithm
 
 _STEPS = 10  # local steps where a configuration names none
 
@@ -44,10 +44,10 @@ def draw_speedup(
     shared = caption.common(runs)
     line = caption.settings_line(shared)
     slopes = ", ".join(f"{of_algorithm(name).label} {power:.3g}" for name, power in powers.items())
-    seeds = sorted({int(run.seed) for run in runs})
+    seeds = sorted({str(run.seed) for run in runs})
     text = (
         f"{line}, T={shared.get('rounds')}. Norm of the full gradient, mean over the evaluated rounds before"
-        f" the last and over seeds {', '.join(map(str, seeds))}. Grey: the theorems' slopes ({slopes});"
+        f" the last and over seeds {', '.join(seeds)}. Grey: the theorems' slopes ({slopes});"
         " the theorems bound the norm from above, so a steeper line agrees."
     )
     text = " ".join([text, *caption.data_notes(runs)])

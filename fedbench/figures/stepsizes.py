@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedbench.errors import ConfigError
 from fedbench.figures.draw.grid import Panel, Trace, save_grid
-from fedbench.figures.draw.style import of_algorithm
+from fedbench.figures.style import of_algorithm
 from fedbench.theory.rules_async import masfl_least_updates
 from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, prescribe
 

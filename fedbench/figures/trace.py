@@ -10,10 +10,10 @@ import pandas as pd
 
 from fedbench.errors import DataError
 from fedbench.figures.draw.page import check_choice, sheet, stem_of
-from fedbench.figures.draw.style import WIDTHS
 from fedbench.figures.draw.trace import Window, draw
 from fedbench.figures.read import caption
 from fedbench.figures.read.results import Run, read
+from fedbench.figures.style import WIDTHS
 
 COLUMNS = (
     "job",
@@ -29,9 +29,9 @@ _CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # most that the time line shows
 
 
 def plot_trace(
-    run_dir: str | Path, out: str | Path, *, width: str = "two", captioned: bool = True
+    run_dir: str | Path, out: str | Path, *, width: str = "two", captioned: bool = False
 ) -> list[Path]:
-    """Draw the jobs of a run with trace=true and write `out` (.png, .pdf, .csv, .json); returns the files.
+    """Draw the jobs of a run with trace=true and write the files of `out`; returns them.
 
     The time line shows the beginning of the run for some clients; the histogram counts all applied jobs.
     Raises DataError where there is no jobs.csv.

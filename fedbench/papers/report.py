@@ -105,7 +105,7 @@ def _shown(file: Path, root: Path) -> Iterable[str]:
         caption = file.with_suffix(".json")
         if caption.is_file():
             yield from (f"*{text}*\n" for text in json.loads(caption.read_text()).get("text", []))
-    elif file.suffix == ".md" and file.is_file():
+    elif file.suffix == ".md" and file.is_file() and not file.with_suffix(".png").is_file():
         yield file.read_text(encoding="utf-8")
 
 

@@ -20,7 +20,7 @@ def test_the_default_is_accuracy_against_rounds_beside_the_results(
     assert main([str(sweep)]) == 0
     printed = capsys.readouterr().out.split()
     assert [Path(line).name for line in printed] == [
-        f"test_accuracy_vs_round.{end}" for end in ("png", "pdf", "csv", "json")
+        f"test_accuracy_vs_round.{end}" for end in ("png", "pdf", "csv", "json", "md")
     ]
     assert all(Path(line).is_file() for line in printed)
 

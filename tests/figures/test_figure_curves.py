@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fedbench.errors import ConfigError, DataError, RunError
+from fedbench.figures import style
 from fedbench.figures.curves import plot_runs
-from fedbench.figures.draw import style
 from fedbench.figures.draw.page import Page
 
 FEW = ["fedavg", "scaffold", "padamfed"]
@@ -114,7 +114,7 @@ def test_an_algorithm_has_one_colour_in_every_figure(tmp_path: Path, drawn: Call
 
 def test_diverged_runs_are_shown_and_not_averaged(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     sweep = diverging(tmp_path)
-    page = drawn(plot_runs, [sweep], tmp_path / "f")
+    page = drawn(plot_runs, [sweep], tmp_path / "f", captioned=True)
     crosses = [line for line in page.figure.axes[0].lines if line.get_gid() == "diverged"]
     assert len(crosses) == 4
     page.figure.canvas.draw()
@@ -152,7 +152,7 @@ def test_when_all_runs_diverged_they_are_still_drawn(tmp_path: Path, drawn: Call
 
 def test_one_seed_and_one_evaluation(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     write_run(tmp_path, rows(0.8, 0.6, 0, last=0))
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f")
+    page = drawn(plot_runs, [tmp_path], tmp_path / "f", captioned=True)
     assert [len(line) for line in means(page).values()] == [1]
     assert "n = 1 seed (0); no band" in caption_of(page)
 
@@ -198,9 +198,9 @@ def test_logarithmic_axes(tmp_path: Path, drawn: Callable[..., Page]) -> None:
 
 def test_files_for_print(tmp_path: Path) -> None:
     files = plot_runs([comparison(tmp_path / "s", FEW)], tmp_path / "out" / "acc.png")
-    assert [file.name for file in files] == ["acc.png", "acc.pdf", "acc.csv", "acc.json"]
+    assert [file.name for file in files] == ["acc.png", "acc.pdf", "acc.csv", "acc.json", "acc.md"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(file.name for file in files)
-    png, pdf, table, said = files
+    png, pdf, table, said, text = files
     with Image.open(png) as image:
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
         assert image.width == round(3.25 * 300)
@@ -230,8 +230,9 @@ def test_files_for_print(tmp_path: Path) -> None:
     assert caption["band"] == "band: ±1 sample standard deviation"
     assert [line["seeds"] for line in caption["series"]] == [[0, 1, 2]] * 3
     assert caption["settings"]["partition.alpha"] == 0.5
-    assert "Fashion-MNIST, cnn, dirichlet(0.5), N=100, S=10, K=5, B=32" in caption["text"][0]
+    assert "Fashion-MNIST, CNN, Dirichlet(0.5), N=100, S=10, K=5, B=32" in caption["text"][0]
     assert caption["sources"] == [f"{tmp_path.name}/s"]
+    assert text.read_text().splitlines() == ["![acc](acc.png)", "", *caption["text"]]
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
@@ -278,6 +279,6 @@ def test_a_series_without_the_column_is_said_not_drawn(tmp_path: Path, drawn: Ca
         row["grad_norm"] = 1.0
     write_run(tmp_path / "a", measured, algorithm="fedavg")
     write_run(tmp_path / "b", rows(0.8, 1.0, 0), algorithm="led")
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f", y="grad_norm")
+    page = drawn(plot_runs, [tmp_path], tmp_path / "f", y="grad_norm", captioned=True)
     assert len(means(page)) == 1
     assert "Without grad_norm, not drawn: LED." in caption_of(page)

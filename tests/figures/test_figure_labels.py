@@ -68,8 +68,8 @@ def test_logarithmic_ticks_are_few_within_limits_and_at_least_two(
 
 
 def test_bytes_are_drawn_in_a_fitting_unit() -> None:
-    assert axes.axis("uplink_bytes", 2.5e7) == axes.Axis("Uplink (MB)", 1e6)
-    assert axes.axis("uplink_bytes", 900.0) == axes.Axis("Uplink (B)", 1.0)
+    assert axes.axis("uplink_bytes", [np.array([1.0, 2.5e7])]) == axes.Axis("Uplink (MB)", 1e6)
+    assert axes.axis("uplink_bytes", [np.array([900.0])]) == axes.Axis("Uplink (B)", 1.0)
 
 
 @pytest.mark.parametrize("name", ["a.svg", "metrics", "metrics.png", "summary.pdf", "runs", "x.csv"])

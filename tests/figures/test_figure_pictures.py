@@ -73,10 +73,10 @@ def test_class_counts_are_a_plain_count() -> None:
 def test_partitions_of_any_size_are_readable(
     run_dir: Callable[[int], Path], drawn: Callable[..., Page], clients: int, width: str
 ) -> None:
-    page = drawn(partition.plot_partition, run_dir(clients), "f", width=width)
+    page = drawn(partition.plot_partition, run_dir(clients), "f", width=width, captioned=True)
     assert overlaps(page) == []
     assert outside(page) == []
-    assert "dirichlet(0.5)" in caption_of(page)
+    assert "Dirichlet(0.5)" in caption_of(page)
 
 
 def test_disc_areas_are_in_proportion_to_the_counts(
@@ -155,7 +155,7 @@ def test_update_times_and_staleness_of_the_worked_example(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_the_time_line_shows_every_job_once(tmp_path: Path, drawn: Callable[..., Page], width: str) -> None:
-    page = drawn(trace.plot_trace, jobs(tmp_path), tmp_path / "f", width=width)
+    page = drawn(trace.plot_trace, jobs(tmp_path), tmp_path / "f", width=width, captioned=True)
     line, histogram = page.figure.axes[:2]
     bars = [box for bar in line.collections for box in bar.get_paths()]
     assert len(bars) == 12

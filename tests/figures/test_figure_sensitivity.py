@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.draw import style
+from fedbench.figures import style
 from fedbench.figures.draw.page import Page
 from fedbench.figures.sensitivity import plot_sweep
 
@@ -131,7 +131,7 @@ def test_no_text_overlaps(tmp_path: Path, drawn: Callable[..., Page], count: int
 
 def test_files_beside_the_figure(tmp_path: Path) -> None:
     files = plot_sweep([sweep(tmp_path / "s", ["fedavg", "padamfed"])], tmp_path / "lr.pdf")
-    assert [file.name for file in files] == ["lr.png", "lr.pdf", "lr.csv", "lr.json"]
+    assert [file.name for file in files] == ["lr.png", "lr.pdf", "lr.csv", "lr.json", "lr.md"]
     assert b"/Type3" not in files[1].read_bytes()
     with files[2].open() as file:
         table = list(csv.DictReader(file))

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from fedbench.figures.draw import style
+from fedbench.figures import style
 
 # the table of algorithms of the design
 # fmt: off

@@ -12,9 +12,9 @@ from fedbench.errors import ConfigError
 from fedbench.figures import optimum, stepsizes
 from fedbench.figures.draw.grid import Panel, Trace, draw_grid
 from fedbench.figures.draw.page import sheet
-from fedbench.figures.draw.style import of_rank
 from fedbench.figures.optimum import draw_reduction_cost
 from fedbench.figures.stepsizes import AXES, BASE, METHODS, axes_of, stepsize_table
+from fedbench.figures.style import of_rank
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,9 @@ def test_drawn_lines_have_the_rules_powers(tables, algorithm, column, axis, powe
 
 def test_files_of_a_figure(tmp_path):
     files = draw_reduction_cost(tmp_path / "cost.png")
-    assert [file.name for file in files] == ["cost.png", "cost.pdf", "cost.csv", "cost.json"]
-    assert min(file.stat().st_size for file in files) > 300
+    assert [file.name for file in files] == ["cost.png", "cost.pdf", "cost.csv", "cost.json", "cost.md"]
+    assert min(file.stat().st_size for file in files[:4]) > 300
+    assert "FedProxVR's training time" in files[4].read_text()
     table = pd.read_csv(files[2])
     assert len(table) == 100
     assert (table.ratio >= 1 - 1e-9).all()  # the reduced problem is the full one with beta fixed

@@ -1,42 +1,18 @@
-"""Axes: what a column is called, in which unit it is drawn, and ticks that stay apart."""
+"""Axes: in which unit a column is drawn, limits around values, and ticks that stay apart."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
-_LABELS = {
-    "round": "Round",
-    "updates": "Server update",
-    "virtual_time": "Virtual time",
-    "train_loss": "Training loss",
-    "test_loss": "Test loss",
-    "test_accuracy": "Test accuracy",
-    "final_accuracy": "Final test accuracy",
-    "best_accuracy": "Best test accuracy",
-    "best_round": "Round of the best accuracy",
-    "grad_norm": "Gradient norm",
-    "uplink_bytes": "Uplink",
-    "downlink_bytes": "Downlink",
-    "gradient_evaluations": "Gradient evaluations",
-    "staleness_mean": "Mean staleness",
-    "staleness_max": "Largest staleness",
-    "wall_seconds": "Wall-clock time (s)",
-    "algorithm.lr": "Learning rate",
-    "algorithm.server_lr": "Server learning rate",
-    "partition.alpha": "Dirichlet α",
-    "schedule.concurrency": "Concurrent clients",
-    "clients.per_round": "Clients per round",
-    "clients.total": "Clients",
-    "local.steps": "Local steps",
-    "local.epochs": "Local epochs",
-    "local.batch_size": "Batch size",
-    "loss.scale": "Factor on the loss",
-}
+from fedbench.figures import names
+from fedbench.figures.read.statistics import Floats
+
 ALIASES = {"updates": "round", "server_updates": "round"}
 """Other names of metrics columns: a round is a server update."""
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
@@ -52,9 +28,10 @@ class Axis:
     divisor: float = 1.0
 
 
-def axis(name: str, largest: float) -> Axis:
-    """The axis of column `name` whose largest value is `largest`."""
-    label = _LABELS.get(name, name.split(".")[-1].replace("_", " "))
+def axis(name: str, values: Iterable[Floats]) -> Axis:
+    """The axis of column `name` with these values on it."""
+    label = names.axis(name)
+    largest = max((float(np.nanmax(np.abs(part), initial=0.0)) for part in values), default=0.0)
     if name.endswith("_bytes"):
         divisor, unit = next(((size, unit) for size, unit in _BYTES if largest >= size), _BYTES[-1])
         return Axis(f"{label} ({unit})", divisor)
@@ -64,12 +41,12 @@ def axis(name: str, largest: float) -> Axis:
     return Axis(label)
 
 
-def log_worthy(values: np.ndarray, span: float) -> bool:
+def log_worthy(values: Floats, span: float) -> bool:
     """Whether positive values spread over at least this factor."""
     return len(values) > 1 and bool((values > 0).all()) and float(values.max() / values.min()) >= span
 
 
-def limit(ax: Axes, which: str, values: np.ndarray, *, log: bool, margin: float) -> None:
+def limit(ax: Axes, which: str, values: Floats, *, log: bool, margin: float) -> None:
     """Scale and limits of axis `which` ("x", "y") around `values`, with a margin relative to their range."""
     if log:
         values = values[values > 0]
@@ -86,11 +63,11 @@ def limit(ax: Axes, which: str, values: np.ndarray, *, log: bool, margin: float)
     getattr(ax, f"set_{which}lim")(*ends)
 
 
-def ticks(ax: Axes, *, x: int = 6, y: int = 6, log_x: bool = False, log_y: bool = False) -> None:
+def ticks(ax: Axes, *, x: int = 6, y: int = 6) -> None:
     """At most about `x` and `y` ticks, written plainly."""
-    for dimension, count, log in ((ax.xaxis, x, log_x), (ax.yaxis, y, log_y)):
+    for dimension, count in ((ax.xaxis, x), (ax.yaxis, y)):
         low, high = sorted(dimension.get_view_interval())
-        if log:
+        if dimension.get_scale() == "log":
             places = log_places(low, high, count)
             dimension.set_major_locator(FixedLocator(list(places)))
             dimension.set_minor_formatter(NullFormatter())
@@ -106,7 +83,7 @@ def ticks(ax: Axes, *, x: int = 6, y: int = 6, log_x: bool = False, log_y: bool 
             dimension.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
 
 
-def log_places(low: float, high: float, count: int) -> np.ndarray:
+def log_places(low: float, high: float, count: int) -> Floats:
     """At most `count` tick places in [low, high] for a logarithmic axis: decades, or finer where few fit."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     for digits in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), tuple(range(1, 10))):
@@ -114,7 +91,10 @@ def log_places(low: float, high: float, count: int) -> np.ndarray:
         fine = fine[(fine >= low * (1 - 1e-9)) & (fine <= high * (1 + 1e-9))]
         if len(fine) >= min(count, 3):
             return fine[:: -(-len(fine) // count)]
-    return fine if len(fine) > 1 else np.array([low, high])
+    if len(fine) > 1:
+        return fine
+    unit = 10.0 ** (math.floor(math.log10(low)) - 2)  # the ends, rounded inwards to three digits
+    return np.array([math.ceil(low / unit - 1e-9), math.floor(high / unit + 1e-9)]) * unit
 
 
 def _plain(value: float) -> str:
@@ -129,7 +109,7 @@ def _power(value: float) -> str:
     return power if abs(factor - 1) < 1e-6 else f"{factor:g}×{power}"
 
 
-def exact_ticks(ax: Axes, values: np.ndarray) -> None:
+def exact_ticks(ax: Axes, values: Floats) -> None:
     """Ticks along x at the given values, written as they are."""
     ax.xaxis.set_major_locator(FixedLocator(list(values)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from fedbench.figures.draw.page import Page, text_width
-from fedbench.figures.draw.style import FONT, LineStyle
+from fedbench.figures.read.statistics import Floats
+from fedbench.figures.style import FONT, LineStyle
 
 _PITCH = FONT * 1.3 / 72  # inches from one label to the next
 _LEADER, _KEY, _GAP = 0.16, 0.05, 0.06  # inches: from the axes to the key mark, to its middle, to the text
@@ -24,7 +24,6 @@ class End:
     x: float
     y: float
     style: LineStyle
-    label: str
 
 
 def room(labels: Sequence[str]) -> float:
@@ -37,7 +36,7 @@ def needed_height(count: int) -> float:
     return count * _PITCH
 
 
-def apart(targets: np.ndarray, pitch: float, low: float, high: float) -> np.ndarray:
+def apart(targets: Floats, pitch: float, low: float, high: float) -> Floats:
     """Places nearest to `targets` (least squares), in their order, at least `pitch` apart, in [low, high].
 
     With z_i = p_i - i pitch this is a monotone regression, solved by pooling adjacent violators. Where the
@@ -52,9 +51,7 @@ def apart(targets: np.ndarray, pitch: float, low: float, high: float) -> np.ndar
             total, count = pools.pop()
             pools[-1][0] += total
             pools[-1][1] += count
-    level = (
-        np.concatenate([np.full(int(count), total / count) for total, count in pools]) if pools else shifted
-    )
+    level = np.repeat([total / count for total, count in pools], [int(count) for _, count in pools])
     level = np.maximum(np.minimum(level, high - pitch * (len(order) - 1)), low)
     places = np.empty(len(order))
     places[order] = level + pitch * np.arange(len(order))
@@ -62,29 +59,21 @@ def apart(targets: np.ndarray, pitch: float, low: float, high: float) -> np.ndar
 
 
 def draw(page: Page, ax: Axes, ends: Sequence[End]) -> None:
-    """Write each label to the right of the (settled) axes, with a leader and the line's marker."""
-    if not ends:
-        return
-    figure, inch = page.figure, page.figure.dpi
+    """Write each label to the right of the axes, which it settles, with a leader and the line's marker."""
+    page.leave(right=room([end.style.label for end in ends]), top=needed_height(1) / 2)
+    page.settle()
+    figure, dpi = page.figure, page.figure.dpi
     box = ax.get_window_extent()
-    tip = np.array([ax.transData.transform((end.x, end.y)) for end in ends])
-    tip[:, 1] = np.clip(tip[:, 1], box.y0, box.y1)
-    places = apart(tip[:, 1], _PITCH * inch, box.y0, box.y1)
-    for end, (x, y), place in zip(ends, tip, places, strict=True):
-        mark, text = box.x1 + _LEADER * inch, box.x1 + (_LEADER + _KEY + _GAP) * inch
-        bend = max(x, box.x1)
-        along = [(x, y), (bend, y), (mark, place)] if bend > x + 1 else [(x, y), (mark, place)]
-        points = figure.transFigure.inverted().transform(along)
-        figure.add_artist(
-            Line2D(points[:, 0], points[:, 1], color=end.style.colour, linewidth=0.5, alpha=0.8, gid="leader")
-        )
-        key = figure.transFigure.inverted().transform([(mark, place)])[0]
-        figure.add_artist(Line2D([key[0]], [key[1]], **{**end.style.line(), "linestyle": "none"}))
-        x_text, y_text = figure.transFigure.inverted().transform((text, place))
-        style: dict[str, Any] = {
-            "color": end.style.text_colour,
-            "va": "center_baseline",
-            "ha": "left",
-            "gid": "label",
-        }
-        figure.text(x_text, y_text, end.label, **style)
+    right, low, high = box.x1 / dpi, box.y0 / dpi, box.y1 / dpi
+    tips = np.array([ax.transData.transform((end.x, end.y)) for end in ends]) / dpi
+    tips[:, 1] = np.clip(tips[:, 1], low, high)
+    inches = figure.dpi_scale_trans
+    for end, (x, y), place in zip(ends, tips, apart(tips[:, 1], _PITCH, low, high), strict=True):
+        leader = np.array([(x, y), (max(x, right), y), (right + _LEADER, place)])
+        thin = Line2D(*leader.T, color=end.style.colour, linewidth=0.5, alpha=0.8, gid="leader")
+        key = Line2D(*leader[-1:].T, **{**end.style.line(), "linestyle": "none"})
+        for line in (thin, key):
+            line.set_transform(inches)
+            figure.add_artist(line)
+        name = figure.text(right + _LEADER + _KEY + _GAP, place, end.style.label, transform=inches)
+        name.set(color=end.style.text_colour, va="center_baseline", ha="left", gid="label")

@@ -1,10 +1,10 @@
-"""A figure of print size: its canvas, its caption, and the files that it is written to."""
+"""A figure of print size: its canvas, its legend and caption, and the files that it is written to."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -12,16 +12,18 @@ from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fedbench.errors import ConfigError, RunError
-from fedbench.figures.draw.style import FONT, MUTED, RC, WIDTHS
+from fedbench.figures.style import FONT, MUTED, RC, WIDTHS
 
 _LINE = FONT * 1.28 / 72  # height of a line of text in inches
 _SUFFIXES = (".png", ".pdf")
-_OTHERS = (".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".gif", ".csv", ".json")
+_OTHERS = (".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".gif", ".csv", ".json", ".md")
 _TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
 
 
@@ -34,14 +36,15 @@ def sheet() -> AbstractContextManager[None]:
 
 @cache
 def _renderer() -> RendererAgg:
-    return RendererAgg(100, 100, 300)
+    return RendererAgg(100, 100, 300)  # type: ignore[no-untyped-call]
 
 
+@cache
 def text_width(text: str) -> float:
-    """Width of a text at the style's size, in inches."""
+    """Width of a text (or formula between $) at the style's size, in inches."""
     font = FontProperties(family=RC["font.family"], size=FONT)
-    width, _, _ = _renderer().get_text_width_height_descent(text, font, ismath=False)
-    return width / 300
+    measure: Any = _renderer().get_text_width_height_descent
+    return float(measure(text, font, ismath="$" in text)[0]) / 300
 
 
 def wrap(text: str, width: float) -> list[str]:
@@ -64,54 +67,61 @@ def wrap(text: str, width: float) -> list[str]:
 
 
 class Page:
-    """A figure `width` wide with `height` inches for its body, and the caption's lines below."""
+    """A figure laid out by matplotlib, `height` inches high but for its legend and the caption below."""
 
-    def __init__(
-        self, width: str, height: float, caption: Sequence[str] = (), constrained: bool = True
-    ) -> None:
-        """`caption`: paragraphs, each wrapped to the width; `constrained`: whether
-        matplotlib lays out the axes (`settle`). Raises ConfigError for an unknown width."""
+    def __init__(self, width: str, height: float, caption: Sequence[str] = ()) -> None:
+        """`caption`: paragraphs, each wrapped to the width. Raises ConfigError for an unknown width."""
         check_choice("width", width, WIDTHS)
         self.width = WIDTHS[width]
         lines = [line for paragraph in caption for line in wrap(paragraph, self.width - 0.08)]
-        below = len(lines) * _LINE + (0.05 if lines else 0.0)
-        self.height = height + below
-        self.figure = Figure(figsize=(self.width, self.height), layout="constrained" if constrained else None)
+        self._below = len(lines) * _LINE + (0.05 if lines else 0.0)
+        self._layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
+        self.figure = Figure(figsize=(self.width, height + self._below), layout=self._layout)
         FigureCanvasAgg(self.figure)
-        self._bottom = below
+        inches = self.figure.dpi_scale_trans
         for rank, line in enumerate(reversed(lines)):
-            at = 0.03 + rank * _LINE
-            self.figure.text(
-                0.04 / self.width, at / self.height, line, color=MUTED, gid="caption"
-            ).set_in_layout(False)
+            said = self.figure.text(0.04, 0.03 + rank * _LINE, line, transform=inches)
+            said.set(color=MUTED, gid="caption", in_layout=False)
+        self.leave()
 
-    def settle(self, *, right: float = 0.0, top: float = 0.0) -> None:
-        """Lay out the axes, leaving `right` and `top` inches free, and fix them there."""
-        engine = self.figure.get_layout_engine()
-        assert engine is not None
-        bottom = self._bottom / self.height
-        rect = (0, bottom, 1 - right / self.width, 1 - bottom - top / self.height)
-        engine.set(rect=rect, w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)  # type: ignore[call-arg]
+    def leave(self, *, right: float = 0.0, top: float = 0.0) -> None:
+        """Leave so many inches free beside and above the axes, and the caption's below them."""
+        height = self.figure.get_figheight()
+        free = (1 - right / self.width, 1 - (self._below + top) / height)
+        self._layout.set(rect=(0, self._below / height, *free))
+
+    def legend(self, handles: Sequence[Artist], names: Sequence[str]) -> None:
+        """A compact legend above everything, in as few rows as the width allows; the page grows by them."""
+        fit = max(int((self.width - 0.05) / (max(map(text_width, names)) + 0.42)), 1)
+        rows = -(-len(names) // fit)
+        close = {"handletextpad": 0.5, "columnspacing": 0.8, "labelspacing": 0.25, "borderpad": 0.2}
+        place: dict[str, Any] = {"ncols": -(-len(names) // rows), "borderaxespad": 0.0, "handlelength": 2.2}
+        self.figure.legend(handles, names, loc="outside upper left", **place, **close)
+        self.figure.set_figheight(self.figure.get_figheight() + rows * FONT * 1.32 / 72 + 0.06)
+        self.leave()
+
+    def settle(self) -> None:
+        """Lay out the axes and fix them there, so that other things can be placed by them."""
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
 
-    def save(self, stem: Path, points: pd.DataFrame, caption: dict[str, Any]) -> list[Path]:
-        """Write `stem`.png, .pdf, .csv (the plotted points) and .json (the caption's data).
+    def save(self, stem: Path, points: pd.DataFrame, caption: Mapping[str, object]) -> list[Path]:
+        """Write `stem`.png, .pdf, .csv (the plotted points), .json (the caption's data), .md (the caption).
 
-        All four are complete before the first takes its name. Raises RunError where they cannot be written.
+        All are complete before the first takes its name. Raises RunError where they cannot be written.
         """
-        files = {suffix: stem.with_name(stem.name + suffix) for suffix in (*_SUFFIXES, ".csv", ".json")}
+        suffixes = (*_SUFFIXES, ".csv", ".json", ".md")
+        files = {suffix: stem.with_name(stem.name + suffix) for suffix in suffixes}
         drafts = {suffix: file.with_name(f".{file.name}.{os.getpid()}.tmp") for suffix, file in files.items()}
+        self.settle()
+        pdf = {"CreationDate": None, "Creator": "fedbench", "Producer": None}
         try:
             stem.parent.mkdir(parents=True, exist_ok=True)
             self.figure.savefig(drafts[".png"], format="png", metadata={"Software": None})
-            self.figure.savefig(
-                drafts[".pdf"],
-                format="pdf",
-                metadata={"CreationDate": None, "Creator": "fedbench", "Producer": None},
-            )
+            self.figure.savefig(drafts[".pdf"], format="pdf", metadata=pdf)
             points.to_csv(drafts[".csv"], index=False, lineterminator="\n")
             drafts[".json"].write_text(json.dumps(caption, indent=1, ensure_ascii=False, default=str) + "\n")
+            drafts[".md"].write_text(_markdown(stem.name, caption), encoding="utf-8")
             for suffix, draft in drafts.items():
                 os.replace(draft, files[suffix])
         except OSError as error:
@@ -120,6 +130,12 @@ class Page:
             for draft in drafts.values():
                 draft.unlink(missing_ok=True)
         return list(files.values())
+
+
+def _markdown(name: str, caption: Mapping[str, object]) -> str:
+    text = caption.get("text", ())
+    assert isinstance(text, Sequence)
+    return "\n\n".join([f"![{name}]({name}.png)", *text]) + "\n"
 
 
 def stem_of(out: str | Path) -> Path:

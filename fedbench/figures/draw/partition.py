@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedbench.figures.draw.page import Page
-from fedbench.figures.draw.style import BLUE, FONT, MUTED, WIDTHS
+from fedbench.figures.style import BLUE, FONT, MUTED, WIDTHS
 
 _CELL = 0.13  # inches that a client's discs need; with less, or more than 20 classes, a heat map
 _SMALLEST = 0.085  # inches of a row of the heat map
@@ -43,7 +43,7 @@ def draw(counts: np.ndarray, width: str, text: Sequence[str]) -> Page:
         image = ax.imshow(share.T, cmap="Blues", vmin=0, **style)
         bar = page.figure.colorbar(image, ax=[above, ax], fraction=0.05, pad=0.02, aspect=30)
         bar.set_label("Share of the client", size=FONT)
-        bar.outline.set_linewidth(0.4)  # type: ignore[operator]
+        bar.outline.set_linewidth(0.4)
         ax.tick_params(bottom=False, labelbottom=False)
         above.tick_params(bottom=False)
     above.grid(False, axis="x")
@@ -53,7 +53,6 @@ def draw(counts: np.ndarray, width: str, text: Sequence[str]) -> Page:
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
     page.figure.align_ylabels([above, ax])
-    page.settle()
     return page
 
 

@@ -2,106 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from fedbench.figures.draw import axes
 from fedbench.figures.draw.axes import Axis
-from fedbench.figures.draw.curves import cross, handle, legend_above, legend_columns
+from fedbench.figures.draw.curves import MOST, cross, handle, mean_and_band
 from fedbench.figures.draw.page import Page
 from fedbench.figures.draw.panels import small_multiples
-from fedbench.figures.draw.style import BAND, FAINT, FONT, MUTED, WIDTHS
-from fedbench.figures.read.series import Series
-
-
-@dataclass(frozen=True)
-class Points:
-    """A series at each value of x, all arrays of one length. `mean` is that of the `n` runs that did not
-    diverge (NaN where all did); `theorem`: x was not given but followed from a theorem."""
-
-    series: Series
-    x: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    n: np.ndarray
-    diverged: np.ndarray
-    theorem: np.ndarray
-
+from fedbench.figures.read.points import Points
+from fedbench.figures.style import MUTED, WIDTHS
 
 _RATIO = {"one": 0.62, "two": 0.4}
 _ROW = 0.085  # inches of the strip for each line with diverged runs
 
 
-def draw_all(
-    lines: Sequence[Points], x: str, y: str, width: str, text: Sequence[str], log: Sequence[str] = ()
+def draw_points(
+    lines: Sequence[Points], x: str, y: str, width: str, text: Sequence[str], log: Collection[str] = ()
 ) -> Page:
-    """All lines in one picture, their names in a legend above it."""
-    entries = [(handle(line.series.style), line.series.label) for line in lines]
-    grey: dict[str, Any] = {"color": MUTED, "linestyle": "none"}
+    """All lines in one picture, their names in a legend above it; more than `MOST` in a picture each."""
+    across = axes.axis(x, [line.x for line in lines])
+    up = axes.axis(y, [line.mean for line in lines])
+    if len(lines) > MOST:
+        return _panels(lines, across, up, width, text, log, lower=y.endswith(("loss", "norm")))
     strip = [line for line in lines if line.diverged.any()]
-    if any(line.theorem.any() for line in lines):
-        entries.append(
-            (Line2D([], [], marker="*", markersize=7.5, markeredgecolor="black", **grey), "theorem")
-        )
-    if strip:
-        entries.append((Line2D([], [], marker="x", markersize=5.5, markeredgewidth=1.4, **grey), "diverged"))
-    names = [name for _, name in entries]
-    columns = min(legend_columns(names, WIDTHS[width]), len(names))
-    above = -(-len(names) // columns) * FONT * 1.32 / 72 + 0.06
     body = WIDTHS[width] * _RATIO[width]
-    page = Page(width, body + above, text)
+    page = Page(width, body, text)
     ax = page.figure.add_subplot()
-    across, up = _axes_of(lines, x, y)
     ax.set(xlabel=across.label, ylabel=up.label)
     share = (len(strip) * _ROW + 0.05) / (body - 0.45) if strip else 0.0
     _frame(ax, lines, across, up, share, log)
     for line in lines:
         row = strip.index(line) + 0.5 if line in strip else 0.0
         _draw(ax, line, across, up, share * row / max(len(strip), 1))
-    page.settle(top=above)
-    handles = [mark for mark, _ in entries]
-    legend_above(page, handles, names, columns)
+    handles = [handle(line.series.style) for line in lines]
+    names = [line.series.label for line in lines]
+    grey: dict[str, Any] = {"color": MUTED, "linestyle": "none"}
+    if any(line.theorem.any() for line in lines):
+        handles.append(Line2D([], [], marker="*", markersize=7.5, markeredgecolor="black", **grey))
+        names.append("theorem")
+    if strip:
+        handles.append(Line2D([], [], marker="x", markersize=5.5, markeredgewidth=1.4, **grey))
+        names.append("diverged")
+    page.legend(handles, names)
     return page
 
 
-def draw_each(
-    lines: Sequence[Points], x: str, y: str, width: str, text: Sequence[str], log: Sequence[str] = ()
+def _panels(
+    lines: Sequence[Points],
+    across: Axis,
+    up: Axis,
+    width: str,
+    text: Sequence[str],
+    log: Collection[str],
+    lower: bool,
 ) -> Page:
     """Each line in its own picture, before all the others in grey; the best one first."""
-    lower = y.endswith(("loss", "norm"))
+    worst = np.inf if lower else -np.inf
 
     def best(line: Points) -> float:
         values = line.mean[np.isfinite(line.mean)]
-        return (
-            float(values.min() if lower else values.max()) if len(values) else (np.inf if lower else -np.inf)
-        )
+        return float((values.min if lower else values.max)(initial=worst))
 
     ordered = sorted(lines, key=best, reverse=not lower)
-    across, up = _axes_of(lines, x, y)
     share = 0.2 if any(line.diverged.any() for line in lines) else 0.0
+    grey = [np.column_stack([line.x / across.divisor, line.mean / up.divisor]) for line in lines]
 
     def draw(ax: Axes, rank: int) -> None:
         _frame(ax, lines, across, up, share, log, x_ticks=3, y_ticks=4)
-        grey = [np.column_stack([line.x / across.divisor, line.mean / up.divisor]) for line in lines]
-        ax.add_collection(LineCollection(grey, colors=FAINT, linewidths=0.5, zorder=1), autolim=False)
         _draw(ax, ordered[rank], across, up, share / 2)
 
     styles = [line.series.style for line in ordered]
-    return small_multiples(styles, draw, width, text, xlabel=across.label, ylabel=up.label)
-
-
-def _axes_of(lines: Sequence[Points], x: str, y: str) -> tuple[Axis, Axis]:
-    across = float(np.max(np.abs(np.concatenate([line.x for line in lines]))))
-    up = float(np.nanmax(np.abs(np.concatenate([line.mean for line in lines])), initial=0.0))
-    return axes.axis(x, across), axes.axis(y, up)
+    return small_multiples(styles, grey, draw, width, text, xlabel=across.label, ylabel=up.label)
 
 
 def _frame(
@@ -110,7 +87,7 @@ def _frame(
     across: Axis,
     up: Axis,
     share: float,
-    log: Sequence[str],
+    log: Collection[str],
     x_ticks: int = 6,
     y_ticks: int = 6,
 ) -> None:
@@ -121,7 +98,7 @@ def _frame(
     log_x, log_y = "x" in log or axes.log_worthy(xs, 10.0), "y" in log
     axes.limit(ax, "x", xs, log=log_x, margin=0.05)
     axes.limit(ax, "y", ys if len(ys) else np.array([0.0, 1.0]), log=log_y, margin=0.05)
-    axes.ticks(ax, x=x_ticks, y=y_ticks, log_x=log_x, log_y=log_y)
+    axes.ticks(ax, x=x_ticks, y=y_ticks)
     if not log_x and len(xs) <= x_ticks:
         axes.exact_ticks(ax, xs)
     if not share:
@@ -140,22 +117,15 @@ def _frame(
 
 def _draw(ax: Axes, line: Points, across: Axis, up: Axis, height: float) -> None:
     """One line: the swept values joined, the theorem's value as a star, crosses at `height` of the axes."""
-    look = line.series.style
-    x, mean, low, high = (
-        line.x / across.divisor,
-        line.mean / up.divisor,
-        line.low / up.divisor,
-        line.high / up.divisor,
-    )
+    look, x = line.series.style, line.x / across.divisor
+    mean, low, high = (part / up.divisor for part in (line.mean, line.low, line.high))
     given, part = ~line.theorem, (line.diverged > 0) & (line.n > 0)
     if given.any():
-        ax.fill_between(x[given], low[given], high[given], color=look.colour, alpha=BAND, linewidth=0)
-        ax.plot(x[given], mean[given], **look.line(), zorder=3, clip_on=False, gid="mean")
+        mean_and_band(ax, x[given], [mean[given], low[given], high[given]], look)
     if (hollow := given & part).any():
         style = {**look.line(), "markerfacecolor": "white", "linestyle": "none"}
         ax.plot(x[hollow], mean[hollow], **style, zorder=3.5, clip_on=False, gid="partial")
-    if line.theorem.any():
-        star = line.theorem
+    if (star := line.theorem).any():
         bar = np.nan_to_num(np.stack([mean - low, high - mean]))[:, star]
         style = {"color": look.colour, "markeredgecolor": "black", "markeredgewidth": 0.6, "markersize": 8}
         ax.errorbar(x[star], mean[star], yerr=bar, fmt="*", elinewidth=0.8, **style, zorder=4, gid="theorem")

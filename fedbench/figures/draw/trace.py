@@ -17,9 +17,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fedbench.figures.draw import axes
-from fedbench.figures.draw.curves import legend_above
 from fedbench.figures.draw.page import Page
-from fedbench.figures.draw.style import BLUE, FONT, MUTED, VERMILLION
+from fedbench.figures.style import BLUE, FONT, MUTED, VERMILLION
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,11 @@ _UPDATE: dict[str, Any] = {"marker": "v", "color": "black", "linestyle": "none",
 def draw(shown: Window, staleness: pd.DataFrame, width: str, text: Sequence[str]) -> Page:
     """The time line with the histogram to its right (two columns) or below it (one column)."""
     line = max(len(shown.clients) * _ROW, 0.9) + 0.5
-    handles, names = _legend(shown)
-    beside = len(names) if width == "two" else 3
-    legend = 0.06 + 0.15 * -(-len(names) // beside)
     if width == "two":
-        page = Page(width, line + legend, text)
+        page = Page(width, line, text)
         left, right = page.figure.subplots(1, 2, width_ratios=[3.2, 1.0])
     else:
-        page = Page(width, line + 1.15 + legend, text)
+        page = Page(width, line + 1.15, text)
         left, right = page.figure.subplots(2, 1, height_ratios=[line, 1.15])
     norm = _time_line(left, shown)
     _histogram(right, staleness)
@@ -71,9 +67,8 @@ def draw(shown: Window, staleness: pd.DataFrame, width: str, text: Sequence[str]
     bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     bar.ax.tick_params(size=0)
     bar.minorticks_off()
-    bar.outline.set_linewidth(0.4)  # type: ignore[operator]
-    page.settle(top=legend)
-    legend_above(page, handles, names, beside)
+    bar.outline.set_linewidth(0.4)
+    page.legend(*_legend(shown))
     return page
 
 

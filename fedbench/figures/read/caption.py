@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import plain
+from fedbench.figures import names
 from fedbench.figures.read.results import Run
 from fedbench.figures.read.series import Series
-from fedbench.figures.read.statistics import SPREADS
+from fedbench.figures.read.statistics import SPREADS, band
 
-_DATASETS = {
-    "mnist": "MNIST",
-    "fmnist": "Fashion-MNIST",
-    "emnist": "EMNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-}
 _STEPS = 10  # local steps of a run whose config names neither steps nor epochs
-_SYMBOLS = (
-    ("clients.total", "N"),
-    ("clients.per_round", "S"),
-    ("schedule.concurrency", "M"),
-    ("local.steps", "K"),
-    ("local.epochs", "epochs"),
-    ("local.batch_size", "B"),
+_COUNTS = (
+    "clients.total",
+    "clients.per_round",
+    "schedule.concurrency",
+    "local.steps",
+    "local.epochs",
+    "local.batch_size",
 )
 
 
@@ -41,24 +35,18 @@ def common(runs: Iterable[Run]) -> dict[str, Any]:
     }
 
 
-def settings_line(shared: dict[str, Any]) -> str:
-    """Shared settings in words: `Fashion-MNIST, cnn, dirichlet(0.5), N=100, S=10, K=5, B=32`."""
-    parts = []
-    if shared.get("dataset"):
-        parts.append(_DATASETS.get(shared["dataset"], str(shared["dataset"])))
-    if shared.get("model"):
-        parts.append(str(shared["model"]))
+def settings_line(shared: Mapping[str, Any]) -> str:
+    """Shared settings in words: `Fashion-MNIST, CNN, Dirichlet(0.5), N=100, S=10, K=5, B=32`."""
+    parts = [names.option(shared[group]) for group in ("dataset", "model") if shared.get(group)]
     if shared.get("partition"):
-        detail = shared.get("partition.alpha", shared.get("partition.labels"))
-        parts.append(
-            f"{shared['partition']}({detail:g})" if isinstance(detail, int | float) else shared["partition"]
-        )
-    for group, usual in (("schedule", "sync"), ("delay", "none")):
-        if shared.get(group) not in (None, usual):
-            parts.append(f"{group} {shared[group]}")
+        parts.append(names.partition(shared))
+    if shared.get("schedule") not in (None, "sync"):
+        parts.append(names.option(shared["schedule"]))
+    if shared.get("delay") not in (None, "none"):
+        parts.append(f"delays {shared['delay']}")
     if "local.steps" in shared and shared["local.steps"] is shared.get("local.epochs") is None:
         shared = {**shared, "local.steps": _STEPS}
-    parts += [f"{symbol}={shared[key]}" for key, symbol in _SYMBOLS if shared.get(key) is not None]
+    parts += [f"{names.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
     if shared.get("loss.scale", 1) != 1:
         parts.append(f"loss × {shared['loss.scale']:g}")
     return ", ".join(parts)
@@ -71,7 +59,7 @@ def seeds_line(series: Sequence[Series]) -> str:
     if len(counts) > 1:
         return f"n = {counts[0]} to {counts[-1]} seeds"
     listed = f" ({', '.join(sets[0])})" if all(seeds == sets[0] for seeds in sets) and counts[0] <= 8 else ""
-    return f"n = {counts[0]} seed{'s' if counts[0] != 1 else ''}{listed}"
+    return f"n = {counted(counts[0], 'seed')}{listed}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -101,6 +89,12 @@ def place(path: str | Path) -> str:
     return "/".join(resolved.parts[-2:])
 
 
+def band_line(series: Sequence[Series], spread: str) -> str:
+    """What the band shows, `no band` where no line has two seeds; both where lines differ in it."""
+    kinds = dict.fromkeys(SPREADS[band(spread, line.n)] for line in series if line.n > 1)
+    return f"band: {' or '.join(kinds)}" if kinds else "no band"
+
+
 def data(
     runs: Sequence[Run],
     series: Sequence[Series],
@@ -111,30 +105,25 @@ def data(
     spread: str,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """The caption as data: what JSON keeps, and under `text` the paragraphs that are drawn."""
-    shared = common(runs)
-    several = any(len(set(map(str, line.seeds))) > 1 for line in series)
-    band = f"band: {SPREADS[spread]}" if several else "no band"
-    said = [
-        f"{settings_line(shared)}.".lstrip("."),
-        f"{'Mean over ' if several else ''}{seeds_line(series)}; {band}.",
-    ]
+    """The caption as data: what JSON keeps, and under `text` the paragraphs of the caption itself."""
+    shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
+    mean = "" if shown == "no band" else "Mean over "
     notes = [*notes, *data_notes(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-    data = f"Data: {', '.join(places[:3])}{more}."
+    said = [f"{settings_line(shared)}.".lstrip("."), f"{mean}{n}; {shown}.", *notes]
     return {
         "x": x,
         "y": y,
         "statistic": "mean over seeds",
-        "band": band,
-        "n": seeds_line(series),
+        "band": shown,
+        "n": n,
         "series": [
             {
                 "label": line.label,
                 "choices": line.choices,
                 "hyper": line.runs[0].hyper,
-                "n": len(set(map(str, line.seeds))),
+                "n": line.n,
                 "seeds": line.seeds,
                 "status": [run.status for run in line.runs],
                 "runs": [run.source for run in line.runs],
@@ -142,10 +131,10 @@ def data(
             for line in series
         ],
         "settings": shared,
-        "notes": list(notes),
+        "notes": notes,
         "sources": places,
         "hardware": distinct(run.extra.get("hardware") for run in runs),
         "versions": distinct(run.extra.get("versions") for run in runs),
         "commits": sorted({str(run.extra["commit"]) for run in runs if run.extra.get("commit")}),
-        "text": [" ".join(filter(None, [*said, *notes, data]))],
+        "text": [" ".join(filter(None, [*said, f"Data: {', '.join(places[:3])}{more}."]))],
     }

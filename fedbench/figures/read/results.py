@@ -6,7 +6,7 @@ that a figure's caption states, and the hyper-parameters that a theorem gave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,32 +21,25 @@ from fedbench.figures.read.tables import METRICS, numbers, parse, summary_of, ta
 
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
 """What runs.csv says of a run beside its place and its choices."""
-_BESIDE = {
-    *OUTCOMES,
-    "dir",
-    "rounds_reached",
-    "compile_seconds",
-    "final_k",
-    "device",
-    "engine",
-    "chunk",
-    "parameters",
-}
+_BESIDE = {*OUTCOMES, *METRICS, "dir"}
 
 
 @dataclass
 class Run:
-    """One run: its choices under dotted keys, its outcome, its rows of metrics, where it was read from."""
+    """One run: its choices under dotted keys, its outcome, its rows of metrics, where it was read from.
+
+    `hyper`: the hyper-parameters in use; `extra`: all of summary.json.
+    """
 
     source: str
     choices: dict[str, Any]
-    outcome: dict[str, Any]
+    outcome: dict[str, object]
     metrics: pd.DataFrame
-    hyper: dict[str, Any] = field(default_factory=dict)
+    hyper: dict[str, object] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def seed(self) -> Any:
+    def seed(self) -> Hashable:
         """The run's seed; None where it is not said."""
         return self.choices.get("seed")
 
@@ -60,7 +53,7 @@ class Run:
         """Whether the run left the finite numbers."""
         return self.status == "diverged"
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The choices that make this run another experiment, which excludes seed and how it was computed."""
         return grouping.settings(self.choices)
 
@@ -102,24 +95,25 @@ def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[R
 def _directory(path: Path) -> Iterator[Run]:
     if not path.is_dir():
         raise DataError(f"{path}: no such directory")
-    if (path / "runs.csv").is_file():
-        yield from _sweep(path)
-    elif (path / "metrics.csv").is_file():
+    if (path / "metrics.csv").is_file() and not (path / "runs.csv").is_file():
         yield _run(path)
-    else:
-        for file in sorted(path.rglob("metrics.csv")):
+        return
+    listed = list(_sweep(path)) if (path / "runs.csv").is_file() else []
+    yield from listed
+    known = {run.source for run in listed}
+    for file in sorted(path.rglob("metrics.csv")):  # a sweep's table has only the runs that have ended
+        if _name(file.parent) not in known:
             yield _run(file.parent)
 
 
 def _run(path: Path) -> Run:
     summary = summary_of(path)
-    choices = dict(summary.get("config", {}))
+    choices = summary.get("config") or {}
     if not choices and (path / "config.yaml").is_file():
-        loaded = OmegaConf.load(path / "config.yaml")
+        loaded = OmegaConf.load(path / "config.yaml")  # a YAML loader that reads 1e-3 as a number
         choices = flat(OmegaConf.to_container(loaded, resolve=False))  # type: ignore[arg-type]
-    outcome = {name: summary.get(name) for name in OUTCOMES}
     metrics = numbers(table(path / "metrics.csv"), path / "metrics.csv")
-    return Run(_name(path), choices, outcome, metrics, summary.get("hyper") or {}, summary)
+    return _made(path, choices, summary, summary, metrics)
 
 
 def _sweep(path: Path) -> Iterator[Run]:
@@ -132,12 +126,23 @@ def _sweep(path: Path) -> Iterator[Run]:
     for row in runs.to_dict("records"):
         place = path / str(row.get("dir") or ".")
         summary = summary_of(place)
-        said = {key: parse(value) for key, value in row.items() if key not in _BESIDE and key not in METRICS}
-        outcome = {name: parse(row.get(name, "")) for name in OUTCOMES}
+        said = {str(key): parse(value) for key, value in row.items()}
+        choices = {key: value for key, value in said.items() if key not in _BESIDE}
         rows = groups.get(tuple(row[name] for name in link), rounds.iloc[:0])
         metrics = numbers(rows, path / "rounds.csv")
-        choices = {**summary.get("config", {}), **said}
-        yield Run(_name(place), choices, outcome, metrics, summary.get("hyper") or {}, summary)
+        yield _made(place, {**summary.get("config", {}), **choices}, said, summary, metrics)
+
+
+def _made(
+    path: Path,
+    choices: Mapping[str, Any],
+    said: Mapping[str, object],
+    summary: dict[str, Any],
+    metrics: pd.DataFrame,
+) -> Run:
+    """The run in `path` of which `said` tells the outcome."""
+    outcome = {name: said.get(name) for name in OUTCOMES}
+    return Run(_name(path), dict(choices), outcome, metrics, summary.get("hyper") or {}, summary)
 
 
 def _name(path: Path) -> str:

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fedbench.config.grouping import differing, plain, split
-from fedbench.config.schema import GROUPS
 from fedbench.errors import ConfigError
-from fedbench.figures.draw import style
-from fedbench.figures.draw.style import LineStyle
+from fedbench.figures import names, style
 from fedbench.figures.read.results import Run
-
-_SHORT = {
-    "algorithm.lr": "lr",
-    "algorithm.server_lr": "server lr",
-    "algorithm.estimator": "",
-    "partition.alpha": "α",
-    "schedule.concurrency": "M_c",
-    "clients.per_round": "S",
-    "clients.total": "N",
-    "local.steps": "K",
-    "local.epochs": "epochs",
-    "local.batch_size": "B",
-    "rounds": "T",
-}
+from fedbench.figures.style import LineStyle
 
 
 @dataclass(frozen=True)
 class Series:
     """The runs of one line, how it looks, and the choices that set it apart."""
 
-    choices: dict[str, Any]
+    choices: dict[str, object]
     style: LineStyle
     runs: tuple[Run, ...]
     repeated: int = 0  # further runs of the same seed, which would make n and the spread untrue; left out
@@ -43,9 +27,14 @@ class Series:
         return self.style.label
 
     @property
-    def seeds(self) -> list[Any]:
+    def seeds(self) -> list[Hashable]:
         """Seeds of its runs, in order."""
         return [run.seed for run in self.runs]
+
+    @property
+    def n(self) -> int:
+        """Number of different seeds."""
+        return len(set(map(str, self.seeds)))
 
 
 def group(
@@ -63,47 +52,36 @@ def group(
             raise ConfigError("by", key, "must be a choice of these runs, such as algorithm", sorted(known))
     first = split(runs, by, _choices)
     named = [key for rank, key in enumerate(by) if len({values[rank] for values in first}) > 1] or [by[0]]
-    series: list[Series] = []
+    found: list[tuple[list[str], dict[str, object], list[Run]]] = []
     for values, members in first.items():
         further = [key for key in differing(map(_choices, members)) if key not in (*by, *along)]
         for more, parts in split(members, further, _choices).items():
             choices = {**dict(zip(by, values, strict=True)), **dict(zip(further, more, strict=True))}
-            shown = sorted((*named, *further), key=lambda key: key != "algorithm")
-            label = ", ".join(filter(None, (words(key, choices[key]) for key in shown)))
-            algorithm = choices.get("algorithm") if "algorithm" in shown else None
-            once = _one_per_seed(parts, along)
-            look = _look(algorithm, label, series)
-            series.append(Series(choices, look, tuple(once), len(parts) - len(once)))
+            shown = [key for key in (*named, *further) if key in parts[0].choices]
+            found.append((shown, choices, parts))
+    looks = style.apart([_named(shown, parts[0].choices) for shown, _, parts in found])
+    series = []
+    for (_, choices, parts), look in zip(found, looks, strict=True):
+        once = _one_per_seed(parts, along)
+        series.append(Series(choices, look, tuple(once), len(parts) - len(once)))
     return series
 
 
-def _choices(run: Run) -> dict[str, Any]:
+def _named(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:
+    """The algorithm that a line stands for (None: for no one's), its method, and the line's name. Named
+    variants of an algorithm are methods of their own."""
+    algorithm = str(choices["algorithm"]) if "algorithm" in shown else None
+    variant = [key for key in shown if names.is_variant(key, choices.get(key))]
+    return algorithm, names.line(["algorithm", *variant], choices), names.line(shown, choices)
+
+
+def _choices(run: Run) -> Mapping[str, object]:
     return run.choices
 
 
-def _look(algorithm: Any, label: str, before: Sequence[Series]) -> LineStyle:
-    """The algorithm's own style, varied where it has several lines; else the style of the line's rank."""
-    if algorithm is None:
-        return style.of_rank(label, len(before))
-    base = style.of_algorithm(str(algorithm))
-    return style.variant(base, sum(line.choices.get("algorithm") == algorithm for line in before), label)
-
-
 def _one_per_seed(runs: Sequence[Run], along: Collection[str]) -> list[Run]:
-    once: dict[Any, Run] = {}
+    once: dict[Hashable, Run] = {}
     for rank, run in enumerate(runs):
         place = tuple(plain(run.choices.get(key)) for key in along)
         once.setdefault((run.seed, *place) if run.seed is not None else (None, rank), run)
     return list(once.values())
-
-
-def words(key: str, value: Any) -> str:
-    """A choice in a label: `lr=0.1`, `SCAFFOLD`, `dirichlet`."""
-    if key == "algorithm":
-        return style.of_algorithm(str(value)).label
-    if key in GROUPS and value is not None:
-        return str(value)
-    name = _SHORT.get(key, key.split(".")[-1].replace("_", " "))
-    nothing = "theorem" if key.startswith("algorithm.") else "full" if key == "local.batch_size" else "none"
-    shown = nothing if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{name}={shown}" if name else shown

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbench.figures.read.results import Run
 
+Floats = NDArray[np.float64]
 SPREADS = {
     "std": "±1 sample standard deviation",
     "sem": "±1 standard error of the mean",
     "minmax": "smallest to largest",
 }
 """What a band shows, by the name of the choice."""
+AUTO = "auto"
+"""The choice of a band that fits the number of seeds."""
 _GRID = 1000
 
 
@@ -22,11 +26,11 @@ _GRID = 1000
 class Curve:
     """Mean and spread at each x, all arrays of one length. `n` runs enter; low = high = NaN where n < 2."""
 
-    x: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    n: np.ndarray
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    n: NDArray[np.int64]
     interpolated: bool = False
 
 
@@ -34,25 +38,34 @@ class Curve:
 class Trail:
     """The finite part of one run's curve."""
 
-    x: np.ndarray
-    y: np.ndarray
+    x: Floats
+    y: Floats
 
 
-def spread(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def band(spread: str, seeds: int) -> str:
+    """The spread to show over so many seeds: of two, a standard deviation says less than the two values."""
+    return spread if spread != AUTO else "minmax" if seeds == 2 else "std"
+
+
+def within(y: str) -> tuple[float, float]:
+    """What values column `y` can have; a band does not leave it."""
+    return (0.0, 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
+
+
+def spread(
+    values: Floats, kind: str, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> tuple[Floats, Floats, Floats, NDArray[np.int64]]:
     """Mean, lower and upper end of the spread, and n, over axis 0 of (runs, points); NaN means no value."""
-    n = np.isfinite(values).sum(axis=0)
-    total = np.where(np.isfinite(values), values, 0.0).sum(axis=0)
-    mean = np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0)
+    kept = np.ma.masked_invalid(values)
+    n = np.asarray(kept.count(axis=0))
+    mean = kept.mean(axis=0)
     if kind == "minmax":
-        low = np.where(np.isfinite(values), values, np.inf).min(axis=0)
-        high = np.where(np.isfinite(values), values, -np.inf).max(axis=0)
+        low, high = kept.min(axis=0), kept.max(axis=0)
     else:
-        square = np.where(np.isfinite(values), (values - mean) ** 2, 0.0).sum(axis=0)
-        half = np.sqrt(np.divide(square, n - 1, out=np.full(n.shape, np.nan), where=n > 1))
-        half = half / np.sqrt(np.maximum(n, 1)) if kind == "sem" else half
-        low, high = mean - half, mean + half
-    one = n < 2
-    return mean, np.where(one, np.nan, low), np.where(one, np.nan, high), n
+        half = kept.std(axis=0, ddof=1) / (np.sqrt(np.maximum(n, 1)) if kind == "sem" else 1.0)
+        low, high = (np.ma.clip(end, *bounds) for end in (mean - half, mean + half))
+    ends = [np.where(n < 2, np.nan, np.ma.filled(end, np.nan)) for end in (low, high)]
+    return np.ma.filled(mean, np.nan), ends[0], ends[1], n
 
 
 def trail(run: Run, x: str, y: str) -> Trail:
@@ -64,7 +77,7 @@ def trail(run: Run, x: str, y: str) -> Trail:
     return Trail(at[keep], value[keep])
 
 
-def curve(paths: Sequence[Trail], kind: str) -> Curve:
+def curve(paths: Sequence[Trail], kind: str, bounds: tuple[float, float] = (-np.inf, np.inf)) -> Curve:
     """Mean and spread of several runs' curves.
 
     Where the runs were evaluated at the same x (rounds always are), values are taken as they stand; a run
@@ -72,14 +85,10 @@ def curve(paths: Sequence[Trail], kind: str) -> Curve:
     interpolated linearly, over the stretch that all of them cover.
     """
     paths = [one for one in paths if len(one.x)]
-    if not paths:
-        empty = np.empty(0)
-        return Curve(empty, empty, empty, empty, np.empty(0, dtype=int))
-    longest = max((one.x for one in paths), key=len)
-    same = all(np.array_equal(one.x, longest[: len(one.x)]) for one in paths)
+    grid = max((one.x for one in paths), key=len, default=np.empty(0))
+    values = np.full((len(paths), len(grid)), np.nan)
+    same = all(np.array_equal(one.x, grid[: len(one.x)]) for one in paths)
     if same:
-        grid = longest
-        values = np.full((len(paths), len(grid)), np.nan)
         for row, one in zip(values, paths, strict=True):
             row[: len(one.y)] = one.y
     else:
@@ -89,4 +98,4 @@ def curve(paths: Sequence[Trail], kind: str) -> Curve:
         if len(grid) > _GRID:
             grid = np.linspace(start, end, _GRID)
         values = np.stack([np.interp(grid, one.x, one.y) for one in paths])
-    return Curve(grid, *spread(values, kind), interpolated=not same)
+    return Curve(grid, *spread(values, kind, bounds), interpolated=not same)

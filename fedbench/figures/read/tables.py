@@ -10,21 +10,9 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import DataError
+from fedbench.runs.metrics import HEADER
 
-METRICS = (
-    "round",
-    "virtual_time",
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "grad_norm",
-    "uplink_bytes",
-    "downlink_bytes",
-    "gradient_evaluations",
-    "staleness_mean",
-    "staleness_max",
-    "wall_seconds",
-)
+METRICS = tuple(HEADER.split(","))
 """Columns of metrics.csv."""
 
 
@@ -37,16 +25,14 @@ def table(file: Path) -> pd.DataFrame:
 
 
 def numbers(table: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """The metrics columns as float64 arrays; empty cells are NaN. Rows in order of the round."""
+    """The metrics columns as float64; empty cells are NaN. Rows in order of the round."""
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
     columns = {}
     for name in METRICS:
         if name in table:
-            try:
-                columns[name] = np.array(
-                    [float(cell) if cell else np.nan for cell in table[name]], dtype=float
-                )
+            try:  # Python's float reads back exactly what a run wrote; pandas' own parser does not
+                columns[name] = np.array([float(cell) if cell else np.nan for cell in table[name]])
             except ValueError as error:
                 raise DataError(f"{file}: column '{name}': {error}") from None
     return pd.DataFrame(columns).sort_values("round", kind="stable", ignore_index=True)
@@ -58,7 +44,7 @@ def summary_of(path: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        loaded = json.loads(file.read_text())
+        loaded = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{file}: cannot be read as JSON: {error}") from None
     if not isinstance(loaded, dict):
@@ -66,7 +52,7 @@ def summary_of(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def parse(cell: Any) -> Any:
+def parse(cell: object) -> object:
     """A cell of runs.csv as the value that a config has: a number, true, false, null (or empty), or text."""
     if not isinstance(cell, str):
         return cell
@@ -83,7 +69,7 @@ def parse(cell: Any) -> Any:
     return word
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """`value` as a finite float, or None where it is none (a word, empty, infinite)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

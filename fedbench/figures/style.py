@@ -9,12 +9,15 @@ says which line is which.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
-COLOURS = (BLUE, VERMILLION, GREEN, BLACK, ORANGE, SKY, PURPLE)
+WINE = "#882255"  # Paul Tol's; only where a picture needs an eighth colour
+COLOURS = (BLUE, VERMILLION, GREEN, BLACK, ORANGE, SKY, PURPLE, WINE)
 SOLID: Any = "solid"
 DASHED, DOTTED, DASHDOT, LONG = (
     (0, (4, 1.5)),
@@ -147,9 +150,10 @@ def of_algorithm(name: str) -> LineStyle:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     number = zlib.crc32(name.encode())
-    dash = DASHES[number // len(COLOURS) % len(DASHES)]
-    marker = MARKERS[number // (len(COLOURS) * len(DASHES)) % len(MARKERS)]
-    return LineStyle(name, COLOURS[number % len(COLOURS)], dash, marker, filled=False)
+    colours = COLOURS[:7]
+    dash = DASHES[number // len(colours) % len(DASHES)]
+    marker = MARKERS[number // (len(colours) * len(DASHES)) % len(MARKERS)]
+    return LineStyle(name, colours[number % len(colours)], dash, marker, filled=False)
 
 
 def of_rank(label: str, rank: int) -> LineStyle:
@@ -164,3 +168,27 @@ def variant(style: LineStyle, rank: int, label: str) -> LineStyle:
     dash = DASHES[(DASHES.index(style.dash) + rank) % len(DASHES)]
     marker = MARKERS[(MARKERS.index(style.marker) + rank) % len(MARKERS)]
     return replace(style, label=label, dash=dash, marker=marker)
+
+
+def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
+    """Looks of the lines of one picture, each given as (algorithm, method, label); algorithm None: a value.
+
+    Every algorithm has its own style; but no two methods of a picture have one colour while there are enough,
+    so the later one takes the next that is free. Further lines of a method change their dash and marker.
+    """
+    methods = {method: of_algorithm(algorithm) for algorithm, method, _ in lines if algorithm is not None}
+    colours: dict[str, str] = {}
+    for method, look in methods.items():
+        if look.colour not in colours.values() or len(methods) > len(COLOURS):
+            colours[method] = look.colour
+    free = [colour for colour in COLOURS if colour not in colours.values()]
+    colours |= zip((method for method in methods if method not in colours), free, strict=False)
+    looks, ranks = [], Counter[str]()
+    for rank, (algorithm, method, label) in enumerate(lines):
+        if algorithm is None:
+            looks.append(of_rank(label, rank))
+            continue
+        look = variant(of_algorithm(algorithm), ranks[algorithm], label)
+        looks.append(replace(look, colour=colours[method]))
+        ranks[algorithm] += 1
+    return looks
