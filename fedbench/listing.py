@@ -29,7 +29,8 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     group = GROUPS[args.what]
     if group == "algorithm":
-        from fedbench.method.table import Entry, markdown, table  # imports torch
+        import fedbench.algorithms  # noqa: F401  # torch and all methods
+        from fedbench.method.table import Entry, markdown, table
 
         if args.markdown:
             print(markdown(), end="")

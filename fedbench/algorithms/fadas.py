@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +20,7 @@ from fedbench.method import (
     register,
     switch,
 )
+from fedbench.method.configured import silent
 
 
 @register("fadas")
@@ -48,15 +47,11 @@ class FADAS(Algorithm):
     beta2: float = nonnegative(0.99)
     epsilon: float = nonnegative(1e-8)
     bias_correction: bool = switch(False)
-    delay_threshold: float | None = nonnegative(None)
+    delay_threshold: float | None = nonnegative(None, null="not delay-adaptive")
     da_form: str = choice("scale", ("scale", "min"))
 
-    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
-        if self.delay_threshold is None:  # not delay-adaptive
-            never = copy.copy(self)
-            never.delay_threshold = math.inf
-            return never.resolve(n, warn)
-        return super().resolve(n, warn)
+    def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
+        return {"delay_threshold": math.inf, **super().resolve(n, warn)}
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         zero = torch.zeros_like(theta)
@@ -73,8 +68,8 @@ class FADAS(Algorithm):
         step = torch.where(direction == 0, torch.zeros_like(step), step)  # 0/0 where nothing ever moved
         return {"theta": server.theta + step, "m": m, "v": v, "vhat": vhat}
 
-    def server_step_size(self, tau_max: int, h: Record) -> Any:
+    def server_step_size(self, tau_max: int, h: Record) -> Tensor:
         """gamma_t of an update whose stalest arrival is `tau_max` versions old."""
-        if self.delay_threshold is None or tau_max <= max(self.delay_threshold, 0):
-            return h.server_lr
-        return h.server_lr / tau_max if self.da_form == "scale" else torch.clamp(h.server_lr, max=1 / tau_max)
+        tau = max(tau_max, 1)
+        late = h.server_lr / tau if self.da_form == "scale" else torch.clamp(h.server_lr, max=1 / tau)
+        return torch.where(tau_max > h.delay_threshold, late, h.server_lr)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import torch
+from torch import Tensor
 
 from fedbench.method import (
     Algorithm,
@@ -60,10 +61,10 @@ class FedAsync(Algorithm):
         alpha = h.alpha * self.s(n.staleness_max, h)
         return {"theta": (1 - alpha) * server.theta + alpha * mean.x}
 
-    def s(self, tau: int, h: Record) -> Any:
+    def s(self, tau: int, h: Record) -> Tensor:
         """The factor of an arrival of staleness `tau`."""
         if self.staleness == "polynomial":
             return (1 + tau) ** (-h.a)
-        if self.staleness == "hinge" and tau > self.b:
-            return 1 / (h.a * (tau - h.b) + 1)
-        return 1.0
+        if self.staleness == "hinge":
+            return 1 / (h.a * torch.clamp(tau - h.b, min=0.0) + 1)
+        return torch.ones_like(h.alpha)

@@ -19,7 +19,7 @@ class FedAvgMomentum(Algorithm):
     g starts at 0; it is the mean of all local directions q, which a client sums by itself, since
     (theta - y)/eta loses digits in float32. The server keeps theta and g, a client nothing.
     Travels: up 1d (mean of q), down 2d (theta, g). eta = lr, gamma = server_lr (convention G: eta K is
-    plain averaging; no default, the theory's value needs L) and beta are tuned. beta = 1 is FedAvg.
+    plain averaging; the theory's value needs L) and beta are tuned. beta = 1 is FedAvg.
     The paper's grids are not known to us; the yaml's are those of the field.
     """
 
@@ -27,7 +27,7 @@ class FedAvgMomentum(Algorithm):
     problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)
-    server_lr: float | None = positive(None)
+    server_lr: float = positive(1.0)
     beta: float = share(0.1)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

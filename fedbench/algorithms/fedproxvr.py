@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from fedbench.method import (
     positive,
     register,
 )
+from fedbench.method.configured import silent
 from fedbench.method.curvature import largest_curvature
 
 
@@ -51,32 +51,26 @@ class FedProxVR(Algorithm):
     full_gradient = True
     first_step = 1
 
-    lr: float | None = positive(None)
-    beta: float | None = positive(None)
-    L: float | None = positive(None)
+    lr: float | None = positive(0.1, null="1/(beta L)")
+    beta: float | None = positive(None, null="lr is given")
+    L: float | None = positive(None, null="measured at theta^0")
     mu: float = nonnegative(0.1)
     estimator: str = choice("svrg", ("svrg", "sarah", "sgd"))
     output: str = choice("last", ("last", "random"))
     weighting: str = choice("samples", ("uniform", "samples"))
 
-    @classmethod
-    def create(cls, values: dict[str, Any]) -> Algorithm:
-        given = super().create(values)
-        assert isinstance(given, FedProxVR)
-        if given.lr is None and given.beta is None:
+    def check(self) -> None:
+        if self.lr is None and self.beta is None:
             raise ConfigError("algorithm.lr", None, "give algorithm.lr, or algorithm.beta (lr = 1/(beta L))")
-        if given.lr is not None and (given.beta is not None or given.L is not None):
+        if self.lr is not None and (self.beta is not None or self.L is not None):
             text = "give either algorithm.lr or algorithm.beta with algorithm.L, and null for the others"
-            raise ConfigError("algorithm.lr", given.lr, text)
-        return given
+            raise ConfigError("algorithm.lr", self.lr, text)
 
-    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
-        if self.lr is not None:
-            return {"lr": self.lr, "mu": self.mu}
-        assert self.beta is not None
-        if self.L is None:  # lr and L follow in `measured`
-            return {"beta": self.beta, "mu": self.mu}
-        return {"lr": 1 / (self.beta * self.L), "beta": self.beta, "L": self.L, "mu": self.mu}
+    def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
+        values = super().resolve(n, warn)
+        if self.beta is None or self.L is None:  # lr is given, or follows with L in `measured`
+            return values
+        return {"lr": 1 / (self.beta * self.L), **values}
 
     def measured(self, gradient: Callable[[Tensor], Tensor], theta: Tensor) -> dict[str, float]:
         if self.beta is None or self.L is not None:

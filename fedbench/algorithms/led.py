@@ -7,7 +7,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from fedbench.errors import ConfigError
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
+from fedbench.method import THEOREM, Algorithm, Client, Counts, Record, Vectors, positive, register
+from fedbench.method.configured import silent
 
 
 @register("led")
@@ -31,13 +32,13 @@ class LED(Algorithm):
     schedules = ("sync",)
 
     lr: float = positive(0.03)
-    dual_lr: float | None = positive(None)
+    dual_lr: float | None = positive(None, null=THEOREM)
 
     def theorem(self, n: Counts) -> dict[str, float]:
         assert n.K is not None
         return {"dual_lr": 1 / n.K}
 
-    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+    def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         values = super().resolve(n, warn)
         if n.K is not None and values["dual_lr"] > (1 + 1e-6) / n.K:
             raise ConfigError("algorithm.dual_lr", self.dual_lr, f"must be in (0, 1/K] = (0, {1 / n.K:g}]")

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.method import THEOREM, Algorithm, Client, Counts, Record, Vectors, positive, register, share
 
 
 @register("masfl")
@@ -36,7 +36,7 @@ class MasFL(Algorithm):
 
     lr: float = positive(0.05)
     server_lr: float = positive(0.5)
-    beta: float | None = share(None)
+    beta: float | None = share(None, null=THEOREM)
 
     def theorem(self, n: Counts) -> dict[str, float]:
         assert n.K is not None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedbench.method import (
+    THEOREM,
     Algorithm,
     Client,
     Counts,
@@ -20,6 +21,7 @@ from fedbench.method import (
     switch,
     unit,
 )
+from fedbench.method.configured import silent
 
 
 @register("padamfed")
@@ -46,9 +48,9 @@ class PAdaMFed(Algorithm):
     paper = "Yan et al., ICLR 2025"
     survey = "once"
 
-    lr: float | None = positive(None)
-    server_lr: float | None = positive(None)
-    beta: float | None = share(None)
+    lr: float | None = positive(None, null=THEOREM)
+    server_lr: float | None = positive(None, null=THEOREM)
+    beta: float | None = share(None, null=THEOREM)
     normalise: bool = switch(True)
     momentum: bool = switch(True)
     control_variates: bool = switch(True)
@@ -61,7 +63,7 @@ class PAdaMFed(Algorithm):
             "beta": math.sqrt(n.S * n.K / n.T),
         }
 
-    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
+    def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         values = super().resolve(n, warn)
         return values if self.momentum else {**values, "beta": 1.0}
 

@@ -31,9 +31,8 @@ class Scaffold(Algorithm):
     server_lr: float = positive(1.0)
     option: int = choice(2, (1, 2))
 
-    @property
-    def full_gradient(self) -> bool:  # type: ignore[override]
-        return self.option == 1
+    def __post_init__(self) -> None:
+        self.full_gradient = self.option == 1
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": torch.zeros_like(theta)}

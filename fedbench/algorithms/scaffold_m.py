@@ -31,7 +31,7 @@ class ScaffoldM(Algorithm):
     problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)
-    server_lr: float | None = positive(None)
+    server_lr: float = positive(1.0)
     beta: float = share(0.2)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

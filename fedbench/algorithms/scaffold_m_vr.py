@@ -30,6 +30,7 @@ class ScaffoldMVR(ScaffoldM):
     survey = "once"
 
     lr: float = positive(0.01)
+    server_lr: float = positive(0.1)
     beta: float = share(0.5)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

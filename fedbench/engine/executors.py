@@ -18,7 +18,6 @@ from fedbench.engine.compiled import Compiled
 from fedbench.engine.local import Facts, LocalProgram
 from fedbench.engine.objective import Batch
 from fedbench.method.interface import Vectors
-from fedbench.method.traced import traced
 
 
 @dataclass
@@ -106,8 +105,8 @@ class VmapExecutor:
         self.program, self.compiled = program, compiled
         self.name = "compile" if compiled else "vmap"
         self._mapped: dict[Any, Callable] = {}
-        fixed = traced(program.algorithm) if compiled else None
-        self._step_key = None if fixed is None else ("step", fixed, program.masked)
+        key = program.algorithm.key
+        self._step_key = None if key is None else ("step", key, program.masked)
 
     def run(self, work: Work) -> Result:
         """Local work of the chunk: uploads (C, ...), what clients keep, batch-norm statistics."""

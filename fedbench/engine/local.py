@@ -76,7 +76,8 @@ class LocalProgram:
 
     def __init__(self, algorithm: Algorithm, objective: Objective, masked: bool) -> None:
         """`masked`: clients of one cohort may make different numbers of steps."""
-        self.algorithm, self.objective, self.masked = algorithm, objective, masked
+        self.algorithm = algorithm.without_numbers()
+        self.objective, self.masked = objective, masked
 
     def init(self, down: Vectors, mine: Vectors, facts: Facts, h: Vectors) -> Vectors:
         """Local state before the first step."""

@@ -1,11 +1,14 @@
 """What a method is written with: its interface, its hyper-parameters' declarations, and the registry."""
 
-from fedbench.method.hyper import choice, decay, nonnegative, number, positive, share, switch
-from fedbench.method.interface import Algorithm, Client, Counts, Setting, unit
+from fedbench.fields import choice, decay, nonnegative, number, positive, share, switch
+from fedbench.method.configured import THEOREM
+from fedbench.method.counts import Counts
+from fedbench.method.interface import Algorithm, Client, Setting, unit
 from fedbench.method.record import Record, Vectors
 from fedbench.method.registry import register
 
 __all__ = [
+    "THEOREM",
     "Algorithm",
     "Client",
     "Counts",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedbench.method.hyper import is_number
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
 
@@ -54,7 +53,7 @@ def size(vectors: Vectors) -> int:
 def measure(algorithm: Algorithm, setting: Setting) -> Cost:
     """Count a bound algorithm's vectors and gradients for a model of setting.d numbers."""
     scalar = torch.empty((), device="meta")
-    h = Record({f.name: scalar for f in algorithm.hyper_fields() if is_number(f)})
+    h = Record(dict.fromkeys(algorithm.numbers(), scalar))
     theta = torch.empty(setting.d, device="meta")
     survey = algorithm.survey_upload(theta) if algorithm.survey else {}
     once = algorithm.survey == "once"

@@ -15,30 +15,16 @@ communication. The server sees uploads only through their (weighted) mean over t
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from fedbench.errors import ConfigError
-from fedbench.method.hyper import check_value, is_number
+from fedbench.method.configured import Configured
+from fedbench.method.counts import Counts
 from fedbench.method.record import Record, Vectors
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The counts of a run and of the update at hand, in the papers' letters."""
-
-    S: int  # arrivals per server update (clients per round)
-    N: int  # clients
-    K: int | None  # local steps; None where clients make different numbers of steps
-    T: int  # planned server updates (rounds)
-    t: int = 0  # index of this server update, from 0
-    staleness_mean: float = 0.0  # over this update's arrivals, in server versions
-    staleness_max: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,15 +58,13 @@ class Client:
         raise NotImplementedError
 
 
-@dataclass
-class Algorithm:
+class Algorithm(Configured):
     """Base of all methods. Subclasses override what their pseudo-code has; the rest is FedAvg-like."""
 
-    name: ClassVar[str] = ""
     paper: ClassVar[str] = ""  # short citation for tables
     survey: ClassVar[Literal["once", "cohort"] | None] = None
     """"once": K mini-batch gradients of ALL clients at theta^0; "cohort": full gradients, every round."""
-    full_gradient: ClassVar[bool] = False  # local_init reads client.full_grad
+    full_gradient = False  # local_init reads client.full_grad
     first_step: ClassVar[int] = 0  # local steps that local_init has already taken
     fixed_steps: ClassVar[int | None] = None  # the method defines K itself
     schedules: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -88,14 +72,9 @@ class Algorithm:
     keeps_buffers: ClassVar[bool] = False  # batch-norm statistics stay at the client
     problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
     dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
-    clamped: ClassVar[tuple[str, ...]] = ("beta",)  # from a theorem, at most 1
-    weighting: str = dataclasses.field(default="uniform", init=False, repr=False, metadata={"skip": True})
+    weighting = "uniform"  # of clients in every mean; a method may make it a choice
 
     # ---- the method --------------------------------------------------------------------------------
-
-    def theorem(self, n: Counts) -> dict[str, float]:
-        """Values for hyper-parameters given as null."""
-        return {}
 
     def survey_upload(self, grad: Tensor) -> Vectors:
         """What a surveyed client sends, from its mean survey gradient (d,)."""
@@ -166,58 +145,6 @@ class Algorithm:
     def is_personal(self) -> bool:
         """Whether clients evaluate models of their own."""
         return type(self).personal is not Algorithm.personal
-
-    @classmethod
-    def hyper_fields(cls) -> list[dataclasses.Field]:
-        """The declared hyper-parameters, in order."""
-        return [f for f in dataclasses.fields(cls) if not f.metadata.get("skip")]
-
-    @classmethod
-    def create(cls, values: dict[str, Any]) -> Algorithm:
-        """Build from config values; ConfigError names what the method does not have or not allow."""
-        fields = {f.name: f for f in cls.hyper_fields()}
-        for key in values:
-            if key not in fields:
-                allowed = ", ".join(f"algorithm.{name}" for name in fields)
-                raise ConfigError(f"algorithm.{key}", values[key], f"{cls.name} has only {allowed}", fields)
-        checked = {}
-        for key, value in values.items():
-            field = fields[key]
-            optional = is_number(field) and field.default is None
-            checked[key] = check_value(field, value, optional or key in cls.theorem_keys())
-        return cls(**checked)
-
-    @classmethod
-    def theorem_keys(cls) -> set[str]:
-        """The hyper-parameters for which a theorem gives values."""
-        if cls.theorem is Algorithm.theorem:
-            return set()
-        try:
-            return set(cls().theorem(Counts(S=1, N=1, K=1, T=1)))
-        except (TypeError, ZeroDivisionError):
-            return set()
-
-    def resolve(self, n: Counts, warn: Callable[[str], None] = lambda line: None) -> dict[str, float]:
-        """Numeric hyper-parameters with the theorem's values in place of null (beta clamped to 1)."""
-        fields = [f for f in self.hyper_fields() if is_number(f)]
-        values = {f.name: getattr(self, f.name) for f in fields}
-        missing = [key for key, value in values.items() if value is None]
-        if not missing:
-            return values
-        for key in missing:
-            if key not in self.theorem_keys():
-                text = f"no theorem gives it for {self.name}; give a number"
-                raise ConfigError(f"algorithm.{key}", None, text)
-        if n.K is None:
-            text = "null takes the theorem's value, which needs one K for all clients (local.steps)"
-            raise ConfigError(f"algorithm.{missing[0]}", None, text)
-        given = self.theorem(n) if n.T > 0 else dict.fromkeys(missing, 0.0)
-        for key in missing:
-            values[key] = given[key]
-            if key in self.clamped and given[key] > 1.0:
-                warn(f"algorithm.{key} from the theorem is {given[key]:.4g} > 1 and was clamped to 1")
-                values[key] = 1.0
-        return values
 
 
 def unit(q: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 
 from fedbench.method.cost import measure
-from fedbench.method.interface import Algorithm, Counts, Setting
-from fedbench.method.registry import get, names
+from fedbench.method.counts import Counts
+from fedbench.method.interface import Algorithm, Setting
+from fedbench.method.registry import registered
 
 _D, _NORM = 1000, 7  # a pretend model: numbers in all, and in normalisation layers
 
@@ -34,7 +35,7 @@ class Entry:
 
 def table() -> list[Entry]:
     """All registered methods, by name."""
-    return [entry(get(name)) for name in names()]
+    return [entry(registered[name]) for name in sorted(registered)]
 
 
 def entry(cls: type[Algorithm]) -> Entry:
@@ -48,8 +49,7 @@ def entry(cls: type[Algorithm]) -> Entry:
     steps = "" if cost.calls_per_step == 1 else str(cost.calls_per_step)
     passes = "full pass + " if cost.full_passes else ""
     first = "(K-1)" if algorithm.first_step else "K"
-    theorem = set(cls.theorem_keys())
-    tuned = [f.name for f in cls.hyper_fields() if "number" in f.metadata and f.name not in theorem]
+    tuned = [name for name in cls.numbers() if name not in cls.theorem_keys()]
     return Entry(
         name=cls.name,
         paper=cls.paper,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench import data, models, schedule
+from fedbench import algorithms, data, models, schedule
 from fedbench.config import imports
 from fedbench.config.config import Config
 from fedbench.config.identity import container
@@ -21,8 +21,7 @@ from fedbench.engine.batches import local_steps
 from fedbench.engine.choose import choose_device
 from fedbench.engine.flat import Layout
 from fedbench.errors import ConfigError, DataError
-from fedbench.method import registry
-from fedbench.method.interface import Algorithm, Counts, Setting
+from fedbench.method import Algorithm, Counts, Setting
 from fedbench.models.layers import norm_parameters
 
 DEFAULT_STEPS = 10
@@ -57,7 +56,7 @@ def make_plan(cfg: DictConfig) -> Plan:
     device = choose_device(cfg.device)
     node = OmegaConf.to_container(cfg.algorithm, resolve=True)
     assert isinstance(node, dict)
-    cls = registry.get(str(node["name"]))
+    cls = algorithms.get(str(node["name"]))
     algorithm = cls.create({str(k): v for k, v in node.items() if k not in NOT_HYPER})
     schedule.check(config, algorithm.dispatch)
     dataset = load_dataset(config)

@@ -11,7 +11,6 @@ import numpy as np
 from fedbench import schedule
 from fedbench.config import identity
 from fedbench.files import atomically, write_json
-from fedbench.method.hyper import is_number
 from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.metrics import Row
 from fedbench.runs.plan import Plan
@@ -51,9 +50,7 @@ def summarise(
         "chunk": experiment.chunk,
         "parameters": plan.layout.d,
         "hyper": hyper(plan),
-        "from_theorem": [
-            f.name for f in plan.algorithm.hyper_fields() if is_number(f) and _given(plan, f.name) is None
-        ],
+        "from_theorem": plan.algorithm.from_theorem(),
         "notes": plan.notes,
         "schedule": schedule.summary(experiment.trace),
         "versions": versions(),
@@ -80,10 +77,8 @@ def failure(plan_config: Any, error: str, wall_seconds: float) -> dict[str, Any]
 
 def hyper(plan: Plan) -> dict[str, Any]:
     """The hyper-parameters in use: numbers after the theorems were applied, and the chosen variants."""
-    static = {
-        f.name: getattr(plan.algorithm, f.name) for f in plan.algorithm.hyper_fields() if not is_number(f)
-    }
-    return {**{key: _finite(value) for key, value in plan.hyper.items()}, **static}
+    numbers = {key: _finite(value) for key, value in plan.hyper.items()}
+    return {**numbers, **plan.algorithm.choices()}
 
 
 def write_partition(path: Path, assignment: np.ndarray) -> None:
@@ -113,10 +108,6 @@ def write_jobs(path: Path, experiment: Experiment) -> None:
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
     """summary.json."""
     write_json(path, summary)
-
-
-def _given(plan: Plan, name: str) -> Any:
-    return plan.cfg.algorithm.get(name)
 
 
 def _finite(value: float) -> float | None:

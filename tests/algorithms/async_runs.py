@@ -12,7 +12,8 @@ from problem import CLASSES, FEATURES, Problem
 from tests_support import make_walk
 from torch import nn
 
-from fedbench.method import Algorithm, registry
+from fedbench import algorithms
+from fedbench.method import Algorithm
 from fedbench.runs.walk import Walk
 from fedbench.schedule import STATUS, build_trace
 from fedbench.schedule.trace import Trace
@@ -58,7 +59,7 @@ def make_async_walk(
         model.weight.copy_(torch.from_numpy(p.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
         model.bias.copy_(torch.from_numpy(p.theta0[CLASSES * FEATURES :]))
     if isinstance(algorithm, str):
-        algorithm = registry.get(algorithm).create(values or {})
+        algorithm = algorithms.get(algorithm).create(values or {})
     return make_walk(
         algorithm,
         model,

@@ -9,9 +9,10 @@ import torch
 from problem import CLASSES, Problem
 from torch import nn
 
+from fedbench import algorithms
 from fedbench.engine.batches import BatchPlanner, ClientIndex
 from fedbench.engine.flat import Layout
-from fedbench.method import Algorithm, Counts, Setting, registry
+from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.rng import Stream, make_key, uniform
 
@@ -71,7 +72,7 @@ def weights(p: Problem, cohort: list[int], weighting: str = "samples") -> np.nda
 
 def cost(name: str, **values: object) -> Cost:
     """Measured cost of a method for a model of 1000 numbers, 7 of them in normalisation layers."""
-    algorithm = registry.get(name).create(values)
+    algorithm = algorithms.get(name).create(values)
     setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", False, 1000, torch.arange(7))
     algorithm.bind(setting)
     return measure(algorithm, setting)
@@ -80,7 +81,7 @@ def cost(name: str, **values: object) -> Cost:
 def refusal(name: str, S: int = 2, N: int = 2, schedule: str = "sync", norm: int = 7) -> str | None:
     """Why the method refuses a run."""
     setting = Setting(Counts(S=S, N=N, K=4, T=4), schedule, False, 1000, torch.arange(norm))
-    return registry.get(name)().refusal(setting)
+    return algorithms.get(name)().refusal(setting)
 
 
 def know_norm_layers(algorithm: Algorithm, model: nn.Module, names: set[str]) -> Algorithm:

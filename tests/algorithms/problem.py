@@ -11,7 +11,7 @@ import torch
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 FEATURES, CLASSES = 4, 3
 
@@ -65,7 +65,7 @@ def engine_path(problem: Problem, name: str, cohorts: list[list[int]], **options
         model.weight.copy_(torch.from_numpy(problem.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
         model.bias.copy_(torch.from_numpy(problem.theta0[CLASSES * FEATURES :]))
     walk = make_walk(
-        registry.get(name).create(values),
+        algorithms.get(name).create(values),
         model,
         problem.x,
         problem.y,

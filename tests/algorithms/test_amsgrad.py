@@ -10,7 +10,8 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import Counts, Record, registry
+from fedbench import algorithms
+from fedbench.method import Counts, Record
 
 T, S, K = 10, 3, 4
 ETA, GAMMA, B1, B2, B3, KD, EPS = 0.05, 0.3, 0.7, 0.8, 0.6, 0.4, 0.02
@@ -107,7 +108,7 @@ def test_follows_the_pseudo_code(name: str, correct: bool, engine: str) -> None:
 
 
 def test_fedams_moves_nothing_when_nothing_arrives() -> None:
-    algorithm = registry.get("fedams").create({})
+    algorithm = algorithms.get("fedams").create({})
     h = Record({k: torch.tensor(v) for k, v in algorithm.resolve(Counts(S=1, N=1, K=1, T=1)).items()})
     theta = torch.tensor([1.0, -2.0])
     server = Record(algorithm.server_init(theta, None, h))
@@ -144,8 +145,8 @@ def test_vhat_never_decreases(name: str) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
     walk = make_walk(
-        registry.get(name).create({**VALUES, **EXTRA[name], "beta2": 0.3, "epsilon": 1e-4}), nn.Linear(4, 3),
-        p.x, p.y, p.assignment, FixedTrace(cohorts, p.N), per_round=S, steps=K, batch=2,
+        algorithms.get(name).create({**VALUES, **EXTRA[name], "beta2": 0.3, "epsilon": 1e-4}),
+        nn.Linear(4, 3), p.x, p.y, p.assignment, FixedTrace(cohorts, p.N), per_round=S, steps=K, batch=2,
     )  # fmt: skip
     grown = 0
     for _ in cohorts:
@@ -159,7 +160,7 @@ def test_vhat_never_decreases(name: str) -> None:
 def test_local_amsgrad_keeps_momenta_of_absent_clients() -> None:
     p = Problem()
     walk = make_walk(
-        registry.get("local_amsgrad").create(VALUES), nn.Linear(4, 3), p.x, p.y, p.assignment,
+        algorithms.get("local_amsgrad").create(VALUES), nn.Linear(4, 3), p.x, p.y, p.assignment,
         FixedTrace([[0, 1, 2], [2, 3, 4]], p.N), per_round=S, steps=K,
     )  # fmt: skip
     walk.update()

@@ -12,7 +12,7 @@ from option_helpers import config
 from tests_support import make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 from fedbench.schedule import build_trace
 
 A = [(1, 2), (2, 1), (0.5, 1), (1, 0.5)]
@@ -117,7 +117,7 @@ def trace(rounds: int, per_round: int):
 def path(name: str, values: dict, steps: int, rounds: int, per_round: int, engine: str) -> np.ndarray:
     x = np.array([[*a, *b] for a, b in zip(A, B, strict=True)])
     walk = make_walk(
-        registry.get(name).create(values), Quadratic(), x, np.zeros(4, dtype=np.int64), np.arange(4),
+        algorithms.get(name).create(values), Quadratic(), x, np.zeros(4, dtype=np.int64), np.arange(4),
         trace(rounds, per_round), per_round=per_round, steps=steps, engine=engine, loss=lambda out, y: out,
         schedule="async",
     )  # fmt: skip

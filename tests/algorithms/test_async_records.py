@@ -8,7 +8,8 @@ import pytest
 import torch
 from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, problem, staleness
 
-from fedbench.method import Counts, Setting, registry
+from fedbench import algorithms
+from fedbench.method import Counts, Setting
 
 T = 14
 LOCAL = {"lr": 0.2, "server_lr": 0.7}
@@ -32,7 +33,7 @@ def test_server_record_is_the_mean_of_the_last_received_ones(
     trace = make_trace(T, 2, HALF_NORMAL, concurrency=4, **(FAILURES if failing else {}))
     assert staleness(trace).max() >= 2
     assert (count(trace, "failed") > 0) == failing
-    steps = registry.get(name).fixed_steps or 3
+    steps = algorithms.get(name).fixed_steps or 3
     run = make_async_walk(problem(), name, trace, values, steps=steps, batch=2)
     records = run.trainer.store.tensors[kept].clone()
     uploads: dict[int, torch.Tensor] = {}
@@ -50,4 +51,4 @@ def test_server_record_is_the_mean_of_the_last_received_ones(
 def test_no_client_may_have_two_jobs_where_records_are_kept(name: str) -> None:
     for repeats in (False, True):
         setting = Setting(Counts(S=2, N=7, K=1, T=T), "async", repeats, 15, torch.zeros(0))
-        assert (registry.get(name)().refusal(setting) is not None) == repeats
+        assert (algorithms.get(name)().refusal(setting) is not None) == repeats

@@ -12,8 +12,8 @@ import torch
 from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, models, problem, staleness
 from problem import relative_error
 
+from fedbench import algorithms
 from fedbench.engine.compiled import compiler_missing
-from fedbench.method import registry
 from fedbench.schedule.trace import Trace
 
 T, K = 14, 3
@@ -50,7 +50,7 @@ KINDS: dict[str, dict[str, Any]] = {"stale": {}, "failing": FAILURES, "cut": {"t
 @cache
 def trace_for(name: str, per_round: int, kind: str) -> Trace:
     """Four jobs at once, or what the method's own dispatch policy says."""
-    dispatch = registry.get(name).dispatch
+    dispatch = algorithms.get(name).dispatch
     concurrency = {} if "concurrency" in dispatch else {"concurrency": 4}
     return make_trace(T, per_round, HALF_NORMAL, dispatch, pool=None, **concurrency, **KINDS[kind])
 
@@ -58,7 +58,7 @@ def trace_for(name: str, per_round: int, kind: str) -> Trace:
 def check(case: str, kind: str, **options: Any) -> None:
     name, method, values, per_round = CASES[case]
     trace = trace_for(name, per_round, kind)
-    steps = registry.get(name).fixed_steps or K
+    steps = algorithms.get(name).fixed_steps or K
     p = problem()
     expected = oracle.follow(method(p, per_round, steps, **values), trace, T)
     found = models(make_async_walk(p, name, trace, values, steps=steps, **options))

@@ -21,7 +21,7 @@ from async_runs import (
 from oracle import Batches
 from problem import relative_error
 
-from fedbench.method import registry
+from fedbench import algorithms
 from fedbench.runs.walk import Walk
 from fedbench.schedule.trace import Trace
 
@@ -86,7 +86,7 @@ def test_without_delays_it_is_the_synchronous_method(
     name: str, values: dict[str, Any], twin: str, more: dict[str, Any], per_round: int
 ) -> None:
     trace, rounds = equal_durations(per_round)
-    known = {field.name for field in registry.get(twin).hyper_fields()}
+    known = set(algorithms.get(twin).options())
     shared = {key: value for key, value in values.items() if key in known}
     assert relative_error(path(name, values, trace), path(twin, {**shared, **more}, rounds)) < SAME
 
@@ -184,7 +184,7 @@ def test_fedasync_is_fedbuff_only_one_job_at_a_time(concurrency: int, equal: boo
 @pytest.mark.parametrize("name", ["defedavg_iid", "defedavg_niid"])
 def test_defedavg_is_fedbuff_on_the_same_trace(name: str) -> None:
     """What distinguishes its variants is the trace that each brings along."""
-    own = make_trace(T, 2, HALF_NORMAL, registry.get(name).dispatch, pool=None)
+    own = make_trace(T, 2, HALF_NORMAL, algorithms.get(name).dispatch, pool=None)
     assert staleness(own).max() >= 2
     for trace in (stale(), own):
         assert relative_error(path(name, LOCAL, trace), path("fedbuff", LOCAL, trace)) < SAME

@@ -10,7 +10,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 T, K = 10, 4
 
@@ -96,7 +96,7 @@ def test_one_client_and_one_step_is_adaptive_storm() -> None:
 def test_clients_keep_their_own_last_iterate() -> None:
     p = Problem(sizes=(3, 9, 5, 7))
     walk = make_walk(
-        registry.get("fafed").create({"lr": 0.1}), nn.Linear(4, 3), p.x, p.y, p.assignment,
+        algorithms.get("fafed").create({"lr": 0.1}), nn.Linear(4, 3), p.x, p.y, p.assignment,
         FixedTrace(everyone(p, 2), p.N), per_round=p.N, steps=K, batch=2,
     )  # fmt: skip
     assert torch.equal(walk.trainer.store.tensors["prev"], walk.theta.expand(p.N, -1))

@@ -9,7 +9,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 T, S, K = 20, 3, 4
 
@@ -110,7 +110,7 @@ def test_two_client_quadratic(name: str, values: dict, limit: float) -> None:
         r = (1 - 0.1 * x[:, 0]) ** 5
         limit = float(((1 - r) * x[:, 1]).mean() / (1 - r).mean())
         assert limit == pytest.approx(0.693, abs=1e-3)
-    algorithm = registry.get(name).create({"lr": 0.1, **values})
+    algorithm = algorithms.get(name).create({"lr": 0.1, **values})
     walk = make_walk(
         algorithm, Quadratic(), x, np.zeros(2, dtype=np.int64), np.array([0, 1]),
         FixedTrace([[0, 1]] * 150, 2),
@@ -125,7 +125,7 @@ def test_scaffold_control_variates_mean_and_persistence() -> None:
     p = Problem()
     cohorts = [[0, 1, 2], [3, 4, 5], [1, 3, 5], [0, 2, 4]]
     walk = make_walk(
-        registry.get("scaffold").create({"lr": 0.1}), nn.Linear(4, 3), p.x, p.y, p.assignment,
+        algorithms.get("scaffold").create({"lr": 0.1}), nn.Linear(4, 3), p.x, p.y, p.assignment,
         FixedTrace(cohorts, p.N), per_round=3, steps=3, batch=2,
     )  # fmt: skip
     before = walk.trainer.store.tensors["c"].clone()

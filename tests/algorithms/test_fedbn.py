@@ -12,9 +12,10 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
+from fedbench import algorithms
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.flat import Layout
-from fedbench.method import Record, registry
+from fedbench.method import Record
 from fedbench.models.layers import BatchNorm2d
 from fedbench.runs.walk import Walk
 
@@ -29,7 +30,7 @@ def start(kind: str, p: Problem, cohorts: list[list[int]], engine: str = "vmap",
     else:
         layers = (nn.Conv2d(1, 2, 1), BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
         model, x = nn.Sequential(*layers), p.x.reshape(-1, 1, 2, 2)
-    algorithm = know_norm_layers(registry.get("fedbn").create({"lr": ETA}), model, NORM)
+    algorithm = know_norm_layers(algorithms.get("fedbn").create({"lr": ETA}), model, NORM)
     trace = FixedTrace(cohorts, p.N)
     return make_walk(
         algorithm, model, x, p.y, p.assignment, trace, per_round=len(cohorts[0]), engine=engine, **options

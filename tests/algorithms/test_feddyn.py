@@ -12,7 +12,8 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import Algorithm, registry
+from fedbench import algorithms
+from fedbench.method import Algorithm
 from fedbench.runs.walk import Walk
 
 T, S, K = 10, 3, 3
@@ -69,7 +70,7 @@ def softmax_walk(p: Problem, algorithm: Algorithm, cohorts: list[list[int]]) -> 
 def test_feddyn_with_all_clients_extrapolates_the_mean_model(alpha: float) -> None:
     """theta^{t+1} = 2 ybar^{t+1} - ybar^t for every alpha, with ybar^0 = theta^0 (mini-batches of 2)."""
     p = Problem()
-    algorithm, ybars = recording(registry.get("feddyn").create({"lr": 0.05, "alpha": alpha}))
+    algorithm, ybars = recording(algorithms.get("feddyn").create({"lr": 0.05, "alpha": alpha}))
     walk = softmax_walk(p, algorithm, [list(range(p.N))] * T)
     last = walk.theta.clone()
     for _ in range(T):
@@ -81,7 +82,7 @@ def test_feddyn_with_all_clients_extrapolates_the_mean_model(alpha: float) -> No
 def test_feddyn_server_state_is_the_mean_of_all_clients() -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
-    walk = softmax_walk(p, registry.get("feddyn").create({"lr": 0.05, "alpha": 0.3}), cohorts)
+    walk = softmax_walk(p, algorithms.get("feddyn").create({"lr": 0.05, "alpha": 0.3}), cohorts)
     for cohort in cohorts:
         before = walk.trainer.store.tensors["h"].clone()
         walk.update()
@@ -114,7 +115,7 @@ def test_feddyn_with_exact_local_solutions() -> None:
     """h_i = grad f_i(y_i) after every exact solve, and the path tends to the optimum, where sum h_i = 0."""
     x = np.array([[1.0, 0.0], [4.0, 1.0]])  # optimum (1*0 + 4*1)/5 = 0.8
     alpha, rounds = 2.0, 30
-    algorithm = registry.get("feddyn").create({"lr": 0.2, "alpha": alpha})  # local factors 0.4 and -0.2
+    algorithm = algorithms.get("feddyn").create({"lr": 0.2, "alpha": alpha})  # local factors 0.4 and -0.2
     walk = make_walk(
         algorithm, Quadratic(), x, np.zeros(2, dtype=np.int64), np.array([0, 1]),
         FixedTrace([[0, 1]] * rounds, 2), per_round=2, steps=30, loss=lambda out, y: out,

@@ -10,7 +10,7 @@ from server_rules import ETA, Each, K, S, T, server_path
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
@@ -59,8 +59,9 @@ def test_fedexp_with_orthogonal_updates_extrapolates_by_half_the_cohort(
 ) -> None:
     """S orthogonal Delta_i of equal norm and epsilon = 0 give gamma = S/2; no updates at all move nothing."""
     walk = make_walk(
-        registry.get("fedexp").create({"lr": 0.5, "epsilon": 0.0}), Linear(6), x, np.zeros(6, dtype=np.int64),
-        np.arange(6), FixedTrace([list(range(6))], 6), per_round=6, steps=2, loss=lambda out, y: out,
+        algorithms.get("fedexp").create({"lr": 0.5, "epsilon": 0.0}), Linear(6), x,
+        np.zeros(6, dtype=np.int64), np.arange(6),
+        FixedTrace([list(range(6))], 6), per_round=6, steps=2, loss=lambda out, y: out,
     )  # fmt: skip
     walk.update()  # Delta_i = K eta e_i = e_i
     np.testing.assert_allclose(walk.theta.numpy(), expected, rtol=1e-14)

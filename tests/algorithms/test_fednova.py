@@ -9,7 +9,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 T, S = 10, 3
 ETA = 0.1
@@ -110,7 +110,7 @@ def test_normalisers_in_closed_form(tau: int, rho: float, mu: float) -> None:
     if mu:
         closed = (1 - (1 - ETA * mu) ** tau) / (ETA * mu)
     walk = make_walk(
-        registry.get("fednova").create({"lr": ETA, "momentum": rho, "mu": mu}), Slope(), np.ones((1, 1)),
+        algorithms.get("fednova").create({"lr": ETA, "momentum": rho, "mu": mu}), Slope(), np.ones((1, 1)),
         np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), FixedTrace([[0]], 1),
         per_round=1, steps=tau, loss=lambda out, y: out,
     )  # fmt: skip
@@ -141,7 +141,7 @@ def stationary(name: str, lr: float) -> float:
     point = float((weight * MINIMUM).sum() / weight.sum())
     x = np.repeat(np.stack([CURVATURE, MINIMUM], axis=1), [2, 8], axis=0)
     walk = make_walk(
-        registry.get(name).create({"lr": lr}), Quadratic(point), x, np.zeros(10, dtype=np.int64),
+        algorithms.get(name).create({"lr": lr}), Quadratic(point), x, np.zeros(10, dtype=np.int64),
         np.repeat([0, 1], [2, 8]), FixedTrace([[0, 1]], 2), per_round=2, steps=None, epochs=2, batch=2,
         loss=lambda out, y: out,
     )  # fmt: skip

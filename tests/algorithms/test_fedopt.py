@@ -11,7 +11,8 @@ import torch
 from problem import Problem, engine_path, relative_error
 from server_rules import ETA, K, S, T, server_path
 
-from fedbench.method import Counts, registry
+from fedbench import algorithms
+from fedbench.method import Counts
 
 ADAPTIVE = ["fedadagrad", "fedadam", "fedyogi"]
 
@@ -70,7 +71,7 @@ def fedopt_once(name: str, v: np.ndarray, m: np.ndarray, d: np.ndarray) -> dict[
     h = SimpleNamespace(server_lr=0.1, beta1=0.9, beta2=0.99, epsilon=1e-3)
     state = SimpleNamespace(theta=torch.zeros(3), m=torch.tensor(m), v=torch.tensor(v))
     mean = SimpleNamespace(delta=torch.tensor(d))
-    return registry.get(name)().server_step(state, mean, Counts(S=1, N=1, K=1, T=1), h)
+    return algorithms.get(name)().server_step(state, mean, Counts(S=1, N=1, K=1, T=1), h)
 
 
 @pytest.mark.parametrize("name", ADAPTIVE)

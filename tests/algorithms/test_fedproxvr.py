@@ -14,10 +14,11 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
+from fedbench import algorithms
 from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
-from fedbench.method import Counts, registry
+from fedbench.method import Counts
 from fedbench.method.curvature import largest_curvature
 from fedbench.runs.costs import ledger
 from fedbench.runs.plan import make_plan
@@ -114,7 +115,7 @@ def test_prox_satisfies_its_optimality_condition() -> None:
     rng = np.random.default_rng(0)
     x, theta = torch.from_numpy(rng.normal(size=9)), torch.from_numpy(rng.normal(size=9))
     h = SimpleNamespace(lr=torch.tensor(0.3, dtype=torch.float64), mu=torch.tensor(1.7, dtype=torch.float64))
-    w = registry.get("fedproxvr").prox(x, theta, h)
+    w = algorithms.get("fedproxvr").prox(x, theta, h)
     assert torch.abs(1.7 * (w - theta) + (w - x) / 0.3).max() < 1e-14
 
 
@@ -129,7 +130,7 @@ def test_estimators_expectation(estimator: str) -> None:
     def full(at: torch.Tensor) -> torch.Tensor:
         return (hessians * (at - a)).mean(0)
 
-    algorithm = registry.get("fedproxvr").create({"lr": 0.5, "mu": 0.0, "estimator": estimator})
+    algorithm = algorithms.get("fedproxvr").create({"lr": 0.5, "mu": 0.0, "estimator": estimator})
     h = SimpleNamespace(lr=torch.tensor(0.5, dtype=torch.float64), mu=torch.tensor(0.0))
     directions = []
     for sample in range(6):
@@ -168,13 +169,13 @@ def test_random_output_is_uniform_over_the_iterates() -> None:
 
 def test_step_from_beta_and_smoothness() -> None:
     n = Counts(S=2, N=2, K=4, T=4)
-    create = registry.get("fedproxvr").create
+    create = algorithms.get("fedproxvr").create
     assert create({"lr": None, "beta": 5.0, "L": 4.0}).resolve(n)["lr"] == 0.05
     assert "beta" not in create({"lr": 0.3}).resolve(n)
     for values in ({"lr": 0.1, "beta": 5.0, "L": 4.0}, {"lr": 0.1, "L": 4.0}):
         with pytest.raises(ConfigError, match=r"either algorithm\.lr or algorithm\.beta"):
             create(values)
-    for values in ({}, {"lr": None, "L": 2.0}):
+    for values in ({"lr": None}, {"lr": None, "L": 2.0}):
         with pytest.raises(ConfigError, match=r"give algorithm\.lr, or algorithm\.beta"):
             create(values)
 
@@ -189,7 +190,7 @@ def hessian(p: Problem, theta: np.ndarray) -> np.ndarray:
 
 def test_measured_smoothness_is_the_largest_curvature() -> None:
     p = Problem()
-    algorithm = registry.get("fedproxvr").create({"beta": 5.0})
+    algorithm = algorithms.get("fedproxvr").create({"lr": None, "beta": 5.0})
     n = Counts(S=2, N=2, K=4, T=4)
     assert algorithm.resolve(n) == {"beta": 5.0, "mu": 0.1}
     walk = make_walk(
@@ -208,7 +209,7 @@ def test_measured_smoothness_is_the_largest_curvature() -> None:
     assert given["lr"] == pytest.approx(1 / (5 * given["L"]), rel=1e-15)
     z = np.hstack([p.x, np.ones((len(p.x), 1))])
     assert given["L"] < 0.5 * np.linalg.eigvalsh(z.T @ z / len(z))[-1]
-    assert registry.get("fedproxvr").create({"lr": 0.1}).measured(gradient, torch.zeros(1)) == {}
+    assert algorithms.get("fedproxvr").create({"lr": 0.1}).measured(gradient, torch.zeros(1)) == {}
     with pytest.raises(ConfigError, match="estimate"):
         algorithm.measured(torch.zeros_like, torch.zeros(3))
 
@@ -245,6 +246,6 @@ def test_cost(estimator: str, calls: int) -> None:
         status=np.array([APPLIED]), work=np.ones(1),
     )  # fmt: skip
     tau, passes = 10, 3  # full pass + 2 (tau - 1), or + (tau - 1)
-    spent = ledger(trace, c, 4, np.array([tau]), np.array([passes]), registry.get("fedproxvr").first_step)
+    spent = ledger(trace, c, 4, np.array([tau]), np.array([passes]), algorithms.get("fedproxvr").first_step)
     assert spent.gradient_evaluations.tolist() == [0, passes + calls * (tau - 1)]
     assert spent.uplink_bytes.tolist() == [0, 4000]

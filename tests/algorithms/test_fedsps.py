@@ -12,7 +12,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 T, S, K = 10, 3, 4
 
@@ -78,7 +78,7 @@ class Parabola(nn.Module):
 @pytest.mark.parametrize("scope", ["local", "global"])
 def test_parabola_is_solved_in_one_step(scope: str) -> None:
     a = np.array([[1.0], [7.0], [0.2]])  # F / (0.5 ||g||^2) = 1/a: every client lands at 0
-    algorithm = registry.get("fedsps").create({"c": 0.5, "lr_max": 1e6, "scope": scope})
+    algorithm = algorithms.get("fedsps").create({"c": 0.5, "lr_max": 1e6, "scope": scope})
     walk = make_walk(
         algorithm, Parabola(), a, np.zeros(3, dtype=np.int64), np.arange(3), FixedTrace([[0, 1, 2]] * 2, 3),
         per_round=3, steps=1, loss=lambda out, y: out,
@@ -100,7 +100,7 @@ def test_without_the_cap_the_path_does_not_depend_on_the_losses_scale() -> None:
 def test_step_stays_in_its_range() -> None:
     h = SimpleNamespace(**{k: torch.tensor(v) for k, v in (("c", 0.5), ("lr_max", 2.0))})
     h.loss_lower_bound = torch.tensor(1.0)
-    polyak = registry.get("fedsps").polyak
+    polyak = algorithms.get("fedsps").polyak
     g = torch.tensor([1.0, 2.0])
     assert polyak(torch.tensor(3.5), g, h) == 1.0  # (3.5 - 1) / (0.5 * 5)
     assert polyak(torch.tensor(100.0), g, h) == 2.0

@@ -11,7 +11,7 @@ from oracle import know_norm_layers
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 from fedbench.models.layers import Dropout
 from fedbench.runs.walk import Walk
 
@@ -35,7 +35,7 @@ def start(name: str, engine: str = "vmap", chunk: int = 1000, **options: object)
     x, y = rng.normal(size=(len(assignment), 6)), rng.integers(0, 3, len(assignment))
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), Dropout(0.5), nn.Linear(8, 3))
-    cls = registry.get(name)
+    cls = algorithms.get(name)
     cohorts = [[0, 1, 2, 3]] * 3 if cls.full_participation else [[0, 1, 3], [1, 2, 3], [0, 2, 3]]
     algorithm = know_norm_layers(cls.create(METHODS[name]), model, {"1.weight", "1.bias"})
     return make_walk(

@@ -10,7 +10,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 T, S, K = 10, 3, 4
 ETA, B, B1, B2, EPS = 0.1, 0.8, 0.7, 0.9, 0.05
@@ -105,7 +105,7 @@ class Parabola(nn.Module):
 @pytest.mark.parametrize("base", ["sgd", "momentum"])
 def test_equal_hessians_make_local_steps_centralised_steps(base: str) -> None:
     a = np.array([[1.0], [5.0], [-2.0]])
-    algorithm = registry.get("mime").create({**VALUES, "base": base})
+    algorithm = algorithms.get("mime").create({**VALUES, "base": base})
     walk = make_walk(
         algorithm, Parabola(), a, np.zeros(3, dtype=np.int64), np.arange(3), FixedTrace([[0, 1, 2]] * T, 3),
         per_round=3, steps=K, loss=lambda out, y: out,

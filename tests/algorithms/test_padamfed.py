@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from problem import Problem, engine_path, relative_error
 
-from fedbench.method import Counts, registry
+from fedbench import algorithms
+from fedbench.method import Counts
 
 T, S, K = 20, 3, 4
 
@@ -101,11 +102,11 @@ def test_one_client_one_step_is_normalised_momentum_sgd() -> None:
 
 def test_theorem_values_and_clamp() -> None:
     # the spec's table: S=10, K=10, T=1000 and S=20, K=10, T=100
-    values = registry.get("padamfed")().resolve(Counts(S=10, N=100, K=10, T=1000))
+    values = algorithms.get("padamfed")().resolve(Counts(S=10, N=100, K=10, T=1000))
     assert values == pytest.approx({"lr": 0.0031623, "server_lr": 0.0177828, "beta": 0.3162278}, rel=1e-5)
     lines: list[str] = []
-    values = registry.get("padamfed")().resolve(Counts(S=20, N=50, K=10, T=100), lines.append)
+    values = algorithms.get("padamfed")().resolve(Counts(S=20, N=50, K=10, T=100), lines.append)
     assert values["beta"] == 1.0
     assert "algorithm.beta" in lines[0]
-    values = registry.get("padamfed_vr")().resolve(Counts(S=10, N=100, K=10, T=1000))
+    values = algorithms.get("padamfed_vr")().resolve(Counts(S=10, N=100, K=10, T=1000))
     assert values == pytest.approx({"lr": 1e-4, "server_lr": 0.0464159, "beta": 0.0464159}, rel=1e-5)

@@ -9,7 +9,7 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 from fedbench.runs.walk import Walk
 
 T, S, K = 10, 3, 3
@@ -68,7 +68,7 @@ def started(p: Problem, name: str, values: dict, cohorts: list[list[int]]) -> Wa
     """A walk with mini-batches of 2; every one of a seed sees the same ones."""
     torch.manual_seed(0)
     return make_walk(
-        registry.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
+        algorithms.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
         FixedTrace(cohorts, p.N), per_round=len(cohorts[0]), steps=K, batch=2,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from server_rules import ETA, K, S, T, deltas, shares
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
@@ -19,7 +19,7 @@ def test_slowmo_follows_the_pseudo_code(engine: str) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
     theta, u, rates = p.theta0, np.zeros_like(p.theta0), [ETA] * 5 + [ETA / 2] * (T - 5)
-    algorithm = registry.get("slowmo").create({"lr": ETA, "server_lr": 0.7, "momentum": 0.6})
+    algorithm = algorithms.get("slowmo").create({"lr": ETA, "server_lr": 0.7, "momentum": 0.6})
     model = nn.Linear(4, 3).double()
     nn.utils.vector_to_parameters(torch.from_numpy(p.theta0), model.parameters())
     walk = make_walk(

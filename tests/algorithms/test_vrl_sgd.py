@@ -9,8 +9,9 @@ from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
+from fedbench import algorithms
 from fedbench.errors import ConfigError
-from fedbench.method import Counts, Setting, registry
+from fedbench.method import Counts, Setting
 from fedbench.runs.walk import Walk
 
 T, K = 10, 4
@@ -74,7 +75,7 @@ def started(name: str, values: dict) -> Walk:
     p = Problem()
     torch.manual_seed(0)
     return make_walk(
-        registry.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
+        algorithms.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
         FixedTrace(everyone(p), p.N), per_round=p.N, steps=K, batch=2, chunk=4,
     )  # fmt: skip
 
@@ -115,7 +116,7 @@ def test_one_step_is_sgd_of_all_clients() -> None:
 
 @pytest.mark.parametrize("name", ["vrl_sgd", "led"])
 def test_refuses_partial_participation_and_asynchronous_arrivals(name: str) -> None:
-    algorithm = registry.get(name)()
+    algorithm = algorithms.get(name)()
     none = torch.zeros(0, dtype=torch.int64)
 
     def refusal(S: int, schedule: str) -> str | None:
@@ -128,9 +129,9 @@ def test_refuses_partial_participation_and_asynchronous_arrivals(name: str) -> N
 
 def test_dual_step_is_at_most_one_over_k() -> None:
     counts = Counts(S=6, N=6, K=K, T=T)
-    assert registry.get("led")().resolve(counts)["dual_lr"] == 1 / K
-    assert registry.get("led").create({"dual_lr": 0.25}).resolve(counts)["dual_lr"] == 0.25
+    assert algorithms.get("led")().resolve(counts)["dual_lr"] == 1 / K
+    assert algorithms.get("led").create({"dual_lr": 0.25}).resolve(counts)["dual_lr"] == 0.25
     with pytest.raises(ConfigError, match=r"algorithm\.dual_lr.*0\.25"):
-        registry.get("led").create({"dual_lr": 0.26}).resolve(counts)
+        algorithms.get("led").create({"dual_lr": 0.26}).resolve(counts)
     with pytest.raises(ConfigError, match=r"algorithm\.dual_lr"):  # no single K to take 1/K of
-        registry.get("led")().resolve(Counts(S=6, N=6, K=None, T=T))
+        algorithms.get("led")().resolve(Counts(S=6, N=6, K=None, T=T))

@@ -11,8 +11,9 @@ from problem import Problem
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
+from fedbench import algorithms
 from fedbench.errors import ConfigError
-from fedbench.method import Counts, Setting, registry
+from fedbench.method import Counts, Setting
 from fedbench.method.cost import Cost, measure
 
 CONF = Path(__file__).parents[2] / "conf" / "algorithm"
@@ -45,7 +46,7 @@ def test_costs_are_those_of_the_table(name: str) -> None:
     setting = Setting(Counts(S=3, N=6, K=4, T=9), "sync", False, d, torch.zeros(0, dtype=torch.int64))
     surveyed = d if name == "scaffold_m_vr" else 0
     expected = Cost(up * d, down * d, surveyed, surveyed, client * d, server * d, calls, 0)
-    assert measure(registry.get(name)(), setting) == expected
+    assert measure(algorithms.get(name)(), setting) == expected
 
 
 @pytest.mark.parametrize("name", COSTS)
@@ -60,7 +61,7 @@ def test_engines_agree_with_unequal_steps_and_mini_batches(name: str) -> None:
     for engine, chunk in (("loop", 1000), ("vmap", 1000), ("vmap", 2)):
         torch.manual_seed(0)
         walk = make_walk(
-            registry.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
+            algorithms.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
             FixedTrace(cohorts, p.N), per_round=len(cohorts[0]), steps=None, epochs=2, batch=4,
             engine=engine, chunk=chunk,
         )  # fmt: skip
@@ -76,8 +77,8 @@ def test_config_file_names_every_hyper_parameter_and_a_usable_grid(name: str) ->
     values = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     grid = values.pop("grid")
     assert values.pop("name") == name
-    algorithm = registry.get(name)
-    assert set(values) == {field.name for field in algorithm.hyper_fields()}
+    algorithm = algorithms.get(name)
+    assert set(values) == set(algorithm.options())
     algorithm.create(values).resolve(Counts(S=5, N=5, K=10, T=50))
     for key, options in grid.items():
         for option in options:
@@ -87,7 +88,7 @@ def test_config_file_names_every_hyper_parameter_and_a_usable_grid(name: str) ->
 @pytest.mark.parametrize("name", ["fedavg_m", "fedcm", "scaffold_m", "scaffold_m_vr"])
 def test_gradient_sized_server_step_must_be_given(name: str) -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.server_lr"):
-        registry.get(name).create({"server_lr": None}).resolve(Counts(S=3, N=6, K=4, T=9))
+        algorithms.get(name).create({"server_lr": None}).resolve(Counts(S=3, N=6, K=4, T=9))
 
 
 @pytest.mark.parametrize(
@@ -104,4 +105,4 @@ def test_gradient_sized_server_step_must_be_given(name: str) -> None:
 )
 def test_values_without_meaning_are_refused(name: str, key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=rf"algorithm\.{key}"):
-        registry.get(name).create({key: value})
+        algorithms.get(name).create({key: value})

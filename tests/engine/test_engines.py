@@ -8,7 +8,7 @@ import torch
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
-from fedbench.method import registry
+from fedbench import algorithms
 from fedbench.models.layers import BatchNorm2d, Dropout
 
 SIZES = (3, 9, 14, 6, 10, 5)
@@ -31,7 +31,7 @@ def final(name: str, engine: str, kind: str = "linear", chunk: int = 1000, **opt
     y = rng.integers(0, 3, len(assignment))
     options = {"steps": 4, **options}
     walk = make_walk(
-        registry.get(name).create({}), small_net(kind), x, y, assignment, FixedTrace(COHORTS, 6),
+        algorithms.get(name).create({}), small_net(kind), x, y, assignment, FixedTrace(COHORTS, 6),
         per_round=4, batch=4, engine=engine, chunk=chunk, **options,
     )  # fmt: skip
     for _ in COHORTS:

@@ -89,13 +89,15 @@ def test_only_what_a_program_depends_on_compiles_it_again(
 
 
 def test_variants_have_programs_of_their_own(tmp_path: Path, compiled: list[Callable]) -> None:
-    """padamfed's `normalise` is read by the local step; control_variates only before and after it."""
+    """Whatever is chosen by name counts, numbers do not."""
     outcome(tmp_path / "1", "algorithm=padamfed")
     before = len(compiled)  # the survey's program too
     outcome(tmp_path / "2", "algorithm=padamfed", "algorithm.normalise=false")
     assert len(compiled) == before + 1
-    outcome(tmp_path / "3", "algorithm=padamfed", "algorithm.control_variates=false", "algorithm.lr=0.5")
+    outcome(tmp_path / "3", "algorithm=padamfed", "algorithm.normalise=false", "algorithm.lr=0.5")
     assert len(compiled) == before + 1
+    outcome(tmp_path / "4", "algorithm=padamfed", "algorithm.control_variates=false")
+    assert len(compiled) == before + 2
 
 
 def test_batch_norm_statistics_start_anew(tmp_path: Path, compiled: list[Callable]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fedbench.theory.stepsizes import RULES, Constants, Counts, prescribe
 
-registry = pytest.importorskip("fedbench.method.registry")
+registry = pytest.importorskip("fedbench.algorithms")
 base = pytest.importorskip("fedbench.method.interface")
 
 # No staleness, so that MasFL's rule is not void; what a theorem of an algorithm gives never depends on it.

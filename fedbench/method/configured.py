@@ -1,0 +1,127 @@
+"""A method's hyper-parameters: declared as fields, read from the configuration, completed by its theorem."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from fedbench import fields
+from fedbench.errors import ConfigError
+from fedbench.fields import Rule
+from fedbench.method.counts import Counts
+
+THEOREM = "from the theorem"
+"""What null means for a hyper-parameter that `theorem` gives: `lr = positive(None, null=THEOREM)`."""
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def silent(line: str) -> None:
+    """Where nobody wants to hear of clamped values."""
+
+
+@dataclass
+class Configured:
+    """The part of a method that knows of its configuration; its pseudo-code is `Algorithm`'s hooks.
+
+    Numbers arrive in `h` of every hook, so that changing them recompiles nothing; choices and switches stay
+    on `self`, where a method may branch on them in Python.
+    """
+
+    name: ClassVar[str] = ""  # what `register` entered it under
+
+    def theorem(self, n: Counts) -> dict[str, float]:
+        """Values of the hyper-parameters whose null means THEOREM."""
+        return {}
+
+    def check(self) -> None:
+        """Raise ConfigError where hyper-parameters do not go together."""
+
+    @classmethod
+    def create(cls, values: Mapping[str, Any]) -> Self:
+        """Build from config values. ConfigError names what the method does not have or not allow."""
+        for key, rule in cls.options().items():
+            if rule.kind == "number" and rule.null is None and key in values and values[key] is None:
+                raise ConfigError(f"algorithm.{key}", None, f"{rule.allowed}; no theorem gives it")
+        made = fields.read(cls, values, "algorithm", f"algorithm={cls.name}")
+        made.check()
+        return made
+
+    @classmethod
+    def options(cls) -> dict[str, Rule]:
+        """The declared hyper-parameters by name, in order."""
+        return dict(fields.rules(cls))
+
+    @classmethod
+    def numbers(cls) -> list[str]:
+        """The hyper-parameters that arrive in `h`."""
+        return [name for name, rule in cls.options().items() if rule.kind == "number"]
+
+    @classmethod
+    def theorem_keys(cls) -> list[str]:
+        """The hyper-parameters for which the theorem gives values."""
+        return [name for name, rule in cls.options().items() if rule.null == THEOREM]
+
+    def from_theorem(self) -> list[str]:
+        """The hyper-parameters whose values the theorem gives in this run."""
+        return [name for name in self.theorem_keys() if getattr(self, name) is None]
+
+    def off(self) -> list[str]:
+        """The numbers that are null and not the theorem's: not in `h`, and a method may branch on that."""
+        missing = [name for name in self.numbers() if getattr(self, name) is None]
+        return [name for name in missing if name not in self.theorem_keys()]
+
+    def choices(self) -> dict[str, Any]:
+        """The hyper-parameters that stay on `self`, with their values."""
+        return {name: getattr(self, name) for name in self.options() if name not in self.numbers()}
+
+    def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
+        """The numbers of `h`: as given, or the theorem's (beta at most 1); without those that are off."""
+        values = {name: getattr(self, name) for name in self.numbers()}
+        missing = self.from_theorem()
+        if missing and n.K is None:
+            text = "null takes the theorem's value, which needs one K for all clients (local.steps)"
+            raise ConfigError(f"algorithm.{missing[0]}", None, text)
+        given = self.theorem(n) if missing and n.T > 0 else dict.fromkeys(missing, 0.0)
+        for key in missing:
+            values[key] = given[key]
+            if key == "beta" and given[key] > 1.0:
+                warn(f"algorithm.{key} from the theorem is {given[key]:.4g} > 1 and was clamped to 1")
+                values[key] = 1.0
+        return {name: value for name, value in values.items() if value is not None}
+
+    def without_numbers(self) -> Self:
+        """The method as a run's local programs have it: a number read from `self` instead of `h` fails."""
+        bare = copy.copy(self)
+        for name in set(self.numbers()) - set(self.off()):
+            setattr(bare, name, ReadFromH(name))
+        return bare
+
+    @property
+    def key(self) -> Hashable | None:
+        """What its compiled programs hold fixed beside shapes: class, choices and what `bind` left on `self`.
+
+        None where that cannot be compared: the programs are then the run's own.
+        """
+        fixed = {name: value for name, value in vars(self).items() if name not in self.numbers()}
+        if not all(map(_plain, fixed.values())):
+            return None
+        return type(self), tuple(sorted(fixed.items())), tuple(self.off())
+
+
+class ReadFromH:
+    """In the place of a number on `self`. No arithmetic works on it, and the error names this class."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"numbers arrive in h: read h.{self.name}, not self.{self.name}")
+
+    __float__ = __int__ = __index__ = __bool__
+
+
+def _plain(value: Any) -> bool:
+    return all(map(_plain, value)) if isinstance(value, tuple) else isinstance(value, _PLAIN)
