@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from omegaconf import DictConfig
 
-from fedbench.sweeps.composed import composed
+from fedbench.compose.composer import compose
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
     """The configuration of one run, `fedbench OVERRIDES...`; not yet validated. Leaves Hydra as it was."""
-    return composed(overrides)
+    return compose(overrides).job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from fedbench.config.explain import UsageError
+from fedbench.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fedbench.config.explain import UsageError
+from fedbench.errors import UsageError
 from fedbench.figures.style import WIDTHS
 
 _EXAMPLES = """examples:

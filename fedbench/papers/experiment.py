@@ -9,11 +9,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fedbench.compose.composer import compose
+from fedbench.compose.overrides import Grid, Value
 from fedbench.config.identity import digest, flat, identity
 from fedbench.config.paths import conf_dir
 from fedbench.papers.figure import TUNING, Figure
-from fedbench.papers.sweeping import Grid, Value, grid_of, word
-from fedbench.sweeps.composed import composed
+from fedbench.papers.sweeping import grid_of, word
 
 Fixed = Mapping[str, Value]
 
@@ -90,7 +91,7 @@ class Experiment:
 
 def experiment(figure: Figure, scale: str) -> Experiment:
     """Compose conf/experiment/<figure>.yaml at a scale."""
-    cfg = composed([f"experiment={figure.name}", f"scale={scale}"], hydra_node=True)
+    cfg = compose([f"experiment={figure.name}", f"scale={scale}"]).cfg
     node: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
     base, params = flat(cfg), grid_of(node["params"])
     branches = []

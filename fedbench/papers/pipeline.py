@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedbench.compose.composer import compose
+from fedbench.compose.overrides import Grid
 from fedbench.config.identity import digest
 from fedbench.papers import store
 from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
 from fedbench.papers.figure import RUNS, TUNING, Figure, runs_of, shown
-from fedbench.papers.sweeping import Grid, Result, overrides, sweep
+from fedbench.papers.sweeping import overrides
 from fedbench.papers.tuning import Selection, beyond, first_values, samples, select
-from fedbench.sweeps.composed import composed
+from fedbench.sweeps.execute import Result
+from fedbench.sweeps.sweep import sweep
 
 Chosen = list[tuple[Branch, Selection]]
 
@@ -114,13 +117,14 @@ class _Maker:
 
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
-        cfg = composed([*self.words, "hydra/launcher=processes", *overrides(given)])
+        cfg = compose([*self.words, "hydra/launcher=processes", *overrides(given)]).job
         return make_plan(cfg).hyper["lr"]
 
     def _sweep(self, place: Path, grids: Sequence[Grid]) -> list[Result]:
         """Run what is missing of a stage. Failed runs are noted, and the others go on."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
-        results = sweep(self.words, grids, place, self.root / RUNS)  # other figures' runs are taken over
+        words = [*self.words, "hydra/launcher=processes"]
+        results = sweep(words, grids, place, self.root / RUNS)  # other figures' runs are taken over
         failed = [result for result in results if result.status == "failed"]
         if failed:
             count = f"{len(failed)} of {len(results)} runs failed"

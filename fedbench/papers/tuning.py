@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from fedbench.compose.overrides import Grid, Value
 from fedbench.papers.figure import Tuning
-from fedbench.papers.sweeping import Grid, Result, Value
+from fedbench.sweeps.execute import Result
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from fedbench.compose.composer import user_directories
+from fedbench.compose.explain import line_of
+from fedbench.compose.names import register_resolvers
+from fedbench.compose.register import OUR_SWEEPER
+from fedbench.compose.validate import validate
 from fedbench.config import imports
-from fedbench.config.explain import line_of
-from fedbench.config.validate import validate
 from fedbench.errors import UserError
 from fedbench.sweeps.collect import collect
-from fedbench.sweeps.compose import user_directories
-from fedbench.sweeps.names import register_resolvers
 from fedbench.sweeps.results import record_failure
 
-OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"
 log = logging.getLogger(__name__)
 _traceback_log = logging.getLogger("fedbench.traceback")  # goes to run.log alone
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import DictConfig
 
-from fedbench.config.explain import UsageError
+from fedbench.compose.composer import JobComposer
+from fedbench.compose.names import job_name
+from fedbench.compose.overrides import Grid, Value, written
+from fedbench.compose.validate import validate
 from fedbench.config.identity import digest, flat
-from fedbench.config.overrides import parse, swept
-from fedbench.config.validate import validate
-from fedbench.errors import UserError
-from fedbench.sweeps.compose import JobComposer
+from fedbench.errors import UsageError, UserError
+from fedbench.sweeps.grids import points
 from fedbench.sweeps.job import check_deeply
-from fedbench.sweeps.names import job_name
 
 log = logging.getLogger(__name__)
 
@@ -29,55 +27,61 @@ class Job:
     """One run of a sweep."""
 
     name: str  # its directory below the sweep's
-    overrides: list[str]
-    axes: dict[str, str]  # swept key -> this job's value
+    overrides: list[str]  # as Hydra's launchers want them
+    choices: dict[str, Value]  # swept key -> this job's value
     cfg: DictConfig  # without Hydra's node
 
 
 def plan(
-    arguments: Sequence[str],
-    master: DictConfig,
-    loader: ConfigLoaderImpl,
+    fixed: Sequence[str],
+    grids: Sequence[Grid],
+    composer: JobComposer,
     searchpath: Sequence[Path] = (),
-    varied: Collection[str] = (),
 ) -> list[Job]:
-    """The jobs of the grid, in order, without repetitions. Raises a UserError, which names the overrides of
-    the job, if any of them is bad input. `searchpath`: the user's own directories of options. `varied`: keys
-    with one value here that differ in another grid of the same sweep; they count as swept."""
-    axes = {*swept(arguments, loader), *varied}
-    grid = BasicSweeper.split_arguments(parse(arguments, loader), None)[0]
-    if not grid:
+    """The jobs of the grids, in order, each once. Raises a UserError, which names the job, if any of them is
+    bad input.
+
+    `fixed`: overrides of all jobs; a grid's keys count more. `searchpath`: the user's own directories of
+    options.
+    """
+    every = [point for grid in grids for point in points(grid)]
+    if not every:
         raise UsageError("nothing to run: a sweep over no values")
-    composer = JobComposer(master, loader)
     jobs: dict[str, Job] = {}
-    for overrides in grid:
-        pairs = (text.lstrip("+~").partition("=") for text in overrides)
-        mine = {key: value for key, _, value in pairs if key in axes}
-        with _naming_the_job(mine, len(grid)):
+    for point in every:
+        choices = {key.lstrip("+"): value for key, value in point.items()}
+        rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
+        overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
+        with _naming_the_job(choices, len(every)):
             cfg = composer.compose(overrides)
             validate(cfg, searchpath)
-        name = job_name(cfg, mine)
+        name = job_name(cfg, {key: written(value) for key, value in choices.items()})
         if name in jobs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
-        jobs.setdefault(name, Job(name, overrides, mine, cfg))
-    checked: set[str] = set()
-    for job in jobs.values():
-        kind = digest({key: value for key, value in flat(job.cfg).items() if key != "seed"})
-        if kind not in checked:
-            with _naming_the_job(job.axes, len(grid)):
-                check_deeply(job.cfg)
-            checked.add(kind)
+        jobs.setdefault(name, Job(name, overrides, choices, cfg))
+    _check_kinds(list(jobs.values()), len(every))
     return list(jobs.values())
 
 
+def _check_kinds(jobs: Sequence[Job], count: int) -> None:
+    """What needs torch and the data is checked once for all seeds."""
+    checked: set[str] = set()
+    for job in jobs:
+        kind = digest({key: value for key, value in flat(job.cfg).items() if key != "seed"})
+        if kind not in checked:
+            with _naming_the_job(job.choices, count):
+                check_deeply(job.cfg)
+            checked.add(kind)
+
+
 @contextlib.contextmanager
-def _naming_the_job(axes: Mapping[str, str], jobs: int) -> Iterator[None]:
+def _naming_the_job(choices: Mapping[str, Value], jobs: int) -> Iterator[None]:
     try:
         yield
     except UserError as error:
         if jobs == 1:
             raise
-        words = " ".join(f"{key}={value}" for key, value in axes.items())
+        words = " ".join(f"{key}={written(value)}" for key, value in choices.items())
         refusal = UsageError(f"{error} (in the run {words}; none of the {jobs} was started)")
         refusal.exit_code = error.exit_code
         raise refusal from error

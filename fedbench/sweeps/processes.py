@@ -28,26 +28,16 @@ from hydra.plugins.launcher import Launcher as HydraLauncher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from fedbench.compose.composer import without_hydra
 from fedbench.runs.signals import Interrupted
-from fedbench.sweeps.compose import without_hydra
 from fedbench.sweeps.job import JobFailed
 from fedbench.sweeps.progress import Fleet
 from fedbench.sweeps.results import record_failure
 
-OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
 WORKERS_LOG = "workers.log"
 _PATIENCE = 60.0  # seconds for workers to save their checkpoints
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class LauncherConfig:
-    """hydra.launcher of `hydra/launcher=processes`."""
-
-    _target_: str = OUR_LAUNCHER
-    processes: int | None = None  # null: one for each core, or one in all on a GPU
-    threads: int | None = 1  # of each process on a CPU, where the run's own `threads` is null
 
 
 @dataclass

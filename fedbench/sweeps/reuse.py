@@ -28,7 +28,7 @@ class Finished:
 
     def take(self, job: Job, directory: Path) -> dict[str, Any] | None:
         """Copy a finished run of the job's identity to `directory`; its summary, None where there is none."""
-        for place in self._places.get(run_hash(job.cfg, job.axes), []):
+        for place in self._places.get(run_hash(job.cfg, job.choices), []):
             found = finished(place, job.cfg)
             if found is not None:
                 _copy(place, directory)

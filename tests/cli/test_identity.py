@@ -5,25 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from fedbench.compose.composer import compose
+from fedbench.compose.names import sweep_dir
+from fedbench.compose.overrides import first_values
 from fedbench.config.config import GROUPS
 from fedbench.config.identity import difference, flat, identity, run_dir, run_hash, slug, stored
-from fedbench.config.overrides import first_values
-from fedbench.config.paths import conf_dir
-from fedbench.config.schema import schema
-from fedbench.sweeps import sweeper
-from fedbench.sweeps.names import register_resolvers, sweep_dir
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:
-    ConfigStore.instance().store(name="schema", node=schema())
-    sweeper.register()
-    register_resolvers()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        return compose("config", list(overrides), return_hydra_config=hydra)
+    found = compose(overrides)
+    return found.cfg if hydra else found.job
 
 
 @pytest.fixture(scope="module")

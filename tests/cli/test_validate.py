@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from fedbench.compose.validate import validate
 from fedbench.config import imports
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.options import option_keys, options
 from fedbench.config.paths import conf_dir
 from fedbench.config.schema import schema
-from fedbench.config.validate import validate
 from fedbench.data.options import Digits, Iid
 from fedbench.errors import ConfigError, UserError
 from fedbench.fields import Choice, rules

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from fedbench.claims.ledger import SCALES
-from fedbench.config.identity import flat, run_hash
+from fedbench.compose.composer import compose
+from fedbench.config.identity import run_hash
 from fedbench.config.options import options
-from fedbench.config.validate import validate
 from fedbench.papers import pipeline
-from fedbench.papers.experiment import Branch, Experiment, composed, experiment
+from fedbench.papers.experiment import Branch, Experiment, experiment
 from fedbench.papers.registry import CLAIMS, FIGURES
 from fedbench.papers.sweeping import grid_of, overrides
-from fedbench.sweeps.compose import without_hydra
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
 
@@ -41,10 +40,9 @@ def test_every_branch_validates(name: str, scale: str) -> None:
         if context in seen or (scale == "cpu" and seen):  # the others differ from paper's in sizes only
             continue
         seen.add(context)
-        cfg = without_hydra(composed(job(made, branch)))
-        validate(cfg)
+        cfg = compose(job(made, branch)).config
         if scale == "smoke":
-            assert flat(cfg)["dataset"] in ("digits", "synthetic")
+            assert cfg.dataset.name in ("digits", "synthetic")
             assert cfg.rounds <= 20
 
 
@@ -94,7 +92,7 @@ def test_figures_of_one_experiment_share_their_tuning(
         made = compose_experiment(name, scale)
         params = {key: values[0] for key, values in made.params.items() if len(values) == 1}
         words = overrides({**params, **made.pinned(), "algorithm": "fedavg", "seed": 0})
-        return run_hash(without_hydra(composed([f"experiment={name}", f"scale={scale}", *words, *context])))
+        return run_hash(compose([f"experiment={name}", f"scale={scale}", *words, *context]).job)
 
     assert tuning_run(one) == tuning_run(other)
 

@@ -10,8 +10,8 @@ import pytest
 from fedbench.papers.experiment import Branch
 from fedbench.papers.figure import TUNING, Tuning
 from fedbench.papers.pipeline import belongs
-from fedbench.papers.sweeping import Result
 from fedbench.papers.tuning import beyond, first_values, samples, select
+from fedbench.sweeps.execute import Result
 
 LR = "algorithm.lr"
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
+
+from fedbench.errors import UsageError
+
+Value = Any  # of a key: None, bool, int, float, str, or lists and dicts of them
+Grid = Mapping[str, Sequence[Value]]
+"""Values to try, by key: one value is fixed, several are swept."""
+_PLAIN_TEXT = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_./][\w./+-]*", re.IGNORECASE)
 
 
 def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
@@ -25,6 +34,39 @@ def values(override: Override) -> list[str]:
     if override.is_discrete_sweep():
         return list(override.sweep_string_iterator())
     return [override.get_value_string()]
+
+
+def typed(override: Override) -> list[Value]:
+    """The values of one override as they are: numbers, texts, lists. Raises UsageError where they cannot be
+    enumerated."""
+    if override.is_interval_sweep():
+        text = "an interval needs a sweeper that draws from it (hydra/sweeper=...); a grid is written"
+        key = override.key_or_group
+        raise UsageError(f"{override.input_line}: {text} {key}=1,2,3 or {key}=range(1,4)")
+    if override.is_sweep_override():
+        return [_unquoted(value) for value in override.sweep_iterator()]
+    return [_unquoted(override.value())]
+
+
+def _unquoted(value: Any) -> Value:
+    if isinstance(value, QuotedString):
+        return value.text
+    if isinstance(value, list):
+        return [_unquoted(item) for item in value]
+    return {str(_unquoted(k)): _unquoted(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def written(value: Value) -> str:
+    """A value as an override writes it; read again, it is the same value."""
+    if value is None:
+        return "null"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{written(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(written, value)) + "]"
+    if isinstance(value, str) and not _PLAIN_TEXT.fullmatch(value):
+        return QuotedString(value, Quote.single).with_quotes()
+    return str(value)
 
 
 def params(cfg: DictConfig) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from fedbench.compose.overrides import params, parse, recorded, swept, values
 from fedbench.config.config import GROUPS
 from fedbench.config.identity import NOT_IDENTITY, digest, flat, identity, run_dir, run_hash, slug
-from fedbench.config.overrides import params, parse, recorded, swept, values
 
 JOB_DIR = "${fedbench.job_dir:}"
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.plugins import Plugins
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from fedbench.compose import inside
+from fedbench.compose.register import OURS
 from fedbench.config.paths import conf_dir
 from fedbench.errors import ConfigError
 
@@ -41,23 +42,18 @@ def _check_searchpath(key: str, value: str) -> None:
         raise ConfigError(key, value, "must be directories; a package would be imported")
 
 
-def check_files(loader: ConfigLoaderImpl, config_name: str, overrides: Sequence[str]) -> None:
+def check_files(loader: ConfigLoader, config_name: str, overrides: Sequence[str]) -> None:
     """The same for files that did not come with fedbench, Hydra or a plugin. Raises ConfigError."""
-    primary = loader.repository.load_config(config_name)
+    primary = inside.primary(loader, config_name)
     if primary is not None:
-        _check_searchpath("hydra.searchpath", str(OmegaConf.select(primary.config, "hydra.searchpath") or ""))
-    _, repository = loader._parse_overrides_and_create_caching_repo(config_name, list(overrides))
-    given = [source.full_path() for source in repository.get_sources()]
-    if all(_is_ours(path, "") for path in given) and not any(
+        _check_searchpath("hydra.searchpath", str(OmegaConf.select(primary, "hydra.searchpath") or ""))
+    places = inside.directories(loader, config_name, overrides)
+    if all(_is_ours(path, "") for path in places) and not any(
         ".." in text for text in [config_name, *overrides]
     ):
         return
-    defaults = loader.compute_defaults_list(config_name, list(overrides), RunMode.MULTIRUN).defaults
-    for name in dict.fromkeys(default.config_path for default in defaults if default.config_path):
-        loaded = repository.load_config(name)
-        if loaded is None or _is_ours(loaded.path, name):
-            continue
-        for key, value in _leaves(loaded.config, ""):
+    for name, place, content in inside.files(loader, config_name, overrides):
+        for key, value in [] if _is_ours(place, name) else _leaves(content, ""):
             if key.split(".")[-1] == "_target_":
                 raise ConfigError(key, value, f"{_REFUSED} (in {name}.yaml)")
 
@@ -77,7 +73,7 @@ def check_composed(cfg: DictConfig) -> None:
         parts = key.split(".")
         if parts[-1] == "_target_":
             plugin = parts[0] == "hydra" and parts[1] in _PLUGINS
-            if not plugin or (len(parts) == 3 and value not in known):
+            if not plugin or (len(parts) == 3 and value not in known and value not in OURS):
                 raise ConfigError(key, value, _REFUSED)
         if parts[0] == "hydra" and parts[1] in ("hydra_logging", "job_logging"):
             called = parts[-1] in ("class", "()") and not str(value).startswith(_LOGGING)

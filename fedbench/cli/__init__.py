@@ -8,15 +8,13 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
 
-from fedbench import __version__
-from fedbench.errors import UserError, nearest
+from fedbench.errors import UsageError, UserError, nearest
 
 SUBCOMMANDS = {
     "collect": "fedbench.sweeps.collect",
     "figures": "fedbench.papers.cli",
-    "list": "fedbench.listing",
+    "list": "fedbench.cli.listing",
     "plot": "fedbench.figures.plot",
 }
 """Name -> module with `main(argv) -> exit code`, imported when it is called."""
@@ -36,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        from fedbench.config.explain import line_of
+        from fedbench.compose.explain import line_of
 
         line = line_of(error)
         if wants_traceback:
@@ -53,54 +51,15 @@ def _dispatch(argv: list[str]) -> int:
         if word not in SUBCOMMANDS:
             raise _unknown(word)
         return int(importlib.import_module(SUBCOMMANDS[word]).main(argv[1:]))
-    return _hydra(argv)
+    from fedbench.cli.run import main as run
+
+    return run(argv)
 
 
-def _unknown(word: str) -> UserError:
+def _unknown(word: str) -> UsageError:
     near = nearest(word, SUBCOMMANDS)
     hint = f" (did you mean '{near}'?)" if near else ""
-    error = UserError(f"{word}: must be one of {', '.join(sorted(SUBCOMMANDS))}, or key=value{hint}")
-    error.exit_code = 2
-    return error
-
-
-def _hydra(argv: list[str]) -> int:
-    """Hydra's flags and overrides; without any, the quickstart."""
-    from hydra._internal.utils import get_args_parser
-
-    from fedbench.app import App
-    from fedbench.config.explain import UsageError
-
-    def refuse(message: str) -> NoReturn:
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
-        near = nearest(unknown, parser._option_string_actions) if unknown.startswith("-") else None
-        raise UsageError(
-            f"{message} ({f'did you mean {near}? ' if near else ''}--hydra-help lists the flags)"
-        )
-
-    if argv == ["--version"]:
-        print(f"fedbench-runner {__version__}")
-        return 0
-    parser = get_args_parser()
-    parser.error = refuse  # type: ignore[method-assign]
-    args = parser.parse_intermixed_args(argv or ["experiment=quickstart"])
-    if args.experimental_rerun:
-        refuse("--experimental-rerun is refused, because it would execute what a pickle says")
-    shown = [args.help, args.hydra_help, args.cfg, args.info, args.shell_completion]
-    if sum(map(bool, [*shown, args.run, args.multirun])) > 1:
-        refuse("only one of --run, --multirun, --cfg, --info, --help, --hydra-help and -sc can be given")
-    if args.resolve and not (args.cfg or args.help):
-        refuse("--resolve goes with --cfg or --help")
-    app = App(args)
-    if any(shown):
-        app.show(args, parser)
-        return 0
-    directory = app.launch(args.multirun)
-    if not argv and directory is not None:
-        from fedbench.figures.plot import main as plot
-
-        return plot([str(directory)])
-    return 0
+    return UsageError(f"{word}: must be one of {', '.join(sorted(SUBCOMMANDS))}, or key=value{hint}")
 
 
 def _refuse_namesake() -> None:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 import yaml
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_loader import ConfigLoader
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
+from fedbench.compose.overrides import parse
 from fedbench.config.config import GROUPS, Settings
-from fedbench.config.overrides import parse
 from fedbench.config.suggest import known_keys, unknown_key
 from fedbench.errors import ConfigError, UsageError, UserError
 from fedbench.fields import rules
@@ -43,7 +43,7 @@ def line_of(error: BaseException) -> str:
 
 
 def explain(
-    error: BaseException, overrides: Sequence[str], loader: ConfigLoaderImpl, config_name: str
+    error: BaseException, overrides: Sequence[str], loader: ConfigLoader, config_name: str
 ) -> UserError:
     """The error of composing `overrides` as one that a user can mend; exit code 2."""
     if isinstance(error, UserError):
@@ -125,7 +125,7 @@ def _given(key: str, overrides: Sequence[str]) -> str:
     return ""
 
 
-def _unknown_key(key: str, overrides: Sequence[str], loader: ConfigLoaderImpl, config_name: str) -> UserError:
+def _unknown_key(key: str, overrides: Sequence[str], loader: ConfigLoader, config_name: str) -> UserError:
     """Compose the choices of groups alone, and look there for what the key may have meant."""
     choices = [item for item in parse(overrides) if "." not in item.key_or_group]
     groups = [str(item.input_line) for item in choices if loader.get_group_options(item.key_or_group)]

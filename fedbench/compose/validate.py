@@ -9,8 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fedbench.compose.explain import one_line
 from fedbench.config.config import Config
-from fedbench.config.explain import one_line
 from fedbench.config.identity import container
 from fedbench.config.read import read_config
 from fedbench.config.suggest import known_keys

@@ -1,0 +1,158 @@
+"""One composer for the command line, the workers of sweeps, the Python interface and the papers' figures."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.compose import inside, trust
+from fedbench.compose.explain import HYDRA_ERRORS, explain
+from fedbench.compose.overrides import parse, recorded
+from fedbench.compose.register import register
+from fedbench.compose.validate import validate
+from fedbench.config.config import GROUPS, Config
+from fedbench.config.paths import conf_dir
+from fedbench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What a command line says."""
+
+    cfg: DictConfig  # with Hydra's node, which says where and how to run it
+
+    @cached_property
+    def job(self) -> DictConfig:
+        """The run's own configuration; not yet validated."""
+        return without_hydra(self.cfg)
+
+    @cached_property
+    def config(self) -> Config:
+        """The same, read and checked. Raises ConfigError."""
+        return validate(self.job, user_directories(self.cfg.hydra))
+
+
+class Composer:
+    """Composes what overrides say. There is one at a time in a process, as Hydra keeps global state."""
+
+    def __init__(
+        self, config_name: str | None = None, config_path: str | None = None, config_dir: str | None = None
+    ) -> None:
+        """As the flags of these names: the first file, the directory in place of ours, one beside it."""
+        register()
+        self.config_name = config_name or "config"
+        further = Path(config_dir).absolute() if config_dir else None
+        if further and not further.is_dir():
+            raise UsageError(f"--config-dir {config_dir}: there is no such directory")
+        self.hydra = inside.start(Path(config_path).absolute() if config_path else conf_dir(), further)
+        self.loader: ConfigLoader = self.hydra.config_loader
+
+    @contextlib.contextmanager
+    def one_line(self, overrides: Sequence[str], *more: type[Exception]) -> Iterator[None]:
+        """Turn Hydra's errors into ours; `more`: what it also raises where input is odd."""
+        try:
+            yield
+        except (*HYDRA_ERRORS, *more) as error:
+            raise explain(error, overrides, self.loader, self.config_name) from error
+
+    def check_trust(self, overrides: Sequence[str]) -> None:
+        """Refuse what would execute code, before anything is composed."""
+        trust.check_overrides(overrides)
+        trust.check_files(self.loader, self.config_name, overrides)
+
+    def compose(self, overrides: Sequence[str], given: Sequence[str] = ()) -> Composed:
+        """The whole configuration, free of things that would execute code. Raises UserError.
+
+        `given`: what a person wrote, where that was a sweep of which `overrides` are one job.
+        """
+        words = [lenient(text) for text in overrides]
+        with self.one_line(given or words, ValueError, TypeError, AttributeError):
+            self.check_trust(words)
+            cfg = self.hydra.compose_config(self.config_name, words, RunMode.RUN)
+        trust.check_composed(cfg)
+        return Composed(cfg)
+
+
+def compose(overrides: Sequence[str] = ()) -> Composed:
+    """What `fedbench OVERRIDES...` says. Leaves Hydra as it was."""
+    before = GlobalHydra.instance().hydra
+    try:
+        return Composer().compose(overrides)
+    finally:
+        GlobalHydra.instance().hydra = before
+
+
+class JobComposer:
+    """Composes the jobs of a sweep as Hydra's launchers do, an order of magnitude faster where only values
+    differ: once per choice of options, then values are changed in a copy."""
+
+    def __init__(self, master: DictConfig, loader: ConfigLoader) -> None:
+        """`master`: the sweep's own configuration, of which the hydra.* overrides count for all jobs."""
+        self._master, self._loader = master, loader
+        self._bases: dict[tuple[str, ...], DictConfig] = {}
+        self._groups: dict[str, bool] = {}
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """The configuration of the job with these overrides, without Hydra's node. Raises UserError."""
+        try:
+            parsed = parse(overrides)
+            base = self._base(tuple(str(item.input_line) for item in parsed if self._chooses(item)))
+            cfg = copy.deepcopy(base)
+            inside.apply([item for item in parsed if not self._chooses(item)], cfg)
+        except HYDRA_ERRORS as error:
+            name = str(self._master.hydra.job.config_name)
+            raise explain(error, overrides, self._loader, name) from error
+        return cfg
+
+    def _chooses(self, item: Override) -> bool:
+        """Whether an override takes part in Hydra's choice of files (or might)."""
+        key = item.key_or_group
+        if key not in self._groups:
+            plain = "." in key and "/" not in key and item.package is None
+            self._groups[key] = not plain and bool(self._loader.get_group_options(key))
+        return self._groups[key]
+
+    def _base(self, choices: tuple[str, ...]) -> DictConfig:
+        if choices not in self._bases:
+            name = str(self._master.hydra.job.config_name)
+            trust.check_files(self._loader, name, [*recorded(self._master, "hydra"), *choices])
+            full = self._loader.load_sweep_config(self._master, list(choices))
+            trust.check_composed(full)
+            HydraConfig.instance().set_config(full)
+            self._bases[choices] = without_hydra(full)
+        return self._bases[choices]
+
+
+def without_hydra(cfg: DictConfig) -> DictConfig:
+    """A copy of a composed configuration as a job's function gets it, closed for new keys."""
+    copied = OmegaConf.masked_copy(cfg, [str(name) for name in cfg if name != "hydra"])
+    OmegaConf.set_struct(copied, True)
+    return copied
+
+
+def user_directories(hydra: Any) -> list[Path]:
+    """The directories beside our own in which options were looked for, from a configuration's Hydra node."""
+    sources = hydra.runtime.config_sources
+    return [Path(s.path) for s in sources if s.schema == "file" and Path(s.path) != conf_dir()]
+
+
+def lenient(text: str) -> str:
+    """Two overrides that Hydra wants with another number of + than people write."""
+    key = text.partition("=")[0]
+    if key in {f"+{group}" for group in (*GROUPS, "experiment")}:  # a group that has a default
+        return text[1:]
+    if key == "hydra.sweeper.params" or key.startswith("hydra.sweeper.params."):  # a dict that is open
+        return "++" + text
+    return text

@@ -1,0 +1,68 @@
+"""Our sweeper and launcher as Hydra's plugins, which `hydra/sweeper=` and `hydra/launcher=` name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper as HydraSweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from fedbench.compose.composer import JobComposer, user_directories
+from fedbench.compose.register import OUR_LAUNCHER, OUR_SWEEPER
+from fedbench.sweeps.execute import Result, run_all
+from fedbench.sweeps.grids import of_file, said
+from fedbench.sweeps.plan import plan
+from fedbench.sweeps.processes import Launcher
+
+
+class Sweeper(HydraSweeper):
+    """A full grid like that of Hydra's basic sweeper, with any launcher; its directory can be used again.
+
+    With `grids` it is a union of grids: each adds its own keys to `params`, or replaces them there.
+    """
+
+    def __init__(
+        self,
+        max_batch_size: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        grids: Sequence[Mapping[str, Any]] = (),
+        reuse: str | None = None,
+    ) -> None:
+        """`max_batch_size`: jobs that the launcher gets at once; `params`: overrides that stand in a file;
+        `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
+        which are taken over."""
+        self.max_batch_size = max_batch_size
+        self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
+        self.reuse = Path(reuse) if reuse is not None else None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra: make the launcher."""
+        self.hydra_context, self.config = hydra_context, config
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> list[Result]:
+        """Run the grids with the overrides `arguments`, which count more than `params` and `grids`.
+
+        Raises a UserError with exit code 2 before anything is written if any job is bad input.
+        """
+        assert self.config is not None
+        assert self.hydra_context is not None
+        assert self.launcher is not None
+        loader = self.hydra_context.config_loader
+        fixed, grids = said(self.params, arguments, of_file(self.grids, loader), loader)
+        jobs = plan(fixed, grids, JobComposer(self.config, loader), user_directories(self.config.hydra))
+        return run_all(jobs, self.config, self.launcher, self.reuse, self.max_batch_size)
+
+
+def register() -> None:
+    """Make the classes known to Hydra; a second time changes nothing."""
+    plugins = Plugins.instance()
+    for name, cls in ((OUR_LAUNCHER, Launcher), (OUR_SWEEPER, Sweeper)):
+        plugins.register(cls)
+        plugins.class_name_to_class[name] = cls

@@ -1,0 +1,52 @@
+"""A sweep from Python: a union of typed grids over the runs of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import configure_log
+
+from fedbench.compose import inside
+from fedbench.compose.composer import Composer, JobComposer, user_directories
+from fedbench.compose.overrides import Grid, recorded, written
+from fedbench.sweeps.execute import Result, run_all
+from fedbench.sweeps.grids import of_file, said
+from fedbench.sweeps.job import run_job
+from fedbench.sweeps.plan import plan
+from fedbench.sweeps.plugins import register
+
+
+def sweep(
+    overrides: Sequence[str], grids: Sequence[Grid], directory: Path, reuse: Path | None = None
+) -> list[Result]:
+    """Run the union of `grids` below `directory`; what is there already is not run again.
+
+    `overrides`: what all runs have in common, as on the command line (`hydra/launcher=processes` among them).
+    `grids`: over the `params` of an experiment's file; without any, that file's. `reuse`: a directory, the
+    finished runs below which are taken over. A failed run does not stop the others. Raises UserError before
+    anything is written if any run is bad input. Leaves Hydra as it was.
+    """
+    before = GlobalHydra.instance().hydra
+    try:
+        composer = Composer()
+        place = f"hydra.sweep.dir={written(str(directory))}"
+        cfg = composer.compose([*overrides, "hydra.mode=MULTIRUN", place]).cfg
+        register()
+        HydraConfig.instance().set_config(cfg)
+        context = inside.context(composer.loader, cfg)
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=run_job, config=cfg
+        )
+        node = cfg.hydra.sweeper
+        configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
+        with composer.one_line(overrides):
+            wanted = list(grids) or of_file(node.get("grids") or [], composer.loader)
+            fixed, wanted = said(node.get("params") or {}, recorded(cfg, "task"), wanted, composer.loader)
+            jobs = plan(fixed, wanted, JobComposer(cfg, composer.loader), user_directories(cfg.hydra))
+            return run_all(jobs, cfg, launcher, reuse)
+    finally:
+        GlobalHydra.instance().hydra = before

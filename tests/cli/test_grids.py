@@ -1,0 +1,84 @@
+"""Typed grids: what a sweep is over, from Python and from a command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedbench.compose.overrides import parse, typed, written
+from fedbench.errors import ConfigError, UsageError
+from fedbench.sweeps.grids import points, said
+from fedbench.sweeps.sweep import sweep
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        0.1, 1e-05, 3, -2, True, False, None, "fedavg", "emnist/cpu", "3", "true", "null", "1e-3", "a b",
+        "a,b", "it's", "", "${seed}", "a=b", "../m.pt", [200, 100], ["a b", 1.5], [], {"a": 1, "b": [2, "c"]},
+    ],
+)  # fmt: skip
+def test_a_written_value_is_read_as_the_same_value(value: object) -> None:
+    (found,) = typed(parse([f"key={written(value)}"])[0])
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_command_lines_sweeps_become_typed_values() -> None:
+    words = ["algorithm=fedavg,scaffold", "algorithm.lr=0.1,1e-3", "seed=range(2)", "rounds=7"]
+    fixed, (grid,) = said({}, words, [], None)
+    assert fixed == ["rounds=7"]
+    assert grid == {"algorithm": ["fedavg", "scaffold"], "algorithm.lr": [0.1, 0.001], "seed": [0, 1]}
+    assert len(list(points(grid))) == 8
+    assert next(points(grid)) == {"algorithm": "fedavg", "algorithm.lr": 0.1, "seed": 0}
+
+
+def test_the_command_line_counts_more_than_a_grid_and_a_grid_more_than_a_files_params() -> None:
+    params = {"algorithm": "fedavg", "seed": "0,1", "rounds": 5}
+    grids = [{"algorithm": ["scaffold"], "local.steps": [3]}, {"local.steps": [4, 5]}]
+    fixed, merged = said(params, ["local.batch_size=8", "seed=7"], grids, None)
+    assert fixed == ["algorithm=fedavg", "rounds=5", "local.batch_size=8", "seed=7"]
+    assert merged == [{"algorithm": ["scaffold"], "local.steps": [3]}, {"local.steps": [4, 5]}]
+    assert list(merged[0]) == ["algorithm", "local.steps"]
+
+
+def test_an_interval_is_no_grid() -> None:
+    with pytest.raises(UsageError, match=r"algorithm.lr=interval\(0,1\): an interval needs a sweeper"):
+        said({}, ["algorithm.lr=interval(0,1)"], [], None)
+
+
+def test_results_come_back_typed_and_a_sweep_is_done_once(runs, tmp_path: Path) -> None:
+    grids = [
+        {"algorithm": ["fedavg"], "algorithm.lr": [0.1, 1e-3], "seed": [1]},
+        {"algorithm": ["scaffold"], "seed": [13, 14]},
+        {"algorithm": ["fedavg"], "algorithm.lr": [0.1], "seed": [1]},  # said twice, run once
+    ]
+    results = sweep(["rounds=3", "progress=none"], grids, tmp_path / "a b")
+    assert [(r.choices["algorithm"], r.choices["algorithm.lr"], r.choices["seed"]) for r in results] == [
+        ("fedavg", 0.1, 1), ("fedavg", 0.001, 1), ("scaffold", 0.05, 13), ("scaffold", 0.05, 14),
+    ]  # fmt: skip
+    assert [r.status for r in results] == ["completed", "completed", "failed", "diverged"]
+    assert [r.final_accuracy for r in results] == [0.51, 0.51, None, None]
+    assert [r.error for r in results] == [None, None, "the disk is full", None]
+    assert all(r.directory.parent == tmp_path / "a b" and r.choices["rounds"] == 3 for r in results)
+    assert (results[0].directory / "metrics.csv").is_file()
+    before = len(runs.done)
+    again = sweep(["rounds=3", "progress=none"], grids, tmp_path / "a b")
+    assert [r.status for r in again] == [r.status for r in results]
+    assert len(runs.done) == before + 1  # the one that failed
+    elsewhere = sweep(["rounds=3"], grids[:1], tmp_path / "c", reuse=tmp_path)
+    assert [r.status for r in elsewhere] == ["completed"] * 2
+    assert len(runs.done) == before + 1
+
+
+def test_bad_input_in_any_point_of_a_grid_starts_nothing(runs, tmp_path: Path) -> None:
+    for grid, says in [
+        ({"algorithm.lr": [0.1, -1]}, "algorithm.lr=-1: must be a number > 0 .in the run algorithm.lr=-1;"),
+        ({"rounds": [1, "many"]}, "rounds=many"),
+        ({"algorithm.lrr": [1]}, "did you mean 'algorithm.lr'"),
+    ]:
+        with pytest.raises((ConfigError, UsageError), match=says):
+            sweep([], [grid], tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+    assert runs.done == []
