@@ -42,8 +42,10 @@ class Scheduled(Protocol):
 
 
 def check(config: Scheduled, dispatch: Dispatch | None = None) -> None:
-    """Check schedule and delay together without building anything. Raises ConfigError."""
-    _read(config, dispatch, None)
+    """Check schedule and delay together without building the trace. Raises ConfigError."""
+    policy, delays = _read(config, dispatch, None)
+    if policy is not None and policy.rate is not None and config.rounds > 0 and not delays.transfer:
+        _simulation(config, policy, delays, 1).run()  # launched so often that no update is reached?
 
 
 def overlaps(config: Scheduled, dispatch: Dispatch | None = None) -> bool:
@@ -65,8 +67,13 @@ def build_trace(config: Scheduled, dispatch: Dispatch | None = None, payload: Pa
         return synchronous(seed, clients, per_update, rounds, delays)
     if policy.staleness is not None:
         return prescribed(seed, clients, per_update, rounds, policy.staleness)
+    return _simulation(config, policy, delays, rounds).run()
+
+
+def _simulation(config: Scheduled, policy: Policy, delays: Delays, rounds: int) -> Simulation:
+    seed, clients = config.seed, config.clients
     dying = failures(seed, policy.p_fail)
-    return Simulation(policy, clients, per_update, rounds, seed, delays, dying).run()
+    return Simulation(policy, clients.total, clients.per_round, rounds, seed, delays, dying)
 
 
 def durations(config: Scheduled, client: Ints, n: Ints, payload: Payload | None = None) -> Floats:

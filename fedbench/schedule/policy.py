@@ -9,6 +9,8 @@ from typing import Any
 from fedbench.errors import ConfigError
 from fedbench.schedule.options import Async, Sync
 
+MOST_FAILURES = 0.9999
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -59,6 +61,7 @@ def make_policy(
     if distinct and pool not in ("all", "queue"):
         raise _error(schedule, "draw", "only has a meaning with schedule.pool=all or queue")
     rate = _rate(schedule, pool)
+    _may_arrive(schedule, per_update)
     everyone = brought.get("concurrency") == "all"
     leave, join = _times(schedule, "leave", clients), _times(schedule, "join", clients)
     if any(leave[client] <= join.get(client, 0.0) for client in leave):
@@ -117,6 +120,15 @@ def _rate(schedule: Async, pool: str) -> float | None:
         allowed = "must be closed with schedule.pool=self: a client restarts itself"
         raise _error(schedule, "launch", allowed)
     return schedule.rate
+
+
+def _may_arrive(schedule: Async, per_update: int) -> None:
+    """Refuse failures so many that an update takes more jobs than anybody can simulate."""
+    if schedule.p_fail > MOST_FAILURES:
+        needed = round(1 / (1 - schedule.p_fail))
+        allowed = f"must be at most {MOST_FAILURES}: of {needed:,} jobs one arrives, so an update of "
+        allowed += f"clients.per_round={per_update} takes {per_update * needed:,}"
+        raise _error(schedule, "p_fail", allowed)
 
 
 def _order(schedule: Async, pool: str, clients: int, changes: bool) -> tuple[int, ...]:

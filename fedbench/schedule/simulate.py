@@ -11,6 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import log1p
 
+from fedbench.errors import ConfigError
 from fedbench.schedule.ahead import Ahead
 from fedbench.schedule.candidates import LAUNCHES, select_draws
 from fedbench.schedule.ledger import Ledger
@@ -19,6 +20,14 @@ from fedbench.schedule.pools import ANYONE, NEVER, Pool
 from fedbench.schedule.trace import DISCARDED, FAILED, Floats, Ints, Trace
 
 Draw = Callable[[Ints, Ints], Floats]
+
+PATIENCE = 200_000
+"""Jobs and launches without an update, beside 20 times those expected, after which none will come."""
+
+
+def expected_jobs(policy: Policy, per_update: int) -> float:
+    """Jobs that an update takes on average at most, where some fail and all under way may be discarded."""
+    return (per_update + policy.concurrency) / (1 - policy.p_fail)
 
 
 class Simulation:
@@ -52,6 +61,8 @@ class Simulation:
         self.parked = 0  # slots without a client
         self.waiting: list[int] = []  # at_aggregation: slots of failed and discarded jobs
         self.launches = self.lost_launches = 0
+        self.patience = PATIENCE + round(20 * expected_jobs(policy, per_update))
+        self.last_attempt = self.patience  # the number of jobs and launches by which an update must be made
         self.launch_time = NEVER if policy.rate is None else self._next_launch(0.0)
 
     def run(self) -> Trace:
@@ -74,10 +85,19 @@ class Simulation:
                     self._fill(slots, self.policy.distinct)
             elif now == self.launch_time:
                 self._launch()
+            if len(self.ledger.client) + self.lost_launches > self.last_attempt:
+                raise self._no_progress()
             if now == horizon:
                 horizon = min(pool.next_change(), self.launch_time)
         concurrency = self.policy.concurrency or self.peak
         return self.ledger.trace(self.rounds, self.clients, self.per_update, concurrency, self.lost_launches)
+
+    def _no_progress(self) -> ConfigError:
+        tried = f"{len(self.ledger.client):,} jobs and {self.lost_launches:,} launches that found nobody"
+        waits = f"{self.per_update - len(self.buffer)} of its {self.per_update} arrivals"
+        key, value = ("rate", self.policy.rate) if self.policy.rate else ("p_fail", self.policy.p_fail)
+        allowed = f"no progress: after {tried}, update {self.version} still waits for {waits}"
+        return ConfigError(f"schedule.{key}", value, allowed)
 
     def _tick(self) -> list[int]:
         """Handle all events of this instant, in job order; return the slots to refill now."""
@@ -119,6 +139,7 @@ class Simulation:
                 self.pool.back(client)
         self.buffer = []
         self.version += 1
+        self.last_attempt = len(self.ledger.client) + self.lost_launches + self.patience
         return clients
 
     def _reject(self, job: int, client: int, status: int, freed: list[int]) -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from naive_schedule import config
 
+from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.schedule import STATUS, build_trace, counters, durations, summary
+from fedbench.schedule import STATUS, build_trace, check, counters, durations, summary
 
 EXP = {"name": "exponential", "mean": 1.0}
 FAILED = STATUS.index("failed")
@@ -135,3 +136,37 @@ def test_jobs_in_the_queue_of_a_client_that_leaves_fail_without_work():
     assert trace.work[mine[0]] == pytest.approx(7.5 / 100)
     assert (trace.work[mine[1:]] == 0).all()
     assert (trace.finish_time[mine] == 7.5).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            {"p_fail": 0.9999999},
+            "schedule.p_fail=0.9999999: must be at most 0.9999: of 10,000,000 jobs one arrives, so an update "
+            "of clients.per_round=2 takes 20,000,000",
+        ),
+        ({"launch": "open", "rate": 1e12}, "schedule.rate=1000000000000.0: no progress: after 3 jobs and "),
+        ({"launch": "open", "rate": 1e12, "pool": "all"}, "launches that found nobody, update 0 still waits"),
+        ({"launch": "open", "rate": 1e300, "gaps": "poisson"}, "waits for 2 of its 2 arrivals"),
+    ],
+)
+def test_schedules_that_make_no_progress_are_refused_before_anything_starts(keys, line):
+    with pytest.raises(ConfigError) as error:
+        check(config(50, 3, 2, delay=EXP, **keys))
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_schedule_that_stops_making_progress_is_refused_too():
+    """Launches are many, and all but the slowest client leave: each update takes about 500,000 of them."""
+    keys = {"launch": "open", "rate": 5e4, "leave": [[1, 9.0], [2, 9.0]]}
+    delay = {"name": "table", "table": [10.0, 0.001, 0.001]}
+    with pytest.raises(ConfigError, match=r"schedule\.rate=50000\.0: no progress: .* update \d+ still waits"):
+        build_trace(config(10**6, 3, 1, delay=delay, **keys))
+
+
+def test_many_failures_and_discards_make_progress():
+    trace = build_trace(config(3, 3, 2, delay=EXP, concurrency=3, p_fail=0.999, tau_cut=0))
+    assert trace.updates == 3
+    assert trace.jobs > 2000
