@@ -55,6 +55,7 @@ def synchronous(seed: int, clients: int, per_round: int, rounds: int, durations:
         trace,
         n=n,
         dispatch_time=begin,
+        begin_time=begin,
         finish_time=(begin + duration).astype(np.float64),
         update_time=update_time,
     )
@@ -95,6 +96,7 @@ def _all_applied(
         applied_update=update[order],
         position=np.tile(np.arange(per_update, dtype=np.int64), rounds)[order],
         dispatch_time=start_version[order].astype(np.float64),
+        begin_time=start_version[order].astype(np.float64),
         finish_time=(update[order] + 1).astype(np.float64),
         status=np.full(jobs, APPLIED, dtype=np.int8),
         arrival_version=update[order],

@@ -199,7 +199,7 @@ class Simulation:
         elif work < 1.0:
             self.dying[job] = work
             end += self.policy.timeout
-        self.ledger.finish_time[job] = end
+        self.ledger.begin_time[job], self.ledger.finish_time[job] = self.now, end
         if end in self.ends:
             self.ends[end].append(job)
         else:

@@ -31,6 +31,7 @@ class Trace:
     applied_update: Ints  # -1: never applied
     position: Ints  # place in its update's buffer, from 0; -1: never applied
     dispatch_time: Floats
+    begin_time: Floats  # when its client took it up; nan: still waiting at its client
     finish_time: Floats  # when it ends, or would have ended; nan: still waiting at its client
     status: NDArray[np.int8]  # index into STATUS
     arrival_version: Ints  # the server's version when the job arrived or failed; -1: outstanding
@@ -103,6 +104,20 @@ class Trace:
         finished = np.searchsorted(done, wanted + self.start_version[order]) - np.searchsorted(done, wanted)
         result[order] = before - finished
         return result
+
+    @cached_property
+    def parallel(self) -> Ints:
+        """The jobs, in order, that are applied and were taken up before the last applied job of the same
+        client had ended.
+
+        Without any, a client works on one job after the other (though several results of its own may be
+        under way), in the order in which they are trained here; what it keeps is well defined.
+        """
+        jobs = self._trained
+        order = jobs[np.lexsort((self.n[jobs], self.client[jobs]))]
+        same = self.client[order[1:]] == self.client[order[:-1]]
+        early = self.begin_time[order[1:]] < self.finish_time[order[:-1]]
+        return np.sort(order[1:][same & early])
 
     @cached_property
     def _trained(self) -> Ints:

@@ -109,6 +109,39 @@ def test_overlaps_are_announced(cfg):
     assert overlaps(cfg) or not build_trace(cfg).earlier.any()
 
 
+def parallel_by_hand(trace):
+    """Pairs of applied jobs of one client, of which the later one began before the earlier one had ended."""
+    jobs = np.flatnonzero(trace.applied_update >= 0).tolist()
+    return [
+        (i, j)
+        for i in jobs
+        for j in jobs
+        if trace.client[i] == trace.client[j]
+        and trace.n[i] < trace.n[j]
+        and trace.begin_time[j] < trace.finish_time[i]
+    ]
+
+
+@given(configs())
+@QUICK
+def test_clients_at_work_on_two_jobs_at_once_are_found(cfg):
+    trace = build_trace(cfg)
+    pairs = parallel_by_hand(trace)
+    assert set(trace.parallel.tolist()) <= {later for _, later in pairs}
+    assert bool(len(trace.parallel)) == bool(pairs)
+    if cfg.schedule.pool not in ("all", "list"):
+        assert not pairs  # one after the other, also in a queue
+
+
+def test_prescribed_staleness_puts_a_client_at_two_jobs_at_once():
+    few, many = build_trace(config(30, 4, 2, staleness=3)), build_trace(config(5, 1000, 2, staleness=3))
+    assert len(few.parallel) > 0
+    assert len(few.parallel) <= len(parallel_by_hand(few))
+    assert len(many.parallel) == 0  # with so many clients, none is chosen twice
+    assert len(build_trace(config(30, 4, 2, staleness=0)).parallel) == 0
+    assert len(build_trace(config(30, 4, 2)).parallel) == 0
+
+
 def test_which_policies_overlap():
     found = [(pool, refill) for pool in POOLS for refill in ("immediate", "at_aggregation")]
     found = [keys for keys in found if not overlaps(config(concurrency=4, pool=keys[0], refill=keys[1]))]
