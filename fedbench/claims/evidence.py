@@ -85,21 +85,6 @@ def stated(shared: Mapping[str, Any]) -> dict[str, Any]:
     return {key: shared[key] for key in SETTINGS if shared.get(key) is not None}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A test's outcome: `shown` (None: these rows cannot tell), our numbers, why, the seeds behind it."""
-
-    shown: bool | None
-    numbers: str
-    reason: str = ""
-    seeds: tuple[int, ...] = ()
-
-
-def percent(value: float) -> str:
-    """An accuracy as text."""
-    return f"{100 * value:.2f}%"
-
-
 def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     """Return the finished runs of `method` that pass the filter, with accuracies of diverged runs set to 0.
 

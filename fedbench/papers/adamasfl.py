@@ -38,23 +38,27 @@ def _claims() -> Iterator[Claim]:
         f"{TALK}, figure 1",
         "adamasfl/fig1",
         Beats("adamasfl", BASELINES, FMNIST),
+        published="highest",
     )
     second = partial(Claim, source=f"{TALK}, figure 2", figure="adamasfl/fig2")
     yield second(
         "adamasfl-concurrency",
         "AdaMasFL keeps nearly consistent performance as M_c grows (within two points)",
         test=Flat("adamasfl", M_C, 0.02, FMNIST),
+        published="nearly constant",
     )
     yield second(
         "adamasfl-most-robust",
         "AdaMasFL is exceptionally robust to asynchrony: it varies less with M_c than every baseline",
         test=FlatterThan("adamasfl", BASELINES, M_C, FMNIST),
+        published="varies least",
     )
     yield second(
         "concurrency-faster-updates",
         "a larger M_c enables more frequent global aggregations",
         test=Trend("adamasfl", "virtual_time", M_C, -1, per_round=True),
         scale="smoke",
+        published="less time per update",
     )
     delays = "a larger M_c results in greater asynchronous delays"
     yield second(
@@ -62,6 +66,7 @@ def _claims() -> Iterator[Claim]:
         f"{delays} (their mean)",
         test=Trend("adamasfl", "staleness_mean", M_C, 1, of_run="mean"),
         scale="smoke",
+        published="longer delays",
     )
     yield second(
         "concurrency-longest-delay",
@@ -86,4 +91,5 @@ PAPER = Paper(
         Figure("adamasfl/fig2", "Accuracy under growing asynchrony M_c", by_concurrency, tuned=True),
     ),
     tuple(_claims()),
+    picture=("adamasfl/fig2", "concurrency.png"),
 )

@@ -19,7 +19,8 @@ _EXAMPLES = """examples:
   fedbench figures --all --scale cpu data.root=DIR
   fedbench figures --check                         which kept results were made from other configurations
   fedbench figures --report                        outputs/README.md anew
-Results: outputs/figures/<figure>/<scale>/ (small, to be committed); the runs behind them: outputs/runs/."""
+Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/;
+the runs behind them: outputs/runs/."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -41,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         failures = _make(list(FIGURES) if args.all else args.names, args.scale, args.overrides)
     from fedbench.papers.report import write_report
 
-    for file in write_report(Path()):
+    for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
         print(file)
     if failures:
         more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
@@ -81,12 +82,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[str]:
     from fedbench.papers.figure import shown
     from fedbench.papers.pipeline import make
+    from fedbench.runs.provenance import commit
     from fedbench.sweeps.progress import duration
 
+    if scale != "smoke" and (commit() or "").endswith("+dirty"):
+        raise UsageError(
+            f"figures --scale {scale}: fedbench/, conf/ or pyproject.toml differ from the commit that results"
+            " are published with; commit first (--scale smoke needs no commit)"
+        )
     failures: list[str] = []
     for name in names:
         begin = time.monotonic()
-        at = scale if FIGURES[name].runs else "paper"
+        at = scale if scale in FIGURES[name].scales else "paper"
         try:
             failures += make(figure(name), at, overrides)
         except UserError as error:  # data that are not there, say: the other figures may not need them

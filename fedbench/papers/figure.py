@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbench.claims.ledger import Claim
+from fedbench.claims.ledger import SCALES, Claim
 
 SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
+SMOKE = "outputs/smoke"
+"""Where those of scale smoke are, which only exercise the machinery: `<SMOKE>/<figure>/`. Never committed."""
 RUNS = "outputs/runs"
 """Where the runs behind them are: `<RUNS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
 
@@ -36,14 +38,21 @@ class Figure:
     factors: Sequence[float] = ()
     runs: bool = True
 
+    @property
+    def scales(self) -> tuple[str, ...]:
+        """The scales at which it differs: without runs, only where it is kept does."""
+        return SCALES if self.runs else ("smoke", "paper")
+
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, or what belongs to several: `citation`, its figures, its claims."""
+    """A paper, or what belongs to several: its figures, its claims, and the picture (figure, file) that is on
+    the report's first page."""
 
     citation: str
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
+    picture: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ TUNING = {
 
 def shown(name: str, scale: str, root: Path = Path()) -> Path:
     """The directory of a figure's results."""
-    return root / SHOWN / name / scale
+    return root / SMOKE / name if scale == "smoke" else root / SHOWN / name / scale
 
 
 def runs_of(name: str, scale: str, root: Path = Path()) -> Path:

@@ -77,6 +77,7 @@ def _claims() -> Iterator[Claim]:
             "padamfed/cifar10",
             Beats(method, BASELINES, {"dataset": "cifar10"} | SPLITS["noniid"]),
             scale="paper",
+            published="highest" if method == "padamfed" else "",
         )
     yield first(
         "same-traffic-as-scaffold",
@@ -84,6 +85,7 @@ def _claims() -> Iterator[Claim]:
         f"{ICLR}, p. 5, section 3.1",
         test=SameTraffic("padamfed", "scaffold", EMNIST),
         scale="smoke",
+        published="2d up, 2d down",
     )
     for method, power, theorem in (("padamfed", -1 / 4, 1), ("padamfed_vr", -1 / 3, 2)):
         yield from speedup(method, power, f"{ICLR}, p. 6, Theorem {theorem} and Remark 1")
@@ -98,6 +100,7 @@ def _figure1(split: str, source: str) -> Iterator[Claim]:
             f"{method}-accuracy-{split}",
             f"{method} is more accurate than tuned FedAvg, SCAFFOLD, SCAFFOLD-M (EMNIST, {split})",
             test=Beats(method, BASELINES, where),
+            published="highest" if method == "padamfed" else "",
         )
         yield claim(
             f"{method}-speed-{split}",
@@ -108,6 +111,7 @@ def _figure1(split: str, source: str) -> Iterator[Claim]:
         f"vr-over-plain-{split}",
         f"variance reduction further enhances PAdaMFed (EMNIST, {split})",
         test=Beats("padamfed_vr", ("padamfed",), where),
+        published="higher" if split == "noniid" else "",
     )
     yield claim(
         f"scaffold-m-slower-{split}",
@@ -126,12 +130,14 @@ def _figure2(split: str, source: str, level: float) -> Iterator[Claim]:
             f" (EMNIST, {split}; read as a range of {symbol})",
             test=AboveOnRange("padamfed", key, 3e-3, 1e-1, level, where),
             rounds=400,
+            published=f"> {level:.0%}" if symbol == "eta" else "",
         )
         others = BASELINES if symbol == "eta" else ("scaffold", "scaffold_m")
         yield claim(
             f"narrower-{split}-{symbol}",
             f"baselines have substantially narrower stable regions (EMNIST, {split}, {symbol})",
             test=WidestRange("padamfed", others, key, where),
+            published="widest" if (split, symbol) == ("noniid", "eta") else "",
         )
 
 
@@ -161,4 +167,5 @@ PAPER = Paper(
         ),
     ),
     tuple(_claims()),
+    picture=("padamfed/fig1", "dirichlet.png"),
 )

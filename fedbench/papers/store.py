@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 
 from fedbench.claims.evidence import MADE, made
-from fedbench.claims.ledger import SCALES
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.stored_run import summary
 from fedbench.figures.read.caption import distinct
@@ -124,9 +123,7 @@ def state(name: str, scale: str, root: Path = Path()) -> str:
 
 
 def states(root: Path = Path()) -> list[tuple[str, str, str]]:
-    """(figure, scale, state) of all figures at all scales; those without runs have one scale, `paper`."""
+    """(figure, scale, state) of all figures at all scales."""
     return [
-        (name, scale, state(name, scale, root))
-        for name, figure in FIGURES.items()
-        for scale in (SCALES if figure.runs else ("paper",))
+        (name, scale, state(name, scale, root)) for name, figure in FIGURES.items() for scale in figure.scales
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 
 from fedbench.claims.accuracy import Beats, Faster, MarginGrows, Value
 from fedbench.claims.evidence import MADE, Evidence, exceeds, read, rows_of, slope, tuned
-from fedbench.claims.ledger import COLUMNS, Claim, describe, judge, ledger
+from fedbench.claims.ledger import Claim, Row, describe, judge, ledger
 from fedbench.claims.ranges import AboveOnRange, Flat, FlatterThan, WidestRange
 from fedbench.claims.rates import SameTraffic, Slope, TableTrend, Trend
 from fedbench.papers.registry import CLAIMS
@@ -65,7 +66,8 @@ def test_beats():
     found = Beats("padamfed", ("fedavg", "scaffold"))(Evidence(table))
     # scaffold: (0.9, 0.2) apart, mean 0.55, t = 1.6 < 6.3: a diverged run counts as 0, but two seeds are few
     assert (found.shown, found.reason, found.seeds) == (False, "not above scaffold (within noise)", (0, 1))
-    assert found.numbers == "padamfed 85.00%, fedavg 80.00%, scaffold 30.00%"
+    assert found.numbers == "padamfed 85.00% +- 7.07%, fedavg 80.00% +- 7.07%, scaffold 30.00% +- 42.43%"
+    assert found.brief == "85.00% +- 7.07%; fedavg 80.00% +- 7.07%"
     assert Beats("padamfed", ("fedavg",))(Evidence(table)).shown is True
     assert Beats("fedavg", ("padamfed",))(Evidence(table)).reason == "not above padamfed (higher)"
     assert Beats("padamfed", ("fedavg",))(Evidence(table[table.seed == 0])).shown is None
@@ -247,15 +249,16 @@ def test_verdicts_depend_on_scale_and_rounds():
     row = judge(
         claim, Evidence(table, settings={"rounds": 400, "clients.total": 100}, scale="cpu", command="do it")
     )
-    assert (row["verdict"], row["seeds"], row["command"]) == ("shown", "0 1", "do it")
-    assert row["settings"] == "rounds=400, clients.total=100"
+    assert (row.verdict, row.seeds, row.command) == ("shown", "0 1", "do it")
+    assert row.settings == "rounds=400, clients.total=100"
     row = judge(claim, Evidence(table, settings={"rounds": 100}, scale="cpu"))
-    assert (row["verdict"], row["reason"]) == ("untested at this scale", "needs 400 rounds, these are 100")
+    assert (row.verdict, row.reason) == ("untested", "needs 400 rounds, these are 100")
     row = judge(claim, Evidence(table, settings={"rounds": 400}, scale="smoke"))
-    assert (row["verdict"], row["reason"]) == ("untested at this scale", "needs scale cpu, this is smoke")
-    assert row["numbers"] == "padamfed 90.00%, fedavg 80.00%"
+    assert (row.verdict, row.reason) == ("untested", "needs scale cpu, this is smoke")
+    assert row.numbers == "padamfed 90.00% +- 0.00%, fedavg 80.00% +- 0.00%"
+    because = "above each of the others at 95 %; 1 failed runs left out"
     lost = pd.concat([table, table[:1].assign(status="failed")])
-    assert judge(claim, Evidence(lost, settings={"rounds": 400}))["reason"] == "1 failed runs left out"
+    assert judge(claim, Evidence(lost, settings={"rounds": 400})).reason == because
 
 
 def test_evidence_is_read_from_the_kept_tables(tmp_path):
@@ -277,7 +280,7 @@ def test_evidence_is_read_from_the_kept_tables(tmp_path):
     assert len(data.rounds) == 44
     assert data.runs.dir.is_unique
     assert list(rows_of(data.runs, "fedavg", {}).final_accuracy) == [0.7, 0.0]
-    assert Beats("padamfed", ("fedavg",))(data).numbers == "padamfed 85.00%, fedavg 70.00%"
+    assert Beats("padamfed", ("fedavg",))(data).numbers == "padamfed 85.00% +- 7.07%, fedavg 70.00%"
     assert data.settings == {"dataset": "emnist", "model": "rnn", "rounds": 400}
     assert list(data.tables) == ["accuracy"]
     assert (data.scale, data.command) == ("cpu", "a command")
@@ -285,8 +288,8 @@ def test_evidence_is_read_from_the_kept_tables(tmp_path):
 
 def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():
     rows = ledger({}, CLAIMS)
-    assert list(rows.columns) == list(COLUMNS)
-    assert set(rows.verdict) == {"untested at this scale"}
+    assert list(rows.columns) == [field.name for field in fields(Row)]
+    assert set(rows.verdict) == {"untested"}
     assert (rows.reason != "").all()
     assert rows.claim.is_unique
     assert rows.test.str.len().min() > 40

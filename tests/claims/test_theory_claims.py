@@ -42,7 +42,7 @@ def test_claims_that_need_no_runs(evidence: dict[str, Evidence]) -> None:
     assert set(rows.verdict) == {"shown"}, rows[["claim", "verdict", "numbers"]]
     assert (rows.command == "a command").all()
     others = ledger(evidence, CLAIMS).query("not figure.str.startswith('theory/')")
-    assert set(others.verdict) == {"untested at this scale"}
+    assert set(others.verdict) == {"untested"}
 
 
 def test_the_claim_about_beta_fails_without_the_papers_simplification():

@@ -13,15 +13,16 @@ from fedbench.cli import main
 from fedbench.errors import DataError
 from fedbench.papers import experiment, pipeline, store
 from fedbench.papers.figure import Figure, shown
-from fedbench.papers.registry import FIGURES
-from fedbench.papers.report import BEGIN, END, REPORT, write_report
+from fedbench.papers.registry import CLAIMS, FIGURES, PAPERS
+from fedbench.papers.report import BEGIN, END, write_report
+from fedbench.runs import provenance
 
 NAME = "adamasfl/fig1"
 
 
-def keep(root: Path, digest: str) -> Path:
+def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
     """Results as `make` leaves them: two methods, two seeds, one diverged run."""
-    out = shown(NAME, "smoke", root)
+    out = shown(NAME, scale, root)
     out.mkdir(parents=True)
     rows = [
         {"dir": f"final/{name}-{seed}", "dataset": "fmnist", "partition": "dirichlet", "model": "cnn",
@@ -37,9 +38,9 @@ def keep(root: Path, digest: str) -> Path:
     (out / "updates.png").write_bytes(b"png")
     (out / "updates.json").write_text(json.dumps({"text": ["Four runs."]}))
     made = {
-        "figure": NAME, "scale": "smoke", "digest": digest,
+        "figure": NAME, "scale": scale, "digest": digest,
         "files": ["updates.json", "updates.png", "updates.pdf"],
-        "command": store.command(NAME, "smoke"), "shared": {"rounds": 12}, "seeds": [0, 1],
+        "command": store.command(NAME, scale), "shared": {"rounds": 12}, "seeds": [0, 1],
         "runs": {"completed": 4}, "commit": ["0123456789abcdef", "0123456789abcdef+dirty"],
     }  # fmt: skip
     (out / MADE).write_text(json.dumps(made))
@@ -71,22 +72,72 @@ def test_check_says_what_is_stale(
 
 
 def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
-    """Pictures with captions, all claims, and text around the generated part stays."""
-    keep(tmp_path, "0" * 12)
-    report = tmp_path / REPORT
+    """Pictures with captions, a page of claims, the ledger; text around the generated part stays."""
+    keep(tmp_path, "0" * 12, "cpu")
+    report = tmp_path / "outputs/README.md"
     report.write_text(f"# Mine\n\nkept\n\n{BEGIN}\noutdated words\n{END}\nalso kept\n")
     write_report(tmp_path)
     text = report.read_text()
     assert text.startswith("# Mine\n\nkept\n")
     assert text.endswith(f"{END}\nalso kept\n")
     assert "outdated words" not in text
-    assert "![updates](figures/adamasfl/fig1/smoke/updates.png)" in text
+    assert "![updates](figures/adamasfl/fig1/cpu/updates.png)" in text
     assert "*Four runs.*" in text
-    assert "commit 0123456789, 0123456789+dirty." in text
+    assert "commit 0123456789, 0123456789 with changes that were not committed." in text
+    assert "| highest | 80.00% +- 0.00%; fedbuff 70.00% +- 0.00% |" not in text  # three baselines are absent
     claims = pd.read_csv(tmp_path / "outputs/figures/claims.csv").set_index("claim")
-    row = claims.loc["adamasfl-accuracy"]
-    assert row.verdict == "untested at this scale"  # a smoke run proves nothing
-    assert claims.loc["adamasfl-accuracy", "command"] != ""
+    assert claims.loc["adamasfl-accuracy", "reason"].startswith("no runs of ca2fl, defedavg_niid")
+    assert claims.loc["adamasfl-accuracy", "command"] == store.command(NAME, "cpu")
+    ledger = (tmp_path / "outputs/ledger.md").read_text()
+    assert all(claim.text in ledger for claim in CLAIMS)
+
+
+def test_the_first_page_has_a_picture_and_ten_claims_a_paper(tmp_path: Path) -> None:
+    """Of every paper, those of which it states a number or an order, with our number and the verdict."""
+    write_report(tmp_path)
+    text = (tmp_path / "outputs/README.md").read_text()
+    for paper in PAPERS[:3]:
+        rows = [claim for claim in paper.claims if claim.published]
+        assert 5 < len(rows) <= 10
+        assert paper.citation in text
+        assert all(f"| {claim.text} | {claim.published} |" in text for claim in rows)
+        name, file = paper.picture
+        assert (Path(__file__).parents[2] / shown(name, FIGURES[name].scales[1]) / file).is_file()
+
+
+def test_smoke_results_are_no_part_of_the_report(tmp_path: Path) -> None:
+    """They and their report lie in a directory of their own, which is not committed; they decide no claim."""
+    out = keep(tmp_path, "0" * 12)
+    assert out == tmp_path / "outputs/smoke" / NAME
+    write_report(tmp_path)
+    assert "updates.png" not in (tmp_path / "outputs/README.md").read_text()
+    before = {file: file.read_bytes() for file in (tmp_path / "outputs").glob("*.md")}
+    report, _, csv = write_report(tmp_path, smoke=True)
+    assert report == tmp_path / "outputs/smoke/README.md"
+    assert f"![updates]({NAME}/updates.png)" in report.read_text()
+    assert pd.read_csv(csv).set_index("claim").loc["adamasfl-accuracy", "verdict"] == "untested"
+    assert before == {file: file.read_bytes() for file in (tmp_path / "outputs").glob("*.md")}
+
+
+def test_published_results_name_a_commit_that_they_were_made_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With changes that are not committed only smoke results are made; older results say it in words."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef+dirty")
+    monkeypatch.setattr(pipeline, "make", lambda *_: [])
+    assert main(["figures", "speedup", "--scale", "cpu"]) == 2
+    assert "commit first" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert main(["figures", "speedup", "--scale", "smoke"]) == 0
+    assert "dirty" not in (Path(__file__).parents[2] / "outputs/README.md").read_text()
+
+
+def test_kept_results_are_current() -> None:
+    """No change of the code alone makes a committed figure stale."""
+    found = store.states(Path(__file__).parents[2])
+    assert sum(state == "current" for _, _, state in found) == 16
+    assert {state for _, scale, state in found if scale != "smoke"} <= {"current", "absent"}
 
 
 def test_a_figure_without_its_data_does_not_stop_the_others(
