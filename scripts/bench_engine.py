@@ -50,20 +50,23 @@ def overrides(model: str, algorithm: str, engine: str, device: str, root: str, r
 def fedbench_blocks(arguments: list[str]) -> tuple[Callable[[], None], dict]:
     """A function that runs one block, and facts about the run."""
     from fedbench.api import compose_config
+    from fedbench.runs.numerics import set_numerics
     from fedbench.runs.plan import make_plan
-    from fedbench.runs.setup import make_experiment
+    from fedbench.runs.setup import make_ready
 
-    experiment = make_experiment(make_plan(compose_config(arguments)))
-    walk = experiment.walk
+    plan = make_plan(compose_config(arguments))
+    set_numerics(None, True, plan.device)
+    ready = make_ready(plan)
+    walk = ready.walk
     walk.start()
 
     def block() -> None:
         for _ in range(BLOCK):
             walk.update()
-        experiment.evaluator.test(walk.theta, walk.statistics)
+        ready.evaluator.test(walk.theta, walk.statistics)
         synchronise()
 
-    return block, {"engine_used": experiment.engine, "chunk": experiment.chunk, "walk": walk}
+    return block, {"engine_used": ready.engine, "chunk": ready.chunk, "walk": walk}
 
 
 def bare_blocks(arguments: list[str], model_name: str) -> Callable[[], None]:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
+from fedbench.engine.choose import make_executor
 from fedbench.engine.cohort import CohortTrainer
-from fedbench.engine.executors import LoopExecutor, VmapExecutor
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import StateStore
@@ -87,7 +87,7 @@ def make_walk(
     setting = Setting(counts, schedule, False, objective.layout.d, norm)
     algorithm.bind(setting)
     program = LocalProgram(algorithm, objective, masked=not planner.equal_steps)
-    executor = LoopExecutor(program) if engine == "loop" else VmapExecutor(program, engine == "compile")
+    executor = make_executor(engine, program, chunk)
     trainer = CohortTrainer(executor, planner, StateStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)

@@ -20,8 +20,8 @@ from fedbench import __version__
 from fedbench.compose import inside
 from fedbench.compose.composer import Composed, Composer, lenient
 from fedbench.compose.overrides import first_values, parse, recorded, written
-from fedbench.config.stored_run import finished, refuse_other
 from fedbench.errors import RunError, UsageError, nearest
+from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.execute import Result
 from fedbench.sweeps.job import check_deeply, run_job

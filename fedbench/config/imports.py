@@ -11,13 +11,14 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from fedbench.config.config import Config
 from fedbench.errors import ConfigError
 
 log = logging.getLogger(__name__)
 _done: set[str] = set()
 
 
-def load(cfg: DictConfig) -> None:
+def load(cfg: DictConfig | Config) -> None:
     """Execute what `cfg.imports` names, each once in this process: dotted modules, importable from the
     current directory too, or paths of .py files. Says so in the log. Raises ConfigError."""
     for name in cfg.imports or []:

@@ -9,6 +9,7 @@ client, n, p): it sorts hashed keys.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ class ClientIndex:
         return len(self.sizes)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Jobs:
     """A chunk of C jobs: client and running job index on the device, data sizes on the host."""
 
@@ -43,15 +44,58 @@ class Jobs:
     host: np.ndarray  # (C,) client, on the host
 
 
-@dataclass
-class Plan:
+class Batch(NamedTuple):
+    """One mini-batch of one client, by reference into the data on the device."""
+
+    samples: Tensor  # (B,) rows of the data
+    real: Tensor | None  # 0-dim: that many of them are real, the rest is padding; None: all are
+    key: Tensor | None  # (2,) key of this step's dropout and augmentation
+
+
+@dataclass(frozen=True)
+class BatchIndices:
     """Mini-batches of a chunk of C jobs over at most K steps; step-major, so that a step is contiguous."""
 
     index: Tensor  # (K, C, B) sample ids
     count: Tensor | None  # (K, C) valid samples in each batch (0 beyond a job's steps), None: all B
     steps: Tensor  # (C,) K_i
-    ragged: bool  # whether K_i differ
-    length: int  # K
+    keys: Tensor | None = None  # (K, C, 2) of what is random inside a step
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def step(self, k: int) -> Batch:
+        """The k-th mini-batches of all jobs, with a leading axis C."""
+        count, keys = self.count, self.keys
+        return Batch(self.index[k], None if count is None else count[k], None if keys is None else keys[k])
+
+    def axes(self) -> Any:
+        """Where a step's `Batch` has its job axis, for vmap."""
+        axes: Any = (0, None if self.count is None else 0, None if self.keys is None else 0)
+        return Batch(*axes)
+
+    def batch(self, k: int, c: int) -> Batch | None:
+        """The k-th mini-batch of one job without its padding; None where that leaves nothing."""
+        index, key = self.index[k, c], None if self.keys is None else self.keys[k, c]
+        if self.count is not None:
+            index = index[: int(self.count[k, c])]
+        return Batch(index, None, key) if len(index) else None
+
+    def padded(self, more: int) -> BatchIndices:
+        """With the first job repeated `more` times behind the others."""
+        count, keys = self.count, self.keys
+        return BatchIndices(
+            repeat_first(self.index, more, 1),
+            None if count is None else repeat_first(count, more, 1),
+            repeat_first(self.steps, more),
+            None if keys is None else repeat_first(keys, more, 1),
+        )
+
+
+def repeat_first(value: Tensor, more: int, dim: int = 0) -> Tensor:
+    """Append the first slice of an axis `more` times."""
+    first = value.narrow(dim, 0, 1)
+    return torch.cat([value, first.expand(*value.shape[:dim], more, *value.shape[dim + 1 :])], dim)
 
 
 def local_steps(sizes: np.ndarray, steps: int | None, epochs: int | None, batch: int | None) -> np.ndarray:
@@ -64,7 +108,7 @@ def local_steps(sizes: np.ndarray, steps: int | None, epochs: int | None, batch:
 
 
 class BatchPlanner:
-    """Draws `Plan`s. `batch`=None means the full local batch."""
+    """Draws `BatchIndices`. `batch`=None means the full local batch."""
 
     def __init__(self, clients: ClientIndex, seed: int, batch: int | None, steps: np.ndarray) -> None:
         self.clients, self.seed, self.batch = clients, seed, batch
@@ -86,14 +130,12 @@ class BatchPlanner:
         """One number in [0, 1) per job (C,), float64."""
         return uniform(make_key(self.seed, Stream.OUTPUT, jobs.client, jobs.n))
 
-    def step_keys(self, stream: Stream, jobs: Jobs, length: int) -> Tensor:
-        """Keys (K, C, 2) for what is random inside a step (dropout, augmentation)."""
-        k0, k1 = make_key(self.seed, stream, jobs.client, jobs.n)
-        k = torch.arange(length, device=k0.device)[:, None]
-        return torch.stack(fold((k0, k1), k), dim=-1)
+    def draw(self, stream: Stream, jobs: Jobs, masks: Stream | None = None) -> BatchIndices:
+        """Mini-batches of a chunk of jobs, as many steps as the longest of them makes.
 
-    def plan(self, stream: Stream, jobs: Jobs, length: int) -> Plan:
-        """Mini-batches of a chunk of jobs, padded to `length` steps."""
+        `masks`: the stream of what is random inside a step (dropout, augmentation), if anything is.
+        """
+        length = int(self.steps_host[jobs.host].max())
         ids = jobs.client
         size = self.clients.size[ids]
         steps = self.steps[ids]
@@ -106,9 +148,8 @@ class BatchPlanner:
         k = torch.arange(length, device=ids.device)[:, None]
         if not self.uniform or not self.equal_steps:
             count = torch.where(k < steps, count, 0)
-        return Plan(
-            index, None if self.uniform and self.equal_steps else count, steps, not self.equal_steps, length
-        )
+        whole = self.uniform and self.equal_steps
+        return BatchIndices(index, None if whole else count, steps, self._keys(masks, jobs, length))
 
     def _whole(self, ids: Tensor, size: Tensor, length: int) -> tuple[Tensor, Tensor]:
         r = torch.arange(self.width, device=ids.device)
@@ -137,18 +178,23 @@ class BatchPlanner:
         local = torch.gather(shuffled.expand(length, -1, -1), 2, slot)
         return self.clients.order[self.clients.start[ids][:, None] + local], count
 
-    def full_pass(self, jobs: Jobs, width: int, everyone: bool = False) -> tuple[Plan, Tensor]:
-        """Fixed-order blocks over whole local data sets, and each block's share count / n_i (blocks, C).
-
-        `everyone`: as many blocks as the largest client of all needs (one shape for compiled programs).
-        """
+    def full_pass(self, jobs: Jobs, width: int, masks: Stream | None = None) -> tuple[BatchIndices, Tensor]:
+        """Fixed-order blocks over whole local data sets, and each block's share count / n_i (blocks, C)."""
         ids = jobs.client
         size = self.clients.size[ids]
         width = min(width, int(self.clients.sizes.max()))
-        blocks = -(-int((self.clients.sizes if everyone else jobs.sizes).max()) // width)
+        blocks = -(-int(jobs.sizes.max()) // width)
         b = torch.arange(blocks, device=ids.device)[:, None]
         count = (size - b * width).clamp(0, width)
         r = torch.arange(width, device=ids.device)
         slot = torch.minimum(b[:, :, None] * width + r, size[:, None] - 1)
         index = self.clients.order[self.clients.start[ids][:, None] + slot]
-        return Plan(index, count, torch.full_like(size, blocks), False, blocks), count / size
+        steps = torch.full_like(size, blocks)
+        return BatchIndices(index, count, steps, self._keys(masks, jobs, blocks)), count / size
+
+    def _keys(self, stream: Stream | None, jobs: Jobs, length: int) -> Tensor | None:
+        if stream is None:
+            return None
+        k0, k1 = make_key(self.seed, stream, jobs.client, jobs.n)
+        k = torch.arange(length, device=k0.device)[:, None]
+        return torch.stack(fold((k0, k1), k), dim=-1)

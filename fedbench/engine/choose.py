@@ -6,8 +6,12 @@ import os
 
 import torch
 
-from fedbench.engine.compiled import compiler_missing
+from fedbench.engine.compiled import Programs, compiler_missing
+from fedbench.engine.executors import Executor
 from fedbench.engine.load import Load
+from fedbench.engine.local import LocalProgram
+from fedbench.engine.loop import LoopExecutor
+from fedbench.engine.vectorised import CompileExecutor, VmapExecutor
 from fedbench.errors import ConfigError
 
 
@@ -39,6 +43,17 @@ def choose_engine(name: str, load: Load, device: torch.device) -> tuple[str, str
     if expected_gain_seconds(load, device) <= 1.5 * compile_cost_seconds(load):
         return "vmap", None
     return ("vmap", f"engine=auto would compile, but {missing}; using vmap") if missing else ("compile", None)
+
+
+def make_executor(
+    engine: str, program: LocalProgram, chunk: int, programs: Programs | None = None
+) -> Executor:
+    """The executor of a chosen engine. `programs`: where compiled steps are kept for later runs."""
+    if engine == "loop":
+        return LoopExecutor(program)
+    if engine == "vmap":
+        return VmapExecutor(program)
+    return CompileExecutor(program, chunk, Programs() if programs is None else programs)
 
 
 def compile_cost_seconds(load: Load) -> float:

@@ -1,7 +1,8 @@
-"""Compiled functions, kept for the process's later runs: those of a sweep mostly differ in numbers only."""
+"""Compiled functions, and those kept for later runs: the runs of a sweep mostly differ in numbers only."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import time
@@ -12,10 +13,31 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+Function = Callable[..., Any]
 MOST_KEPT = 8
-"""Programs kept for one objective; the one that was not used for longest goes first."""
 
-Kept = dict[Hashable, Callable]
+
+class Programs:
+    """Compiled functions by what they depend on; at most MOST_KEPT, the one not used for longest goes."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Function] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def take(self, key: Hashable) -> Function | None:
+        """The function kept under `key`, which counts as used."""
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self._kept[key] = found
+        return found
+
+    def keep(self, key: Hashable, function: Function) -> None:
+        """Keep `function` for later runs."""
+        self._kept[key] = function
+        while len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
 
 
 class Compiled:
@@ -24,9 +46,9 @@ class Compiled:
     `key`: what the function depends on beside the shapes of its arguments; None: it is not shared.
     """
 
-    def __init__(self, function: Callable, kept: Kept, key: Hashable | None) -> None:
-        self._function, self._kept, self._key = function, kept, key
-        self._call: Callable | None = None
+    def __init__(self, function: Function, programs: Programs, key: Hashable | None) -> None:
+        self._function, self._programs, self._key = function, programs, key
+        self._call: Function | None = None
         self.seconds = 0.0
         """Time taken by the first call, if it had to compile."""
 
@@ -34,31 +56,29 @@ class Compiled:
         """As the function itself."""
         return self._first(args) if self._call is None else self._call(*args)
 
-    def _first(self, args: tuple) -> Any:
+    def _first(self, args: tuple[Any, ...]) -> Any:
         key = None if self._key is None else (self._key, signature(args))
-        earlier = self._kept.pop(key, None)
+        earlier = None if key is None else self._programs.take(key)
         call = earlier or _compile(self._function)
         start = time.perf_counter()
         result = call(*args)
         if earlier is None:
             self.seconds = time.perf_counter() - start
-        if key is not None:
-            self._kept[key] = call
-            while len(self._kept) > MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)))
+            if key is not None:
+                self._programs.keep(key, call)
         self._call = call
         return result
 
 
-def _compile(function: Callable) -> Callable:
-    """torch.compile with a code object of the function's own: dynamo's cache is kept per code object, so it
-    never mixes programs."""
-
-    def program(*args: Any) -> Any:
-        return function(*args)
-
-    program.__code__ = program.__code__.replace(co_name=f"program_{id(program)}")
-    return torch.compile(program, fullgraph=True, dynamic=False)
+def _compile(function: Function) -> Function:
+    """torch.compile, each result with entries of its own: what it compiled for one never counts against
+    dynamo's limit of another. Torch before `isolate_recompiles` is given a higher limit."""
+    options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        options["isolate_recompiles"] = True
+    else:
+        torch._dynamo.config.recompile_limit = 64
+    return torch.compile(function, **options)
 
 
 def signature(args: Any) -> Hashable:

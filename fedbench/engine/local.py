@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedbench.engine.objective import Batch, Objective
+from fedbench.engine.batches import Batch
+from fedbench.engine.objective import Objective
 from fedbench.method import Algorithm, Client, Record, Vectors
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedbench.engine.compiled import Kept
+from fedbench.engine.batches import Batch
 from fedbench.engine.flat import Layout
 from fedbench.rng import fold
 
@@ -25,14 +24,6 @@ Transform = Callable[[Tensor], Tensor]
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Per-sample cross-entropy (B,)."""
     return nn.functional.cross_entropy(logits, y, reduction="none")
-
-
-class Batch(NamedTuple):
-    """One mini-batch of one client, by reference into the data on the device."""
-
-    samples: Tensor  # (B,) rows of the data
-    real: Tensor | None  # 0-dim: that many of them are real, the rest is padding; None: all are
-    key: Tensor | None  # (2,) key of this step's dropout and augmentation
 
 
 @dataclass
@@ -58,7 +49,6 @@ class Objective:
     ) -> None:
         self.model, self.data, self.loss = model.train(), data, loss
         self.weight_decay, self.scale = weight_decay, scale
-        self.compiled: Kept = {}  # for later runs with this objective
         self.layout = Layout(model)
         # run-time inputs of our own layers (see fedbench.models.layers), set at every call
         persistent = set(model.state_dict())

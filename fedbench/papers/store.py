@@ -15,13 +15,13 @@ import pandas as pd
 
 from fedbench.claims.evidence import MADE, made
 from fedbench.config.identity import NOT_IDENTITY
-from fedbench.config.stored_run import summary
 from fedbench.figures.read.caption import distinct
 from fedbench.files import write_text
 from fedbench.papers.experiment import Branch, experiment
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.registry import FIGURES
 from fedbench.papers.tuning import Selection
+from fedbench.runs.stored import summary
 
 
 def command(name: str, scale: str) -> str:

@@ -6,12 +6,12 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from fedbench.config import identity
 from fedbench.errors import RunError
 from fedbench.files import one_line_os_errors, write_text
 
@@ -32,10 +32,9 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def write_config(directory: Path, cfg: DictConfig) -> None:
-    """config.yaml, resolved, without Hydra's node."""
-    text = OmegaConf.to_yaml(OmegaConf.create(identity.container(cfg)))
-    write_text(directory / "config.yaml", text)
+def write_config(directory: Path, given: Mapping[str, Any]) -> None:
+    """config.yaml: the plain values of a configuration."""
+    write_text(directory / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(given))))
 
 
 def fresh_staging(directory: Path) -> Path:

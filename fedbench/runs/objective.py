@@ -1,75 +1,58 @@
-"""The objective of a run on its device; the process's next run takes it over where its own is the same."""
+"""The objective of a plan, with its data on the device."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Hashable
-from typing import Any, NamedTuple
 
 import torch
-from omegaconf import OmegaConf
 
 from fedbench import data
 from fedbench.data import Dataset
-from fedbench.engine.objective import DeviceData, Objective
+from fedbench.engine.objective import DeviceData, Objective, Transform
 from fedbench.models import registry
 from fedbench.runs.plan import Plan
+from fedbench.runs.session import OnDevice, Session
 
 
-class _Made(NamedTuple):
-    dataset: Dataset
-    rest: Hashable  # what it depends on beside the data
-    objective: Objective
+def objective_of(plan: Plan, session: Session) -> OnDevice:
+    """The plan's objective: the last run's where only the algorithm, seeds or the schedule differ."""
+    return session.on_device(plan.dataset, _depends_on(plan), lambda: _make(plan))
 
 
-_last: list[_Made] = []
-
-
-def make_objective(plan: Plan, model: torch.nn.Module) -> Objective:
-    """The objective of `plan`: the last run's, with the data on the device and the programs compiled for it,
-    where only the algorithm, seeds or the schedule differ. `model` is on the device already."""
-    rest = _rest(plan)
-    if _last and rest is not None and _last[0].dataset is plan.dataset and _last[0].rest == rest:
-        return _last[0].objective
-    _last.clear()  # frees the device's memory before the next data go there
-    dataset, device = plan.dataset, plan.device
-    objective = Objective(
-        copy.deepcopy(model),  # the plan's own may change, this one is for later runs too
-        DeviceData(
-            dataset.x_train.to(device),
-            dataset.y_train.to(device),
-            input_transform(dataset, device, plan.dtype),
-            _augment(dataset, device, plan.dtype),
-        ),
-        weight_decay=float(plan.cfg.loss.weight_decay),
-        scale=float(plan.cfg.loss.scale),
-    )
-    if rest is not None:
-        _last.append(_Made(dataset, rest, objective))
-    return objective
-
-
-def _rest(plan: Plan) -> Hashable | None:
+def _depends_on(plan: Plan) -> Hashable | None:
     """What an objective and its programs depend on beside the data; None where that cannot be known: a
     user's model may hold more than parameters, and a given one its own batch-norm statistics."""
-    cfg = plan.cfg
-    ours = registry.get(str(cfg.model.name)).__module__.startswith("fedbench.models.")
-    if not ours or cfg.init_from is not None:
+    config = plan.config
+    ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
+    if not ours or config.init_from is not None:
         return None
-    model = OmegaConf.to_yaml(cfg.model, resolve=True)
-    loss = (float(cfg.loss.weight_decay), float(cfg.loss.scale))
-    return model, loss, str(plan.device), plan.dtype, bool(cfg.deterministic), torch.get_num_threads()
+    model = (config.model.name, *sorted((key, repr(value)) for key, value in config.model.options.items()))
+    return model, config.loss, plan.device, plan.dtype, config.deterministic, torch.get_num_threads()
 
 
-def input_transform(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:
+def _make(plan: Plan) -> Objective:
+    dataset, device, dtype = plan.dataset, plan.device, plan.dtype
+    augment = None
+    if dataset.augment != "none":
+        black = dataset.black.to(device, dtype)
+
+        def augment(x: torch.Tensor, key: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            return data.augment_batch(x, key, dataset.augment, black)
+
+    x, y = dataset.x_train.to(device), dataset.y_train.to(device)
+    model = copy.deepcopy(plan.model).to(device)
+    loss = plan.config.loss
+    return Objective(
+        model,
+        DeviceData(x, y, input_transform(dataset, device, dtype), augment),
+        weight_decay=loss.weight_decay,
+        scale=loss.scale,
+    )
+
+
+def input_transform(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Transform:
     """Stored samples -> model input, on the device."""
     mean = None if dataset.mean is None else dataset.mean.to(device, dtype)
     std = None if dataset.std is None else dataset.std.to(device, dtype)
     return lambda x: data.to_input(x, mean, std, dtype)
-
-
-def _augment(dataset: Dataset, device: torch.device, dtype: torch.dtype) -> Any:
-    if dataset.augment == "none":
-        return None
-    black = dataset.black.to(device, dtype)
-    return lambda x, key: data.augment_batch(x, key, dataset.augment, black)

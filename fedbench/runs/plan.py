@@ -1,14 +1,13 @@
-"""From a composed config to a plan: data, partition, model and algorithm, checked before any computation."""
+"""From a configuration to a plan: data, partition, model and algorithm, checked before any computation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from fedbench import algorithms, data, models, schedule
 from fedbench.config import imports
@@ -16,105 +15,93 @@ from fedbench.config.config import Config
 from fedbench.config.identity import container
 from fedbench.config.read import build
 from fedbench.data import Dataset
-from fedbench.data.options import DatasetOptions
 from fedbench.engine.batches import local_steps
 from fedbench.engine.choose import choose_device
 from fedbench.engine.flat import Layout
 from fedbench.errors import ConfigError, DataError
 from fedbench.method import Algorithm, Counts, Setting
+from fedbench.method.cost import Cost, measure
 from fedbench.models.layers import norm_parameters
+from fedbench.runs.session import Session
+from fedbench.schedule.options import Async
 
 DEFAULT_STEPS = 10
-NOT_HYPER = ("name", "grid")  # keys of an algorithm's node that are not hyper-parameters
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """What is known before anything is computed: enough to refuse bad input."""
+    """A run that can be meant: everything that is known of it before anything is computed."""
 
-    cfg: DictConfig
     config: Config
     device: torch.device
     dtype: torch.dtype
     dataset: Dataset
     assignment: np.ndarray  # (n,) client of each training sample
-    model: torch.nn.Module
+    model: torch.nn.Module  # with its initial parameters, on the CPU
     layout: Layout
     algorithm: Algorithm
     counts: Counts
-    setting: Setting
+    cost: Cost
     steps: np.ndarray  # (N,) K_i
-    hyper: dict[str, float]
-    notes: list[str] = field(default_factory=list)
+    hyper: dict[str, float]  # after theorems; what a method measures is not known yet
+    notes: tuple[str, ...]  # what a reader of the results should know
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Training samples of every client (N,)."""
+        return np.bincount(self.assignment, minlength=self.counts.N)
+
+    @property
+    def sample_weights(self) -> np.ndarray:
+        """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting."""
+        if self.algorithm.weighting == "samples":
+            return np.full(len(self.assignment), 1.0 / len(self.assignment))
+        return 1.0 / (self.counts.N * self.sizes[self.assignment])
 
 
-def make_plan(cfg: DictConfig) -> Plan:
-    """Check everything that can be checked; ConfigError or DataError in one line."""
-    imports.load(cfg)
-    config = build(container(cfg))
-    notes: list[str] = []
-    device = choose_device(cfg.device)
-    node = OmegaConf.to_container(cfg.algorithm, resolve=True)
-    assert isinstance(node, dict)
-    cls = algorithms.get(str(node["name"]))
-    algorithm = cls.create({str(k): v for k, v in node.items() if k not in NOT_HYPER})
+def make_plan(config: Config | DictConfig, session: Session | None = None) -> Plan:
+    """Check everything that can be checked; ConfigError or DataError in one line.
+
+    `session`: keeps the data sets that are read, for later plans.
+    """
+    config = build(container(config)) if isinstance(config, DictConfig) else config
+    imports.load(config)
+    device = choose_device(config.device)
+    algorithm = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))
     schedule.check(config, algorithm.dispatch)
-    dataset = load_dataset(config)
-    n, clients = len(dataset.y_train), cfg.clients.total
-    if cfg.local.batch_size is not None and cfg.local.batch_size > n:
-        raise ConfigError(
-            "local.batch_size", cfg.local.batch_size, f"must be at most the {n} training samples"
-        )
-    assignment = data.partition(
-        config.partition, dataset.y_train.numpy(), dataset.classes, clients, int(cfg.seed), dataset.client
-    )
-    model = models.build(config.model, dataset.shape, dataset.classes, int(cfg.seed))
-    if cfg.init_from is not None:
-        load_initial(model, Path(cfg.init_from))
+    dataset = (session or Session()).dataset(config)
+    assignment = _assignment(config, dataset)
+    dtype = torch.float64 if config.dtype == "float64" else torch.float32
+    model = models.build(config.model, dataset.shape, dataset.classes, config.seed).to(dtype)
+    if config.init_from is not None:
+        load_initial(model, Path(config.init_from))
+    sizes = np.bincount(assignment, minlength=config.clients.total)
+    steps = local_steps(sizes, *_steps_or_epochs(config, algorithm), config.local.batch_size)
     layout = Layout(model)
-    sizes = np.bincount(assignment, minlength=clients)
-    steps = local_steps(sizes, *_steps_or_epochs(cfg, algorithm), cfg.local.batch_size)
-    equal = bool((steps == steps[0]).all())
-    counts = Counts(S=cfg.clients.per_round, N=clients, K=int(steps[0]) if equal else None, T=cfg.rounds)
-    norm = layout.positions(set(norm_parameters(model)))
-    parallel = cfg.schedule.get("pool") == "all"  # two jobs of one client at the same time
-    setting = Setting(counts, cfg.schedule.name, parallel, layout.d, norm)
+    setting = _setting(config, model, layout, steps)
     reason = algorithm.refusal(setting)
     if reason:
         raise ConfigError("algorithm", algorithm.name, reason)
     algorithm.bind(setting)
-    hyper = algorithm.resolve(counts, notes.append)
+    notes: list[str] = []
+    hyper = algorithm.resolve(setting.counts, notes.append)
     if dataset.note:
         notes.append(dataset.note)
-    dtype = torch.float64 if cfg.dtype == "float64" else torch.float32
     return Plan(
-        cfg,
-        config,
-        device,
-        dtype,
-        dataset,
-        assignment,
-        model,
-        layout,
-        algorithm,
-        counts,
-        setting,
-        steps,
-        hyper,
-        notes,
+        config=config,
+        device=device,
+        dtype=dtype,
+        dataset=dataset,
+        assignment=assignment,
+        model=model,
+        layout=layout,
+        algorithm=algorithm,
+        counts=setting.counts,
+        cost=measure(algorithm, setting),
+        steps=steps,
+        hyper=hyper,
+        notes=tuple(notes),
     )
-
-
-def load_dataset(config: Config) -> Dataset:
-    """The config's data set; the last ones are kept, since the runs of a sweep mostly share it."""
-    generated = config.dataset.name == "synthetic"
-    seed, clients = (config.seed, config.clients.total) if generated else (0, 0)
-    return _load_dataset(config.dataset, config.data.root, seed, clients)
-
-
-@lru_cache(maxsize=2)
-def _load_dataset(options: DatasetOptions, root: str, seed: int, clients: int) -> Dataset:
-    return data.load(options, root, seed=seed, clients=clients)
 
 
 def load_initial(model: torch.nn.Module, path: Path) -> None:
@@ -127,8 +114,28 @@ def load_initial(model: torch.nn.Module, path: Path) -> None:
         raise DataError(f"init_from={path}: {str(error).splitlines()[0]}") from error
 
 
-def _steps_or_epochs(cfg: DictConfig, algorithm: Algorithm) -> tuple[int | None, int | None]:
-    steps, epochs = cfg.local.steps, cfg.local.epochs
+def _assignment(config: Config, dataset: Dataset) -> np.ndarray:
+    n, batch = len(dataset.y_train), config.local.batch_size
+    if batch is not None and batch > n:
+        raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
+    labels = dataset.y_train.numpy()
+    return data.partition(
+        config.partition, labels, dataset.classes, config.clients.total, config.seed, dataset.client
+    )
+
+
+def _setting(config: Config, model: torch.nn.Module, layout: Layout, steps: np.ndarray) -> Setting:
+    equal = bool((steps == steps[0]).all())
+    K = int(steps[0]) if equal else None
+    counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
+    pool = config.schedule.pool if isinstance(config.schedule, Async) else None
+    parallel = pool == "all"  # two jobs of one client at the same time
+    norm = layout.positions(set(norm_parameters(model)))
+    return Setting(counts, config.schedule.name, parallel, layout.d, norm)
+
+
+def _steps_or_epochs(config: Config, algorithm: Algorithm) -> tuple[int | None, int | None]:
+    steps, epochs = config.local.steps, config.local.epochs
     if algorithm.fixed_steps is not None:
         if epochs is not None or steps not in (None, algorithm.fixed_steps):
             key, value = ("local.epochs", epochs) if epochs is not None else ("local.steps", steps)

@@ -3,93 +3,93 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from omegaconf import DictConfig
-
-from fedbench.config.stored_run import finished, refuse_other
 from fedbench.engine.malloc import keep_memory
 from fedbench.errors import UserError
 from fedbench.runs import directory as place
 from fedbench.runs import summary as files
 from fedbench.runs.checkpoint import Checkpointer
 from fedbench.runs.metrics import MetricsFile, Row
-from fedbench.runs.personal import PersonalEvaluator
-from fedbench.runs.plan import make_plan
+from fedbench.runs.numerics import set_numerics
+from fedbench.runs.plan import Plan
 from fedbench.runs.progress import Progress
-from fedbench.runs.setup import Experiment, make_experiment
+from fedbench.runs.record import Recorder
+from fedbench.runs.session import Session
+from fedbench.runs.setup import ReadyRun, Way, make_ready
 from fedbench.runs.signals import Interrupted, Signals
+from fedbench.runs.stored import Outcome, finished, refuse_other
 
 log = logging.getLogger(__name__)
 
 
-def run(cfg: DictConfig, directory: Path) -> float | None:
-    """Run, resume or report the run of `cfg` in `directory`.
+def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
+    """Run, resume or report the run of `plan` in `directory`.
 
-    Returns the final accuracy (None where the run diverged). Raises ConfigError, DataError, RunError, and
+    `session`: what earlier runs of the process have on the device. Raises ConfigError, RunError, and
     Interrupted after SIGINT or SIGTERM (a checkpoint was saved).
     """
+    config = plan.config
     keep_memory()
     with place.locked(directory):
-        refuse_other(directory, cfg)
-        done = finished(directory, cfg)
+        refuse_other(directory, config.given)
+        done = finished(directory, config.given)
         if done is not None:
-            _report(done, directory)
-            return done["final_accuracy"]
-        plan = make_plan(cfg)
-        target = directory if cfg.resume else place.fresh_staging(directory)
-        place.write_config(target, cfg)
+            return _reported(done, directory)
+        target = directory if config.resume else place.fresh_staging(directory)
+        place.write_config(target, config.given)
         start = time.monotonic()
         try:
-            checkpointer = Checkpointer(target / "checkpoint.pt", cfg.checkpoint.seconds)
-            saved = checkpointer.load() if cfg.resume else None
-            experiment = make_experiment(plan, (saved["engine"], saved["chunk"]) if saved else None)
-            accuracy = Runner(experiment, target, checkpointer).go(saved)
+            return _compute(plan, target, session or Session())
         except UserError:
             raise
         except Exception as error:
             line = f"{type(error).__name__}: {error}".splitlines()[0]
-            files.write_summary(target / "summary.json", files.failure(cfg, line, time.monotonic() - start))
+            files.write_summary(
+                target / "summary.json", files.failure(config.given, line, time.monotonic() - start)
+            )
             raise
         finally:
             if target != directory and (target / "summary.json").exists():
                 place.promote(target, directory)
-        return accuracy
+
+
+def _compute(plan: Plan, directory: Path, session: Session) -> Outcome:
+    config = plan.config
+    set_numerics(config.threads, config.deterministic, plan.device)
+    checkpointer = Checkpointer(directory / "checkpoint.pt", config.checkpoint.seconds)
+    saved = checkpointer.load() if config.resume else None
+    kept = Way(saved["engine"], saved["chunk"]) if saved else None
+    return Runner(make_ready(plan, session, kept), directory, checkpointer).go(saved)
 
 
 class Runner:
     """The loop over server updates of one run: evaluate, record, save."""
 
-    def __init__(self, experiment: Experiment, directory: Path, checkpointer: Checkpointer) -> None:
-        self.experiment, self.directory, self.checkpointer = experiment, directory, checkpointer
-        self.cfg, self.walk = experiment.plan.cfg, experiment.walk
-        self.personal = None
-        if experiment.plan.algorithm.is_personal:
-            labels = experiment.plan.dataset.y_train
-            assignment, clients = experiment.plan.assignment, experiment.plan.counts.N
-            self.personal = PersonalEvaluator(experiment.evaluator, labels, assignment, clients)
+    def __init__(self, ready: ReadyRun, directory: Path, checkpointer: Checkpointer) -> None:
+        self.ready, self.directory, self.checkpointer = ready, directory, checkpointer
+        self.config, self.walk, self.recorder = ready.plan.config, ready.walk, Recorder(ready)
         self.before = 0.0  # wall seconds of earlier processes
         self.start = time.monotonic()
 
-    def go(self, saved: dict[str, Any] | None) -> float | None:
-        """Walk to the end, from a checkpoint if there is one; the final accuracy, or None if diverged."""
-        rounds, signals = self.experiment.trace.updates, Signals()
+    def go(self, saved: dict[str, Any] | None) -> Outcome:
+        """Walk to the end, from a checkpoint if there is one."""
+        rounds, signals = self.ready.trace.updates, Signals()
         with signals.installed():
             metrics = self._begin(saved)
-            label = f"{self.cfg.algorithm.name} seed={self.cfg.seed}"
-            progress = Progress(self.cfg.progress, label, rounds, self.walk.version)
+            label = f"{self.ready.plan.algorithm.name} seed={self.config.seed}"
+            progress = Progress(self.config.progress, label, rounds, self.walk.version)
             try:
                 if not metrics.rows:
-                    self._evaluate(metrics)
+                    self._record(metrics)
                 while self.walk.version < rounds and metrics.rows[-1].finite:
                     self.walk.update()
-                    due = self.walk.version % self.cfg.eval.every == 0 or self.walk.version == rounds
+                    due = self.walk.version % self.config.eval.every == 0 or self.walk.version == rounds
                     if due:
-                        self._evaluate(metrics)
+                        self._record(metrics)
                     progress.update(self.walk.version, metrics.rows[-1].test_accuracy if due else None)
                     self._save_or_stop(signals, metrics)
             finally:
@@ -97,62 +97,29 @@ class Runner:
             return self._end(metrics)
 
     def _begin(self, saved: dict[str, Any] | None) -> MetricsFile:
-        plan = self.experiment.plan
+        ready, plan = self.ready, self.ready.plan
         files.write_partition(self.directory / "partition.npz", plan.assignment)
         log.info(
             "%s: %d parameters, engine %s, chunk %d, device %s",
-            plan.algorithm.name, plan.layout.d, self.experiment.engine, self.experiment.chunk, plan.device,
+            plan.algorithm.name, plan.layout.d, ready.engine, ready.chunk, plan.device,
         )  # fmt: skip
-        for note in plan.notes:
+        for note in ready.notes:
             log.warning(note)
         if saved is None:
-            self.walk.start()
+            self.walk.start(ready.measured())
             return MetricsFile(self.directory / "metrics.csv", [])
         self.walk.load_state_dict(saved["walk"])
         self.before = saved["wall_seconds"]
         log.info("going on from round %d", self.walk.version)
         return MetricsFile(self.directory / "metrics.csv", [Row(**row) for row in saved["rows"]])
 
-    @property
     def wall_seconds(self) -> float:
         """Seconds of this run so far, earlier processes included."""
         return self.before + time.monotonic() - self.start
 
-    def _evaluate(self, metrics: MetricsFile) -> None:
-        experiment, walk, t = self.experiment, self.walk, self.walk.version
-        if self.personal is not None:
-            loss, accuracy = self.personal.test(walk)
-        else:
-            loss, accuracy = experiment.evaluator.test(walk.theta, walk.statistics)
-        train_loss = grad_norm = None
-        point = walk.theta, walk.statistics, experiment.train_weights
-        if self.cfg.eval.grad_norm:
-            train_loss, gradient = experiment.evaluator.gradient(*point)
-            grad_norm = torch.linalg.vector_norm(gradient.double()).item()
-        elif self.cfg.eval.train:
-            train_loss = experiment.evaluator.train_loss(*point)
-        if not bool(torch.isfinite(walk.theta).all()):
-            loss = math.nan
-        staleness = [
-            experiment.trace.staleness(u) for u in range(metrics.rows[-1].round if metrics.rows else 0, t)
-        ]
-        count = sum(len(s) for s in staleness)
-        metrics.append(
-            Row(
-                round=t,
-                virtual_time=float(experiment.times[t]),
-                train_loss=train_loss if self.cfg.eval.train else None,
-                test_loss=loss,
-                test_accuracy=accuracy,
-                grad_norm=grad_norm,
-                uplink_bytes=int(experiment.ledger.uplink_bytes[t]),
-                downlink_bytes=int(experiment.ledger.downlink_bytes[t]),
-                gradient_evaluations=int(experiment.ledger.gradient_evaluations[t]),
-                staleness_mean=float(sum(s.sum() for s in staleness) / count) if count else 0.0,
-                staleness_max=int(max((s.max() for s in staleness), default=0)),
-                wall_seconds=self.wall_seconds,
-            )
-        )
+    def _record(self, metrics: MetricsFile) -> None:
+        last = metrics.rows[-1].round if metrics.rows else 0
+        metrics.append(self.recorder.row(last, self.wall_seconds))
 
     def _save_or_stop(self, signals: Signals, metrics: MetricsFile) -> None:
         if signals.stop is None and not signals.save and not self.checkpointer.due:
@@ -164,26 +131,23 @@ class Runner:
             raise Interrupted(text, signals.exit_code)
 
     def _save(self, metrics: MetricsFile) -> None:
-        experiment = self.experiment
-        self.checkpointer.save(
-            self.walk, metrics.rows, self.wall_seconds, experiment.engine, experiment.chunk
-        )
+        ready = self.ready
+        self.checkpointer.save(self.walk, metrics.rows, self.wall_seconds(), ready.engine, ready.chunk)
 
-    def _end(self, metrics: MetricsFile) -> float | None:
-        experiment, where = self.experiment, self.directory
+    def _end(self, metrics: MetricsFile) -> Outcome:
+        ready, where = self.ready, self.directory
         status = "completed" if metrics.rows[-1].finite else "diverged"
         self._save(metrics)
-        files.write_model(where / "model.pt", experiment)
-        if self.cfg.trace:
-            files.write_jobs(where / "jobs.csv", experiment)
+        files.write_model(where / "model.pt", ready)
+        if self.config.trace:
+            files.write_jobs(where / "jobs.csv", ready)
         compile_seconds = self.walk.trainer.executor.compile_seconds
-        summary = files.summarise(experiment, metrics.rows, status, self.wall_seconds, compile_seconds)
+        summary = files.summarise(ready, metrics.rows, status, self.wall_seconds(), compile_seconds)
         files.write_summary(where / "summary.json", summary)
-        _report(summary, where)
-        return summary["final_accuracy"]
+        return _reported(summary, where)
 
 
-def _report(summary: dict, directory: Path) -> None:
-    accuracy = summary["final_accuracy"]
-    shown = "no final accuracy" if accuracy is None else f"final accuracy {accuracy:.4f}"
-    log.info("%s after %s rounds: %s (%s)", summary["status"], summary["rounds"], shown, directory)
+def _reported(summary: Mapping[str, Any], directory: Path) -> Outcome:
+    outcome = Outcome.of(summary, directory)
+    log.info(outcome.line)
+    return outcome

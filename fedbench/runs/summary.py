@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.metrics import Row
 from fedbench.runs.plan import Plan
 from fedbench.runs.provenance import commit, hardware, versions
-from fedbench.runs.setup import Experiment
+from fedbench.runs.setup import ReadyRun
 
 FILES = ("metrics.csv", "summary.json", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
 
@@ -27,13 +28,13 @@ def final_accuracy(rows: list[Row], k: int) -> float:
 
 
 def summarise(
-    experiment: Experiment, rows: list[Row], status: str, wall_seconds: float, compile_seconds: float
+    ready: ReadyRun, rows: list[Row], status: str, wall_seconds: float, compile_seconds: float
 ) -> dict[str, Any]:
     """The contents of summary.json."""
-    plan = experiment.plan
+    plan = ready.plan
     best = max(rows, key=lambda row: row.test_accuracy)
     diverged = status == "diverged"
-    k = min(plan.cfg.eval.final_k, len(rows))
+    k = min(plan.config.eval.final_k, len(rows))
     return {
         "status": status,
         "rounds": rows[-1].round,
@@ -46,22 +47,22 @@ def summarise(
         "compile_seconds": compile_seconds,
         "device": str(plan.device),
         "hardware": hardware(plan.device),
-        "engine": experiment.engine,
-        "chunk": experiment.chunk,
+        "engine": ready.engine,
+        "chunk": ready.chunk,
         "parameters": plan.layout.d,
-        "hyper": hyper(plan),
+        "hyper": hyper(plan, ready.walk.hyper),
         "from_theorem": plan.algorithm.from_theorem(),
-        "notes": plan.notes,
-        "schedule": schedule.summary(experiment.trace),
+        "notes": list(ready.notes),
+        "schedule": schedule.summary(ready.trace),
         "versions": versions(),
         "commit": commit(),
         "data": list(plan.dataset.files),
         "data_note": plan.dataset.note,
-        "config": identity.flat(plan.cfg),
+        "config": identity.flat(plan.config.given),
     }
 
 
-def failure(plan_config: Any, error: str, wall_seconds: float) -> dict[str, Any]:
+def failure(given: Mapping[str, Any], error: str, wall_seconds: float) -> dict[str, Any]:
     """summary.json of a run that failed while it ran."""
     return {
         "status": "failed",
@@ -71,14 +72,13 @@ def failure(plan_config: Any, error: str, wall_seconds: float) -> dict[str, Any]
         "wall_seconds": wall_seconds,
         "versions": versions(),
         "commit": commit(),
-        "config": identity.flat(plan_config),
+        "config": identity.flat(given),
     }
 
 
-def hyper(plan: Plan) -> dict[str, Any]:
-    """The hyper-parameters in use: numbers after the theorems were applied, and the chosen variants."""
-    numbers = {key: _finite(value) for key, value in plan.hyper.items()}
-    return {**numbers, **plan.algorithm.choices()}
+def hyper(plan: Plan, numbers: Mapping[str, float]) -> dict[str, Any]:
+    """The hyper-parameters in use: numbers after theorems and measuring, and the chosen variants."""
+    return {**{key: _finite(value) for key, value in numbers.items()}, **plan.algorithm.choices()}
 
 
 def write_partition(path: Path, assignment: np.ndarray) -> None:
@@ -91,18 +91,18 @@ def write_partition(path: Path, assignment: np.ndarray) -> None:
     atomically(path, write)
 
 
-def write_model(path: Path, experiment: Experiment) -> None:
+def write_model(path: Path, ready: ReadyRun) -> None:
     """model.pt: the global model's state_dict."""
-    walk, model = experiment.walk, experiment.plan.model
+    walk, model = ready.walk, ready.plan.model
     state = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
-    tensors = {**experiment.plan.layout.unflatten(walk.theta), **walk.statistics}
+    tensors = {**ready.plan.layout.unflatten(walk.theta), **walk.statistics}
     state.update({name: value.detach().cpu().clone() for name, value in tensors.items()})
     write_torch(path, state)
 
 
-def write_jobs(path: Path, experiment: Experiment) -> None:
+def write_jobs(path: Path, ready: ReadyRun) -> None:
     """jobs.csv: the trace, one row per client job."""
-    atomically(path, lambda temporary: schedule.write_jobs_csv(experiment.trace, temporary))
+    atomically(path, lambda temporary: schedule.write_jobs_csv(ready.trace, temporary))
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:

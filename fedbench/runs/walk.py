@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,22 +36,23 @@ class Walk:
         statistics: Vectors,
     ) -> None:
         self.algorithm, self.trainer, self.trace, self.counts = algorithm, trainer, trace, counts
-        self.h = {
-            name: torch.tensor(value, dtype=theta.dtype, device=theta.device) for name, value in hyper.items()
-        }
         self.version = 0
         self.server: Vectors = {"theta": theta}
         self.statistics = statistics
         self.pending: dict[int, Sums] = {}
-        self._weigh()
+        self._use(hyper)
 
     @property
     def theta(self) -> Tensor:
         """The global model (d,) of the present version."""
         return self.server["theta"]
 
-    def start(self) -> None:
-        """The survey before round 0 (if the algorithm has one), server state and clients' state."""
+    def start(self, measured: Mapping[str, float] | None = None) -> None:
+        """The survey before round 0 (if the algorithm has one), server state and clients' state.
+
+        `measured`: hyper-parameters that the method has measured at theta^0.
+        """
+        self._use({**self.hyper, **(measured or {})})
         theta, h = self.theta, Record(self.h)
         survey: Vectors = {}
         if self.algorithm.survey == "once":
@@ -105,7 +107,15 @@ class Walk:
             )
         return survey
 
-    def _weigh(self) -> None:
+    def _use(self, hyper: dict[str, float]) -> None:
+        """Take hyper-parameters into use."""
+        theta, self.hyper = self.theta, hyper
+        self.h = {
+            name: torch.tensor(value, dtype=theta.dtype, device=theta.device) for name, value in hyper.items()
+        }
+        self._weigh(Record({name: value.double().cpu() for name, value in self.h.items()}))
+
+    def _weigh(self, h: Record) -> None:
         """Weights of all jobs, known from the trace: base (sums to 1 per update) and effective."""
         trace = self.trace
         self.base_weight = np.zeros(len(trace.client))
@@ -118,7 +128,6 @@ class Walk:
         total = np.bincount(update, weights=raw, minlength=trace.updates)
         self.base_weight[applied] = raw / total[update]
         staleness = torch.from_numpy((update - trace.start_version[applied]).astype(np.float64))
-        h = Record({name: value.double().cpu() for name, value in self.h.items()})
         factor = self.algorithm.arrival_weight(staleness, h)
         self.weight[applied] = self.base_weight[applied] * factor.numpy()
 
@@ -134,6 +143,7 @@ class Walk:
         """Everything that a resumed walk needs (the trace and the mini-batches follow from the config)."""
         return {
             "version": self.version,
+            "hyper": self.hyper,
             "server": self.server,
             "statistics": self.statistics,
             "clients": self.trainer.store.tensors,
@@ -148,6 +158,7 @@ class Walk:
             return {name: value.to(device) for name, value in vectors.items()}
 
         self.version = state["version"]
+        self._use(state["hyper"])
         self.server, self.statistics = here(state["server"]), here(state["statistics"])
         store = self.trainer.store
         store.tensors = {name: value.to(store.device) for name, value in state["clients"].items()}

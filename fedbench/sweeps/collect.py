@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 
 from fedbench.config.arguments import Parser
 from fedbench.config.identity import flat
-from fedbench.config.stored_run import summary
 from fedbench.errors import ConfigError
 from fedbench.files import write_json, write_text
+from fedbench.runs.stored import summary
 
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")

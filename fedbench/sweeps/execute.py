@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.compose.names import JOB_DIR
 from fedbench.compose.overrides import Value
 from fedbench.config.identity import flat
-from fedbench.config.stored_run import finished, summary
+from fedbench.runs.stored import finished, summary
 from fedbench.sweeps.collect import collect, write_manifest
 from fedbench.sweeps.plan import Job
 from fedbench.sweeps.reuse import Finished

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -20,6 +22,9 @@ from fedbench.config import imports
 from fedbench.errors import UserError
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.results import record_failure
+
+if TYPE_CHECKING:
+    from fedbench.runs.session import Session
 
 log = logging.getLogger(__name__)
 _traceback_log = logging.getLogger("fedbench.traceback")  # goes to run.log alone
@@ -38,12 +43,20 @@ class JobFailed(UserError):
         return self.line
 
 
+@functools.cache
+def _session() -> Session:
+    """What the jobs of this process share."""
+    from fedbench.runs.session import Session
+
+    return Session()
+
+
 def check_deeply(cfg: DictConfig) -> None:
     """The checks that need the user's code and torch: hyper-parameters, data, model, device."""
     imports.load(cfg)
     from fedbench.runs.check import check
 
-    check(cfg)
+    check(cfg, _session())
 
 
 def run_job(cfg: DictConfig) -> float:
@@ -79,10 +92,12 @@ def _run(cfg: DictConfig, directory: Path) -> float:
     imports.load(cfg)
     for name in cfg.imports:
         log.info("imports: this run uses the code of %s", name)
+    from fedbench.runs.plan import make_plan
     from fedbench.runs.runner import run
 
+    session = _session()
     try:
-        accuracy = run(cfg, directory)
+        accuracy = run(make_plan(cfg, session), directory, session).final_accuracy
     except Exception as error:
         _traceback_log.error("the run failed", exc_info=error)
         raise

@@ -10,8 +10,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fedbench.config.identity import flat
-from fedbench.config.stored_run import summary
 from fedbench.files import write_json
+from fedbench.runs.stored import summary
 
 
 def report(found: Mapping[str, Any], directory: Path) -> str:

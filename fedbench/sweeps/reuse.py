@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.identity import run_hash
-from fedbench.config.stored_run import finished
 from fedbench.files import atomically, one_line_os_errors
+from fedbench.runs.stored import finished
 from fedbench.sweeps.plan import Job
 
 

@@ -35,10 +35,10 @@ class Batches:
             self._draw(planner, Stream.INIT_BATCH, i, -1, 0)
 
     def _draw(self, planner: BatchPlanner, stream: Stream, i: int, t: int, n: int) -> None:
-        plan = planner.plan(stream, planner.jobs(np.array([i]), np.array([n])), self.steps)
+        drawn = planner.draw(stream, planner.jobs(np.array([i]), np.array([n])))
         for k in range(self.steps):
-            count = plan.index.shape[2] if plan.count is None else int(plan.count[k, 0])
-            self.samples[i, t, k] = plan.index[k, 0, :count].numpy()
+            count = drawn.index.shape[2] if drawn.count is None else int(drawn.count[k, 0])
+            self.samples[i, t, k] = drawn.index[k, 0, :count].numpy()
 
     def _parts(self, samples: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x, y = self.p.x[samples], self.p.y[samples]

@@ -20,9 +20,9 @@ from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
 from fedbench.method.curvature import largest_curvature
-from fedbench.runs.costs import ledger
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
+from fedbench.runs.spent import spent
 from fedbench.schedule.trace import APPLIED
 
 T, S, K = 10, 3, 4
@@ -223,7 +223,7 @@ def test_a_run_measures_the_smoothness(tmp_path: Path) -> None:
     data = make_plan(cfg).dataset
     x = to_input(data.x_train, data.mean, data.std, torch.float64).flatten(1).numpy()
     z = np.hstack([x, np.ones((len(x), 1))])
-    run(cfg, tmp_path)
+    run(make_plan(cfg), tmp_path)
     hyper = json.loads((tmp_path / "summary.json").read_text())["hyper"]
     assert hyper["L"] == pytest.approx(np.linalg.eigvalsh(z.T @ z / len(z))[-1] / 10, rel=0.02)
     assert hyper["lr"] == pytest.approx(1 / (5 * hyper["L"]), rel=1e-12)
@@ -246,6 +246,6 @@ def test_cost(estimator: str, calls: int) -> None:
         status=np.array([APPLIED]), work=np.ones(1),
     )  # fmt: skip
     tau, passes = 10, 3  # full pass + 2 (tau - 1), or + (tau - 1)
-    spent = ledger(trace, c, 4, np.array([tau]), np.array([passes]), algorithms.get("fedproxvr").first_step)
-    assert spent.gradient_evaluations.tolist() == [0, passes + calls * (tau - 1)]
-    assert spent.uplink_bytes.tolist() == [0, 4000]
+    sums = spent(trace, c, 4, np.array([tau]), np.array([passes]), algorithms.get("fedproxvr").first_step)
+    assert sums.gradient_evaluations.tolist() == [0, passes + calls * (tau - 1)]
+    assert sums.uplink_bytes.tolist() == [0, 4000]

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.cli import main
 from fedbench.config.identity import container, flat
 from fedbench.errors import ConfigError, RunError
+from fedbench.runs.plan import Plan
 
 
 class Runs:
@@ -24,14 +25,16 @@ class Runs:
         self.checked: list[DictConfig] = []
         self.stops = True
 
-    def check(self, cfg: DictConfig) -> None:
+    def check(self, cfg: DictConfig, session: object) -> None:
         """Like fedbench.runs.check.check; refuses negative step sizes."""
         self.checked.append(cfg)
         if "lr" in cfg.algorithm and cfg.algorithm.lr is not None and cfg.algorithm.lr < 0:
             raise ConfigError("algorithm.lr", cfg.algorithm.lr, "must be a number > 0")
 
-    def run(self, cfg: DictConfig, directory: Path) -> float | None:
+    def run(self, plan: Plan, directory: Path, session: object) -> types.SimpleNamespace:
         """Like fedbench.runs.runner.run; accuracy 0.5 + seed / 100."""
+        cfg = OmegaConf.create(dict(plan.config.given))
+        assert isinstance(cfg, DictConfig)
         self.done.append(cfg)
         OmegaConf.save(OmegaConf.create(container(cfg)), directory / "config.yaml")
         (directory / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1,0.2\n")
@@ -44,7 +47,7 @@ class Runs:
         best = {"best_accuracy": 0.9, "best_round": 1, "rounds": 1}
         content = {"status": status, "final_accuracy": accuracy, **best, "config": flat(cfg)}
         (directory / "summary.json").write_text(json.dumps(content))
-        return accuracy
+        return types.SimpleNamespace(final_accuracy=accuracy)
 
 
 @pytest.fixture

@@ -254,7 +254,10 @@ def test_a_run_that_another_process_computes_is_left_alone(runs, fedbench: Call,
 
 
 def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, tmp_path: Path) -> None:
-    (tmp_path / "own_module_d.py").write_text("")
+    (tmp_path / "own_module_d.py").write_text(
+        "from fedbench.method import Algorithm, positive, register\n"
+        "@register('own')\nclass Own(Algorithm):\n    lr: float = positive(1.0)\n"
+    )
     (tmp_path / "mine" / "algorithm").mkdir(parents=True)
     (tmp_path / "mine" / "algorithm" / "own.yaml").write_text("# mine\nname: own\nlr: 1\n")
     given = ("-cd", "mine", "algorithm=own", "imports=[own_module_d]")

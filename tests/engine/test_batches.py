@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.engine.batches import BatchPlanner, ClientIndex, Plan, local_steps
+from fedbench.engine.batches import BatchIndices, BatchPlanner, ClientIndex, local_steps
 from fedbench.rng import Stream
 
 SIZES = (1, 7, 20, 33)
@@ -20,12 +20,12 @@ def planner(
     return BatchPlanner(index, seed, batch, local_steps(index.sizes, steps, epochs, batch))
 
 
-def draw(p: BatchPlanner, clients: list[int], n: list[int]) -> Plan:
+def draw(p: BatchPlanner, clients: list[int], n: list[int]) -> BatchIndices:
     jobs = p.jobs(np.array(clients), np.array(n))
-    return p.plan(Stream.BATCH, jobs, int(p.steps_host[clients].max()))
+    return p.draw(Stream.BATCH, jobs)
 
 
-def batches(plan: Plan, c: int) -> list[list[int]]:
+def batches(plan: BatchIndices, c: int) -> list[list[int]]:
     counts = [plan.index.shape[2]] * plan.length if plan.count is None else plan.count[:, c].tolist()
     rows = zip(plan.index[: int(plan.steps[c]), c].tolist(), counts, strict=False)
     return [row[:count] for row, count in rows]

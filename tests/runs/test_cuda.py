@@ -13,7 +13,8 @@ import torch
 from fedbench.api import compose_config
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
-from fedbench.runs.setup import make_experiment
+from fedbench.runs.session import Session
+from fedbench.runs.setup import make_ready
 from fedbench.runs.walk import Walk
 
 pytestmark = [
@@ -47,7 +48,7 @@ def words(images: Path, *more: str) -> list[str]:
 
 
 def after_three_updates(arguments: list[str]) -> Walk:
-    walk = make_experiment(make_plan(compose_config([*arguments, "dtype=float64"]))).walk
+    walk = make_ready(make_plan(compose_config([*arguments, "dtype=float64"]))).walk
     walk.start()
     for _ in range(3):
         walk.update()
@@ -83,7 +84,7 @@ def test_the_same_command_twice_writes_the_same_metrics(images: Path, tmp_path: 
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         arguments = words(images, "algorithm=padamfed", "model=cnn_small", "device=cuda", "engine=vmap")
-        run(compose_config([*arguments, "deterministic=true"]), tmp_path / name)
+        run(make_plan(compose_config([*arguments, "deterministic=true"])), tmp_path / name)
         with open(tmp_path / name / "metrics.csv", newline="") as stream:
             rows = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
         tables.append(rows)
@@ -91,10 +92,10 @@ def test_the_same_command_twice_writes_the_same_metrics(images: Path, tmp_path: 
 
 
 def test_a_second_run_takes_over_the_first_ones_program(images: Path, tmp_path: Path) -> None:
-    seconds = []
+    seconds, session = [], Session()
     for lr in (0.1, 0.02):
         arguments = words(images, "model=mlp", "device=cuda", "engine=compile", f"algorithm.lr={lr}")
-        run(compose_config(arguments), tmp_path / str(lr))
+        run(make_plan(compose_config(arguments), session), tmp_path / str(lr), session)
         summary = json.loads((tmp_path / str(lr) / "summary.json").read_text())
         seconds.append(summary["compile_seconds"])
     assert seconds[0] > 0
@@ -102,7 +103,7 @@ def test_a_second_run_takes_over_the_first_ones_program(images: Path, tmp_path: 
 
 
 def test_the_data_lie_on_the_device(images: Path) -> None:
-    experiment = make_experiment(make_plan(compose_config(words(images, "model=mlp", "device=auto"))))
-    assert experiment.plan.device.type == "cuda"
+    ready = make_ready(make_plan(compose_config(words(images, "model=mlp", "device=auto"))))
+    assert ready.plan.device.type == "cuda"
     before = torch.cuda.memory_allocated()
     assert before >= 400 * 28 * 28

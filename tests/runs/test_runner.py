@@ -16,7 +16,8 @@ import torch
 from fedbench.api import compose_config
 from fedbench.errors import ConfigError, RunError
 from fedbench.runs import directory as place
-from fedbench.runs.runner import run
+from fedbench.runs import runner
+from fedbench.runs.plan import make_plan
 from fedbench.runs.signals import Interrupted
 from fedbench.runs.walk import Walk
 
@@ -29,6 +30,10 @@ ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential", "sched
 
 def config(*overrides: str):
     return compose_config([*BASE, *overrides])
+
+
+def run(cfg, directory: Path) -> float | None:
+    return runner.run(make_plan(cfg), directory).final_accuracy
 
 
 def rows(directory: Path) -> list[dict[str, str]]:

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from fedbench.api import compose_config
-from fedbench.engine.compiled import MOST_KEPT, Compiled, compiler_missing
-from fedbench.runs import objective
+from fedbench.engine.compiled import MOST_KEPT, Compiled, Programs, compiler_missing
+from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
+from fedbench.runs.session import Session
 
 BASE = [
     "rounds=3", "clients.total=8", "clients.per_round=3", "local.steps=2", "local.batch_size=16",
@@ -24,10 +25,10 @@ BASE = [
 MLP = ("model=mlp", "model.hidden=[8]")
 
 
-@pytest.fixture(autouse=True)
-def nothing_shared_before() -> None:
-    """As in a new process."""
-    objective._last.clear()
+@pytest.fixture
+def session() -> Session:
+    """What the runs of a test share."""
+    return Session()
 
 
 @pytest.fixture
@@ -44,10 +45,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Callable]:
 
 
 def outcome(
-    directory: Path, *overrides: str, model: Sequence[str] = MLP
+    directory: Path, *overrides: str, session: Session, model: Sequence[str] = MLP
 ) -> tuple[list[dict[str, str]], dict[str, torch.Tensor], dict]:
     """Metrics without times, the final model, and the summary of a run."""
-    run(compose_config([*BASE, *model, *overrides]), directory)
+    run(make_plan(compose_config([*BASE, *model, *overrides]), session), directory, session)
     with open(directory / "metrics.csv", newline="") as stream:
         rows = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
     found = torch.load(directory / "model.pt", weights_only=True)
@@ -77,30 +78,37 @@ def same(one: tuple, other: tuple) -> bool:
     ],
 )
 def test_only_what_a_program_depends_on_compiles_it_again(
-    tmp_path: Path, compiled: list[Callable], change: str, recompiles: bool
+    tmp_path: Path, session: Session, compiled: list[Callable], change: str, recompiles: bool
 ) -> None:
     """And the result is that of the same run in a process of its own."""
-    outcome(tmp_path / "before")
+    outcome(tmp_path / "before", session=session)
     assert len(compiled) == 1
-    after = outcome(tmp_path / "after", change)
+    after = outcome(tmp_path / "after", change, session=session)
     assert len(compiled) == 1 + recompiles
-    objective._last.clear()
-    assert same(after, outcome(tmp_path / "alone", change))
+    assert same(after, outcome(tmp_path / "alone", change, session=Session()))
 
 
-def test_variants_have_programs_of_their_own(tmp_path: Path, compiled: list[Callable]) -> None:
+def test_variants_have_programs_of_their_own(
+    tmp_path: Path, session: Session, compiled: list[Callable]
+) -> None:
     """Whatever is chosen by name counts, numbers do not."""
-    outcome(tmp_path / "1", "algorithm=padamfed")
+    outcome(tmp_path / "1", "algorithm=padamfed", session=session)
     before = len(compiled)  # the survey's program too
-    outcome(tmp_path / "2", "algorithm=padamfed", "algorithm.normalise=false")
+    outcome(tmp_path / "2", "algorithm=padamfed", "algorithm.normalise=false", session=session)
     assert len(compiled) == before + 1
-    outcome(tmp_path / "3", "algorithm=padamfed", "algorithm.normalise=false", "algorithm.lr=0.5")
+    outcome(
+        tmp_path / "3",
+        "algorithm=padamfed",
+        "algorithm.normalise=false",
+        "algorithm.lr=0.5",
+        session=session,
+    )
     assert len(compiled) == before + 1
-    outcome(tmp_path / "4", "algorithm=padamfed", "algorithm.control_variates=false")
+    outcome(tmp_path / "4", "algorithm=padamfed", "algorithm.control_variates=false", session=session)
     assert len(compiled) == before + 2
 
 
-def test_batch_norm_statistics_start_anew(tmp_path: Path, compiled: list[Callable]) -> None:
+def test_batch_norm_statistics_start_anew(tmp_path: Path, session: Session, compiled: list[Callable]) -> None:
     """The first run's statistics move; the second starts from those of a new model."""
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (40, 32, 32, 3)).astype("uint8"), rng.integers(0, 3, 40)
@@ -108,21 +116,20 @@ def test_batch_norm_statistics_start_anew(tmp_path: Path, compiled: list[Callabl
     model = ("model=resnet18", "model.norm=batch")
     words = ["dataset=npz", f"dataset.path={tmp_path / 'images.npz'}", "partition=iid", "rounds=1",
              "clients.per_round=1", "local.steps=1", "local.batch_size=2"]  # fmt: skip
-    outcome(tmp_path / "before", *words, model=model)
-    after = outcome(tmp_path / "after", *words, "seed=5", model=model)
+    outcome(tmp_path / "before", *words, model=model, session=session)
+    after = outcome(tmp_path / "after", *words, "seed=5", model=model, session=session)
     assert len(compiled) == 1
-    objective._last.clear()
-    assert same(after, outcome(tmp_path / "alone", *words, "seed=5", model=model))
+    assert same(after, outcome(tmp_path / "alone", *words, "seed=5", model=model, session=Session()))
 
 
-def test_a_given_model_is_not_shared(tmp_path: Path, compiled: list[Callable]) -> None:
+def test_a_given_model_is_not_shared(tmp_path: Path, session: Session, compiled: list[Callable]) -> None:
     """It brings batch-norm statistics of its own."""
-    outcome(tmp_path / "first")
-    outcome(tmp_path / "given", f"init_from={tmp_path / 'first' / 'model.pt'}")
+    outcome(tmp_path / "first", session=session)
+    outcome(tmp_path / "given", f"init_from={tmp_path / 'first' / 'model.pt'}", session=session)
     assert len(compiled) == 2
 
 
-def test_a_users_model_is_not_shared(tmp_path: Path, compiled: list[Callable]) -> None:
+def test_a_users_model_is_not_shared(tmp_path: Path, session: Session, compiled: list[Callable]) -> None:
     """It may hold what a seed chose outside its parameters."""
     (tmp_path / "shifted.py").write_text(
         "import torch\n"
@@ -137,32 +144,47 @@ def test_a_users_model_is_not_shared(tmp_path: Path, compiled: list[Callable]) -
         "        return self.linear(x.flatten(1) + self.shift)\n"
     )
     model = (f"imports=[{tmp_path / 'shifted.py'}]", "~model", "+model={name: shifted, init: default}")
-    outcome(tmp_path / "before", "seed=1", model=model)
-    after = outcome(tmp_path / "after", "seed=2", model=model)
+    outcome(tmp_path / "before", "seed=1", model=model, session=session)
+    after = outcome(tmp_path / "after", "seed=2", model=model, session=session)
     assert len(compiled) == 2
-    objective._last.clear()
-    assert same(after, outcome(tmp_path / "alone", "seed=2", model=model))
+    assert same(after, outcome(tmp_path / "alone", "seed=2", model=model, session=Session()))
 
 
 def test_no_more_programs_are_kept_than_said(compiled: list[Callable]) -> None:
     """The one not used for longest goes."""
-    kept: dict = {}
+    kept = Programs()
     for n in [*range(MOST_KEPT), 0, MOST_KEPT]:
         Compiled(lambda x: x, kept, n)(torch.zeros(2))
     assert len(kept) == MOST_KEPT
     assert len(compiled) == MOST_KEPT + 1
-    assert [key[0] for key in kept] == [*range(2, MOST_KEPT), 0, MOST_KEPT]
+    Compiled(lambda x: x, kept, 0)(torch.zeros(2))  # used again in between
+    assert len(compiled) == MOST_KEPT + 1
+    Compiled(lambda x: x, kept, 1)(torch.zeros(2))
+    assert len(compiled) == MOST_KEPT + 2
 
 
 @pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
-def test_a_compiled_program_serves_another_learning_rate_and_seed(tmp_path: Path) -> None:
+def test_a_process_compiles_more_programs_than_torch_keeps_for_one_function() -> None:
+    """Twelve of one code object (torch's limit is 8), none mixed up with another, none compiled twice."""
+    programs = Programs()
+    functions = [torch.func.vmap(lambda x, n=n: x * n + n) for n in range(12)]
+    compiled = [Compiled(function, programs, n) for n, function in enumerate(functions)]
+    x = torch.arange(3.0)
+    for n, function in enumerate(compiled):
+        assert torch.equal(function(x), x * n + n)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for n, function in enumerate(compiled):
+            assert torch.equal(function(x), x * n + n)
+
+
+@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
+def test_a_compiled_program_serves_another_learning_rate_and_seed(tmp_path: Path, session: Session) -> None:
     """With the real compiler: nothing is compiled again, and not a bit differs."""
-    before = outcome(tmp_path / "before")
-    after = outcome(tmp_path / "after", "seed=1", "algorithm.lr=0.02")
+    before = outcome(tmp_path / "before", session=session)
+    after = outcome(tmp_path / "after", "seed=1", "algorithm.lr=0.02", session=session)
     assert before[2]["compile_seconds"] > 0
     assert after[2]["compile_seconds"] == 0
-    objective._last.clear()
-    alone = outcome(tmp_path / "alone", "seed=1", "algorithm.lr=0.02")
+    alone = outcome(tmp_path / "alone", "seed=1", "algorithm.lr=0.02", session=Session())
     assert alone[2]["compile_seconds"] > 0
     assert same(after, alone)
     assert not same(after, before)

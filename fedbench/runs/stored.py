@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,31 @@ from fedbench.errors import ConfigError
 FINISHED = ("completed", "diverged")
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, as its summary.json says."""
+
+    directory: Path
+    status: str
+    rounds: int  # reached
+    final_accuracy: float | None  # None where the run diverged
+    best_accuracy: float
+    best_round: int
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
+        """From the content of a finished run's summary.json."""
+        names = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round")
+        return cls(directory, *(summary[name] for name in names))
+
+    @property
+    def line(self) -> str:
+        """The closing line of a run."""
+        accuracy = self.final_accuracy
+        shown = "no final accuracy" if accuracy is None else f"final accuracy {accuracy:.4f}"
+        return f"{self.status} after {self.rounds} rounds: {shown} ({self.directory})"
+
+
 def summary(directory: Path) -> dict[str, Any] | None:
     """The content of summary.json; None where there is none that can be read."""
     try:
@@ -23,17 +50,17 @@ def summary(directory: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def finished(directory: Path, cfg: DictConfig) -> dict[str, Any] | None:
+def finished(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> dict[str, Any] | None:
     """The summary of the run `cfg` where `directory` holds it, finished; None where it must (re)start."""
     found = summary(directory)
-    if found is None or found.get("status") not in FINISHED or not cfg.resume:
+    if found is None or found.get("status") not in FINISHED or not cfg["resume"]:
         return None
     config = found.get("config")  # what config.yaml says too, read faster
     before = identity(config) if isinstance(config, dict) else stored(directory)
     return found if before == identity(cfg) else None
 
 
-def refuse_other(directory: Path, cfg: DictConfig) -> None:
+def refuse_other(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> None:
     """Raise ConfigError where `directory` holds a run of another identity, naming the key that differs."""
     before = stored(directory)
     if before is None:

@@ -11,7 +11,7 @@ from fedbench.method.cost import Cost
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Spent:
     """Arrays of length updates + 1: what has been spent when version t exists. Row 0 holds the survey."""
 
     uplink_bytes: np.ndarray
@@ -19,14 +19,14 @@ class Ledger:
     gradient_evaluations: np.ndarray
 
 
-def ledger(
+def spent(
     trace: schedule.Trace,
     cost: Cost,
     item_bytes: int,
     steps: np.ndarray,
     passes: np.ndarray,
     first_step: int,
-) -> Ledger:
+) -> Spent:
     """Add up `cost` over the trace.
 
     `steps`: (N,) K_i; `passes`: (N,) mini-batches in one full local pass; `first_step`: local steps whose
@@ -40,4 +40,4 @@ def ledger(
     if cost.survey_uplink:
         up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
         evaluations = evaluations + int(steps.sum())
-    return Ledger(item_bytes * up, item_bytes * down, evaluations)
+    return Spent(item_bytes * up, item_bytes * down, evaluations)

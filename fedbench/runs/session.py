@@ -1,0 +1,67 @@
+"""What the runs of one process share: data sets, their copy on the device, compiled programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from fedbench import data
+from fedbench.config.config import Config
+from fedbench.data import Dataset
+from fedbench.engine.compiled import Programs
+from fedbench.engine.objective import Objective
+
+DATASETS_KEPT = 2
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """A data set on the device with a model's objective, and the programs compiled for it."""
+
+    objective: Objective
+    programs: Programs = field(default_factory=Programs)
+
+
+@dataclass(frozen=True)
+class _Made:
+    dataset: Dataset
+    rest: Hashable  # what the objective depends on beside the data
+    here: OnDevice
+
+
+class Session:
+    """Give one to all runs of a process: what an earlier run has read, moved or compiled is taken over.
+
+    Results do not depend on it. It holds the two data sets used last, and one objective on the device.
+    """
+
+    def __init__(self) -> None:
+        self._datasets: dict[Hashable, Dataset] = {}
+        self._made: _Made | None = None
+
+    def dataset(self, config: Config) -> Dataset:
+        """The configuration's data set, read where it is not at hand. Raises ConfigError and DataError."""
+        generated = config.dataset.name == "synthetic"
+        seed, clients = (config.seed, config.clients.total) if generated else (0, 0)
+        key = (config.dataset, config.data.root, seed, clients)
+        found = self._datasets.pop(key, None)
+        if found is None:
+            found = data.load(config.dataset, config.data.root, seed=seed, clients=clients)
+        self._datasets[key] = found
+        while len(self._datasets) > DATASETS_KEPT:
+            del self._datasets[next(iter(self._datasets))]
+        return found
+
+    def on_device(self, dataset: Dataset, rest: Hashable | None, make: Callable[[], Objective]) -> OnDevice:
+        """The objective of `dataset` that `make` would make: the last run's, where it depended on the same.
+
+        `rest`: what it depends on beside the data; None: it is not shared.
+        """
+        last = self._made
+        if last is not None and rest is not None and last.dataset is dataset and last.rest == rest:
+            return last.here
+        last = self._made = None  # frees the device's memory before the next data go there
+        here = OnDevice(make())
+        if rest is not None:
+            self._made = _Made(dataset, rest, here)
+        return here
