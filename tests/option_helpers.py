@@ -1,4 +1,4 @@
-"""Data, partitions and schedules from plain values, read as those of a run are."""
+"""Data, partitions, models and schedules from plain values, read as those of a run are."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from torch import nn
 
-from fedbench import data
+from fedbench import data, models
 from fedbench.data.options import DATASETS, PARTITIONS
-from fedbench.fields import read_named
+from fedbench.fields import Choice, read_named
 from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
 
 
@@ -30,6 +31,12 @@ def partition(
     """`fedbench.data.partition` by these options of a partition."""
     options = read_named(PARTITIONS, values, "partition")
     return data.partition(options, labels, classes, clients, seed, natural)
+
+
+def build(values: dict[str, Any], shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """`fedbench.models.build` of the model `name` with these options."""
+    options = {key: value for key, value in values.items() if key != "name"}
+    return models.build(Choice(values["name"], options), shape, classes, seed)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
-"""Checks of a model's options and of the samples it is given; each failure is one line for the user."""
+"""Checks of the samples that a model is given and of what it is made of; each failure is one line."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from torch import nn
 
@@ -26,21 +24,6 @@ def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int
             "model", model, f"needs images of at least {least}x{least} pixels; these are {height}x{width}"
         )
     return channels, height, width
-
-
-def at_least_one(key: str, value: object) -> int:
-    """Return `value` as an int >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(key, value, "must be an integer >= 1")
-    return value
-
-
-def choice(key: str, value: object, options: Iterable[str]) -> str:
-    """Return `value` if it is one of `options`."""
-    allowed = list(options)
-    if value not in allowed:
-        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)
-    return str(value)
 
 
 def refuse_unsuitable(name: str, model: nn.Module) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedbench.fields import choice, integer
 from fedbench.models.cells import CELLS
-from fedbench.models.checks import at_least_one, choice, image_shape
+from fedbench.models.checks import image_shape
 from fedbench.models.recurrence import recur
-from fedbench.models.registry import register_model
+from fedbench.models.registry import Model, register_model
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -55,28 +58,28 @@ class Recurrent(nn.Module):
         return recur(driven.unflatten(0, sequence.shape[:2]), recurrent, inner[moved:], self.cell)
 
 
-@register_model("rnn")
 class RNN(nn.Module):
-    """Recurrent layers that read an image row by row, and a linear layer on the last state.
+    """Recurrent layers that read an image row by row, and a linear layer on the last state."""
 
-    An image (C, H, W) is a sequence of H steps of C * W features. `cell` tanh|gru|lstm, `hidden` units per
-    layer, `layers`.
-    """
-
-    def __init__(
-        self, shape: tuple[int, ...], classes: int, cell: str = "tanh", hidden: int = 128, layers: int = 3
-    ) -> None:
+    def __init__(self, inputs: int, classes: int, options: RNNOptions) -> None:
         super().__init__()
-        channels, _, width = image_shape("rnn", shape)
-        units = at_least_one("model.hidden", hidden)
-        self.recurrent = Recurrent(
-            channels * width,
-            units,
-            at_least_one("model.layers", layers),
-            choice("model.cell", cell, CELLS),
-        )
-        self.head = nn.Linear(units, classes)
+        self.recurrent = Recurrent(inputs, options.hidden, options.layers, options.cell)
+        self.head = nn.Linear(options.hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) to logits (B, classes)."""
+        """(B, C, H, W) to logits (B, classes): a sequence of H steps of C * W features."""
         return self.head(self.recurrent(x.transpose(1, 2).flatten(2)))
+
+
+@register_model("rnn")
+@dataclass(frozen=True)
+class RNNOptions(Model):
+    """Recurrent layers over the rows of an image, and a linear layer on the last state."""
+
+    cell: str = choice("tanh", tuple(CELLS))
+    hidden: int = integer(128, low=1, help="units of each layer")
+    layers: int = integer(3, low=1)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        channels, _, width = image_shape("rnn", shape)
+        return RNN(channels * width, classes, self)

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from option_helpers import build
 from torch import nn
 
-from fedbench import models
 from fedbench.errors import ConfigError
-from fedbench.fields import Choice
 from fedbench.models import count_parameters, names, register_model
 from fedbench.models.registry import _REGISTRY
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
-
-
-def build(config: dict, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """`models.build` of plain values."""
-    options = {key: value for key, value in config.items() if key != "name"}
-    return models.build(Choice(config["name"], options), shape, classes, seed)
 
 
 # logistic 784*10+10; mlp 784*200+200 + 200*10+10; cnn 832 + 51,264 + 3136*512+512 + 512*10+10;

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedbench.models import build
 from fedbench.models.layers import BatchNorm2d, Dropout, batch_norm_modules, dropout_modules, norm_parameters
 from fedbench.rng import threefry2x32
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from option_helpers import build
 from torch import nn
 from torchvision.models import resnet18
-
-from fedbench.models import build
 
 
 def torchvisions(channels: int, norm: str) -> nn.Module:

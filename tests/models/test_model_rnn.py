@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedbench.models import build
 from fedbench.models.rnn import Recurrent
 
 TORCH = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
-
-from fedbench.models import build
 
 State = dict[str, Tensor]
 
