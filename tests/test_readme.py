@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import fedbench.algorithms
 from fedbench.method.table import markdown
 
 ROOT = Path(__file__).parents[1]
