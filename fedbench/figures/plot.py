@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from fedbench.config.arguments import Parser
 from fedbench.errors import UsageError
 from fedbench.figures.style import WIDTHS
 
@@ -17,11 +17,6 @@ _EXAMPLES = """examples:
   fedbench plot --partition outputs/run                         clients and classes
   fedbench plot --trace outputs/run                             who worked when (needs trace=true)
 Each figure is written as PNG and PDF, with its points (CSV) and its caption (Markdown, JSON) beside it."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"plot: {message} (fedbench plot --help)")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="fedbench plot",
         description="Draw runs and sweeps.",
         epilog=_EXAMPLES,

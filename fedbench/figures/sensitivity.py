@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedbench.errors import ConfigError, DataError
+from fedbench.figures.draw.curves import MOST
 from fedbench.figures.draw.page import check_choice, sheet, stem_of
 from fedbench.figures.draw.sensitivity import draw_points
 from fedbench.figures.read import caption
@@ -55,8 +56,9 @@ def plot_sweep(
         raise ConfigError("x", x, "must be a column of metrics.csv or a choice of these runs", known)
     lines = lines_of(runs, x, y, by, along=(x,), spread=spread)
     said = said_of(lines, runs, paths, x, y, spread)
+    short = _marks_said(lines)[:1] if len(lines) > MOST else []  # the panels have no legend
     with sheet():
-        page = draw_points(lines, x, y, width, said["text"] if captioned else (), log)
+        page = draw_points(lines, x, y, width, said["text"] if captioned else short, log)
         return page.save(stem, table(lines, x, y), said)
 
 
@@ -65,10 +67,10 @@ def lines_of(
 ) -> list[Points]:
     """The lines of a picture; DataError where nothing is there to draw."""
     found = [points(series, x, y, spread) for series in group(runs, by, along)]
-    lines = [line for line in found if len(line.x)]
+    lines = [line for line in found if len(line.curve.x)]
     if not lines:
         raise DataError(f"x={x}: no run has a number there")
-    if not any(np.isfinite(line.mean).any() or line.diverged.any() for line in lines):
+    if not any(np.isfinite(line.curve.mean).any() or line.diverged.any() for line in lines):
         raise DataError(f"y={y}: no run has a value")
     return lines
 
@@ -89,18 +91,23 @@ def said_of(
 
 
 def _notes(lines: Sequence[Points], runs: Sequence[Run], x: str, y: str) -> list[str]:
-    notes = []
-    if any(line.diverged.any() for line in lines):
-        some = any(((line.diverged > 0) & (line.n > 0)).any() for line in lines)
-        thin = " (thin: only some seeds; the hollow point is the mean of the others)" if some else ""
-        notes.append(f"×: diverged{thin}.")
-    if any(line.theorem.any() for line in lines):
-        notes.append("Star: the value that the algorithm's theorem gives.")
-    used = sum(int((line.n + line.diverged).sum()) for line in lines)
+    notes = _marks_said(lines)
+    used = sum(int((line.curve.n + line.diverged).sum()) for line in lines)
     repeated = sum(line.series.repeated for line in lines)
     if repeated:
         notes.append(f"{caption.counted(repeated, 'repeated run')} of a seed left out.")
     missing = len(runs) - used - repeated
     if missing:
         notes.append(f"{caption.counted(missing, 'run')} without {x} or {y} left out.")
+    return notes
+
+
+def _marks_said(lines: Sequence[Points]) -> list[str]:
+    notes = []
+    if any(line.diverged.any() for line in lines):
+        some = any(((line.diverged > 0) & (line.curve.n > 0)).any() for line in lines)
+        thin = " (thin: only some seeds; the hollow point is the mean of the others)" if some else ""
+        notes.append(f"×: diverged{thin}.")
+    if any(line.theorem.any() for line in lines):
+        notes.append("Star: the value that the algorithm's theorem gives.")
     return notes

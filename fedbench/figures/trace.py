@@ -5,27 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fedbench.errors import DataError
 from fedbench.figures.draw.page import check_choice, sheet, stem_of
-from fedbench.figures.draw.trace import Window, draw
+from fedbench.figures.draw.trace import draw
 from fedbench.figures.read import caption
 from fedbench.figures.read.results import Run, read
+from fedbench.figures.read.trace import COLUMNS, Window, histogram, read_jobs, window
 from fedbench.figures.style import WIDTHS
-
-COLUMNS = (
-    "job",
-    "client",
-    "start_version",
-    "applied_update",
-    "position",
-    "dispatch_time",
-    "finish_time",
-    "status",
-)
-_CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # most that the time line shows
 
 
 def plot_trace(
@@ -44,62 +31,6 @@ def plot_trace(
     with sheet():
         page = draw(shown, staleness, width, said["text"] if captioned else ())
         return page.save(stem, _table(shown, staleness), said)
-
-
-def read_jobs(path: Path) -> pd.DataFrame:
-    """jobs.csv with numbers; NaN where a job was never applied or has no finish. DataError if unreadable."""
-    file = path / "jobs.csv"
-    if not file.is_file():
-        raise DataError(f"{path}: no jobs.csv here (trace=true writes it)")
-    try:
-        jobs = pd.read_csv(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
-    missing = [name for name in COLUMNS if name not in jobs]
-    if missing:
-        raise DataError(f"{file}: no column '{missing[0]}'")
-    if jobs.empty:
-        raise DataError(f"{file}: no jobs")
-    for name in COLUMNS[:-1]:
-        if not pd.api.types.is_numeric_dtype(jobs[name]):
-            raise DataError(f"{file}: column '{name}' holds something that is no number")
-    return jobs
-
-
-def update_times(jobs: pd.DataFrame) -> pd.DataFrame:
-    """When each update happened: at the last arrival among its jobs (never before the update before it)."""
-    applied = jobs[jobs["applied_update"].notna()]
-    last = applied.groupby("applied_update")["finish_time"].max().sort_index()
-    return pd.DataFrame({"update": last.index.astype(int), "time": np.maximum.accumulate(last.to_numpy())})
-
-
-def window(jobs: pd.DataFrame) -> Window:
-    """The beginning of a trace: so many updates, clients and jobs as one picture can show."""
-    updates = update_times(jobs)
-    ends = updates["time"].to_numpy()[:_UPDATES]
-    last = float(np.nanmax(jobs[["dispatch_time", "finish_time"]].to_numpy()))
-    end = float(ends[-1]) if len(ends) else last
-    for time in ends[::-1]:
-        end = float(time)
-        started = jobs[jobs["dispatch_time"] < end]
-        chosen = list(dict.fromkeys(started["client"]))[:_CLIENTS]
-        if started["client"].isin(chosen).sum() <= _JOBS:
-            break
-    end *= 1.0 + 1e-9
-    started = jobs[jobs["dispatch_time"] < end]
-    chosen = sorted(list(dict.fromkeys(started["client"]))[:_CLIENTS])
-    inside = updates[updates["time"] <= end]
-    return Window(
-        started[started["client"].isin(chosen)], chosen, end, inside, len(updates), jobs["client"].nunique()
-    )
-
-
-def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Applied jobs by staleness (applied_update - start_version): columns staleness, jobs."""
-    applied = jobs[jobs["applied_update"].notna()]
-    staleness = (applied["applied_update"] - applied["start_version"]).astype(int)
-    counts = np.bincount(staleness, minlength=1)
-    return pd.DataFrame({"staleness": np.arange(len(counts)), "jobs": counts})
 
 
 def _table(shown: Window, staleness: pd.DataFrame) -> pd.DataFrame:

@@ -138,6 +138,12 @@ def test_diverged_runs_are_shown_and_not_averaged(tmp_path: Path, drawn: Callabl
     assert style.ALGORITHMS["scaffold"].label in {text for text, _ in texts(page)}
 
 
+def test_a_picture_holds_no_paragraph_unless_asked(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    assert caption_of(drawn(plot_runs, [comparison(tmp_path / "s", FEW)], tmp_path / "f")) == ""
+    short = caption_of(drawn(plot_runs, [diverging(tmp_path / "d")], tmp_path / "f"))
+    assert short == "×: diverged, not in the mean."  # no legend says what the cross is
+
+
 def test_an_exploding_loss_does_not_flatten_the_others(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     page = drawn(plot_runs, [diverging(tmp_path)], tmp_path / "f", y="test_loss")  # up to 1e40
     assert page.figure.axes[0].get_ylim()[1] < 3

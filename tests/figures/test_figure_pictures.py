@@ -13,8 +13,10 @@ import yaml
 from look_at import caption_of, outside, overlaps, texts
 
 from fedbench.errors import DataError
-from fedbench.figures import partition, trace
 from fedbench.figures.draw.page import Page
+from fedbench.figures.partition import plot_partition
+from fedbench.figures.read import partition, trace
+from fedbench.figures.trace import plot_trace
 
 # the specification's worked example: N = 4, M_c = 3, S = 2, T = 5
 GOLDEN = """job,client,start_version,applied_update,position,dispatch_time,finish_time,status
@@ -73,7 +75,7 @@ def test_class_counts_are_a_plain_count() -> None:
 def test_partitions_of_any_size_are_readable(
     run_dir: Callable[[int], Path], drawn: Callable[..., Page], clients: int, width: str
 ) -> None:
-    page = drawn(partition.plot_partition, run_dir(clients), "f", width=width, captioned=True)
+    page = drawn(plot_partition, run_dir(clients), "f", width=width, captioned=True)
     assert overlaps(page) == []
     assert outside(page) == []
     assert "Dirichlet(0.5)" in caption_of(page)
@@ -83,7 +85,7 @@ def test_disc_areas_are_in_proportion_to_the_counts(
     run_dir: Callable[[int], Path], drawn: Callable[..., Page]
 ) -> None:
     path = run_dir(10)
-    page = drawn(partition.plot_partition, path, "f")
+    page = drawn(plot_partition, path, "f")
     (discs,) = page.figure.axes[1].collections
     client = np.load(path / "partition.npz")["client"]
     for (x, y), area in zip(np.asarray(discs.get_offsets()), discs.get_sizes(), strict=True):  # type: ignore[attr-defined]
@@ -94,7 +96,7 @@ def test_disc_areas_are_in_proportion_to_the_counts(
 
 def test_the_table_beside_a_partition(run_dir: Callable[[int], Path], tmp_path: Path) -> None:
     path = run_dir(5)
-    files = partition.plot_partition(path, path / "partition")
+    files = plot_partition(path, path / "partition")
     assert path / "partition.npz" not in files
     with (path / "partition.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -135,7 +137,7 @@ def test_unreadable_partitions_are_one_line(
     if content is not None:
         (path / name).write_text(content)
     with pytest.raises(DataError, match=message) as caught:
-        partition.plot_partition(path, path / "f")
+        plot_partition(path, path / "f")
     assert "\n" not in str(caught.value)
 
 
@@ -143,7 +145,7 @@ def test_a_partition_of_other_data_is_refused(run_dir: Callable[[int], Path]) ->
     path = run_dir(5)
     np.savez(path / "partition.npz", client=np.zeros(3, dtype=int))
     with pytest.raises(DataError, match="names 3 samples, but the training set has 600"):
-        partition.plot_partition(path, path / "f")
+        plot_partition(path, path / "f")
 
 
 def test_update_times_and_staleness_of_the_worked_example(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_update_times_and_staleness_of_the_worked_example(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_the_time_line_shows_every_job_once(tmp_path: Path, drawn: Callable[..., Page], width: str) -> None:
-    page = drawn(trace.plot_trace, jobs(tmp_path), tmp_path / "f", width=width, captioned=True)
+    page = drawn(plot_trace, jobs(tmp_path), tmp_path / "f", width=width, captioned=True)
     line, histogram = page.figure.axes[:2]
     bars = [box for bar in line.collections for box in bar.get_paths()]
     assert len(bars) == 12
@@ -173,7 +175,7 @@ def test_failed_and_discarded_jobs_look_different(tmp_path: Path, drawn: Callabl
     text = GOLDEN.replace("5,3,1,2,0,2.5,3.75,applied", "5,3,1,,,2.5,3.75,failed").replace(
         "7,1,2,4,0,3.75,6.25,applied", "7,1,2,,,3.75,6.25,discarded"
     )
-    page = drawn(trace.plot_trace, jobs(tmp_path, text), tmp_path / "f")
+    page = drawn(plot_trace, jobs(tmp_path, text), tmp_path / "f")
     (cross,) = (mark for mark in page.figure.axes[0].lines if mark.get_gid() == "failed")
     assert cross.get_xydata().tolist() == [[3.75, 3.0]]
     assert sum(bool(bar.get_hatch()) for bar in page.figure.axes[0].collections) == 1
@@ -192,7 +194,7 @@ def test_a_long_trace_shows_its_beginning(tmp_path: Path, drawn: Callable[..., P
     assert len(shown.clients) == 24
     assert len(shown.jobs) <= 150
     assert (shown.all_updates, shown.all_clients) == (2000, 500)
-    page = drawn(trace.plot_trace, tmp_path, tmp_path / "f", width=width)
+    page = drawn(plot_trace, tmp_path, tmp_path / "f", width=width)
     assert overlaps(page) == []
 
 
@@ -209,12 +211,12 @@ def test_unreadable_traces_are_one_line(tmp_path: Path, text: str | None, messag
     if text is not None:
         jobs(tmp_path, text)
     with pytest.raises(DataError, match=message):
-        trace.plot_trace(tmp_path, tmp_path / "f")
+        plot_trace(tmp_path, tmp_path / "f")
     assert not list(tmp_path.glob("f*"))
 
 
 def test_the_table_beside_a_trace(tmp_path: Path) -> None:
-    trace.plot_trace(jobs(tmp_path), tmp_path / "trace")
+    plot_trace(jobs(tmp_path), tmp_path / "trace")
     with (tmp_path / "trace.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [row["part"] for row in table].count("job") == 12

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from make_results import comparison, rows, write_run, write_sweep
+from make_results import METRICS, comparison, rows, write_csv, write_run, write_sweep
 
 from fedbench.errors import ConfigError, DataError
+from fedbench.figures.read.lines import line
 from fedbench.figures.read.results import read, select
 from fedbench.figures.read.series import group
-from fedbench.figures.read.statistics import Trail, curve, spread
+from fedbench.figures.read.statistics import Trail, curve, spread, within
 from fedbench.figures.read.tables import parse
 
 
@@ -145,6 +146,39 @@ def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path) -> None:
         write_run(tmp_path / name, rows(0.8, 1.0, 0), seed=0)
     (line,) = group(read([tmp_path]))
     assert (len(line.runs), line.repeated) == (1, 1)
+
+
+def test_an_interrupted_sweep_is_read_with_the_status_of_every_run(tmp_path: Path) -> None:
+    """runs.csv has the runs that have ended, which are none after Ctrl-C in the first one."""
+    write_csv(tmp_path / "runs.csv", ["dir", "algorithm", "status"], [])
+    write_csv(tmp_path / "rounds.csv", ["dir", "algorithm", *METRICS], [])
+    write_run(tmp_path / "first", rows(0.8, 1.0, 0))
+    (tmp_path / "first" / "summary.json").unlink()
+    assert [run.status for run in read([tmp_path])] == ["running"]
+    both = comparison(tmp_path / "sweep", ["fedavg"], seeds=1)
+    write_run(both / "more", rows(0.8, 1.0, 1), seed=1)
+    (both / "more" / "summary.json").unlink()
+    assert [run.status for run in read([both])] == ["completed", "running"]
+
+
+def test_two_seeds_are_shown_as_they_are_and_more_by_their_deviation(tmp_path: Path) -> None:
+    for seeds, edges in ((2, (np.min, np.max)), (3, None)):
+        runs = [{"metrics": rows(0.8, 1.0, s), "algorithm": "fedavg", "seed": s} for s in range(seeds)]
+        (series,) = group(read([write_sweep(tmp_path / str(seeds), runs, ["algorithm", "seed"])]))
+        drawn = line(series, "round", "test_accuracy", "auto").curve
+        values = np.stack([run.metrics["test_accuracy"] for run in series.runs])
+        mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
+        expected = [edge(values, axis=0) for edge in edges] if edges else [mean - std, mean + std]
+        np.testing.assert_allclose([drawn.low, drawn.high], np.clip(expected, 0, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("y", "high"), [("test_accuracy", 1.0), ("test_loss", 1.2)])
+def test_a_band_of_accuracies_stays_between_0_and_1(y: str, high: float) -> None:
+    values = np.array([[1.0], [0.9], [0.6]]) if y == "test_accuracy" else np.array([[1.0], [0.6]])
+    *_, top, _ = spread(values, "std", within(y))
+    expected = min(values.mean() + values.std(ddof=1), 1.0 if y == "test_accuracy" else np.inf)
+    assert top[0] == pytest.approx(expected)
+    assert (top[0] == 1.0) == (high == 1.0)
 
 
 def test_spreads_against_numpy() -> None:

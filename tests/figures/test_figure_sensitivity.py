@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from look_at import outside, overlaps, texts
+from look_at import caption_of, outside, overlaps, texts
 from make_results import rows, write_run, write_sweep
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -103,6 +103,15 @@ def test_diverged_points_stand_in_a_strip_below_all_others(
     bold = {float(line.get_xdata()[0]): line.get_markeredgewidth() for line in crosses}
     assert bold[1.0] > bold[0.1]  # all seeds, some seeds
     assert lines(page, "partial")[style.ALGORITHMS["fedavg"].colour][:, 0].tolist() == [0.1]
+
+
+def test_what_a_cross_and_a_hollow_point_are_stands_in_the_picture(
+    tmp_path: Path, drawn: Callable[..., Page]
+) -> None:
+    said = {text for text, _ in texts(drawn(plot_sweep, [sweep(tmp_path / "a", ["fedavg"])], tmp_path / "f"))}
+    assert {"diverged", "some seeds diverged"} <= said
+    many = drawn(plot_sweep, [sweep(tmp_path / "b", list(style.ALGORITHMS)[:9])], tmp_path / "f")
+    assert "×: diverged (thin: only some seeds" in caption_of(many)
 
 
 def test_the_theorem_has_a_star_of_its_own(tmp_path: Path, drawn: Callable[..., Page]) -> None:

@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import Transform
 
 from fedbench.figures.draw import axes, ends
-from fedbench.figures.draw.axes import Axis
 from fedbench.figures.draw.page import Page
 from fedbench.figures.draw.panels import small_multiples
 from fedbench.figures.read.lines import Line
@@ -30,23 +29,26 @@ def draw_lines(
 ) -> Page:
     """All lines in one picture, with their names at the ends, or above where they are too long; more than
     `MOST` in a picture each."""
-    across, up = _axes_of(lines, x, y)
+    schedules = {run.choices.get("schedule") for line in lines for run in line.series.runs}
+    x = "updates" if x == "round" and schedules == {"async"} else x
+    across, up = axes.axis(x, _xs(lines)), axes.axis(y, [line.curve.mean for line in lines])
+    lines = [line.drawn(across.divisor, up.divisor) for line in lines]
     if len(lines) > MOST:
-        return _panels(lines, across, up, width, text, log, lower=y.endswith(("loss", "norm")))
+        return _panels(lines, across.label, up.label, width, text, log, lower=y.endswith(("loss", "norm")))
     names = [line.series.label for line in lines]
     direct = ends.room(names) <= _WIDEST_LABEL * WIDTHS[width]
     least = ends.needed_height(len(lines)) + 0.5 if direct else 0.0
     page = Page(width, max(WIDTHS[width] * _RATIO[width], least), text)
     ax = page.figure.add_subplot()
     ax.set(xlabel=across.label, ylabel=up.label)
-    _frame(ax, lines, across, up, log)
+    _frame(ax, lines, log)
     for rank, line in enumerate(lines):
-        _draw(ax, line, across, up, rank, len(lines))
+        _draw(ax, line, rank, len(lines))
     axes.ticks(ax)
     if len(places := np.unique(np.concatenate([line.curve.x for line in lines]))) == 1:
-        axes.exact_ticks(ax, places / across.divisor)
+        axes.exact_ticks(ax, places)
     if direct:
-        ends.draw(page, ax, [_end(line, across, up) for line in lines])
+        ends.draw(page, ax, [_end(line) for line in lines])
     else:
         page.legend([handle(line.series.style) for line in lines], names)
     return page
@@ -54,25 +56,23 @@ def draw_lines(
 
 def _panels(
     lines: Sequence[Line],
-    across: Axis,
-    up: Axis,
+    xlabel: str,
+    ylabel: str,
     width: str,
     text: Sequence[str],
     log: Collection[str],
     lower: bool,
 ) -> Page:
-    """Each line in its own picture, before all the others in grey; best last value first."""
-    ordered = sorted(lines, key=_last, reverse=not lower)
-    grey = [np.column_stack([line.curve.x / across.divisor, line.curve.mean / up.divisor]) for line in lines]
+    """Each line in its own picture; best last value first."""
 
-    def draw(ax: Axes, rank: int) -> None:
-        _frame(ax, lines, across, up, log)
-        _draw(ax, ordered[rank], across, up, 0, 1, markers=4)
+    def draw(ax: Axes, line: Line) -> None:
+        _frame(ax, lines, log)
+        _draw(ax, line, 0, 1, markers=4)
         axes.ticks(ax, x=3, y=4)
-        _write_last(ax, ordered[rank], up)
+        _write_last(ax, line)
 
-    styles = [line.series.style for line in ordered]
-    return small_multiples(styles, grey, draw, width, text, xlabel=across.label, ylabel=up.label)
+    ordered = sorted(lines, key=_last, reverse=not lower)
+    return small_multiples(ordered, draw, width, text, xlabel=xlabel, ylabel=ylabel)
 
 
 def handle(style: LineStyle) -> Line2D:
@@ -95,12 +95,6 @@ def cross(
     mark.set(markeredgewidth=1.4 if bold else 0.6, gid="diverged", transform=transform or ax.transData)
 
 
-def _axes_of(lines: Sequence[Line], x: str, y: str) -> tuple[Axis, Axis]:
-    schedules = {run.choices.get("schedule") for line in lines for run in line.series.runs}
-    x = "updates" if x == "round" and schedules == {"async"} else x
-    return axes.axis(x, _xs(lines)), axes.axis(y, [line.curve.mean for line in lines])
-
-
 def _xs(lines: Sequence[Line]) -> list[Floats]:
     return [line.curve.x for line in lines] + [trail.x for line in lines for trail in line.diverged]
 
@@ -109,50 +103,43 @@ def _last(line: Line) -> float:
     return float(line.curve.mean[-1]) if len(line.curve.mean) else -np.inf
 
 
-def _write_last(ax: Axes, line: Line, up: Axis) -> None:
+def _write_last(ax: Axes, line: Line) -> None:
     """The last mean as a number, in the corner on the right that its line leaves free."""
-    _, high = ax.transAxes.inverted().transform(ax.transData.transform([(0, _last(line) / up.divisor)]))[0]
+    _, high = ax.transAxes.inverted().transform(ax.transData.transform([(0, _last(line))]))[0]
     text = "diverged" if line.diverged else ""
     if len(line.curve.mean):
-        text = f"{_last(line) / up.divisor:#.3g}".rstrip(".")
+        text = f"{_last(line):#.3g}".rstrip(".")
     place, side = (0.04, "bottom") if high > 0.5 else (0.96, "top")
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
     note = ax.text(0.98, place, text, transform=ax.transAxes, bbox=box)
     note.set(ha="right", va=side, color=MUTED, zorder=5, gid="last")
 
 
-def _frame(ax: Axes, lines: Sequence[Line], across: Axis, up: Axis, log: Collection[str]) -> None:
+def _frame(ax: Axes, lines: Sequence[Line], log: Collection[str]) -> None:
     """Scales and limits. Diverged runs do not stretch the y axis."""
-    xs = np.concatenate(_xs(lines))
     ys = np.concatenate([v for line in lines for v in (line.curve.mean, line.curve.low, line.curve.high)])
     ys = ys[np.isfinite(ys)]
     if not len(ys):  # every run diverged: show them, but not their last explosion
-        ys = np.concatenate([t.y for line in lines for t in line.diverged])
+        ys = np.concatenate([trail.y for line in lines for trail in line.diverged])
         ys = ys[np.abs(ys) <= 20 * np.median(np.abs(ys)) + 1e-300]
-    axes.limit(ax, "x", xs / across.divisor, log="x" in log, margin=0.0)
-    axes.limit(ax, "y", ys / up.divisor, log="y" in log, margin=0.04)
+    axes.limit(ax, "x", np.concatenate(_xs(lines)), log="x" in log, margin=0.0)
+    axes.limit(ax, "y", ys, log="y" in log, margin=0.04)
 
 
-def _draw(ax: Axes, line: Line, across: Axis, up: Axis, rank: int, count: int, markers: int = _MARKS) -> None:
+def _draw(ax: Axes, line: Line, rank: int, count: int, markers: int = _MARKS) -> None:
     """One line with its band and markers, and the curves of its diverged runs, each ending in a cross."""
     look, curve = line.series.style, line.curve
     if len(curve.x):
         step = max(len(curve.x) // markers, 1)
-        ends = [part / up.divisor for part in (curve.mean, curve.low, curve.high)]
-        clip = ax.get_yscale() == "log"
-        where = (rank * step // count, step)
-        mean_and_band(ax, curve.x / across.divisor, ends, look, markevery=where, clip_on=clip)
-    bottom, top = ax.get_ylim()
+        style = {"markevery": (rank * step // count, step), "clip_on": ax.get_yscale() == "log"}
+        mean_and_band(ax, curve.x, (curve.mean, curve.low, curve.high), look, **style)
     for trail in line.diverged:
-        at, value = trail.x / across.divisor, trail.y / up.divisor
-        ax.plot(at, value, color=look.colour, linewidth=0.6, linestyle=look.dash, zorder=2)
-        cross(ax, at[-1], float(np.clip(value[-1], bottom, top)), look)
+        ax.plot(trail.x, trail.y, color=look.colour, linewidth=0.6, linestyle=look.dash, zorder=2)
+        cross(ax, trail.x[-1], float(np.clip(trail.y[-1], *ax.get_ylim())), look)
 
 
-def _end(line: Line, across: Axis, up: Axis) -> ends.End:
+def _end(line: Line) -> ends.End:
     """Where a line's name belongs: the mean's last point, or a diverged run's where there is no mean."""
     if len(line.curve.x):
-        x, y = line.curve.x[-1], line.curve.mean[-1]
-    else:
-        x, y = line.diverged[-1].x[-1], line.diverged[-1].y[-1]
-    return ends.End(x / across.divisor, y / up.divisor, line.series.style)
+        return ends.End(line.curve.x[-1], line.curve.mean[-1], line.series.style)
+    return ends.End(line.diverged[-1].x[-1], line.diverged[-1].y[-1], line.series.style)

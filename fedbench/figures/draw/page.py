@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.transforms import blended_transform_factory
 
 from fedbench.errors import ConfigError, RunError
 from fedbench.figures.style import FONT, MUTED, RC, WIDTHS
@@ -89,6 +90,13 @@ class Page:
         height = self.figure.get_figheight()
         free = (1 - right / self.width, 1 - (self._below + top) / height)
         self._layout.set(rect=(0, self._below / height, *free))
+
+    def name_axes(self, x: str, y: str) -> None:
+        """Name the axes that all pictures of the page share."""
+        middle = self.figure.text(0.5, self._below + 0.05, x, ha="center", va="bottom", in_layout=False)
+        middle.set_transform(blended_transform_factory(self.figure.transFigure, self.figure.dpi_scale_trans))
+        self._below += _LINE + 0.05
+        self.figure.supylabel(y, size=FONT)
 
     def legend(self, handles: Sequence[Artist], names: Sequence[str]) -> None:
         """A compact legend above everything, in as few rows as the width allows; the page grows by them."""

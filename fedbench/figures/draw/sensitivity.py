@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +10,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from fedbench.figures.draw import axes
-from fedbench.figures.draw.axes import Axis
 from fedbench.figures.draw.curves import MOST, cross, handle, mean_and_band
 from fedbench.figures.draw.page import Page
 from fedbench.figures.draw.panels import small_multiples
@@ -26,74 +24,75 @@ def draw_points(
     lines: Sequence[Points], x: str, y: str, width: str, text: Sequence[str], log: Collection[str] = ()
 ) -> Page:
     """All lines in one picture, their names in a legend above it; more than `MOST` in a picture each."""
-    across = axes.axis(x, [line.x for line in lines])
-    up = axes.axis(y, [line.mean for line in lines])
+    across = axes.axis(x, [line.curve.x for line in lines])
+    up = axes.axis(y, [line.curve.mean for line in lines])
+    lines = [line.drawn(across.divisor, up.divisor) for line in lines]
     if len(lines) > MOST:
-        return _panels(lines, across, up, width, text, log, lower=y.endswith(("loss", "norm")))
+        return _panels(lines, across.label, up.label, width, text, log, lower=y.endswith(("loss", "norm")))
     strip = [line for line in lines if line.diverged.any()]
     body = WIDTHS[width] * _RATIO[width]
     page = Page(width, body, text)
     ax = page.figure.add_subplot()
     ax.set(xlabel=across.label, ylabel=up.label)
     share = (len(strip) * _ROW + 0.05) / (body - 0.45) if strip else 0.0
-    _frame(ax, lines, across, up, share, log)
+    _frame(ax, lines, share, log)
     for line in lines:
         row = strip.index(line) + 0.5 if line in strip else 0.0
-        _draw(ax, line, across, up, share * row / max(len(strip), 1))
-    handles = [handle(line.series.style) for line in lines]
-    names = [line.series.label for line in lines]
-    grey: dict[str, Any] = {"color": MUTED, "linestyle": "none"}
-    if any(line.theorem.any() for line in lines):
-        handles.append(Line2D([], [], marker="*", markersize=7.5, markeredgecolor="black", **grey))
-        names.append("theorem")
-    if strip:
-        handles.append(Line2D([], [], marker="x", markersize=5.5, markeredgewidth=1.4, **grey))
-        names.append("diverged")
-    page.legend(handles, names)
+        _draw(ax, line, share * row / max(len(strip), 1))
+    entries = {line.series.label: handle(line.series.style) for line in lines} | _marks(lines)
+    page.legend(list(entries.values()), list(entries))
     return page
+
+
+def _marks(lines: Sequence[Points]) -> dict[str, Line2D]:
+    """The marks that these lines have, for the legend: what a star, a cross, a hollow point say."""
+    marks = {}
+    if any(line.theorem.any() for line in lines):
+        marks["theorem"] = Line2D([], [], marker="*", markersize=7.5, markeredgecolor="black")
+    if any(line.diverged.any() for line in lines):
+        marks["diverged"] = Line2D([], [], marker="x", markersize=5.5, markeredgewidth=1.4)
+    if any(_part(line).any() for line in lines):
+        marks["some seeds diverged"] = Line2D([], [], marker="o", markerfacecolor="white")
+    for mark in marks.values():
+        mark.set(color=MUTED, linestyle="none")
+    return marks
+
+
+def _part(line: Points) -> np.ndarray:
+    return (line.diverged > 0) & (line.curve.n > 0)
 
 
 def _panels(
     lines: Sequence[Points],
-    across: Axis,
-    up: Axis,
+    xlabel: str,
+    ylabel: str,
     width: str,
     text: Sequence[str],
     log: Collection[str],
     lower: bool,
 ) -> Page:
-    """Each line in its own picture, before all the others in grey; the best one first."""
-    worst = np.inf if lower else -np.inf
+    """Each line in its own picture; the best one first."""
+    share = 0.2 if any(line.diverged.any() for line in lines) else 0.0
 
     def best(line: Points) -> float:
-        values = line.mean[np.isfinite(line.mean)]
-        return float((values.min if lower else values.max)(initial=worst))
+        values = line.curve.mean[np.isfinite(line.curve.mean)]
+        return float(values.min(initial=np.inf) if lower else values.max(initial=-np.inf))
+
+    def draw(ax: Axes, line: Points) -> None:
+        _frame(ax, lines, share, log, x_ticks=3, y_ticks=4)
+        _draw(ax, line, share / 2)
 
     ordered = sorted(lines, key=best, reverse=not lower)
-    share = 0.2 if any(line.diverged.any() for line in lines) else 0.0
-    grey = [np.column_stack([line.x / across.divisor, line.mean / up.divisor]) for line in lines]
-
-    def draw(ax: Axes, rank: int) -> None:
-        _frame(ax, lines, across, up, share, log, x_ticks=3, y_ticks=4)
-        _draw(ax, ordered[rank], across, up, share / 2)
-
-    styles = [line.series.style for line in ordered]
-    return small_multiples(styles, grey, draw, width, text, xlabel=across.label, ylabel=up.label)
+    return small_multiples(ordered, draw, width, text, xlabel=xlabel, ylabel=ylabel)
 
 
 def _frame(
-    ax: Axes,
-    lines: Sequence[Points],
-    across: Axis,
-    up: Axis,
-    share: float,
-    log: Collection[str],
-    x_ticks: int = 6,
-    y_ticks: int = 6,
+    ax: Axes, lines: Sequence[Points], share: float, log: Collection[str], x_ticks: int = 6, y_ticks: int = 6
 ) -> None:
     """Scales, limits and ticks; the lowest `share` of the height is the strip, in grey and without ticks."""
-    xs = np.unique(np.concatenate([line.x for line in lines])) / across.divisor
-    ys = np.concatenate([part for line in lines for part in (line.mean, line.low, line.high)]) / up.divisor
+    curves = [line.curve for line in lines]
+    xs = np.unique(np.concatenate([curve.x for curve in curves]))
+    ys = np.concatenate([part for curve in curves for part in (curve.mean, curve.low, curve.high)])
     ys = ys[np.isfinite(ys)]
     log_x, log_y = "x" in log or axes.log_worthy(xs, 10.0), "y" in log
     axes.limit(ax, "x", xs, log=log_x, margin=0.05)
@@ -115,20 +114,19 @@ def _frame(
     ax.axhspan(bottom, low, color="#EFEFEF", linewidth=0, zorder=0.5, gid="strip")
 
 
-def _draw(ax: Axes, line: Points, across: Axis, up: Axis, height: float) -> None:
+def _draw(ax: Axes, line: Points, height: float) -> None:
     """One line: the swept values joined, the theorem's value as a star, crosses at `height` of the axes."""
-    look, x = line.series.style, line.x / across.divisor
-    mean, low, high = (part / up.divisor for part in (line.mean, line.low, line.high))
-    given, part = ~line.theorem, (line.diverged > 0) & (line.n > 0)
-    if given.any():
-        mean_and_band(ax, x[given], [mean[given], low[given], high[given]], look)
-    if (hollow := given & part).any():
+    look, x, star = line.series.style, line.curve.x, line.theorem
+    mean, low, high = line.curve.mean, line.curve.low, line.curve.high
+    if (given := ~star).any():
+        mean_and_band(ax, x[given], (mean[given], low[given], high[given]), look)
+    if (hollow := given & _part(line)).any():
         style = {**look.line(), "markerfacecolor": "white", "linestyle": "none"}
         ax.plot(x[hollow], mean[hollow], **style, zorder=3.5, clip_on=False, gid="partial")
-    if (star := line.theorem).any():
+    if star.any():
         bar = np.nan_to_num(np.stack([mean - low, high - mean]))[:, star]
         style = {"color": look.colour, "markeredgecolor": "black", "markeredgewidth": 0.6, "markersize": 8}
         ax.errorbar(x[star], mean[star], yerr=bar, fmt="*", elinewidth=0.8, **style, zorder=4, gid="theorem")
-    for at, diverged, n in zip(x, line.diverged, line.n, strict=True):
+    for at, diverged, n in zip(x, line.diverged, line.curve.n, strict=True):
         if diverged:
             cross(ax, at, height, look, bold=n == 0, transform=ax.get_xaxis_transform())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,8 @@ from matplotlib.ticker import MaxNLocator
 
 from fedbench.figures.draw import axes
 from fedbench.figures.draw.page import Page
+from fedbench.figures.read.trace import Window
 from fedbench.figures.style import BLUE, FONT, MUTED, VERMILLION
-
-
-@dataclass(frozen=True)
-class Window:
-    """The part of a trace that the time line shows."""
-
-    jobs: pd.DataFrame
-    clients: list[int]
-    end: float
-    updates: pd.DataFrame  # columns update, time: those within the window
-    all_updates: int
-    all_clients: int
-
 
 _ROW = 0.13  # inches of a client's row
 _BAR = 0.74  # of the row

@@ -25,6 +25,11 @@ class Line:
     curve: Curve
     diverged: tuple[Trail, ...]
 
+    def drawn(self, across: float, up: float) -> Line:
+        """The same in the units that axes are drawn in."""
+        lost = tuple(trail.drawn(across, up) for trail in self.diverged)
+        return Line(self.series, self.curve.drawn(across, up), lost)
+
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
@@ -54,11 +59,8 @@ def table(lines: Sequence[Line], x: str, y: str) -> pd.DataFrame:
     frames = []
     for one in lines:
         names = {"series": one.series.label, **one.series.choices}
-        curve = one.curve
-        ends = {f"{y}_mean": curve.mean, f"{y}_low": curve.low, f"{y}_high": curve.high}
-        columns = {**names, "part": "mean", x: curve.x, **ends, "n": curve.n}
-        frames.append(pd.DataFrame(columns, index=range(len(curve.x))))
-        for part in one.diverged:
-            row = {**names, "part": "diverged", x: part.x, f"{y}_mean": part.y, "n": 0}
-            frames.append(pd.DataFrame(row, index=range(len(part.x))))
+        frames.append(one.curve.table({**names, "part": "mean"}, x, y))
+        for lost in one.diverged:
+            row = {**names, "part": "diverged", x: lost.x, f"{y}_mean": lost.y, "n": 0}
+            frames.append(pd.DataFrame(row, index=range(len(lost.x))))
     return pd.concat(frames, ignore_index=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedbench.figures.read.results import OUTCOMES, Run
 from fedbench.figures.read.series import Series
-from fedbench.figures.read.statistics import Floats, band, within
+from fedbench.figures.read.statistics import Curve, band, within
 from fedbench.figures.read.statistics import spread as spread_of
 from fedbench.figures.read.tables import METRICS, number
 
@@ -20,17 +20,17 @@ _HYPER = "algorithm."
 
 @dataclass(frozen=True)
 class Points:
-    """A series at each value of x, all arrays of one length. `mean` is that of the `n` runs that did not
-    diverge (NaN where all did); `theorem`: x was not given but followed from a theorem."""
+    """A series at each value of x: the mean and spread of the runs that did not diverge (NaN where all did),
+    how many diverged, and whether x was not given but followed from a theorem; all of one length."""
 
     series: Series
-    x: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
-    n: NDArray[np.int64]
+    curve: Curve
     diverged: NDArray[np.int64]
     theorem: NDArray[np.bool_]
+
+    def drawn(self, across: float, up: float) -> Points:
+        """The same in the units that axes are drawn in."""
+        return replace(self, curve=self.curve.drawn(across, up))
 
 
 def place(run: Run, x: str) -> tuple[float | None, bool]:
@@ -65,7 +65,7 @@ def points(series: Series, x: str, y: str, spread: str) -> Points:
     theorem = np.array([by_theorem for (_, by_theorem), _ in ordered], dtype=bool)
     diverged = np.array([sum(run.diverged for run in runs) for _, runs in ordered], dtype=int)
     statistics = spread_of(values, band(spread, series.n), within(y))
-    return Points(series, places, *statistics, diverged, theorem)
+    return Points(series, Curve(places, *statistics), diverged, theorem)
 
 
 def table(lines: Sequence[Points], x: str, y: str) -> pd.DataFrame:
@@ -73,7 +73,6 @@ def table(lines: Sequence[Points], x: str, y: str) -> pd.DataFrame:
     frames = []
     for line in lines:
         names = {"series": line.series.label, **line.series.choices}
-        ends = {f"{y}_mean": line.mean, f"{y}_low": line.low, f"{y}_high": line.high}
-        counts = {"n": line.n, "diverged": line.diverged, "theorem": line.theorem}
-        frames.append(pd.DataFrame({**names, x: line.x, **ends, **counts}, index=range(len(line.x))))
+        found = line.curve.table(names, x, y)
+        frames.append(found.assign(diverged=line.diverged, theorem=line.theorem))
     return pd.concat(frames, ignore_index=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fedbench.figures.read.results import Run
@@ -33,6 +34,16 @@ class Curve:
     n: NDArray[np.int64]
     interpolated: bool = False
 
+    def drawn(self, across: float, up: float) -> Curve:
+        """The curve in the units that axes are drawn in, which are so many of its own."""
+        ends = {name: getattr(self, name) / up for name in ("mean", "low", "high")}
+        return replace(self, x=self.x / across, **ends)
+
+    def table(self, names: Mapping[str, object], x: str, y: str) -> pd.DataFrame:
+        """One row per x; `names`: what a row says beside the numbers."""
+        ends = {f"{y}_mean": self.mean, f"{y}_low": self.low, f"{y}_high": self.high}
+        return pd.DataFrame({**names, x: self.x, **ends, "n": self.n}, index=range(len(self.x)))
+
 
 @dataclass(frozen=True)
 class Trail:
@@ -40,6 +51,10 @@ class Trail:
 
     x: Floats
     y: Floats
+
+    def drawn(self, across: float, up: float) -> Trail:
+        """The same in the units that axes are drawn in."""
+        return Trail(self.x / across, self.y / up)
 
 
 def band(spread: str, seeds: int) -> str:

@@ -1,0 +1,78 @@
+"""What lines and settings are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from make_results import CONFIG, rows, write_run
+
+from fedbench.figures import names, style
+from fedbench.figures.read.caption import settings_line
+from fedbench.figures.read.results import read
+from fedbench.figures.read.series import group
+
+
+@pytest.mark.parametrize(
+    ("shown", "choices", "name"),
+    [
+        (["algorithm"], {"algorithm": "padamfed"}, "PAdaMFed"),
+        (["algorithm.lr", "algorithm"], {"algorithm": "scaffold", "algorithm.lr": 0.1}, "SCAFFOLD, lr=0.1"),
+        (
+            ["algorithm", "algorithm.estimator"],
+            {"algorithm": "fedproxvr", "algorithm.estimator": "svrg"},
+            "FedProxVR (SVRG)",
+        ),
+        (["algorithm.estimator"], {"algorithm": "fedproxvr", "algorithm.estimator": "sarah"}, "SARAH"),
+        (["algorithm", "algorithm.base"], {"algorithm": "mime", "algorithm.base": "adam"}, "MIME (adam)"),
+        (["partition"], {"partition": "dirichlet", "partition.alpha": 1.0}, "Dirichlet(1)"),
+        (["partition.alpha"], {"partition": "dirichlet", "partition.alpha": 0.1}, "Dirichlet(0.1)"),
+        (["partition"], {"partition": "iid"}, "iid"),
+        (["model"], {"model": "rnn"}, "RNN"),
+        (["algorithm.lr"], {"algorithm": "padamfed", "algorithm.lr": None}, "lr=theorem"),
+        (["algorithm.delay_threshold"], {"algorithm.delay_threshold": None}, "delay threshold=none"),
+        (["local.batch_size", "rounds"], {"local.batch_size": None, "rounds": 9}, "B=full, T=9"),
+    ],
+)
+def test_lines_have_the_names_that_a_paper_gives_them(
+    shown: list[str], choices: dict[str, Any], name: str
+) -> None:
+    assert names.line(shown, choices) == name
+
+
+def test_settings_are_written_as_in_a_paper() -> None:
+    more = {"model": "rnn", "schedule": "async", "schedule.concurrency": 20, "loss.scale": 10.0}
+    said = settings_line({**CONFIG, **more, "delay": "none"})
+    assert (
+        said == "Fashion-MNIST, RNN, Dirichlet(0.5), asynchronous, N=100, S=10, M_c=20, K=5, B=32, loss × 10"
+    )
+
+
+def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:
+    """FedAvg beside FedProxVR's estimators, told apart by both keys."""
+    for index, (name, estimator) in enumerate(
+        [("fedavg", None), ("fedproxvr", "svrg"), ("fedproxvr", "sarah")]
+    ):
+        config = {"algorithm.estimator": estimator} if estimator else {}
+        write_run(tmp_path / str(index), rows(0.8, 1.0, 0), algorithm=name, config=config)
+    series = group(read([tmp_path]), by=["algorithm", "algorithm.estimator"])
+    assert [line.label for line in series] == ["FedAvg", "FedProxVR (SVRG)", "FedProxVR (SARAH)"]
+    assert len({line.style.colour for line in series}) == 3  # two estimators are two methods
+
+
+def test_no_two_methods_of_a_picture_have_one_colour() -> None:
+    """SCAFFOLD and MasFL are both blue; who comes first keeps it, and so does everybody without a rival."""
+    names_of = ["scaffold", "masfl", "padamfed", "adamasfl", "fedavg"]
+    looks = style.apart([(name, name, name) for name in names_of])
+    assert len({look.colour for look in looks}) == len(looks)
+    for rank in (0, 2, 4):
+        assert looks[rank].colour == style.ALGORITHMS[names_of[rank]].colour
+    every = style.apart([(name, name, name) for name in list(style.ALGORITHMS)[:8]])
+    assert len({look.colour for look in every}) == 8
+
+
+def test_settings_of_a_method_share_its_colour_and_differ_in_dash_and_marker() -> None:
+    looks = style.apart([("scaffold", "SCAFFOLD", "lr=1"), ("scaffold", "SCAFFOLD", "lr=2")])
+    assert looks[0].colour == looks[1].colour
+    assert (looks[0].dash, looks[0].marker) != (looks[1].dash, looks[1].marker)
