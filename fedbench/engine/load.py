@@ -1,4 +1,4 @@
-"""How much work a run's local steps are: arithmetic, operations, and numbers written, all counted."""
+"""How much work a run's local steps are: operations and numbers written, all counted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 
 @dataclass(frozen=True)
 class ModelCost:
     """One gradient of a model: forward and backward pass."""
 
-    flops: float  # of a sample
     operations: int  # tensor operations, whatever the batch size
     written: float  # numbers that the operations write for a sample
     shared: float  # numbers that they write once for the whole batch, the gradient among them
@@ -39,6 +37,10 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.operations = self.written = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch loads its compiler (1.5 s of CPU) only to keep it out of here
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if not func.is_view:
@@ -51,14 +53,14 @@ class _Counter(TorchDispatchMode):
 def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
     """Count one gradient at batches of 1 and 2 copies of `sample` (1, *shape)."""
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
-    (one, flops), (two, _) = _count(model, sample), _count(model, torch.cat([sample, sample]))
+    one, two = _count(model, sample), _count(model, torch.cat([sample, sample]))
     written = two.written - one.written
-    return ModelCost(flops, one.operations, written, max(one.written - written, 0), convolutions)
+    return ModelCost(one.operations, written, max(one.written - written, 0), convolutions)
 
 
-def _count(model: nn.Module, x: Tensor) -> tuple[_Counter, float]:
-    with torch.enable_grad(), FlopCounterMode(display=False) as flops, _Counter() as counter:
+def _count(model: nn.Module, x: Tensor) -> _Counter:
+    with torch.enable_grad(), _Counter() as counter:
         labels = torch.zeros(len(x), dtype=torch.long, device=x.device)
         loss = cross_entropy(model(x), labels)
         torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
-    return counter, float(flops.get_total_flops())
+    return counter

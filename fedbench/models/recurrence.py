@@ -8,12 +8,10 @@ torch.compile(vmap(grad)); `torch.library.custom_op` does not. There is no secon
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from fedbench.models.cells import CELLS
 
@@ -119,15 +117,3 @@ torch.library.register_fake("fedbench::recur", _forward_shapes, lib=_LIBRARY)
 torch.library.register_fake("fedbench::recur_back", _backward_shapes, lib=_LIBRARY)
 torch.library.register_vmap("fedbench::recur", _forward_vmap, lib=_LIBRARY)
 torch.library.register_vmap("fedbench::recur_back", _backward_vmap, lib=_LIBRARY)
-
-
-@register_flop_formula(torch.ops.fedbench.recur)
-def _forward_flops(driven: Any, weight: Any, *rest: Any, **named: Any) -> int:
-    """One product with the states at every step; `driven`, `weight`: shapes."""
-    return 2 * prod(driven) * weight[-1]
-
-
-@register_flop_formula(torch.ops.fedbench.recur_back)
-def _backward_flops(grad: Any, states: Any, kept: Any, weight: Any, *rest: Any, **named: Any) -> int:
-    """Two products: with the gates' gradients, and for the weight's."""
-    return 4 * prod(grad) * weight[-2]
