@@ -33,7 +33,6 @@ class Setting:
 
     counts: Counts
     schedule: str  # "sync" | "async"
-    repeats: bool  # whether a client may have two unapplied jobs at once (dispatch policy)
     d: int  # trainable numbers
     norm_index: Tensor  # (m,) positions in theta of normalisation layers' parameters
 
@@ -132,8 +131,6 @@ class Algorithm(Configured):
             return f"is defined for full participation only (clients.per_round={n.S}, clients.total={n.N})"
         if setting.schedule not in self.schedules:
             return f"does not run under schedule={setting.schedule}"
-        if setting.repeats and self.keeps_state:
-            return "keeps state at its clients, so a client must not have two jobs at once (schedule.pool)"
         return None
 
     @property

@@ -42,7 +42,7 @@ def entry(cls: type[Algorithm]) -> Entry:
     """The table's row of one method at its class defaults."""
     algorithm = cls()
     counts = Counts(S=2, N=2, K=4, T=4)
-    setting = Setting(counts, algorithm.schedules[0], False, _D, torch.arange(_NORM))
+    setting = Setting(counts, algorithm.schedules[0], _D, torch.arange(_NORM))
     algorithm.bind(setting)
     cost = measure(algorithm, setting)
     once = f" (+{_units(cost.survey_uplink)} once)" if cost.survey_uplink else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,6 @@ from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.models.layers import norm_parameters
 from fedbench.runs.session import Session
-from fedbench.schedule.options import Async
 
 DEFAULT_STEPS = 10
 
@@ -58,6 +58,13 @@ class Plan:
             return np.full(len(self.assignment), 1.0 / len(self.assignment))
         return 1.0 / (self.counts.N * self.sizes[self.assignment])
 
+    @cached_property
+    def trace(self) -> schedule.Trace:
+        """Who works when, and whose results make which update."""
+        item = self.dtype.itemsize
+        payload = schedule.Payload(self.cost.downlink * item, self.cost.uplink * item, self.steps)
+        return schedule.build_trace(self.config, self.algorithm.dispatch, payload)
+
 
 def make_plan(config: Config | DictConfig, session: Session | None = None) -> Plan:
     """Check everything that can be checked; ConfigError or DataError in one line.
@@ -87,7 +94,7 @@ def make_plan(config: Config | DictConfig, session: Session | None = None) -> Pl
     hyper = algorithm.resolve(setting.counts, notes.append)
     if dataset.note:
         notes.append(dataset.note)
-    return Plan(
+    plan = Plan(
         config=config,
         device=device,
         dtype=dtype,
@@ -102,6 +109,20 @@ def make_plan(config: Config | DictConfig, session: Session | None = None) -> Pl
         hyper=hyper,
         notes=tuple(notes),
     )
+    if algorithm.keeps_state and schedule.overlaps(config, algorithm.dispatch):
+        _refuse_parallel_jobs(plan)
+    return plan
+
+
+def _refuse_parallel_jobs(plan: Plan) -> None:
+    """What a client keeps is well defined where it works on one job after the other."""
+    jobs = plan.trace.parallel
+    if len(jobs):
+        first = jobs[0]
+        why = "keeps state at its clients, so no client can work on two jobs at once, as client "
+        why += f"{plan.trace.client[first]} does from time {plan.trace.begin_time[first]:g} on"
+        key = "staleness" if getattr(plan.config.schedule, "staleness", None) is not None else "pool"
+        raise ConfigError("algorithm", plan.algorithm.name, f"{why} (schedule.{key})")
 
 
 def load_initial(model: torch.nn.Module, path: Path) -> None:
@@ -128,10 +149,8 @@ def _setting(config: Config, model: torch.nn.Module, layout: Layout, steps: np.n
     equal = bool((steps == steps[0]).all())
     K = int(steps[0]) if equal else None
     counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
-    pool = config.schedule.pool if isinstance(config.schedule, Async) else None
-    parallel = pool == "all"  # two jobs of one client at the same time
     norm = layout.positions(set(norm_parameters(model)))
-    return Setting(counts, config.schedule.name, parallel, layout.d, norm)
+    return Setting(counts, config.schedule.name, layout.d, norm)
 
 
 def _steps_or_epochs(config: Config, algorithm: Algorithm) -> tuple[int | None, int | None]:

@@ -76,7 +76,7 @@ def make_ready(plan: Plan, session: Session | None = None, kept: Way | None = No
     executor = make_executor(choice.engine, program, chunk, here.programs)
     store = StateStore(plan.counts.N, device)
     trainer = CohortTrainer(executor, planner, store, chunk, plan.dtype)
-    trace = _trace(plan)
+    trace = plan.trace
     offset = schedule.survey_offset(config) if plan.algorithm.survey == "once" else 0.0
     passes = _passes(plan)
     item_bytes = plan.dtype.itemsize
@@ -100,12 +100,6 @@ def _choose(plan: Plan, load: Load) -> tuple[Way, str | None]:
         return Way(engine, plan.config.chunk), line
     chunk = 1 if engine == "loop" else choose_chunk(load, plan.device, plan.dtype.itemsize)
     return Way(engine, chunk), line
-
-
-def _trace(plan: Plan) -> schedule.Trace:
-    item, cost = plan.dtype.itemsize, plan.cost
-    payload = schedule.Payload(cost.downlink * item, cost.uplink * item, plan.steps)
-    return schedule.build_trace(plan.config, plan.algorithm.dispatch, payload)
 
 
 def _walk(plan: Plan, trainer: CohortTrainer, trace: schedule.Trace, objective: Objective) -> Walk:

@@ -73,14 +73,14 @@ def weights(p: Problem, cohort: list[int], weighting: str = "samples") -> np.nda
 def cost(name: str, **values: object) -> Cost:
     """Measured cost of a method for a model of 1000 numbers, 7 of them in normalisation layers."""
     algorithm = algorithms.get(name).create(values)
-    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", False, 1000, torch.arange(7))
+    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", 1000, torch.arange(7))
     algorithm.bind(setting)
     return measure(algorithm, setting)
 
 
 def refusal(name: str, S: int = 2, N: int = 2, schedule: str = "sync", norm: int = 7) -> str | None:
     """Why the method refuses a run."""
-    setting = Setting(Counts(S=S, N=N, K=4, T=4), schedule, False, 1000, torch.arange(norm))
+    setting = Setting(Counts(S=S, N=N, K=4, T=4), schedule, 1000, torch.arange(norm))
     return algorithms.get(name)().refusal(setting)
 
 

@@ -9,7 +9,6 @@ import torch
 from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, problem, staleness
 
 from fedbench import algorithms
-from fedbench.method import Counts, Setting
 
 T = 14
 LOCAL = {"lr": 0.2, "server_lr": 0.7}
@@ -45,10 +44,3 @@ def test_server_record_is_the_mean_of_the_last_received_ones(
             records[trace.client[j]] = uploads.pop(int(j))
         torch.testing.assert_close(run.server[server], records.mean(0), rtol=1e-12, atol=1e-14)
     assert run.server[server].norm() > 1e-2
-
-
-@pytest.mark.parametrize("name", ["masfl", "adamasfl", "ca2fl", "dude_asgd"])
-def test_no_client_may_have_two_jobs_where_records_are_kept(name: str) -> None:
-    for repeats in (False, True):
-        setting = Setting(Counts(S=2, N=7, K=1, T=T), "async", repeats, 15, torch.zeros(0))
-        assert (algorithms.get(name)().refusal(setting) is not None) == repeats

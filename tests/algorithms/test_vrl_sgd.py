@@ -120,7 +120,7 @@ def test_refuses_partial_participation_and_asynchronous_arrivals(name: str) -> N
     none = torch.zeros(0, dtype=torch.int64)
 
     def refusal(S: int, schedule: str) -> str | None:
-        return algorithm.refusal(Setting(Counts(S=S, N=6, K=K, T=T), schedule, False, 15, none))
+        return algorithm.refusal(Setting(Counts(S=S, N=6, K=K, T=T), schedule, 15, none))
 
     assert refusal(6, "sync") is None
     assert "full participation" in str(refusal(5, "sync"))

@@ -43,7 +43,7 @@ FULL = ("vrl_sgd", "led")
 def test_costs_are_those_of_the_table(name: str) -> None:
     up, down, client, server, calls = COSTS[name]
     d = 7
-    setting = Setting(Counts(S=3, N=6, K=4, T=9), "sync", False, d, torch.zeros(0, dtype=torch.int64))
+    setting = Setting(Counts(S=3, N=6, K=4, T=9), "sync", d, torch.zeros(0, dtype=torch.int64))
     surveyed = d if name == "scaffold_m_vr" else 0
     expected = Cost(up * d, down * d, surveyed, surveyed, client * d, server * d, calls, 0)
     assert measure(algorithms.get(name)(), setting) == expected

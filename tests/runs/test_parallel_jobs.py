@@ -1,0 +1,61 @@
+"""Methods that keep state at their clients need clients that work on one job after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedbench.api import compose_config
+from fedbench.errors import ConfigError
+from fedbench.runs.plan import Plan, make_plan
+
+STATEFUL = ["masfl", "adamasfl", "dude_asgd", "scaffold", "padamfed", "feddyn", "ca2fl"]
+
+
+def plan(algorithm: str, *words: str) -> Plan:
+    given = ["schedule=async", "clients.total=6", "clients.per_round=2", "rounds=10", "device=cpu"]
+    return make_plan(compose_config([f"algorithm={algorithm}", *given, *words]))
+
+
+def line(algorithm: str, *words: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        plan(algorithm, *words)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("algorithm", STATEFUL)
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["schedule.staleness=4"], "schedule.staleness"),
+        (["schedule.staleness=[2,0,1]"], "schedule.staleness"),
+        (["schedule.pool=all", "schedule.concurrency=6", "delay=exponential"], "schedule.pool"),
+        (["schedule.pool=list", "schedule.list=[0,0,1]", "delay=exponential"], "schedule.pool"),
+    ],
+)
+def test_two_jobs_at_once_are_refused_whatever_makes_them(algorithm: str, words: list[str], key: str) -> None:
+    said = line(algorithm, *words)
+    assert said.startswith(
+        f"algorithm={algorithm}: keeps state at its clients, so no client can work on two jobs at once, "
+    )
+    assert said.endswith(f" on ({key})")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("algorithm", ["masfl", "scaffold"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["schedule.pool=queue", "delay=exponential"],
+        ["schedule.pool=self", "delay=exponential"],
+        ["schedule.pool=idle_incl_buffered", "delay=exponential"],
+        ["schedule.pool=list", "schedule.list=[0,1,2,3,4,5]", "schedule.concurrency=3", "delay=constant"],
+        ["schedule.staleness=0"],
+        ["schedule.staleness=2", "clients.total=1000", "rounds=3"],
+    ],
+)
+def test_one_job_after_the_other_is_not(algorithm: str, words: list[str]) -> None:
+    assert len(plan(algorithm, *words).trace.parallel) == 0
+
+
+def test_clients_that_keep_nothing_may_work_on_any_number() -> None:
+    assert len(plan("fedbuff", "schedule.staleness=4").trace.parallel) > 0
