@@ -25,7 +25,9 @@ class Dataset:
     x_test: Tensor
     y_test: Tensor
     classes: int
-    mean: Tensor | None = None  # float64, (C, 1, 1) or (F,), in units after uint8 / 255; None: not normalised
+    mean: Tensor | None = (
+        None  # float64, (C, 1, 1), (C, H, W) or (F,), in units after uint8 / 255; None: not normalised
+    )
     std: Tensor | None = None
     augment: str = "none"  # "none" or "crop_flip"
     files: tuple[dict[str, Any], ...] = ()  # {"path", "bytes", "sha256"} of every file read
@@ -75,6 +77,20 @@ def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
     mean, std = _of_levels(chunks, unit) if levels else _of_numbers(chunks, unit)
     shape = (-1, 1, 1) if x.dim() == 4 else (-1,)
     return torch.from_numpy(mean).reshape(shape), torch.from_numpy(std).reshape(shape)
+
+
+def pixel_mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation + 0.001 of every pixel (C, H, W) over the images (n, C, H, W), in float64.
+
+    The 0.001 is that of FedProxVR's scripts: a pixel that hardly ever varies stays small. uint8 counts as
+    value / 255.
+    """
+    step = max(1, CHUNK // x[0].numel())
+    unit = 255.0 if x.dtype == torch.uint8 else 1.0
+    chunks = [x[i : i + step].double() / unit for i in range(0, len(x), step)]
+    mean = torch.stack([chunk.sum(0) for chunk in chunks]).sum(0) / len(x)
+    square = torch.stack([((chunk - mean) ** 2).sum(0) for chunk in chunks]).sum(0) / len(x)
+    return mean, square.sqrt() + 0.001
 
 
 def _of_levels(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:

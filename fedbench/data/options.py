@@ -30,6 +30,21 @@ class DatasetOptions:
     )
     train_samples: int | None = _samples()
     test_samples: int | None = _samples()
+    normalize_per: str | None = choice(
+        None,
+        ("pixel",),
+        null="channel or feature",
+        help="pixel: each by itself, x -> (x - mean) / (std + 0.001)",
+    )
+    pool: float | None = number(
+        None,
+        low=0,
+        high=1,
+        open_low=True,
+        open_high=True,
+        null="the data set's own test set",
+        help="pool training and test set; the test set is this share of every client's samples",
+    )
 
 
 class Digits(DatasetOptions):
@@ -155,6 +170,14 @@ class PowerLaw(PartitionOptions):
     min_size: int = _min_size()
 
 
+@dataclass(frozen=True)
+class LognormalLabels(PartitionOptions):
+    """FedProxVR's users: few labels each, sizes over two decades, a good part of the data unused."""
+
+    name = "lognormal_labels"
+    labels: int = integer(2, low=1, help="labels per client: (client + j) mod classes")
+
+
 class Natural(PartitionOptions):
     """The data set's own clients (dataset=synthetic has some)."""
 
@@ -170,5 +193,5 @@ class File(PartitionOptions):
 
 
 PARTITIONS: dict[str, type[PartitionOptions]] = {
-    cls.name: cls for cls in (Iid, Dirichlet, Shards, PowerLaw, Natural, File)
+    cls.name: cls for cls in (Iid, Dirichlet, Shards, PowerLaw, LognormalLabels, Natural, File)
 }

@@ -10,8 +10,18 @@ import numpy as np
 from fedbench.data.apportion import split_by_weight, surplus
 from fedbench.data.dirichlet import dirichlet
 from fedbench.data.npy import read_npz
-from fedbench.data.options import PARTITIONS, Dirichlet, File, Iid, PartitionOptions, PowerLaw, Shards
+from fedbench.data.options import (
+    PARTITIONS,
+    Dirichlet,
+    File,
+    Iid,
+    LognormalLabels,
+    PartitionOptions,
+    PowerLaw,
+    Shards,
+)
 from fedbench.data.shards import shards
+from fedbench.data.user_sizes import lognormal_labels
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator
 
@@ -34,7 +44,8 @@ def partition(
     seed: int,
     natural: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Client (n,) int64 of every training sample: each in 0..clients-1, each client at least one sample.
+    """Client (n,) int64 of every training sample: each in 0..clients-1, each client at least one sample
+    (lognormal_labels: UNUSED, -1, for samples that nobody gets).
 
     `labels` (n,) in 0..classes-1; `seed`: the run's, used where partition.seed is null; `natural`: the
     data set's own assignment, if it has one. Raises ConfigError for what cannot be done.
@@ -54,6 +65,8 @@ def partition(
         return _shards(options, problem)
     if isinstance(options, PowerLaw):
         return _powerlaw(options, problem)
+    if isinstance(options, LognormalLabels):
+        return _lognormal_labels(options, problem)
     if isinstance(options, File):
         return _file(options, problem)
     return _natural(natural, problem)
@@ -88,6 +101,16 @@ def _shards(options: Shards, p: _Problem) -> np.ndarray:
             f"clients.total={p.clients} times that many shards are {slots}, the data allow {possible}"
         )
     return shards(p.rng, p.labels, p.clients, options.labels)
+
+
+def _lognormal_labels(options: LognormalLabels, p: _Problem) -> np.ndarray:
+    if options.labels > p.classes:
+        allowed = f"must be at most {p.classes}, the number of classes"
+        raise ConfigError("partition.labels", options.labels, allowed)
+    try:
+        return lognormal_labels(p.rng, p.labels, p.classes, p.clients, options.labels)
+    except ValueError as error:
+        raise ConfigError("partition.labels", options.labels, f"too many: {error}") from error
 
 
 def _powerlaw(options: PowerLaw, p: _Problem) -> np.ndarray:

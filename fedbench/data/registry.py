@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from fedbench.data.dataset import Dataset, mean_std
+from fedbench.data.dataset import Dataset, mean_std, pixel_mean_std
 from fedbench.data.digits import digits
 from fedbench.data.npz import load_npz
 from fedbench.data.official import official
 from fedbench.data.options import DatasetOptions, Digits, Emnist, Npz, Synthetic
+from fedbench.data.pool import pooled
 from fedbench.data.subset import subset
 from fedbench.data.synthetic import synthetic
 from fedbench.errors import ConfigError
@@ -26,7 +27,15 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     if options.augment != "none" and len(data.shape) != 3:
         allowed = f"must be none: {data.name} has no images but {data.shape[0]} features"
         raise ConfigError("dataset.augment", options.augment, allowed)
-    mean, std = mean_std(data.x_train) if options.normalize else (None, None)
+    if options.pool is not None:
+        data = pooled(data)
+    if options.normalize_per is not None and len(data.shape) != 3:
+        allowed = f"must be null: {data.name} has no images but {data.shape[0]} features"
+        raise ConfigError("dataset.normalize_per", options.normalize_per, allowed)
+    if not options.normalize:
+        return dataclasses.replace(data, augment=options.augment)
+    of_pixels = options.normalize_per == "pixel"
+    mean, std = pixel_mean_std(data.x_train) if of_pixels else mean_std(data.x_train)
     return dataclasses.replace(data, mean=mean, std=std, augment=options.augment)
 
 

@@ -1,0 +1,96 @@
+"""FedProxVR's users: labels, sizes, and the pooled split, against the description of the authors' scripts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedbench.data.dataset import Dataset, pixel_mean_std
+from fedbench.data.pool import held_out, pooled
+from fedbench.data.user_sizes import UNUSED, lognormal_labels
+
+
+def balanced(per_class: int, classes: int = 10) -> np.ndarray:
+    return np.random.default_rng(1).permutation(np.repeat(np.arange(classes), per_class))
+
+
+def sizes(client: np.ndarray, clients: int) -> np.ndarray:
+    return np.bincount(client[client != UNUSED], minlength=clients)
+
+
+@pytest.mark.parametrize(("clients", "per_client", "per_class"), [(100, 2, 6500), (10, 3, 7000)])
+def test_every_client_has_its_labels_and_ten_of_each_at_least(
+    clients: int, per_client: int, per_class: int
+) -> None:
+    labels = balanced(per_class)
+    client = lognormal_labels(np.random.default_rng(0), labels, 10, clients, per_client)
+    for u in range(clients):
+        held, count = np.unique(labels[client == u], return_counts=True)
+        assert set(held) == {(u + j) % 10 for j in range(per_client)}
+        assert count.min() >= 10
+
+
+def test_sizes_are_those_measured_of_the_authors_recipe() -> None:
+    """Training sizes (75 %) of 100 users of two labels of 6,500 samples: about 34.7 thousand in all, with
+    minimum, median and maximum near 40, 241 and 2,366; 10 users of three of 7,000: 20.6 thousand, 540,
+    1,817, 6,783. The law is heavy-tailed: those of one draw lie among those of 40 others."""
+    for clients, per_client, per_class, expected in (
+        (100, 2, 6500, (34_700, 40, 241, 2_366)),
+        (10, 3, 7000, (20_600, 540, 1_817, 6_783)),
+    ):
+        labels = balanced(per_class)
+        found = []
+        for seed in range(40):
+            drawn = lognormal_labels(np.random.default_rng(seed), labels, 10, clients, per_client)
+            train = 0.75 * sizes(drawn, clients)
+            found.append((train.sum(), train.min(), np.median(train), train.max()))
+        assert (np.min(found, axis=0) < expected).all()
+        assert (np.max(found, axis=0) > expected).all()
+        assert np.median(found, axis=0) == pytest.approx(expected, rel=0.5)
+
+
+def test_a_class_with_too_few_samples_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"class \d has 100 samples, its clients need 200"):
+        lognormal_labels(np.random.default_rng(0), balanced(100), 10, 100, 2)
+
+
+def numbered(train: int, test: int) -> Dataset:
+    x = torch.arange(float(train + test))[:, None]
+    y = torch.arange(train + test) % 10
+    return Dataset("own", x[:train], y[:train], x[train:], y[train:], 10)
+
+
+def test_a_share_of_every_clients_samples_becomes_the_test_set() -> None:
+    data = pooled(numbered(700, 300))
+    client = np.arange(1000) % 7
+    client[::10] = UNUSED
+    split, left = held_out(data, client, 0.25, np.random.default_rng(0))
+    train, test = split.x_train[:, 0].long().numpy(), split.x_test[:, 0].long().numpy()
+    assert not set(train) & set(test)
+    assert set(train) | set(test) == set(np.flatnonzero(client != UNUSED))
+    assert (client[train] == left).all()
+    for u in range(7):
+        n = (client == u).sum()
+        assert (left == u).sum() == int(0.75 * n)
+        assert (client[test] == u).sum() == n - int(0.75 * n)
+    assert test.min() < 300 < test.max()  # drawn at random, from both sets
+    assert (split.y_test.numpy() == test % 10).all()
+    assert split.note is not None
+    assert "100 unused" in split.note
+
+
+def test_a_client_with_one_sample_trains_on_it() -> None:
+    split, left = held_out(pooled(numbered(2, 1)), np.array([0, 1, 1]), 0.9, np.random.default_rng(0))
+    assert sorted(left.tolist()) == [0, 1]
+    assert len(split.y_test) == 1
+
+
+def test_pixels_are_standardised_one_by_one() -> None:
+    x = torch.randint(0, 256, (50, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    x[:, 0, 0, 0] = 7
+    mean, std = pixel_mean_std(x)
+    numbers = x.numpy() / 255
+    np.testing.assert_allclose(mean, numbers.mean(0), atol=1e-12)
+    np.testing.assert_allclose(std, numbers.std(0) + 0.001, atol=1e-12)
+    assert float(std[0, 0, 0]) == pytest.approx(0.001)
