@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedbench.data.dataset import Dataset
     from fedbench.data.partitions import class_counts, partition
+    from fedbench.data.pool import divide
     from fedbench.data.registry import load
     from fedbench.data.transforms import augment_batch, to_input
 
-__all__ = ["Dataset", "augment_batch", "class_counts", "load", "partition", "to_input"]
+__all__ = ["Dataset", "augment_batch", "class_counts", "divide", "load", "partition", "to_input"]
 
 _HOME = {
     "Dataset": "dataset",
     "augment_batch": "transforms",
     "class_counts": "partitions",
+    "divide": "pool",
     "load": "registry",
     "partition": "partitions",
     "to_input": "transforms",

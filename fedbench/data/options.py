@@ -131,6 +131,7 @@ class PartitionOptions:
     """What all partitions share."""
 
     name: ClassVar[str]
+    leaves_out: ClassVar[bool] = False  # whether some samples may belong to no client
     seed: int | None = seed_of(null="the run's seed", help="of the random draws, where there are any")
 
 
@@ -175,6 +176,7 @@ class LognormalLabels(PartitionOptions):
     """FedProxVR's users: few labels each, sizes over two decades, a good part of the data unused."""
 
     name = "lognormal_labels"
+    leaves_out = True
     labels: int = integer(2, low=1, help="labels per client: (client + j) mod classes")
 
 

@@ -1,4 +1,4 @@
-"""Training and test set pooled, and a test set cut out of every client's own samples."""
+"""Data that are divided before they are trained on: pooled with their test set, or used in part."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import numpy as np
 import torch
 
 from fedbench.data.dataset import Dataset
+from fedbench.data.options import PartitionOptions
+from fedbench.data.partitions import partition
 from fedbench.data.user_sizes import UNUSED
+from fedbench.rng import Stream, host_generator
 
 
 def pooled(data: Dataset) -> Dataset:
-    """All samples as training samples, the test set's behind the others; `held_out` makes a new test set."""
+    """All samples as training samples, the test set's behind the others; `divide` makes a new test set."""
     return dataclasses.replace(
         data,
         x_train=torch.cat([data.x_train, data.x_test]),
@@ -20,15 +23,32 @@ def pooled(data: Dataset) -> Dataset:
     )
 
 
-def held_out(
-    data: Dataset, client: np.ndarray, share: float, rng: np.random.Generator
-) -> tuple[Dataset, np.ndarray]:
-    """Cut `share` of every client's samples off as the common test set: the data, and the client (n,) of
-    every training sample that is left.
+def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients: int, seed: int) -> Dataset:
+    """The samples that clients have, with their clients (`Dataset.client`), and a test set of `pool` of every
+    client's samples where that is given (the data come from `pooled` then). Statistics stay as they are.
 
-    `client`: (n,) client of every sample of the pooled training set, UNUSED for samples that nobody has.
-    Of a client's n_i samples, drawn at random, floor((1 - share) n_i) stay, but one at least. Both sets keep
-    the order of the samples. Statistics of the pooled data are kept.
+    `seed`: the run's, used where partition.seed is null. Raises ConfigError as `partition` does.
+    """
+    client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client)
+    rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
+    train, test = held_out(client, pool or 0.0, rng)
+    unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
+    changes = {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client[train]}
+    if pool is None:
+        note = f"{len(train):,} training samples were used, {unused}"
+    else:
+        changes |= {"x_test": data.x_train[test], "y_test": data.y_train[test]}
+        note = (
+            f"training and test set pooled, {pool:g} of every client's samples for the test: {len(train):,} "
+            f"training and {len(test):,} test samples, {unused}"
+        )
+    return dataclasses.replace(data, **changes, note="; ".join(filter(None, [data.note, note])))
+
+
+def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test samples, as sorted indices into `client` (n,), the client of every sample or UNUSED.
+
+    Of a client's n_i samples, in random order, the first floor((1 - share) n_i) are trained on, one at least.
     """
     order = rng.permutation(len(client))
     order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order
@@ -37,18 +57,4 @@ def held_out(
     used = order[np.count_nonzero(client == UNUSED) :]
     rank = np.arange(len(used)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     stays = rank < np.repeat(keep, sizes)
-    train, test = np.sort(used[stays]), np.sort(used[~stays])
-    note = (
-        f"train and test pooled; the test set is {share:g} of every client's samples: {len(train):,} "
-        f"training and {len(test):,} test samples, {len(client) - len(used):,} unused"
-    )
-    split = dataclasses.replace(
-        data,
-        x_train=data.x_train[train],
-        y_train=data.y_train[train],
-        x_test=data.x_train[test],
-        y_test=data.y_train[test],
-        client=None,
-        note="; ".join(filter(None, [data.note, note])),
-    )
-    return split, client[train]
+    return np.sort(used[stays]), np.sort(used[~stays])

@@ -41,12 +41,15 @@ class Session:
 
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read where it is not at hand. Raises ConfigError and DataError."""
-        generated = config.dataset.name == "synthetic"
-        seed, clients = (config.seed, config.clients.total) if generated else (0, 0)
-        key = (config.dataset, config.data.root, seed, clients)
+        divided = config.dataset.pool is not None or config.partition.leaves_out
+        own_clients = divided or config.dataset.name == "synthetic"
+        seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
+        key = (config.dataset, config.data.root, seed, clients, config.partition if divided else None)
         found = self._datasets.pop(key, None)
         if found is None:
             found = data.load(config.dataset, config.data.root, seed=seed, clients=clients)
+            if divided:
+                found = data.divide(found, config.partition, config.dataset.pool, clients, seed)
         self._datasets[key] = found
         while len(self._datasets) > DATASETS_KEPT:
             del self._datasets[next(iter(self._datasets))]

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from fedbench.data.dataset import Dataset, pixel_mean_std
-from fedbench.data.pool import held_out, pooled
+from fedbench.data.options import Iid
+from fedbench.data.partitions import partition
+from fedbench.data.pool import divide, held_out, pooled
 from fedbench.data.user_sizes import UNUSED, lognormal_labels
 
 
@@ -62,28 +64,36 @@ def numbered(train: int, test: int) -> Dataset:
 
 
 def test_a_share_of_every_clients_samples_becomes_the_test_set() -> None:
-    data = pooled(numbered(700, 300))
     client = np.arange(1000) % 7
     client[::10] = UNUSED
-    split, left = held_out(data, client, 0.25, np.random.default_rng(0))
-    train, test = split.x_train[:, 0].long().numpy(), split.x_test[:, 0].long().numpy()
+    train, test = held_out(client, 0.25, np.random.default_rng(0))
     assert not set(train) & set(test)
     assert set(train) | set(test) == set(np.flatnonzero(client != UNUSED))
-    assert (client[train] == left).all()
     for u in range(7):
         n = (client == u).sum()
-        assert (left == u).sum() == int(0.75 * n)
+        assert (client[train] == u).sum() == int(0.75 * n)
         assert (client[test] == u).sum() == n - int(0.75 * n)
-    assert test.min() < 300 < test.max()  # drawn at random, from both sets
-    assert (split.y_test.numpy() == test % 10).all()
-    assert split.note is not None
-    assert "100 unused" in split.note
+    assert test.min() < 300  # drawn at random
+    assert test.max() > 700
 
 
 def test_a_client_with_one_sample_trains_on_it() -> None:
-    split, left = held_out(pooled(numbered(2, 1)), np.array([0, 1, 1]), 0.9, np.random.default_rng(0))
-    assert sorted(left.tolist()) == [0, 1]
-    assert len(split.y_test) == 1
+    train, test = held_out(np.array([0, 1, 1]), 0.9, np.random.default_rng(0))
+    assert (len(train), len(test)) == (2, 1)
+    assert 0 in train
+
+
+def test_divided_data_keep_samples_labels_and_clients_together() -> None:
+    data = divide(pooled(numbered(700, 300)), Iid(), 0.2, 10, seed=3)
+    assert (len(data.y_train), len(data.y_test)) == (800, 200)
+    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
+        assert torch.equal(x[:, 0].long() % 10, y)
+        assert x[:, 0].min() < 700 <= x[:, 0].max()  # from both sets
+    whole = partition(Iid(), data.y_train.new_tensor(np.arange(1000) % 10).numpy(), 10, 10, 3)
+    assert data.client is not None
+    assert (data.client == whole[data.x_train[:, 0].long().numpy()]).all()
+    assert data.note is not None
+    assert "0 samples belong to no client" in data.note
 
 
 def test_pixels_are_standardised_one_by_one() -> None:
