@@ -36,6 +36,12 @@ class Local:
     batch_size: int | None = integer(
         32, low=1, null="all samples of the client", help="B, samples of a mini-batch"
     )
+    sampler: str | None = choice(
+        None,
+        ("blocks",),
+        null="shuffled passes",
+        help="blocks: one of floor(n/B) + 2 fixed blocks a step, one of them empty (FedProxVR's scripts)",
+    )
 
 
 @dataclass(frozen=True)

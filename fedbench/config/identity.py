@@ -19,7 +19,13 @@ from fedbench.config.config import GROUPS, Config
 
 NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger")
-ABSENT_IF_NULL = ("dataset.train_samples", "dataset.test_samples", "dataset.normalize_per", "dataset.pool")
+ABSENT_IF_NULL = (
+    "dataset.train_samples",
+    "dataset.test_samples",
+    "dataset.normalize_per",
+    "dataset.pool",
+    "local.sampler",
+)
 """Keys younger than results that are kept: null says what older configurations say without them."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _NAMES = {f"{group}.name" for group in GROUPS}

@@ -74,12 +74,13 @@ class BatchIndices:
         axes: Any = (0, None if self.count is None else 0, None if self.keys is None else 0)
         return Batch(*axes)
 
-    def batch(self, k: int, c: int) -> Batch | None:
-        """The k-th mini-batch of one job without its padding; None where that leaves nothing."""
+    def batch(self, k: int, c: int) -> Batch:
+        """The k-th mini-batch of one job without its padding (all padding where that leaves nothing)."""
         index, key = self.index[k, c], None if self.keys is None else self.keys[k, c]
-        if self.count is not None:
-            index = index[: int(self.count[k, c])]
-        return Batch(index, None, key) if len(index) else None
+        if self.count is None:
+            return Batch(index, None, key)
+        count = self.count[k, c]
+        return Batch(index[: int(count)], None, key) if count > 0 else Batch(index[:1], count, key)
 
     def padded(self, more: int) -> BatchIndices:
         """With the first job repeated `more` times behind the others."""
@@ -108,16 +109,29 @@ def local_steps(sizes: np.ndarray, steps: int | None, epochs: int | None, batch:
 
 
 class BatchPlanner:
-    """Draws `BatchIndices`. `batch`=None means the full local batch."""
+    """Draws `BatchIndices`. `batch`=None means the full local batch.
 
-    def __init__(self, clients: ClientIndex, seed: int, batch: int | None, steps: np.ndarray) -> None:
-        self.clients, self.seed, self.batch = clients, seed, batch
+    `blocks`: instead of going through the data in passes, every step draws one of floor(n_i / B) + 2 blocks:
+    the floor(n_i / B) whole ones, the rest (which may be empty) and an empty one, as FedProxVR's scripts do
+    (Dinh et al., ICPP 2020). An empty batch has the gradient 0.
+    """
+
+    def __init__(
+        self,
+        clients: ClientIndex,
+        seed: int,
+        batch: int | None,
+        steps: np.ndarray,
+        blocks: bool = False,
+    ) -> None:
+        self.clients, self.seed, self.batch, self.blocks = clients, seed, batch, blocks
         self.steps_host = steps
         self.steps = torch.from_numpy(steps).to(clients.device)
         per_client = clients.sizes if batch is None else np.minimum(clients.sizes, batch)
         self.width = int(per_client.max())
         # every batch of every client has `width` samples: no masks needed
-        self.uniform = bool((per_client == self.width).all() and (clients.sizes % self.width == 0).all())
+        whole = bool((per_client == self.width).all() and (clients.sizes % self.width == 0).all())
+        self.uniform = whole and not blocks
         self.equal_steps = bool((steps == steps[0]).all())
 
     def jobs(self, client: np.ndarray, n: np.ndarray) -> Jobs:
@@ -141,6 +155,8 @@ class BatchPlanner:
         steps = self.steps[ids]
         if self.batch is None:
             index, count = self._whole(ids, size, length)
+        elif self.blocks:
+            index, count = self._block(stream, ids, jobs.n, size, length)
         else:
             per_pass = -(-jobs.sizes // self.batch)
             slots = int((-(-length // per_pass) * jobs.sizes).max())
@@ -155,6 +171,18 @@ class BatchPlanner:
         r = torch.arange(self.width, device=ids.device)
         rows = self.clients.order[self.clients.start[ids][:, None] + torch.minimum(r, size[:, None] - 1)]
         return rows.expand(length, -1, -1), size.expand(length, -1)
+
+    def _block(
+        self, stream: Stream, ids: Tensor, n: Tensor, size: Tensor, length: int
+    ) -> tuple[Tensor, Tensor]:
+        assert self.batch is not None
+        k = torch.arange(length, device=ids.device)[:, None]
+        draw = uniform(fold(make_key(self.seed, stream, ids, n), k))
+        first = (draw * (size // self.batch + 2)).long() * self.batch  # (K, C)
+        count = (size - first).clamp(0, self.batch)
+        r = torch.arange(self.width, device=ids.device)
+        slot = torch.minimum(first[:, :, None] + r, size[:, None] - 1)
+        return self.clients.order[self.clients.start[ids][:, None] + slot], count
 
     def _shuffled(
         self, stream: Stream, ids: Tensor, n: Tensor, size: Tensor, length: int, slots: int

@@ -27,8 +27,8 @@ class LoopExecutor(Executor):
         for c in range(len(batches.steps)):
             total, own = torch.zeros_like(theta), _row(statistics, c)
             for k in range(len(batches)):
-                batch = batches.batch(k, c)
-                if batch is not None:
+                if weights[k, c] != 0:
+                    batch = batches.batch(k, c)
                     total = self.program.accumulate(total, theta, own, weights[k, c], batch)
             totals.append(total)
         return torch.stack(totals)
@@ -39,7 +39,6 @@ class LoopExecutor(Executor):
         local = program.init(work.down, mine, facts, work.h)
         for k in range(program.algorithm.first_step, int(batches.steps[c])):
             batch = batches.batch(k, c)
-            assert batch is not None
             at = torch.tensor(k, device=batches.index.device)
             local, statistics = program.step(local, statistics, work.down, mine, facts, work.h, at, batch)
         upload, keep = program.final(local, work.down, mine, facts, work.h)

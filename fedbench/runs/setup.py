@@ -68,7 +68,8 @@ def make_ready(plan: Plan, session: Session | None = None, kept: Way | None = No
     here = objective_of(plan, session or Session())
     objective, device, config = here.objective, plan.device, plan.config
     index = ClientIndex(plan.assignment, plan.counts.N, device)
-    planner = BatchPlanner(index, config.seed, config.local.batch_size, plan.steps)
+    blocks = config.local.sampler == "blocks"
+    planner = BatchPlanner(index, config.seed, config.local.batch_size, plan.steps, blocks)
     load = _load(plan, planner, objective)
     choice, line = (kept, None) if kept else _choose(plan, load)
     chunk = min(choice.chunk, load.cohort)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from fedbench.engine.batches import BatchIndices, BatchPlanner, ClientIndex, local_steps
+from fedbench.api import compose_config
+from fedbench.engine.batches import Batch, BatchIndices, BatchPlanner, ClientIndex, local_steps
+from fedbench.engine.objective import DeviceData, Objective
 from fedbench.rng import Stream
+from fedbench.runs.plan import make_plan
+from fedbench.runs.runner import run
 
 SIZES = (1, 7, 20, 33)
 
@@ -83,3 +89,54 @@ def test_no_order_bias() -> None:
     plan = draw(p, [2] * 2000, list(range(2000)))
     counts = torch.bincount(plan.index[0, :, 0] - plan.index.min(), minlength=20).double()
     assert float(((counts - 100) ** 2 / 100).sum()) < 45  # 99.9 % quantile of chi-square(19) is 43.8
+
+
+def test_a_step_draws_one_of_the_blocks_and_some_are_empty() -> None:
+    """floor(n / B) whole blocks, the rest, and one without samples, all equally often."""
+    assignment = np.repeat(np.arange(len(SIZES)), SIZES)[::-1].copy()
+    index = ClientIndex(assignment, len(SIZES))
+    steps = np.full(len(SIZES), 3000)
+    p = BatchPlanner(index, 0, 8, steps, blocks=True)
+    jobs = p.jobs(np.arange(4), np.zeros(4, dtype=np.int64))
+    plan = p.draw(Stream.BATCH, jobs)
+    for client, n in enumerate(SIZES):
+        own = index.order[index.start[client] : index.start[client] + n].tolist()
+        blocks = [tuple(own[i * 8 : i * 8 + 8]) for i in range(n // 8 + 2)]
+        drawn = [tuple(batch) for batch in batches(plan, client)]
+        assert set(drawn) == set(blocks)
+        for block in set(blocks):
+            expected = 3000 * blocks.count(block) / len(blocks)
+            assert drawn.count(block) == pytest.approx(expected, abs=5 * expected**0.5)
+
+
+def test_blocks_of_a_job_are_the_same_in_any_company() -> None:
+    index = ClientIndex(np.repeat(np.arange(len(SIZES)), SIZES), len(SIZES))
+    p = BatchPlanner(index, 0, 8, np.full(len(SIZES), 9), blocks=True)
+    together, alone = draw(p, [0, 1, 2, 3], [3, 1, 4, 1]), draw(p, [2], [4])
+    assert batches(together, 2) == batches(alone, 0)
+    assert batches(draw(p, [2], [5]), 0) != batches(alone, 0)
+
+
+@pytest.mark.parametrize("estimator", ["svrg", "sarah"])
+def test_engines_agree_where_batches_are_empty(estimator: str, tmp_path: Path) -> None:
+    """Batches of 64 of clients with 14 samples: blocks of 14, and empty ones, half of each."""
+    path = {}
+    for engine in ("loop", "vmap"):
+        words = ["algorithm=fedproxvr", f"algorithm.estimator={estimator}", f"engine={engine}", "rounds=3"]
+        words += ["local.sampler=blocks", "local.batch_size=64", "clients.total=100", "dtype=float64"]
+        run(make_plan(compose_config(words)), tmp_path / engine)
+        rows = (tmp_path / engine / "metrics.csv").read_text().splitlines()
+        path[engine] = [float(row.split(",")[3]) for row in rows[1:]]
+    assert path["loop"] == pytest.approx(path["vmap"], rel=1e-12)
+    assert path["loop"][-1] < path["loop"][0]
+
+
+def test_an_empty_batch_has_the_gradient_zero() -> None:
+    model = torch.nn.Linear(3, 2)
+    data = DeviceData(torch.ones(4, 3), torch.zeros(4, dtype=torch.int64), lambda x: x)
+    objective = Objective(model, data)
+    theta = torch.ones(8)
+    empty = Batch(torch.tensor([0, 1]), torch.tensor(0), None)
+    loss, grad, _ = objective.loss_and_grad(theta, {}, empty)
+    assert loss == 0
+    assert torch.equal(grad, torch.zeros(8))
