@@ -23,7 +23,7 @@ class ConfigError(UserError):
         near = nearest(value, options)
         hint = f" (did you mean '{near}'?)" if near else ""
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-        super().__init__(f"{key}={shown}: {allowed}{hint}")
+        super().__init__(f"{shortened(key)}={shortened(shown)}: {allowed}{hint}")
 
 
 class UsageError(UserError):
@@ -42,7 +42,15 @@ class RunError(UserError):
     """A run that could not go on (a full disk, a directory in use); exit code 1."""
 
 
+def shortened(value: object, limit: int = 200) -> str:
+    """The text of a value, its middle left out where it is too long for a line."""
+    text = str(value)
+    return text if len(text) <= limit else f"{text[: limit // 2]}...{text[-limit // 4 :]}"
+
+
 def nearest(value: object, options: Iterable[object]) -> str | None:
     """Return the option most like `value`, or None where nothing is close."""
+    if len(str(value)) > 100:
+        return None
     matches = difflib.get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
     return matches[0] if matches else None

@@ -9,10 +9,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from fedbench.errors import UsageError, UserError, nearest
+from fedbench.errors import UsageError, UserError, nearest, shortened
 
 SUBCOMMANDS = {
-    "collect": "fedbench.sweeps.collect",
+    "collect": "fedbench.cli.collect",
     "figures": "fedbench.papers.cli",
     "list": "fedbench.cli.listing",
     "plot": "fedbench.figures.plot",
@@ -23,6 +23,7 @@ SUBCOMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fedbench` with the arguments `argv` (without the program's name); return the exit code."""
+    _open_streams()
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
     wants_traceback = "1" in (os.environ.get("FEDBENCH_TRACEBACK"), os.environ.get("HYDRA_FULL_ERROR"))
     try:
@@ -50,7 +51,7 @@ def _dispatch(argv: list[str]) -> int:
     word = argv[0] if argv else ""
     if word[:1].isidentifier() and "=" not in word:
         if word not in SUBCOMMANDS:
-            raise _unknown(word)
+            raise _unknown(shortened(word))
         return int(importlib.import_module(SUBCOMMANDS[word]).main(argv[1:]))
     from fedbench.cli.run import main as run
 
@@ -61,6 +62,13 @@ def _unknown(word: str) -> UsageError:
     near = nearest(word, SUBCOMMANDS)
     hint = f" (did you mean '{near}'?)" if near else ""
     return UsageError(f"{word}: must be one of {', '.join(sorted(SUBCOMMANDS))}, or key=value{hint}")
+
+
+def _open_streams() -> None:
+    """A process may be started with its standard streams closed: then nobody reads, and nothing is said."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def _refuse_namesake() -> None:

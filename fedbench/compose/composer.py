@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +16,20 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedbench.compose import inside, trust
 from fedbench.compose.explain import HYDRA_ERRORS, explain
+from fedbench.compose.names import JOB_DIR
 from fedbench.compose.overrides import parse, recorded
 from fedbench.compose.register import register
 from fedbench.compose.validate import validate
 from fedbench.config.config import GROUPS, Config
 from fedbench.config.paths import conf_dir
-from fedbench.errors import UsageError
+from fedbench.config.suggest import known_keys, unknown_key
+from fedbench.errors import ConfigError, UsageError, shortened
+
+LONGEST = 1000  # characters of an option
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,11 @@ class Composer:
         """
         words = [lenient(text) for text in overrides]
         with self.one_line(given or words, ValueError, TypeError, AttributeError):
+            check_words(words)
             self.check_trust(words)
             cfg = self.hydra.compose_config(self.config_name, words, RunMode.RUN)
         trust.check_composed(cfg)
+        check_added(cfg, words)
         return Composed(cfg)
 
 
@@ -116,6 +123,22 @@ class JobComposer:
             raise explain(error, overrides, self._loader, name) from error
         return cfg
 
+    def check_places(self, jobs: Sequence[Sequence[str]]) -> None:
+        """Refuse a `hydra.sweep.subdir` that gives two jobs one directory. Raises ConfigError."""
+        raw = self._master.hydra.sweep._get_node("subdir")._value()
+        if raw == JOB_DIR or len(jobs) < 2:
+            return
+        places: set[str] = set()
+        for number, overrides in enumerate(jobs):
+            cfg = self._loader.load_sweep_config(self._master, list(overrides))
+            with open_dict(cfg):
+                cfg.hydra.job.id, cfg.hydra.job.num = str(number), number
+            place = str(cfg.hydra.sweep.subdir)
+            if place in places:
+                allowed = "must be another directory for every run, such as ${hydra.job.num}"
+                raise ConfigError("hydra.sweep.subdir", raw, f"{allowed}; two would be in {place}")
+            places.add(place)
+
     def _chooses(self, item: Override) -> bool:
         """Whether an override takes part in Hydra's choice of files (or might)."""
         key = item.key_or_group
@@ -146,6 +169,33 @@ def user_directories(hydra: Any) -> list[Path]:
     """The directories beside our own in which options were looked for, from a configuration's Hydra node."""
     sources = hydra.runtime.config_sources
     return [Path(s.path) for s in sources if s.schema == "file" and Path(s.path) != conf_dir()]
+
+
+def check_words(overrides: Sequence[str]) -> None:
+    """Refuse what is no override. Raises UsageError."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if not key.strip("+~"):
+            raise UsageError(f"{shortened(text)}: must be written key=value")
+        if len(value) > LONGEST and "." not in key:  # may name a file, which no system would find
+            raise UsageError(f"{shortened(text)}: is longer than {LONGEST} characters")
+
+
+def check_added(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Refuse `+hydra.a.b=x` where Hydra's own section `a` has no key `b`: it would be of no effect.
+
+    Our own keys are checked when the configuration is read. Raises ConfigError.
+    """
+    for item in parse([text for text in overrides if text.startswith(("+hydra.", "++hydra."))]):
+        node: Any = cfg.hydra
+        for part in item.key_or_group.split(".")[1:]:
+            kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
+            if kind is None:
+                break
+            if dataclasses.is_dataclass(kind) and part not in kind.__dataclass_fields__:
+                known = [key for key in known_keys(cfg, hydra=True) if key != item.key_or_group]
+                raise unknown_key(item.key_or_group, item.get_value_string(), known)
+            node = node._get_node(part)
 
 
 def lenient(text: str) -> str:

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from fedbench.compose.overrides import parse
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.suggest import known_keys, unknown_key
-from fedbench.errors import ConfigError, UsageError, UserError
+from fedbench.errors import ConfigError, UsageError, UserError, shortened
 from fedbench.fields import rules
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)
@@ -86,8 +86,10 @@ def _chain(error: BaseException | None) -> Iterable[BaseException]:
 
 def _grammar(error: OverrideParseException) -> UserError:
     if "=" not in error.override:
-        return UsageError(f"{error.override}: must be written key=value")
-    return UsageError(f"{error.override}: cannot be read; a value with special characters needs quotes")
+        return UsageError(f"{shortened(error.override)}: must be written key=value")
+    return UsageError(
+        f"{shortened(error.override)}: cannot be read; a value with special characters needs quotes"
+    )
 
 
 def _missing_option(error: MissingConfigException) -> UserError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -13,15 +14,17 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from fedbench.config.arguments import Parser
+from fedbench.config.grouping import differing
 from fedbench.config.identity import flat
-from fedbench.errors import ConfigError
 from fedbench.files import write_json, write_text
 from fedbench.runs.stored import summary
 
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
 MANIFEST = "sweep.json"
+_UNREADABLE = {"status": "failed", "error": "summary.json cannot be read"}
+
+log = logging.getLogger(__name__)
 
 
 def write_manifest(directory: Path, swept: Sequence[str], jobs: Sequence[str]) -> None:
@@ -48,7 +51,8 @@ def _manifest(directory: Path) -> dict[str, Any]:
 def collect(directory: Path) -> tuple[Path, Path]:
     """Write runs.csv and rounds.csv of the sweep in `directory`; return their paths.
 
-    Rows: the runs that have ended (completed, diverged or failed). Safe while other jobs run elsewhere.
+    Rows: the runs that have ended (completed, diverged or failed). Columns: what was swept, and every other
+    key in which runs of the directory are different experiments. Safe while other jobs run elsewhere.
     """
     from filelock import FileLock  # slow to import, and not needed by `--help`
 
@@ -56,17 +60,15 @@ def collect(directory: Path) -> tuple[Path, Path]:
         manifest = _manifest(directory)
         runs = _runs(directory, manifest.get("jobs", []))
         swept = manifest.get("swept") or _varied(runs)
-        columns = [*IDENTITY, *(key for key in swept if key not in IDENTITY)]
+        columns = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
         metrics = list(dict.fromkeys(name for run in runs for name in run.metrics[0]))
         run_rows, round_rows = [], []
         for run in runs:
             identity = [run.name, *(_text(run.value(column)) for column in columns)]
             run_rows.append(identity + [_text(run.summary.get(column)) for column in OUTCOME])
-            places = [run.metrics[0].index(name) if name in run.metrics[0] else None for name in metrics]
             for row in run.metrics[1:]:
-                round_rows.append(
-                    identity + [row[i] if i is not None and i < len(row) else "" for i in places]
-                )
+                cells = dict(zip(run.metrics[0], row, strict=True))
+                round_rows.append(identity + [cells.get(name, "") for name in metrics])
         table = directory / "runs.csv"
         _write(table, ["dir", *columns, *OUTCOME], run_rows)
         rounds = directory / "rounds.csv"
@@ -107,8 +109,10 @@ def _runs(directory: Path, planned: Sequence[str]) -> list[_Run]:
         for file in directory.rglob("summary.json")
         if file.parent != directory
     )
-    found = ((name, summary(directory / name)) for name in dict.fromkeys([*planned, *others]))
-    return [_Run(directory, name, content) for name, content in found if content is not None]
+    ended = [
+        name for name in dict.fromkeys([*planned, *others]) if (directory / name / "summary.json").exists()
+    ]
+    return [_Run(directory, name, summary(directory / name) or _UNREADABLE) for name in ended]
 
 
 def _varied(runs: Iterable[_Run]) -> list[str]:
@@ -128,8 +132,12 @@ def _config(path: Path) -> dict[str, Any]:
 @cache
 def _read_csv(file: Path, modified: int, size: int) -> list[list[str]]:
     """The rows of a file that does not change any more once its run has ended."""
-    with file.open(newline="", encoding="utf-8") as stream:
-        return [row for row in csv.reader(stream) if row]
+    with file.open(newline="", encoding="utf-8", errors="replace") as stream:
+        rows = [row for row in csv.reader(stream) if row]
+    whole = [row for row in rows if len(row) == len(rows[0])]
+    if len(whole) < len(rows):
+        log.warning("%s: %d damaged rows are left out", file, len(rows) - len(whole))
+    return whole
 
 
 def _text(value: Any) -> str:
@@ -144,19 +152,3 @@ def _write(file: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     writer.writerow(header)
     writer.writerows(rows)
     write_text(file, stream.getvalue())
-
-
-def main(argv: Sequence[str]) -> int:
-    """`fedbench collect SWEEP_DIR`."""
-    parser = Parser(
-        prog="fedbench collect", description="Rebuild runs.csv and rounds.csv of a sweep from its runs."
-    )
-    parser.add_argument("directory", type=Path, metavar="SWEEP_DIR")
-    directory = parser.parse_args(argv).directory
-    if not directory.is_dir():
-        raise ConfigError("SWEEP_DIR", directory, "must be the directory of a sweep")
-    if not (directory / MANIFEST).is_file() and not any(directory.rglob("summary.json")):
-        raise ConfigError("SWEEP_DIR", directory, "must be the directory of a sweep; it holds no runs")
-    for file in collect(directory):
-        print(file)
-    return 0

@@ -59,6 +59,7 @@ def plan(
         if name in jobs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
         jobs.setdefault(name, Job(name, overrides, choices, cfg))
+    composer.check_places([job.overrides for job in jobs.values()])
     _check_kinds(list(jobs.values()), len(every))
     return list(jobs.values())
 

@@ -30,6 +30,7 @@ from omegaconf import DictConfig, open_dict
 
 from fedbench.compose.composer import without_hydra
 from fedbench.runs.signals import Interrupted
+from fedbench.sweeps.collect import collect
 from fedbench.sweeps.job import JobFailed
 from fedbench.sweeps.progress import Fleet
 from fedbench.sweeps.results import record_failure
@@ -167,6 +168,7 @@ class _Pool:
         loader = self.launcher.hydra_context.config_loader
         cfg = loader.load_sweep_config(self.launcher.config, list(self.jobs[job]))
         record_failure(_place(cfg), without_hydra(cfg), line)
+        collect(self.directory)
         result = JobReturn(overrides=self.jobs[job], status=JobStatus.FAILED)
         result.return_value = JobFailed(line)
         self._end(job, result)

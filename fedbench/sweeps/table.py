@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedbench.config.grouping import split
 from fedbench.sweeps.collect import IDENTITY, OUTCOME
 
 LIMIT = 40  # rows; a longer table is read in runs.csv
 
 
 def outcome(runs: Path) -> str:
-    """What runs.csv says, as text: one line per setting that differs in more than the seed."""
+    """What runs.csv says, as text: one line per setting that differs in more than the seed, best first."""
     with runs.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     if not rows:
@@ -21,19 +22,23 @@ def outcome(runs: Path) -> str:
     keys = [key for key in rows[0] if key not in ("dir", "seed", *OUTCOME)]
     shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]
     shown.sort(key=lambda key: key in IDENTITY and key != "algorithm")
-    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in shown), []).append(row)
-    lines = [[*shown, "final accuracy", "best", "runs"]]
-    for setting, members in groups.items():
-        lines.append(
-            [*setting, _spread(members, "final_accuracy"), _spread(members, "best_accuracy"), _count(members)]
-        )
+    groups = list(split(rows, shown, lambda row: row).items())
+    groups.sort(key=lambda group: _mean(group[1]), reverse=True)
+    lines = [[*shown, "final accuracy", "best", "n"]]
+    for setting, members in groups:
+        spreads = [_spread(members, "final_accuracy"), _spread(members, "best_accuracy")]
+        lines.append([*map(str, setting), *spreads, _count(members)])
     more = [f"... and {len(lines) - 1 - LIMIT} more lines: {runs}"] if len(lines) - 1 > LIMIT else []
     return "\n".join(_aligned(lines[: LIMIT + 1]) + more)
 
 
-def _spread(rows: Sequence[dict[str, str]], column: str) -> str:
+def _mean(rows: Sequence[Mapping[str, str]]) -> float:
+    """Of the final accuracy; below all others where there is none."""
+    numbers = [float(row["final_accuracy"]) for row in rows if row["final_accuracy"]]
+    return statistics.fmean(numbers) if numbers else -1.0
+
+
+def _spread(rows: Sequence[Mapping[str, str]], column: str) -> str:
     """Mean, and sample standard deviation where there are several."""
     numbers = [float(row[column]) for row in rows if row[column]]
     if not numbers:
@@ -42,7 +47,7 @@ def _spread(rows: Sequence[dict[str, str]], column: str) -> str:
     return mean if len(numbers) == 1 else f"{mean} +- {statistics.stdev(numbers):.4f}"
 
 
-def _count(rows: Sequence[dict[str, str]]) -> str:
+def _count(rows: Sequence[Mapping[str, str]]) -> str:
     odd = [row["status"] for row in rows if row["status"] != "completed"]
     return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
 

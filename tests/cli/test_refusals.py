@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from fedbench.cli import main
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -200,3 +203,45 @@ def test_showing_leaves_the_environment_as_it_was(fedbench: Call, monkeypatch: p
     assert fedbench("--cfg", "job")[0] == 0
     code, _, err = fedbench("rounds=-1")
     assert (code, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("rounds=1 =3", "=3: must be written key=value"),
+        (f"algorithm={'x' * 5000}", "is longer than 1000 characters"),
+        (f"algorithm.lr={'x' * 5000}", "algorithm.lr=xxxx"),
+        (f"{'x' * 5000}", "must be one of collect"),
+        ("-m algorithm.lr=interval(0,1)", "an interval needs a sweeper that draws from it"),
+        (
+            "+hydra.run.dri=x",
+            "hydra.run.dri=x: no such key; hydra.run has dir (did you mean '",
+        ),
+        ("++hydra.sweep.subdri=x", "did you mean 'hydra.sweep.subdir'?"),
+        ("+hydra.foo=x", "hydra.foo=x: no such key"),
+        (
+            "-m hydra.sweep.subdir=same seed=0,1",
+            "hydra.sweep.subdir=same: must be another directory",
+        ),
+    ],
+)
+def test_odd_words_are_refused_before_anything_is_written(
+    runs: object, fedbench: Call, tmp_path: Path, argv: str, says: str
+) -> None:
+    code, _, err = fedbench(*argv.split())
+    assert code == 2
+    assert says in err
+    assert err.count("\n") == 1
+    assert len(err) < 1000
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_open_sections_of_hydra_stay_open(runs: object, fedbench: Call) -> None:
+    assert fedbench("+hydra.job.env_set.FEDBENCH_NOTHING=1", "rounds=1")[0] == 0
+
+
+def test_closed_standard_streams_are_no_error(runs: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert main(["rounds=1"]) == 0
+    assert main(["rounds=-1"]) == 2

@@ -1,0 +1,93 @@
+"""runs.csv, rounds.csv and the closing table: nothing is pooled that differs, nothing dropped in silence."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedbench.cli.collect import main as collect_command
+from fedbench.errors import ConfigError
+from fedbench.sweeps.table import outcome
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: Call, tmp_path: Path) -> None:
+    """Used with other rounds, then another rate: both are columns, and no mean is taken over them."""
+    for extra in ("rounds=3", "rounds=6", "algorithm.lr=0.01"):
+        code, out, _ = fedbench("-m", "seed=0,1", "hydra.sweep.dir=s", extra)
+        assert code == 0
+    rows = read(tmp_path / "s" / "runs.csv")
+    assert [(row["rounds"], row["algorithm.lr"]) for row in rows] == [
+        ("3", "0.1"), ("3", "0.1"), ("6", "0.1"), ("6", "0.1"), ("50", "0.01"), ("50", "0.01"),
+    ]  # fmt: skip
+    assert set(read(tmp_path / "s" / "rounds.csv")[0]) >= {"rounds", "algorithm.lr"}
+    table = outcome(tmp_path / "s" / "runs.csv").splitlines()
+    assert "\n".join(table) in out
+    assert [line.split()[-1] for line in table] == ["n", "2", "2", "2"]
+    assert table[0].split()[:2] == ["rounds", "algorithm.lr"]
+
+
+def test_two_options_of_one_name_are_told_apart(runs, fedbench: Call, tmp_path: Path) -> None:
+    """Both data sets are called npz; what differs is the path."""
+    (tmp_path / "mine" / "dataset").mkdir(parents=True)
+    for name in ("mine", "other"):
+        (tmp_path / f"{name}.npz").write_text(name)
+        text = f"name: npz\npath: {name}.npz\nnormalize: true\ntrain_samples: null\ntest_samples: null\n"
+        (tmp_path / "mine" / "dataset" / f"{name}.yaml").write_text(text)
+    code, out, err = fedbench("-cd", "mine", "-m", "dataset=mine,other", "seed=0,1", "hydra.sweep.dir=s")
+    assert (code, err) == (0, "")
+    rows = read(tmp_path / "s" / "runs.csv")
+    assert [row["dataset.path"] for row in rows] == ["mine.npz"] * 2 + ["other.npz"] * 2
+    assert out.count(" 2\n") == 2
+
+
+def test_the_closing_table_is_sorted_by_the_result_and_says_n(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(
+        "dir,dataset,partition,model,algorithm,schedule,seed,status,final_accuracy,best_accuracy,error\n"
+        "a,d,p,m,low,sync,0,completed,0.5,0.6,\n"
+        "b,d,p,m,none,sync,0,failed,,,the disk is full\n"
+        "c,d,p,m,high,sync,0,completed,0.7,0.8,\n"
+        "d,d,p,m,low,sync,1,completed,0.7,0.8,\n"
+    )
+    lines = [line.split() for line in outcome(tmp_path / "runs.csv").splitlines()]
+    assert lines == [
+        ["algorithm", "final", "accuracy", "best", "n"],
+        ["high", "0.7000", "0.8000", "1"],
+        ["low", "0.6000", "+-", "0.1414", "0.7000", "+-", "0.1414", "2"],
+        ["none", "-", "-", "1,", "1", "failed"],
+    ]
+
+
+def test_damaged_files_are_said(runs, fedbench: Call, tmp_path: Path) -> None:
+    assert fedbench("-m", "seed=0,1,2", "hydra.sweep.dir=s")[0] == 0
+    first, second, _ = sorted(file.parent for file in (tmp_path / "s").glob("*/summary.json"))
+    (first / "summary.json").write_text('{"status": "compl')
+    (second / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1\n2,0.3,9\n3,0.4\n")
+    code, out, err = fedbench("collect", str(tmp_path / "s"))
+    assert code == 0
+    rows = {row["dir"]: row for row in read(tmp_path / "s" / "runs.csv")}
+    assert len(rows) == 3
+    assert rows[first.name]["status"] == "failed"
+    assert rows[first.name]["error"] == "summary.json cannot be read"
+    assert rows[first.name]["algorithm"] == "fedavg"  # from its config.yaml
+    kept = [row["round"] for row in read(tmp_path / "s" / "rounds.csv") if row["dir"] == second.name]
+    assert kept == ["0", "3"]
+    assert f"{second / 'metrics.csv'}: 2 damaged rows are left out" in out + err
+
+
+def test_a_single_run_is_no_sweep(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({"status": "completed"}))
+    with pytest.raises(ConfigError, match="it is that of a single run"):
+        collect_command([str(tmp_path / "run")])
+    assert not (tmp_path / "run" / "runs.csv").exists()
