@@ -24,7 +24,7 @@ from fedbench.errors import RunError, UsageError, nearest
 from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.execute import Result
-from fedbench.sweeps.job import check_deeply, run_job
+from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.plugins import register
 from fedbench.sweeps.results import report
 from fedbench.sweeps.table import outcome
@@ -92,22 +92,22 @@ def _run(composer: Composer, composed: Composed) -> None:
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.mode = RunMode.RUN
     HydraConfig.instance().set_config(cfg)
-    job = composed.job
-    _ = composed.config  # checks it
+    config = composed.config
     with composer.one_line(recorded(cfg, "task")):
         directory = Path(str(cfg.hydra.run.dir))
-    refuse_other(directory, job)
-    done = finished(directory, job)
+    refuse_other(directory, config.given)
+    done = finished(directory, config.given)
     if done is not None:
         print(report(done, directory))
         return
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
-    check_deeply(job)
+    task = RunJob()
+    task.check(config)
     context = inside.context(composer.loader, cfg)
     context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
     result = hydra_run_job(
         hydra_context=context,
-        task_function=run_job,
+        task_function=task,
         config=cfg,
         job_dir_key="hydra.run.dir",
         job_subdir_key=None,
@@ -134,7 +134,7 @@ def _sweep(composer: Composer, composed: Composed, parsed: Sequence[Override]) -
     context = inside.context(composer.loader, cfg)
     context.callbacks.on_multirun_start(config=cfg, config_name=composer.config_name)
     register()
-    chosen = Plugins.instance().instantiate_sweeper(config=cfg, hydra_context=context, task_function=run_job)
+    chosen = Plugins.instance().instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
     try:
         with composer.one_line(words):
             results = chosen.sweep(arguments=words)

@@ -47,7 +47,7 @@ def run_all(
     results: dict[str, Result] = {}
     if ours:  # else directories may depend on a job's number, so all must be launched
         for job in jobs:
-            done = finished(directory / job.name, job.cfg)
+            done = finished(directory / job.name, job.config.given)
             if done is not None:
                 results[job.name] = _result(job, directory / job.name, done)
         results |= _taken_over([job for job in jobs if job.name not in results], directory, reuse)
@@ -102,4 +102,6 @@ def _ended(job: Job, directory: Path, returned: JobReturn) -> Result:
 def _result(job: Job, directory: Path, found: Mapping[str, Any]) -> Result:
     final, best = found.get("final_accuracy"), found.get("best_accuracy")
     status = str(found.get("status", "completed"))
-    return Result(directory, {**flat(job.cfg), **job.choices}, status, final, best, found.get("error"))
+    return Result(
+        directory, {**flat(job.config.given), **job.choices}, status, final, best, found.get("error")
+    )

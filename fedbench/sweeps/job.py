@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -16,14 +16,15 @@ from omegaconf import DictConfig
 from fedbench.compose.composer import user_directories
 from fedbench.compose.explain import line_of
 from fedbench.compose.names import register_resolvers
-from fedbench.compose.register import OUR_SWEEPER
 from fedbench.compose.validate import validate
-from fedbench.config import imports
+from fedbench.config.config import Config
+from fedbench.config.identity import digest, flat
 from fedbench.errors import UserError
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.results import record_failure
 
 if TYPE_CHECKING:
+    from fedbench.runs.plan import Plan
     from fedbench.runs.session import Session
 
 log = logging.getLogger(__name__)
@@ -51,54 +52,57 @@ def _session() -> Session:
     return Session()
 
 
-def check_deeply(cfg: DictConfig) -> None:
-    """The checks that need the user's code and torch: hyper-parameters, data, model, device."""
-    imports.load(cfg)
-    from fedbench.runs.check import check
+class RunJob:
+    """Runs, resumes or reports the job that Hydra has prepared. A plan that was made to check the job is run
+    as it is, unless another process runs it."""
 
-    check(cfg, _session())
+    MOST = 10_000_000  # parameters of all plans that wait
 
+    def __init__(self) -> None:
+        self._waiting: dict[str, Plan] = {}
 
-def run_job(cfg: DictConfig) -> float:
-    """Run, resume or report the job that Hydra has prepared; return its final accuracy (0 if it diverged).
+    def check(self, config: Config) -> None:
+        """The checks that need the user's code and torch: hyper-parameters, data, model, device."""
+        from fedbench.runs.plan import make_plan
 
-    A single run raises what went wrong as it is. In a sweep the failure is first recorded in the job's
-    directory, and the sweep's tables are rewritten whatever happens.
-    """
-    hydra = HydraConfig.get()
-    directory = Path(hydra.runtime.output_dir)
-    if hydra.mode != RunMode.MULTIRUN:
-        return _run(cfg, directory)
-    sweep = Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir))
-    try:
-        if hydra.sweeper.get("_target_") != OUR_SWEEPER:  # which has checked all jobs before
-            validate(cfg, user_directories(hydra))
-            check_deeply(cfg)
-        accuracy = _run(cfg, directory)
-    except Exception as error:
-        with contextlib.suppress(UserError, OSError):  # what went wrong first is what to report
-            record_failure(directory, cfg, line_of(error))
-            collect(sweep)
-        raise JobFailed(line_of(error), getattr(error, "exit_code", 1)) from error
-    except KeyboardInterrupt:
-        with contextlib.suppress(UserError, OSError):
-            collect(sweep)
-        raise
-    collect(sweep)
-    return accuracy
+        plan = make_plan(config, _session())
+        if plan.layout.d + sum(plan.layout.d for plan in self._waiting.values()) <= self.MOST:
+            self._waiting[digest(flat(config.given))] = plan
 
+    def __call__(self, cfg: DictConfig) -> float:
+        """The final accuracy (0 if the run diverged).
 
-def _run(cfg: DictConfig, directory: Path) -> float:
-    imports.load(cfg)
-    for name in cfg.imports:
-        log.info("imports: this run uses the code of %s", name)
-    from fedbench.runs.plan import make_plan
-    from fedbench.runs.runner import run
+        A single run raises what went wrong as it is. In a sweep the failure is first recorded in the job's
+        directory, and the sweep's tables are rewritten whatever happens.
+        """
+        hydra = HydraConfig.get()
+        directory = Path(hydra.runtime.output_dir)
+        if hydra.mode != RunMode.MULTIRUN:
+            return self._run(validate(cfg, user_directories(hydra)), directory)
+        sweep = Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir))
+        try:
+            return self._run(validate(cfg, user_directories(hydra)), directory)
+        except Exception as error:
+            with contextlib.suppress(UserError, OSError):  # what went wrong first is what to report
+                record_failure(directory, cfg, line_of(error))
+            raise JobFailed(line_of(error), getattr(error, "exit_code", 1)) from error
+        finally:
+            with contextlib.suppress(UserError, OSError):
+                collect(sweep)
 
-    session = _session()
-    try:
-        accuracy = run(make_plan(cfg, session), directory, session).final_accuracy
-    except Exception as error:
-        _traceback_log.error("the run failed", exc_info=error)
-        raise
-    return 0.0 if accuracy is None else accuracy
+    def _run(self, config: Config, directory: Path) -> float:
+        for name in config.imports:
+            log.info("imports: this run uses the code of %s", name)
+        from fedbench.runs.plan import make_plan
+        from fedbench.runs.runner import run
+
+        try:
+            plan = self._waiting.pop(digest(flat(config.given)), None) or make_plan(config, _session())
+            accuracy = run(plan, directory, _session()).final_accuracy
+        except Exception as error:
+            _traceback_log.error("the run failed", exc_info=error)
+            raise
+        return 0.0 if accuracy is None else accuracy
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_waiting": {}}  # another process makes plans of its own

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from omegaconf import DictConfig
 
 from fedbench.compose.composer import JobComposer
 from fedbench.compose.names import job_name
 from fedbench.compose.overrides import Grid, Value, written
 from fedbench.compose.validate import validate
+from fedbench.config.config import Config
 from fedbench.config.identity import digest, flat
 from fedbench.errors import UsageError, UserError
 from fedbench.sweeps.grids import points
-from fedbench.sweeps.job import check_deeply
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +27,21 @@ class Job:
     name: str  # its directory below the sweep's
     overrides: list[str]  # as Hydra's launchers want them
     choices: dict[str, Value]  # swept key -> this job's value
-    cfg: DictConfig  # without Hydra's node
+    config: Config
 
 
 def plan(
     fixed: Sequence[str],
     grids: Sequence[Grid],
     composer: JobComposer,
+    check: Callable[[Config], None],
     searchpath: Sequence[Path] = (),
 ) -> list[Job]:
     """The jobs of the grids, in order, each once. Raises a UserError, which names the job, if any of them is
     bad input.
 
-    `fixed`: overrides of all jobs; a grid's keys count more. `searchpath`: the user's own directories of
-    options.
+    `fixed`: overrides of all jobs; a grid's keys count more. `check`: what needs torch and the data, once for
+    all seeds. `searchpath`: the user's own directories of options.
     """
     every = [point for grid in grids for point in points(grid)]
     if not every:
@@ -54,24 +53,23 @@ def plan(
         overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
         with _naming_the_job(choices, len(every)):
             cfg = composer.compose(overrides)
-            validate(cfg, searchpath)
+            config = validate(cfg, searchpath)
         name = job_name(cfg, {key: written(value) for key, value in choices.items()})
         if name in jobs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
-        jobs.setdefault(name, Job(name, overrides, choices, cfg))
+        jobs.setdefault(name, Job(name, overrides, choices, config))
     composer.check_places([job.overrides for job in jobs.values()])
-    _check_kinds(list(jobs.values()), len(every))
+    _check_kinds(list(jobs.values()), len(every), check)
     return list(jobs.values())
 
 
-def _check_kinds(jobs: Sequence[Job], count: int) -> None:
-    """What needs torch and the data is checked once for all seeds."""
+def _check_kinds(jobs: Sequence[Job], count: int, check: Callable[[Config], None]) -> None:
     checked: set[str] = set()
     for job in jobs:
-        kind = digest({key: value for key, value in flat(job.cfg).items() if key != "seed"})
+        kind = digest({key: value for key, value in flat(job.config.given).items() if key != "seed"})
         if kind not in checked:
             with _naming_the_job(job.choices, count):
-                check_deeply(job.cfg)
+                check(job.config)
             checked.add(kind)
 
 

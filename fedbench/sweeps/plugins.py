@@ -15,6 +15,7 @@ from fedbench.compose.composer import JobComposer, user_directories
 from fedbench.compose.register import OUR_LAUNCHER, OUR_SWEEPER
 from fedbench.sweeps.execute import Result, run_all
 from fedbench.sweeps.grids import of_file, said
+from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.plan import plan
 from fedbench.sweeps.processes import Launcher
 
@@ -41,7 +42,8 @@ class Sweeper(HydraSweeper):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra: make the launcher."""
-        self.hydra_context, self.config = hydra_context, config
+        assert isinstance(task_function, RunJob)
+        self.hydra_context, self.config, self.task = hydra_context, config, task_function
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -56,7 +58,8 @@ class Sweeper(HydraSweeper):
         assert self.launcher is not None
         loader = self.hydra_context.config_loader
         fixed, grids = said(self.params, arguments, of_file(self.grids, loader), loader)
-        jobs = plan(fixed, grids, JobComposer(self.config, loader), user_directories(self.config.hydra))
+        composer = JobComposer(self.config, loader)
+        jobs = plan(fixed, grids, composer, self.task.check, user_directories(self.config.hydra))
         return run_all(jobs, self.config, self.launcher, self.reuse, self.max_batch_size)
 
 

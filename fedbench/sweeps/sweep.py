@@ -15,7 +15,7 @@ from fedbench.compose.composer import Composer, JobComposer, user_directories
 from fedbench.compose.overrides import Grid, recorded, written
 from fedbench.sweeps.execute import Result, run_all
 from fedbench.sweeps.grids import of_file, said
-from fedbench.sweeps.job import run_job
+from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.plan import plan
 from fedbench.sweeps.plugins import register
 
@@ -38,15 +38,17 @@ def sweep(
         register()
         HydraConfig.instance().set_config(cfg)
         context = inside.context(composer.loader, cfg)
+        task = RunJob()
         launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=context, task_function=run_job, config=cfg
+            hydra_context=context, task_function=task, config=cfg
         )
         node = cfg.hydra.sweeper
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
         with composer.one_line(overrides):
             wanted = list(grids) or of_file(node.get("grids") or [], composer.loader)
             fixed, wanted = said(node.get("params") or {}, recorded(cfg, "task"), wanted, composer.loader)
-            jobs = plan(fixed, wanted, JobComposer(cfg, composer.loader), user_directories(cfg.hydra))
+            jobs_of = JobComposer(cfg, composer.loader)
+            jobs = plan(fixed, wanted, jobs_of, task.check, user_directories(cfg.hydra))
             return run_all(jobs, cfg, launcher, reuse)
     finally:
         GlobalHydra.instance().hydra = before

@@ -12,9 +12,10 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.cli import main
+from fedbench.config import imports
+from fedbench.config.config import Config
 from fedbench.config.identity import container, flat
 from fedbench.errors import ConfigError, RunError
-from fedbench.runs.plan import Plan
 
 
 class Runs:
@@ -22,16 +23,19 @@ class Runs:
 
     def __init__(self) -> None:
         self.done: list[DictConfig] = []
-        self.checked: list[DictConfig] = []
+        self.planned: list[Config] = []
         self.stops = True
 
-    def check(self, cfg: DictConfig, session: object) -> None:
-        """Like fedbench.runs.check.check; refuses negative step sizes."""
-        self.checked.append(cfg)
-        if "lr" in cfg.algorithm and cfg.algorithm.lr is not None and cfg.algorithm.lr < 0:
-            raise ConfigError("algorithm.lr", cfg.algorithm.lr, "must be a number > 0")
+    def make_plan(self, config: Config, session: object) -> types.SimpleNamespace:
+        """Like fedbench.runs.plan.make_plan; refuses negative step sizes."""
+        imports.load(config)
+        self.planned.append(config)
+        lr = config.algorithm.options.get("lr")
+        if lr is not None and lr < 0:
+            raise ConfigError("algorithm.lr", lr, "must be a number > 0")
+        return types.SimpleNamespace(config=config, layout=types.SimpleNamespace(d=1))
 
-    def run(self, plan: Plan, directory: Path, session: object) -> types.SimpleNamespace:
+    def run(self, plan: types.SimpleNamespace, directory: Path, session: object) -> types.SimpleNamespace:
         """Like fedbench.runs.runner.run; accuracy 0.5 + seed / 100."""
         cfg = OmegaConf.create(dict(plan.config.given))
         assert isinstance(cfg, DictConfig)
@@ -54,9 +58,9 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """The stand-in, in an empty current directory."""
     stand_in = Runs()
-    for name in ("check", "runner"):
+    for name in ("plan", "runner"):
         module = types.ModuleType(f"fedbench.runs.{name}")
-        module.check, module.run = stand_in.check, stand_in.run  # type: ignore[attr-defined]
+        module.make_plan, module.run = stand_in.make_plan, stand_in.run  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, f"fedbench.runs.{name}", module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)

@@ -210,7 +210,7 @@ def test_showing_leaves_the_environment_as_it_was(fedbench: Call, monkeypatch: p
     [
         ("rounds=1 =3", "=3: must be written key=value"),
         (f"algorithm={'x' * 5000}", "is longer than 1000 characters"),
-        (f"algorithm.lr={'x' * 5000}", "algorithm.lr=xxxx"),
+        (f"clients.total={'x' * 5000}", "clients.total=xxxx"),
         (f"{'x' * 5000}", "must be one of collect"),
         ("-m algorithm.lr=interval(0,1)", "an interval needs a sweeper that draws from it"),
         (
