@@ -32,8 +32,7 @@ class Beats(Test):
     others: tuple[str, ...]
     where: Filter = field(default_factory=dict)
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rows = _tuned(data, (self.method, *self.others), self.where)
         seeds, scores = seeds_of(*rows.values()), {name: by_seed(part) for name, part in rows.items()}
         text = {name: mean_std(score) for name, score in scores.items()}
@@ -60,8 +59,7 @@ class Faster(Test):
     where: Filter = field(default_factory=dict)
     share: float = 0.95
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rows = _tuned(data, (self.method, *self.others), self.where)
         if data.rounds.empty:
             raise Untested("no rounds.csv")
@@ -93,8 +91,7 @@ class MarginGrows(Test):
     first: Filter
     second: Filter
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         leads, parts = [], []
         for where in (self.first, self.second):
             rows = _tuned(data, (self.method, *self.others), where)
@@ -119,8 +116,7 @@ class Value(Test):
     tolerance: float = 0.01
     where: Filter = field(default_factory=dict)
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rows = tuned(rows_of(data.runs, self.method, self.where))
         if rows.empty:
             raise Untested(f"no runs of {self.method}")

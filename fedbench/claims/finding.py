@@ -41,12 +41,12 @@ class Test(ABC):
     def __call__(self, data: Evidence) -> Finding:
         """What the evidence says."""
         try:
-            return self.judge(data)
+            return self._judge(data)
         except Untested as why:
             return why.finding
 
     @abstractmethod
-    def judge(self, data: Evidence) -> Finding:
+    def _judge(self, data: Evidence) -> Finding:
         """The same, where the evidence suffices. Raises Untested."""
 
 

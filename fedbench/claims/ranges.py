@@ -40,8 +40,7 @@ class AboveOnRange(Test):
     level: float
     where: Filter = field(default_factory=dict)
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, self.where)
         points, seeds = curve(rows, self.key), seeds_of(rows)
         points = points[(points.index >= self.low * 0.9) & (points.index <= self.high * 1.1)]
@@ -70,8 +69,7 @@ class WidestRange(Test):
     where: Filter = field(default_factory=dict)
     share: float = 0.9
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         curves, seeds = _curves(data, (self.method, *self.others), self.key, self.where, 3, "three")
         level = self.share * max(points.max() for points in curves.values())
         widths = {name: _decades(points, level) for name, points in curves.items()}
@@ -110,8 +108,7 @@ class Flat(Test):
     where: Filter = field(default_factory=dict)
     share: float = 0.9
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         curves, seeds = _curves(data, (self.method,), self.key, self.where, 2, "two")
         points = curves[self.method]
         names = data.runs.algorithm.unique()
@@ -136,8 +133,7 @@ class FlatterThan(Test):
     key: str
     where: Filter = field(default_factory=dict)
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         curves, seeds = _curves(data, (self.method, *self.others), self.key, self.where, 2, "two")
         ranges = {name: float(points.max() - points.min()) for name, points in curves.items()}
         text = ", ".join(f"{name} {percent(gap)}" for name, gap in ranges.items())

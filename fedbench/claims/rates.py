@@ -31,8 +31,7 @@ class Slope(Test):
     where: Filter = field(default_factory=dict)
     slack: float = 0.05
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, self.where)
         if rows.empty or self.key not in rows or "grad_norm" not in data.rounds:
             raise Untested(f"no gradient norms of {self.method} along {self.key}")
@@ -80,8 +79,7 @@ class Trend(Test):
     per_round: bool = False
     of_run: Literal["last", "max", "mean"] = "last"
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, self.where)
         if rows.empty or self.key not in rows or self.column not in data.rounds:
             raise Untested(f"no {self.column} of {self.method} along {self.key}")
@@ -110,8 +108,7 @@ class SameTraffic(Test):
     other: str
     where: Filter = field(default_factory=dict)
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rates: dict[str, tuple[float, float]] = {}
         for name in (self.method, self.other):
             rows = rows_of(data.runs, name, self.where)
@@ -151,8 +148,7 @@ class TableTrend(Test):
     each: str
     choose: Mapping[str, Any] = field(default_factory=dict)
 
-    def judge(self, data: Evidence) -> Finding:
-        """See the class."""
+    def _judge(self, data: Evidence) -> Finding:
         rows = data.tables.get(self.table, pd.DataFrame())
         if rows.empty:
             raise Untested(f"no table {self.table}")

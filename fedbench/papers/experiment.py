@@ -14,7 +14,7 @@ from fedbench.compose.overrides import Grid, Value
 from fedbench.config.identity import digest, flat, identity
 from fedbench.config.paths import conf_dir
 from fedbench.papers.figure import TUNING, Figure
-from fedbench.papers.sweeping import grid_of, word
+from fedbench.sweeps.grids import of_file
 
 Fixed = Mapping[str, Value]
 
@@ -63,7 +63,7 @@ class Experiment:
         branches = [
             [
                 branch.algorithm,
-                {key: word(value) for key, value in branch.context.items()},
+                {key: _word(value) for key, value in branch.context.items()},
                 {key: _said(values) for key, values in branch.along.items()},
             ]
             for branch in self.branches
@@ -93,16 +93,15 @@ def experiment(figure: Figure, scale: str) -> Experiment:
     """Compose conf/experiment/<figure>.yaml at a scale."""
     cfg = compose([f"experiment={figure.name}", f"scale={scale}"]).cfg
     node: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
-    base, params = flat(cfg), grid_of(node["params"])
+    base, (params, *grids) = flat(cfg), of_file([node["params"], *(node["grids"] or [{}])])
     branches = []
-    for given in node["grids"] or [{}]:
-        grid = grid_of(given)
+    for grid in grids:
         whole = {
             key: values for key, values in {**params, **grid}.items() if key not in ("algorithm", "seed")
         }
         along = {key: values for key, values in whole.items() if len(values) > 1}
         context = {key: values[0] for key, values in grid.items() if key in whole and key not in along}
-        names = {**params, **grid}.get("algorithm", (base["algorithm"],))
+        names = {**params, **grid}.get("algorithm", [base["algorithm"]])
         branches += [Branch(str(name), context, along) for name in names]
     return Experiment(figure, scale, base, params, tuple(branches))
 
@@ -115,4 +114,10 @@ def algorithm_file(name: str) -> dict[str, Any]:
 
 
 def _said(values: Sequence[Value]) -> str:
-    return ",".join(map(word, values))
+    return ",".join(map(_word, values))
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedbench.compose.composer import compose
-from fedbench.compose.overrides import Grid
+from fedbench.compose.overrides import Grid, written
 from fedbench.config.identity import digest
 from fedbench.papers import store
 from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
 from fedbench.papers.figure import RUNS, TUNING, Figure, runs_of, shown
-from fedbench.papers.sweeping import overrides
 from fedbench.papers.tuning import Selection, beyond, first_values, samples, select
 from fedbench.sweeps.execute import Result
 from fedbench.sweeps.sweep import sweep
@@ -76,7 +75,7 @@ class _Maker:
             tried |= {result.directory: result for result in self._sweep(place, grids)}
             found = [(task, self._selected(task, tried.values())) for task in tasks]
             grids = [
-                self._tuning_grid(task, {key: (value,) for key, value in point.items()})
+                self._tuning_grid(task, {key: [value] for key, value in point.items()})
                 for task, selection in found
                 if selection is not None and task.method not in self.figure.search
                 for point in beyond(selection, self.made.tuned_keys(task))
@@ -91,11 +90,11 @@ class _Maker:
             defaults = algorithm_file(task.algorithm)
             return [self._tuning_grid(task, first_values(self.made.tuned_keys(task), defaults, self.how))]
         points = samples(space, self.how.samples)
-        return [self._tuning_grid(task, {key: (value,) for key, value in point.items()}) for point in points]
+        return [self._tuning_grid(task, {key: [value] for key, value in point.items()}) for point in points]
 
     def _tuning_grid(self, task: Branch, values: Grid) -> Grid:
         fixed = {**self.made.pinned(), **task.context, "algorithm": task.algorithm}
-        return {**{key: (value,) for key, value in fixed.items()}, "seed": self.how.seeds, **values}
+        return {**{key: [value] for key, value in fixed.items()}, "seed": list(self.how.seeds), **values}
 
     def _selected(self, task: Branch, tried: Iterable[Result]) -> Selection | None:
         keys = list(self.figure.search.get(task.method) or self.made.tuned_keys(task))
@@ -105,7 +104,7 @@ class _Maker:
         """The grid of a branch's final runs: its winner's values, below what is swept."""
         winner = selection.winner if selection else {}
         fixed = {**branch.context, "algorithm": branch.algorithm, **winner}
-        grid: Grid = {**{key: (value,) for key, value in fixed.items()}, **branch.along}
+        grid: Grid = {**{key: [value] for key, value in fixed.items()}, **branch.along}
         if self.figure.factors:
             lr = float(winner.get("algorithm.lr") or self._theorem_lr(branch))
             grid = {**grid, "algorithm.lr": [float(f"{lr * factor:.6g}") for factor in self.figure.factors]}
@@ -117,7 +116,8 @@ class _Maker:
 
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
-        cfg = compose([*self.words, "hydra/launcher=processes", *overrides(given)]).job
+        words = [f"{key}={written(value)}" for key, value in given.items()]
+        cfg = compose([*self.words, "hydra/launcher=processes", *words]).job
         return make_plan(cfg).hyper["lr"]
 
     def _sweep(self, place: Path, grids: Sequence[Grid]) -> list[Result]:

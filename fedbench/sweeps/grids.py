@@ -38,7 +38,7 @@ def said(
     return list(fixed.values()), merged
 
 
-def of_file(grids: Sequence[Mapping[str, Any]], loader: ConfigLoader) -> list[Grid]:
+def of_file(grids: Sequence[Mapping[str, Any]], loader: ConfigLoader | None = None) -> list[Grid]:
     """The grids that a file writes with texts such as `0.1,0.2`."""
     return [
         {key: typed(parse([f"{key}={_word(value)}"], loader)[0]) for key, value in grid.items()}

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from fedbench.claims.ledger import SCALES
 from fedbench.compose.composer import compose
+from fedbench.compose.overrides import Value, written
 from fedbench.config.identity import run_hash
 from fedbench.config.options import options
 from fedbench.papers import pipeline
 from fedbench.papers.experiment import Branch, Experiment, experiment
 from fedbench.papers.registry import CLAIMS, FIGURES
-from fedbench.papers.sweeping import grid_of, overrides
+from fedbench.sweeps.grids import of_file
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
 
 
 compose_experiment = functools.cache(lambda name, scale: experiment(FIGURES[name], scale))
+
+
+def overrides(choices: Mapping[str, Value]) -> list[str]:
+    """Choices as the command line writes them."""
+    return [f"{key}={written(value)}" for key, value in choices.items()]
 
 
 def job(made: Experiment, branch: Branch) -> list[str]:
@@ -66,7 +73,7 @@ def test_figure_2_keeps_the_step_sizes_of_the_default_concurrency() -> None:
     """M_c is pinned while tuning and swept afterwards: the protocol of the asynchronous specification."""
     made = experiment(FIGURES["adamasfl/fig2"], "paper")
     assert made.pinned() == {"schedule.concurrency": None}
-    assert {branch.along["schedule.concurrency"] for branch in made.branches} == {(10, 20, 50, 100)}
+    assert all(branch.along == {"schedule.concurrency": [10, 20, 50, 100]} for branch in made.branches)
 
 
 IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
@@ -113,10 +120,12 @@ def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_pat
 def test_the_grid_of_a_file_has_typed_values() -> None:
     """A text with commas is several values; numbers, null, lists and words are what they are."""
     said = {"algorithm": "fedavg,scaffold", "algorithm.lr": "0.001,1", "seed": 0, "local.batch_size": None}
-    assert grid_of({**said, "model.hidden": "[64]"}) == {
-        "algorithm": ("fedavg", "scaffold"),
-        "algorithm.lr": (0.001, 1),
-        "seed": (0,),
-        "local.batch_size": (None,),
-        "model.hidden": ([64],),
-    }
+    assert of_file([{**said, "model.hidden": "[64]"}]) == [
+        {
+            "algorithm": ["fedavg", "scaffold"],
+            "algorithm.lr": [0.001, 1],
+            "seed": [0],
+            "local.batch_size": [None],
+            "model.hidden": [[64]],
+        }
+    ]
