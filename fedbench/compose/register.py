@@ -8,7 +8,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 
 from fedbench.compose.names import register_resolvers
-from fedbench.config.schema import schema
+from fedbench.config.schema import SCHEMA
 
 OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"  # Hydra takes plugins only under a name in `hydra_plugins`
 OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
@@ -38,7 +38,7 @@ class LauncherNode:
 def register() -> None:
     """Make all of it known; a second time changes nothing."""
     store = ConfigStore.instance()
-    store.store(name="schema", node=schema(), provider="fedbench")
+    store.store(name="schema", node=SCHEMA, provider="fedbench")
     store.store(group="hydra/sweeper", name="fedbench", node=SweeperNode, provider="fedbench")
     store.store(group="hydra/launcher", name="processes", node=LauncherNode, provider="fedbench")
     register_resolvers()

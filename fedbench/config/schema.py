@@ -14,12 +14,6 @@ from fedbench.config.config import GROUPS, Settings
 _TYPES: dict[str, Any] = {"number": float, "integer": int, "switch": bool, "choice": str, "text": str}
 
 
-def schema() -> type:
-    """A class for Hydra's ConfigStore: every key with its type and default; groups are open."""
-    groups = [(group, Any, dataclasses.field(default=MISSING)) for group in GROUPS]
-    return dataclasses.make_dataclass("Config", [*_fields(Settings), *groups])
-
-
 def _fields(cls: type) -> list[tuple[str, Any, Any]]:
     defaults = fields.defaults(cls)
     made = []
@@ -27,7 +21,7 @@ def _fields(cls: type) -> list[tuple[str, Any, Any]]:
         rule = fields.rule_of(field)
         if rule is None:
             section: Any = field.default_factory
-            inner = dataclasses.make_dataclass(section.__name__, _fields(section))
+            inner = _class(section.__name__, _fields(section))
             made.append((field.name, inner, dataclasses.field(default_factory=inner)))
             continue
         kind = _TYPES.get(rule.kind, Any)
@@ -37,3 +31,15 @@ def _fields(cls: type) -> list[tuple[str, Any, Any]]:
             kind, default = list[Any], dataclasses.field(default_factory=partial(list, value))
         made.append((field.name, kind | None if rule.null else kind, default))
     return made
+
+
+def _class(name: str, made: list[tuple[str, Any, Any]]) -> type:
+    """A class that is found by its name here, as a worker must that is sent a configuration."""
+    globals()[name] = dataclasses.make_dataclass(name, made, namespace={"__module__": __name__})
+    return globals()[name]  # type: ignore[no-any-return]
+
+
+SCHEMA = _class(
+    "Config", [*_fields(Settings), *((group, Any, dataclasses.field(default=MISSING)) for group in GROUPS)]
+)
+"""For Hydra's ConfigStore: every key with its type and default; groups are open."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from fedbench.compose.composer import compose
 from fedbench.compose.validate import validate
 from fedbench.config import imports
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.options import option_keys, options
 from fedbench.config.paths import conf_dir
-from fedbench.config.schema import schema
+from fedbench.config.schema import SCHEMA
 from fedbench.data.options import Digits, Iid
 from fedbench.errors import ConfigError, UserError
 from fedbench.fields import Choice, rules
@@ -29,7 +31,7 @@ def composed() -> DictConfig:
     del plain["defaults"], plain["hydra"]
     for group in GROUPS:
         plain[group] = OmegaConf.load(conf_dir() / group / f"{chosen[group]}.yaml")
-    merged = OmegaConf.merge(OmegaConf.structured(schema()), plain)
+    merged = OmegaConf.merge(OmegaConf.structured(SCHEMA), plain)
     assert isinstance(merged, DictConfig)
     return merged
 
@@ -174,3 +176,9 @@ def test_imports_that_cannot_be_executed(
     with pytest.raises(ConfigError, match=says) as caught:
         imports.load(cfg)
     assert str(caught.value).startswith(f"imports={name}: ")
+
+
+def test_a_configuration_can_be_sent_to_a_worker() -> None:
+    """Classes that it is made of are found by their names; a spawned process must read it."""
+    cfg = compose(["rounds=3"]).job
+    assert pickle.loads(pickle.dumps(cfg)) == cfg
