@@ -84,7 +84,7 @@ def make_walk(
     K = int(ks[0]) if planner.equal_steps else None
     counts = Counts(S=per_round, N=clients, K=K, T=trace.updates)
     norm = objective.layout.positions(set())
-    setting = Setting(counts, schedule, objective.layout.d, norm)
+    setting = Setting(counts, schedule, objective.layout.d, norm, tuple(objective.layout.sizes))
     algorithm.bind(setting)
     program = LocalProgram(algorithm, objective, masked=not planner.equal_steps)
     executor = make_executor(engine, program, chunk)

@@ -18,6 +18,11 @@ def names() -> list[str]:
     return sorted(registered)
 
 
+def every() -> list[type[Algorithm]]:
+    """All methods, by name."""
+    return [registered[name] for name in names()]
+
+
 def get(name: str) -> type[Algorithm]:
     """The class registered under `name`. ConfigError with the nearest match otherwise."""
     if name not in registered:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from fedbench.algorithms.padamfed import PAdaMFed
 from fedbench.method import register
 
@@ -31,6 +29,3 @@ class AdaMasFL(PAdaMFed):
     """
 
     paper = "Yan et al., ICML 2025"
-    normalise: ClassVar[bool] = True  # type: ignore[misc]
-    momentum: ClassVar[bool] = True  # type: ignore[misc]
-    control_variates: ClassVar[bool] = True  # type: ignore[misc]

@@ -20,7 +20,7 @@ from fedbench.method import (
     register,
 )
 from fedbench.method.configured import silent
-from fedbench.method.curvature import largest_curvature
+from fedbench.theory.curvature import largest_curvature
 
 
 @register("fedproxvr")

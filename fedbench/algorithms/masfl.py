@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from fedbench.method import THEOREM, Algorithm, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.theory.rules_sync import momentum_weight
 
 
 @register("masfl")
@@ -39,8 +38,7 @@ class MasFL(Algorithm):
     beta: float | None = share(None, null=THEOREM)
 
     def theorem(self, n: Counts) -> dict[str, float]:
-        assert n.K is not None
-        return {"beta": math.sqrt(n.S * n.K / n.T)}
+        return {"beta": momentum_weight(n)}
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": survey.grad, "g": survey.grad}

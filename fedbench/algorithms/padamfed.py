@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from fedbench.method import (
-    THEOREM,
-    Algorithm,
-    Client,
-    Counts,
-    Record,
-    Vectors,
-    positive,
-    register,
-    share,
-    switch,
-    unit,
-)
-from fedbench.method.configured import silent
+from fedbench.algorithms.ablations import Ablations
+from fedbench.algorithms.normalised import Normalised
+from fedbench.method import THEOREM, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.theory import rules_sync
+from fedbench.theory.setting import numbers
 
 
-@register("padamfed")
-class PAdaMFed(Algorithm):
+@register("padamfed", Ablations)
+class PAdaMFed(Normalised):
     """Yan, Zhang, Wang, Cao, "Problem-parameter-free federated learning", ICLR 2025, Algorithm 1.
 
         before round 0, all clients:  c_i = (1/K) sum_k grad F(theta^0; xi_k);  c = g = mean_i c_i
@@ -37,12 +25,12 @@ class PAdaMFed(Algorithm):
                  g <- beta (mean_{S_t}(a - c_i) + c) + (1-beta) g        with the OLD c
                  c <- c + (1/N) sum_{S_t}(a - c_i)
 
-    One norm over the whole vector; q = 0 makes no step. u is summed by itself, since (theta - y)/eta loses
-    digits in float32. A client keeps c_i, the server theta, c and g. Travels: up 2d (u/K, a - c_i), down 2d
-    (theta, m), and once, before round 0, N d up and N d down.
+    One norm over the whole vector (norm=tensor: one over each parameter tensor); q = 0 makes no step. u is
+    summed by itself, since (theta - y)/eta loses digits in float32. A client keeps c_i, the server theta, c
+    and g. Travels: up 2d (u/K, a - c_i), down 2d (theta, m), and once, before round 0, N d up and N d down.
     eta = lr, gamma = server_lr (convention G) and beta come from Theorem 1 and depend on S, K and T alone:
     eta = 1/(K sqrt(T)), gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T), clamped to 1.
-    Ablations: normalise, momentum (false: beta = 1), control_variates (false: c_i = c = 0 throughout).
+    Parts of it can be switched off (`Ablations`).
     """
 
     paper = "Yan et al., ICLR 2025"
@@ -51,28 +39,15 @@ class PAdaMFed(Algorithm):
     lr: float | None = positive(None, null=THEOREM)
     server_lr: float | None = positive(None, null=THEOREM)
     beta: float | None = share(None, null=THEOREM)
-    normalise: bool = switch(True)
-    momentum: bool = switch(True)
-    control_variates: bool = switch(True)
 
     def theorem(self, n: Counts) -> dict[str, float]:
-        assert n.K is not None
-        return {
-            "lr": 1 / (n.K * math.sqrt(n.T)),
-            "server_lr": (n.S * n.K) ** 0.25 / n.T**0.75,
-            "beta": math.sqrt(n.S * n.K / n.T),
-        }
-
-    def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
-        values = super().resolve(n, warn)
-        return values if self.momentum else {**values, "beta": 1.0}
+        return numbers(rules_sync.padamfed(n))
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
-        c = survey.grad if self.control_variates else torch.zeros_like(theta)
-        return {"theta": theta, "c": c, "g": survey.grad}
+        return {"theta": theta, "c": survey.grad, "g": survey.grad}
 
     def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
-        return {"c": survey.grad if self.control_variates else torch.zeros_like(theta)}
+        return {"c": survey.grad}
 
     def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta, "m": h.beta * server.c + (1 - h.beta) * server.g}
@@ -83,20 +58,15 @@ class PAdaMFed(Algorithm):
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.y)
-        s = self.direction(h.beta * (f - client.mine.c) + client.down.m)
+        s = self.unit(h.beta * (f - client.mine.c) + client.down.m)
         return {"y": local.y - h.lr * s, "u": local.u + s, "a": local.a + f / client.steps}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
-        keep = local.a if self.control_variates else client.mine.c
-        return {"u": local.u / client.steps, "dc": local.a - client.mine.c}, {"c": keep}
+        return {"u": local.u / client.steps, "dc": local.a - client.mine.c}, {"c": local.a}
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {
             "theta": server.theta - h.server_lr * mean.u,
             "g": h.beta * (mean.dc + server.c) + (1 - h.beta) * server.g,
-            "c": server.c + (n.S / n.N) * mean.dc if self.control_variates else server.c,
+            "c": server.c + (n.S / n.N) * mean.dc,
         }
-
-    def direction(self, q: Tensor) -> Tensor:
-        """The local step's direction: q / ||q||, or q itself in the ablation."""
-        return unit(q) if self.normalise else q

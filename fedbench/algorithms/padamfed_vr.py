@@ -5,11 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedbench.algorithms.ablations import Ablations
 from fedbench.algorithms.padamfed import PAdaMFed
 from fedbench.method import Client, Counts, Record, Vectors, choice, register
+from fedbench.theory import rules_sync
+from fedbench.theory.setting import numbers
 
 
-@register("padamfed_vr")
+@register("padamfed_vr", Ablations)
 class PAdaMFedVR(PAdaMFed):
     """Yan, Zhang, Wang, Cao, "Problem-parameter-free federated learning", ICLR 2025, section 4
     (variance-reduced variant, Theorem 2).
@@ -29,12 +32,8 @@ class PAdaMFedVR(PAdaMFed):
 
     vr_momentum: str = choice("storm", ("storm", "literal"))
 
-    paper = "Yan et al., ICLR 2025"
-
     def theorem(self, n: Counts) -> dict[str, float]:
-        assert n.K is not None
-        gamma = (n.S * n.K) ** (1 / 3) / n.T ** (2 / 3)
-        return {"lr": 1 / (n.K * n.T), "server_lr": gamma, "beta": gamma}
+        return numbers(rules_sync.padamfed_vr(n))
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {**super().server_init(theta, survey, h), "previous": theta}
@@ -48,7 +47,7 @@ class PAdaMFedVR(PAdaMFed):
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         f = client.grad(local.y)
         p = client.grad(client.down.previous)
-        s = self.direction(f - h.beta * client.mine.c + client.down.m - (1 - h.beta) * p)
+        s = self.unit(f - h.beta * client.mine.c + client.down.m - (1 - h.beta) * p)
         return {
             "y": local.y - h.lr * s,
             "u": local.u + s,

@@ -29,14 +29,14 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     group = GROUPS[args.what]
     if group == "algorithm":
-        import fedbench.algorithms  # noqa: F401  # torch and all methods
+        from fedbench import algorithms  # imports torch
         from fedbench.method.table import Entry, markdown, table
 
         if args.markdown:
-            print(markdown(), end="")
+            print(markdown(algorithms.every()), end="")
             return 0
         titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
-        rows = [titles, *(list(dataclasses.astuple(entry)) for entry in table())]
+        rows = [titles, *(list(dataclasses.astuple(entry)) for entry in table(algorithms.every()))]
     else:
         rows = [[name, _description(conf_dir() / group / f"{name}.yaml")] for name in options(group)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []

@@ -19,14 +19,15 @@ from fedbench.config.config import GROUPS, Config
 
 NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger")
-ABSENT_IF_NULL = (
-    "dataset.train_samples",
-    "dataset.test_samples",
-    "dataset.normalize_per",
-    "dataset.pool",
-    "local.sampler",
-)
-"""Keys younger than results that are kept: null says what older configurations say without them."""
+ABSENT_AT_DEFAULT = {
+    "dataset.train_samples": None,
+    "dataset.test_samples": None,
+    "dataset.normalize_per": None,
+    "dataset.pool": None,
+    "local.sampler": None,
+    "algorithm.norm": "vector",
+}
+"""Keys younger than results that are kept: these values say what older configurations say without them."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _NAMES = {f"{group}.name" for group in GROUPS}
 _TUNING = "algorithm.grid"  # values to try when tuning: advice, not a choice
@@ -81,7 +82,7 @@ def _is_no_choice(key: str, value: Any) -> bool:
     return (
         key in NOT_IDENTITY
         or key.split(".")[0] in NOT_IDENTITY_GROUPS
-        or (key in ABSENT_IF_NULL and value is None)
+        or (key in ABSENT_AT_DEFAULT and value == ABSENT_AT_DEFAULT[key])
     )
 
 

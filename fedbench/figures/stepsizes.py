@@ -133,5 +133,6 @@ def _directions(names: Sequence[str]) -> str:
 
 
 def _async_note(base: Counts) -> str:
+    assert base.K is not None
     least = masfl_least_updates(base.S, base.K, ONES.tau_max or 0.0)
     return f" FADAS: ε = {EPSILON:g}. MasFL's rule is void where its line is missing (T up to {least:.0f})."

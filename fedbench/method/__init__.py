@@ -2,10 +2,10 @@
 
 from fedbench.fields import choice, decay, nonnegative, number, positive, share, switch
 from fedbench.method.configured import THEOREM
-from fedbench.method.counts import Counts
-from fedbench.method.interface import Algorithm, Client, Setting, unit
+from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
 from fedbench.method.registry import register
+from fedbench.theory.counts import Counts
 
 __all__ = [
     "THEOREM",
@@ -23,5 +23,4 @@ __all__ = [
     "register",
     "share",
     "switch",
-    "unit",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, Self
 from fedbench import fields
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule
-from fedbench.method.counts import Counts
+from fedbench.theory.counts import Counts
 
 THEOREM = "from the theorem"
 """What null means for a hyper-parameter that `theorem` gives: `lr = positive(None, null=THEOREM)`."""
@@ -51,8 +52,8 @@ class Configured:
 
     @classmethod
     def options(cls) -> dict[str, Rule]:
-        """The declared hyper-parameters by name, in order."""
-        return dict(fields.rules(cls))
+        """The declared hyper-parameters by name, those of a base first."""
+        return {field.name: rule for field in dataclasses.fields(cls) if (rule := fields.rule_of(field))}
 
     @classmethod
     def numbers(cls) -> list[str]:

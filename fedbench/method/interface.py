@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from fedbench.method.configured import Configured
-from fedbench.method.counts import Counts
 from fedbench.method.record import Record, Vectors
+from fedbench.theory.counts import Counts
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Setting:
     schedule: str  # "sync" | "async"
     d: int  # trainable numbers
     norm_index: Tensor  # (m,) positions in theta of normalisation layers' parameters
+    sizes: tuple[int, ...] = ()  # numbers of each parameter tensor, in their order in theta
 
 
 class Client:
@@ -142,9 +143,3 @@ class Algorithm(Configured):
     def is_personal(self) -> bool:
         """Whether clients evaluate models of their own."""
         return type(self).personal is not Algorithm.personal
-
-
-def unit(q: Tensor) -> Tensor:
-    """q / ||q|| over the whole vector, and 0 where q = 0 (no epsilon: it would break scale invariance)."""
-    norm = torch.linalg.vector_norm(q)
-    return torch.where(norm > 0, q / torch.where(norm > 0, norm, 1.0), torch.zeros_like(q))

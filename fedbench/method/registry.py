@@ -14,13 +14,18 @@ registered: dict[str, type[Algorithm]] = {}
 A = TypeVar("A", bound=type[Algorithm])
 
 
-def register(name: str) -> Callable[[A], A]:
-    """Class decorator: make the dataclass and enter it under `algorithm=<name>`."""
+def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
+    """Class decorator: make the dataclass and enter it under `algorithm=<name>`.
+
+    `variants`: classes whose hooks surround the method's own as the config's choices say (ablations); what is
+    entered is a subclass of them and the method, so that the method's own file is free of them.
+    """
 
     def enter(cls: A) -> A:
         cls = dataclass(cls)  # type: ignore[assignment]
         cls.name = name
-        registered[name] = cls
+        body = {"__doc__": cls.__doc__, "__module__": cls.__module__}
+        registered[name] = dataclass(type(cls.__name__, (*variants, cls), body)) if variants else cls
         return cls
 
     return enter

@@ -152,7 +152,7 @@ def _setting(config: Config, model: torch.nn.Module, layout: Layout, steps: np.n
     K = int(steps[0]) if equal else None
     counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
     norm = layout.positions(set(norm_parameters(model)))
-    return Setting(counts, config.schedule.name, layout.d, norm)
+    return Setting(counts, config.schedule.name, layout.d, norm, tuple(layout.sizes))
 
 
 def _steps_or_epochs(config: Config, algorithm: Algorithm) -> tuple[int | None, int | None]:

@@ -10,8 +10,8 @@ import math
 
 from scipy.optimize import brentq
 
-from fedbench.theory.rules_sync import Known, ratio
-from fedbench.theory.setting import Counts, Values, VoidRule
+from fedbench.theory.rules_sync import Known, momentum_weight, ratio
+from fedbench.theory.setting import Values, VoidRule
 
 
 def masfl_least_updates(S: int, K: int, tau_max: float) -> float:
@@ -19,7 +19,7 @@ def masfl_least_updates(S: int, K: int, tau_max: float) -> float:
     return S * K * (1 + math.sqrt(1 + 16 * tau_max**2)) ** 2 / 4
 
 
-def masfl(n: Counts, c: Known) -> Values:
+def masfl(n: Known, c: Known) -> Values:
     """Yan et al., ICML 2025, Theorem 1: beta = sqrt(S K/T), gamma = beta/(4 L),
 
     eta <= sqrt(T - sqrt(S K T) - 4 S K tau_max^2) / (4 sqrt(5) e K L sqrt(T)).
@@ -31,17 +31,17 @@ def masfl(n: Counts, c: Known) -> Values:
             f"masfl: no local step satisfies its theorem with S={n.S}, K={n.K}, tau_max={c.tau_max:g}"
             f" and T={n.T}; it needs T > {least:.0f}"
         )
-    beta = math.sqrt(n.S * n.K / n.T)
+    beta = momentum_weight(n)
     bound = math.sqrt(room) / (4 * math.sqrt(5) * math.e * n.K * c.L * math.sqrt(n.T))
     return {"lr": (bound, "<="), "server_lr": (beta / (4 * c.L), "="), "beta": (beta, "=")}
 
 
-def fedbuff(n: Counts, c: Known) -> Values:
+def fedbuff(n: Known, c: Known) -> Values:
     """Nguyen et al., AISTATS 2022: eta gamma <= 1/(4 K tau_max^(3/2))."""
     return {"product": (ratio(1.0, 4 * n.K * c.tau_max**1.5), "<=")}
 
 
-def ca2fl(n: Counts, c: Known) -> Values:
+def ca2fl(n: Known, c: Known) -> Values:
     """Wang et al., ICLR 2024: eta gamma <= S/(36 K tau_max^2 L^2), eta <= 1/(36 K sqrt(tau_max) L)."""
     return {
         "lr": (ratio(1.0, 36 * n.K * math.sqrt(c.tau_max) * c.L), "<="),
@@ -49,7 +49,7 @@ def ca2fl(n: Counts, c: Known) -> Values:
     }
 
 
-def defedavg_niid(n: Counts, c: Known) -> Values:
+def defedavg_niid(n: Known, c: Known) -> Values:
     """Wang et al., arXiv:2402.11198: eta gamma <= 1/(4 L K tau_max), eta <= 1/(4 sqrt(3) L K)."""
     return {
         "lr": (1 / (4 * math.sqrt(3) * c.L * n.K), "<="),
@@ -57,7 +57,7 @@ def defedavg_niid(n: Counts, c: Known) -> Values:
     }
 
 
-def fadas(n: Counts, c: Known, epsilon: float = 1e-8) -> Values:
+def fadas(n: Known, c: Known, epsilon: float = 1e-8) -> Values:
     """Wang et al., ICML 2024; `epsilon` is the adaptive step's, C = eta K G + epsilon:
 
     eta <= sqrt(epsilon) / (sqrt(360 C) tau_max^2 K L), eta gamma <= min{epsilon^2 S(N-1)/(180 C^2 N(N-S)

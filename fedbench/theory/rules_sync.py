@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedbench.theory.setting import Counts, Values
+from fedbench.theory.setting import Values
 
-Known = Any  # Constants whose needed fields are numbers
+Known = Any  # Counts or Constants whose needed fields are numbers
 
 
 def ratio(over: float, under: float) -> float:
@@ -19,28 +19,33 @@ def ratio(over: float, under: float) -> float:
     return over / under if under > 0 else math.inf
 
 
-def padamfed(n: Counts, c: Known) -> Values:
+def momentum_weight(n: Known) -> float:
+    """Return beta = sqrt(S K / T), the momentum's weight in PAdaMFed, MasFL and AdaMasFL."""
+    return math.sqrt(n.S * n.K / n.T)
+
+
+def padamfed(n: Known, c: Known = None) -> Values:
     """Yan et al., ICLR 2025, Theorem 1 (the same values: AdaMasFL, Yan et al., ICML 2025, Theorem 2)."""
     return {
         "lr": (1 / (n.K * math.sqrt(n.T)), "="),
         "server_lr": ((n.S * n.K) ** 0.25 / n.T**0.75, "="),
-        "beta": (math.sqrt(n.S * n.K / n.T), "="),
+        "beta": (momentum_weight(n), "="),
     }
 
 
-def padamfed_vr(n: Counts, c: Known) -> Values:
+def padamfed_vr(n: Known, c: Known = None) -> Values:
     """Yan et al., ICLR 2025, Theorem 2."""
     both = (n.S * n.K) ** (1 / 3) / n.T ** (2 / 3)
     return {"lr": (1 / (n.K * n.T), "="), "server_lr": (both, "="), "beta": (both, "=")}
 
 
-def scaffold(n: Counts, c: Known) -> Values:
+def scaffold(n: Known, c: Known) -> Values:
     """Karimireddy et al., ICML 2020: gamma = sqrt(S), eta <= (S/N)^(2/3) / (24 gamma K L)."""
     gamma = math.sqrt(n.S)
     return {"lr": ((n.S / n.N) ** (2 / 3) / (24 * gamma * n.K * c.L), "<="), "server_lr": (gamma, "=")}
 
 
-def mime(n: Counts, c: Known) -> Values:
+def mime(n: Known, c: Known) -> Values:
     """Karimireddy et al., arXiv:2008.03606: eta = sqrt(Delta S / (L Gt T K^2)), Gt = sigma_h^2 + sigma^2/K.
 
     The server takes the plain average.
@@ -49,7 +54,7 @@ def mime(n: Counts, c: Known) -> Values:
     return {"lr": (math.sqrt(ratio(c.Delta * n.S, c.L * noise * n.T * n.K**2)), "="), "server_lr": (1.0, "=")}
 
 
-def fedsps(n: Counts, c: Known, polyak: float = 0.5) -> Values:
+def fedsps(n: Known, c: Known, polyak: float = 0.5) -> Values:
     """Mukherjee, Loizou, Stich, TMLR 2024: Polyak step capped at eta_b <= min{1/(2 c L), 1/(25 L K)}.
 
     `polyak` is the rule's c; the step itself also needs the lower bounds of the losses. The server averages.
@@ -57,7 +62,7 @@ def fedsps(n: Counts, c: Known, polyak: float = 0.5) -> Values:
     return {"lr_max": (min(1 / (2 * polyak * c.L), 1 / (25 * c.L * n.K)), "<="), "server_lr": (1.0, "=")}
 
 
-def scaffold_m(n: Counts, c: Known) -> Values:
+def scaffold_m(n: Known, c: Known) -> Values:
     """Cheng et al., ICLR 2024: gamma = beta/L, eta K L <~ min{S^(-1/2), 1/(beta K^(1/4)), sqrt(S)/N},
 
     beta = min{1, S/N^(2/3), sqrt(L Delta S K/(sigma^2 T)), sqrt(L Delta S^2/(G0 N))}.
@@ -69,7 +74,7 @@ def scaffold_m(n: Counts, c: Known) -> Values:
     return {"lr": (local / (n.K * c.L), "~"), "server_lr": (beta / c.L, "="), "beta": (beta, "=")}
 
 
-def scaffold_m_vr(n: Counts, c: Known) -> Values:
+def scaffold_m_vr(n: Known, c: Known) -> Values:
     """Cheng et al., ICLR 2024: gamma L = min{1, sqrt(beta S)}, eta K L <~ min{(beta/S)^(1/2),
     (beta/(SK))^(1/4)},
 
@@ -86,7 +91,7 @@ def scaffold_m_vr(n: Counts, c: Known) -> Values:
     }
 
 
-def fafed(n: Counts, c: Known) -> Values:
+def fafed(n: Known, c: Known) -> Values:
     """Wu et al., AAAI 2023: eta_t ~ N^(2/3)/(L t^(1/3)), here at the last round t = T.
 
     The momentum's weight is ~ eta_t^2 with a constant that carries L^2 and is not printed: no number for it.

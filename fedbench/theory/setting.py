@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from fedbench.errors import ConfigError, UserError
+from fedbench.theory.counts import Counts
 
 # Power of s with which a constant grows when the loss is multiplied by s.
 SCALING = {
@@ -25,22 +26,18 @@ class VoidRule(UserError):
     """A published rule that leaves no step size, or restricts none, for the counts and constants at hand."""
 
 
-@dataclass(frozen=True)
-class Counts:
-    """The system: S clients per update, K local steps, T updates, N clients."""
+def check_counts(n: Counts) -> None:
+    """Raise ConfigError for counts under which no rule means anything."""
+    for name, value in (("S", n.S), ("K", n.K), ("T", n.T), ("N", n.N)):
+        if value is None or value < 1:
+            raise ConfigError(name, value, "a whole number >= 1")
+    if n.S > n.N:
+        raise ConfigError("S", n.S, f"at most N={n.N} clients per update")
 
-    S: int
-    K: int
-    T: int
-    N: int
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value < 1:
-                raise ConfigError(field.name, value, "a whole number >= 1")
-        if self.S > self.N:
-            raise ConfigError("S", self.S, f"at most N={self.N} clients per update")
+def numbers(values: Values) -> dict[str, float]:
+    """The numbers of a rule, without their relations."""
+    return {name: value for name, (value, _) in values.items()}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from fedbench.errors import ConfigError
 from fedbench.theory import rules_async, rules_sync
-from fedbench.theory.setting import Constants, Counts, Prescription, Values, VoidRule
+from fedbench.theory.counts import Counts
+from fedbench.theory.rules_sync import Known
+from fedbench.theory.setting import Constants, Prescription, Values, VoidRule, check_counts
 
 __all__ = ["RULES", "Constants", "Counts", "Prescription", "Rule", "VoidRule", "prescribe"]
 
@@ -65,6 +67,7 @@ def prescribe(
     rule = RULES.get(algorithm)
     if rule is None:
         raise ConfigError("algorithm", algorithm, f"one with a step-size rule: {', '.join(RULES)}", RULES)
+    check_counts(counts)
     constants = constants or Constants()
     for name in rule.needs:
         if getattr(constants, name) is None:
@@ -86,7 +89,7 @@ def prescribe(
 
 
 def _reach(
-    rule: Rule, n: Counts, values: dict[str, float], relation: dict[str, str]
+    rule: Rule, n: Known, values: dict[str, float], relation: dict[str, str]
 ) -> tuple[float, str] | None:
     if "product" in values:
         return values["product"], relation["product"]

@@ -176,9 +176,12 @@ class MasFL(Method):
         for _ in range(self.K):
             gradients.append(self.p.grad(i, x))
             w = self.h["beta"] * (gradients[-1] - self.held[i]) + p
-            directions.append(w / np.sqrt(w @ w) if self.normalised else w)
+            directions.append(self.direction(w))
             x = x - self.h["lr"] * directions[-1]
         return np.mean(gradients, axis=0), np.mean(directions, axis=0)
+
+    def direction(self, w: Vector) -> Vector:
+        return w
 
     def arrive(self, i: int, upload: tuple[Vector, Vector], tau: int) -> None:
         G, direction = upload
@@ -195,3 +198,7 @@ class MasFL(Method):
 
 class AdaMasFL(MasFL):
     normalised = True
+
+    def direction(self, w: Vector) -> Vector:
+        parts = np.split(w, [12]) if self.h.get("norm") == "tensor" else [w]  # weight (3, 4), bias (3,)
+        return np.concatenate([part / np.sqrt(part @ part) for part in parts])

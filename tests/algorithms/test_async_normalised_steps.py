@@ -30,13 +30,15 @@ def path(**options: Any) -> np.ndarray:
     return np.array(models(make_async_walk(problem(), "adamasfl", trace(), steps=K, batch=2, **options)))
 
 
+@pytest.mark.parametrize("norm", ["vector", "tensor"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
-def test_a_power_of_two_on_the_loss_changes_no_bit(engine: str, dtype: torch.dtype) -> None:
-    plain = path(engine=engine, dtype=dtype)
+def test_a_power_of_two_on_the_loss_changes_no_bit(engine: str, dtype: torch.dtype, norm: str) -> None:
+    options = {"engine": engine, "dtype": dtype, "values": {"norm": norm}}
+    plain = path(**options)
     assert np.linalg.norm(plain[-1] - plain[0]) > 0.1
     for scale in (2.0**10, 2.0**-7):
-        assert path(engine=engine, dtype=dtype, scale=scale).tobytes() == plain.tobytes()
+        assert path(**options, scale=scale).tobytes() == plain.tobytes()
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
@@ -63,16 +65,16 @@ class Watched(AdaMasFL):
 
     def local_step(self, local: Any, *others: Any) -> Vectors:
         new = super().local_step(local, *others)
-        self.steps.append(self.norm(new["y"] - local.y))
+        self.steps.append(self.length(new["y"] - local.y))
         return new
 
     def local_final(self, *state: Any) -> tuple[Vectors, Vectors]:
         upload, keep = super().local_final(*state)
-        self.uploads.append(self.norm(upload["u"]))
+        self.uploads.append(self.length(upload["u"]))
         return upload, keep
 
     @staticmethod
-    def norm(vector: Tensor) -> float:
+    def length(vector: Tensor) -> float:
         return torch.linalg.vector_norm(vector).item()
 
 

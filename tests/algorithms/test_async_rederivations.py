@@ -42,6 +42,7 @@ CASES: dict[str, tuple[str, type[oracle.Method], dict[str, Any], int]] = {
     "masfl": ("masfl", oracle.MasFL, MOMENTUM, 2),
     "masfl-3": ("masfl", oracle.MasFL, MOMENTUM, 3),
     "adamasfl": ("adamasfl", oracle.AdaMasFL, MOMENTUM, 2),
+    "adamasfl-tensor": ("adamasfl", oracle.AdaMasFL, {**MOMENTUM, "norm": "tensor"}, 2),
     "adamasfl-3": ("adamasfl", oracle.AdaMasFL, MOMENTUM, 3),
 }  # fmt: skip
 KINDS: dict[str, dict[str, Any]] = {"stale": {}, "failing": FAILURES, "cut": {"tau_cut": 2, "p_fail": 0.1}}

@@ -19,11 +19,11 @@ from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
-from fedbench.method.curvature import largest_curvature
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
 from fedbench.runs.spent import spent
 from fedbench.schedule.trace import APPLIED
+from fedbench.theory.curvature import largest_curvature
 
 T, S, K = 10, 3, 4
 ETA, MU = 0.2, 0.7

@@ -6,16 +6,21 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from problem import Problem, engine_path, relative_error
 
 from fedbench import algorithms
+from fedbench.engine.compiled import compiler_missing
 from fedbench.method import Counts
 
 T, S, K = 20, 3, 4
 
 
-def padamfed(p: Problem, cohorts: list[list[int]], vr: bool = False, scale: float = 1.0) -> list[np.ndarray]:
+def padamfed(
+    p: Problem, cohorts: list[list[int]], vr: bool = False, scale: float = 1.0, norm: str = "vector"
+) -> list[np.ndarray]:
     """The pseudo-code's lines in NumPy; `vr` is the variance-reduced variant with the STORM momentum."""
+    parts = [slice(None)] if norm == "vector" else [slice(0, 12), slice(12, 15)]  # weight (3, 4), bias (3,)
     T, S = len(cohorts), len(cohorts[0])
     if vr:
         eta, gamma = 1 / (K * T), (S * K) ** (1 / 3) / T ** (2 / 3)
@@ -40,7 +45,7 @@ def padamfed(p: Problem, cohorts: list[list[int]], vr: bool = False, scale: floa
                     q = f + beta * (c - ci[i]) + (1 - beta) * (g - old)
                 else:
                     q = beta * (f - ci[i] + c) + (1 - beta) * g
-                s = q / np.linalg.norm(q)
+                s = np.concatenate([q[part] / np.linalg.norm(q[part]) for part in parts])
                 y, u = y - eta * s, u + s
             us.append(u)
             changes.append(a - ci[i])
@@ -65,16 +70,27 @@ def test_follows_the_pseudo_code(name: str, engine: str) -> None:
     assert relative_error(path, padamfed(p, cohorts, vr=name == "padamfed_vr")) < 1e-9
 
 
+@pytest.mark.parametrize("engine", ["loop", "vmap", "compile"])
 @pytest.mark.parametrize("name", ["padamfed", "padamfed_vr"])
-def test_multiplying_the_loss_leaves_the_path_unchanged(name: str) -> None:
+def test_a_norm_of_each_parameter_tensor_by_itself(name: str, engine: str) -> None:
+    if engine == "compile" and compiler_missing(torch.device("cpu")):
+        pytest.skip("no C++ compiler here")
     p = Problem()
     cohorts = p.cohorts(T, S)
-    assert (
-        relative_error(
-            engine_path(p, name, cohorts, steps=K, scale=1000.0), engine_path(p, name, cohorts, steps=K)
-        )
-        < 1e-11
+    path = engine_path(p, name, cohorts, steps=K, engine=engine, values={"norm": "tensor"})
+    assert relative_error(path, padamfed(p, cohorts, vr=name == "padamfed_vr", norm="tensor")) < 1e-9
+    assert relative_error(path, padamfed(p, cohorts, vr=name == "padamfed_vr")) > 1e-3
+
+
+@pytest.mark.parametrize("norm", ["vector", "tensor"])
+@pytest.mark.parametrize("name", ["padamfed", "padamfed_vr"])
+def test_multiplying_the_loss_leaves_the_path_unchanged(name: str, norm: str) -> None:
+    p = Problem()
+    cohorts = p.cohorts(T, S)
+    plain, scaled = (
+        engine_path(p, name, cohorts, steps=K, scale=scale, values={"norm": norm}) for scale in (1.0, 1000.0)
     )
+    assert relative_error(scaled, plain) < 1e-11
 
 
 def test_server_moves_at_most_gamma_a_round() -> None:

@@ -38,6 +38,10 @@ def test_sizes_of_a_data_set_are_a_choice_once_they_are_given(base: DictConfig) 
     assert "dataset.test_samples" not in identity(base)
     assert identity(composed("dataset.test_samples=50"))["dataset.test_samples"] == 50
     assert "dataset.test_samples" in identity(base, swept=["dataset.test_samples"])
+    padamfed = composed("algorithm=padamfed")
+    assert padamfed.algorithm.norm == "vector"
+    assert "algorithm.norm" not in identity(padamfed)
+    assert identity(composed("algorithm=padamfed", "algorithm.norm=tensor"))["algorithm.norm"] == "tensor"
 
 
 @pytest.mark.parametrize(

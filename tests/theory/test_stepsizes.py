@@ -141,9 +141,9 @@ def test_bad_input():
     with pytest.raises(ConfigError, match="did you mean 'padamfed'"):
         prescribe("padamfd", COUNTS)
     with pytest.raises(ConfigError, match="S=5: at most N=4"):
-        Counts(S=5, K=1, T=1, N=4)
+        prescribe("padamfed", Counts(S=5, K=1, T=1, N=4))
     with pytest.raises(ConfigError, match="K=0"):
-        Counts(S=1, K=0, T=1, N=4)
+        prescribe("padamfed", Counts(S=1, K=0, T=1, N=4))
     with pytest.raises(ConfigError, match="L=0"):
         Constants(L=0.0)
     assert Constants(loss_floor=-1.0).known() == {"loss_floor": -1.0}

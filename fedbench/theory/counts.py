@@ -1,4 +1,4 @@
-"""The counts of a run."""
+"""The counts of a run, in the papers' letters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts of a run and of the update at hand, in the papers' letters."""
+    """What a theorem, a broadcast and a server step may depend on."""
 
     S: int  # arrivals per server update (clients per round)
     N: int  # clients
