@@ -19,11 +19,15 @@ class ConfigError(UserError):
 
     def __init__(self, key: str, value: object, allowed: str, options: Iterable[object] = ()) -> None:
         """`allowed` says what would be accepted; `options` are searched for the nearest match to `value`."""
-        self.key, self.value, self.allowed = key, value, allowed
-        near = nearest(value, options)
+        self.key, self.value, self.allowed, self.options = key, value, allowed, tuple(options)
+        near = nearest(value, self.options)
         hint = f" (did you mean '{near}'?)" if near else ""
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
         super().__init__(f"{shortened(key)}={shortened(shown)}: {allowed}{hint}")
+
+    def within(self, where: str) -> ConfigError:
+        """The same, saying in which file the value stands."""
+        return ConfigError(self.key, self.value, f"{self.allowed} (in {where})", self.options)
 
 
 class UsageError(UserError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
@@ -11,8 +12,10 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
+from fedbench.compose import inside
 from fedbench.compose.overrides import parse
 from fedbench.config.config import GROUPS, Settings
+from fedbench.config.options import read_file
 from fedbench.config.suggest import known_keys, unknown_key
 from fedbench.errors import ConfigError, UsageError, UserError, shortened
 from fedbench.fields import rules
@@ -54,6 +57,8 @@ def explain(
         return _missing_option(error)
     if isinstance(error, RecursionError):
         return UsageError("the configuration refers to itself in a circle (${...})")
+    if isinstance(error, UnicodeDecodeError):
+        return _not_utf8(overrides, loader, config_name)
     message = str(error)
     validation = next((e for e in _chain(error) if isinstance(e, ValidationError)), None)
     if validation is not None:
@@ -76,6 +81,19 @@ def explain(
         return ConfigError(key, value, f"several values need --multirun (a list is written {key}=[a,b])")
     causes = [one_line(cause) for cause in _chain(error) if str(cause)]
     return UsageError("; ".join(dict.fromkeys(causes)) or type(error).__name__)
+
+
+def _not_utf8(overrides: Sequence[str], loader: ConfigLoader, config_name: str) -> UserError:
+    """Hydra does not say which file it could not read."""
+    places = [Path(p.removeprefix("file://")) for p in inside.directories(loader, config_name, overrides)]
+    named = [f"{text.lstrip('+').replace('=', '/')}.yaml" for text in overrides]
+    likely = [place / name for place in places for name in named if (place / name).is_file()]
+    for file in [*likely, *(file for place in places for file in sorted(place.rglob("*.yaml")))]:
+        try:
+            read_file(file)
+        except UserError as error:
+            return error
+    return UsageError("a configuration file is not UTF-8")
 
 
 def _chain(error: BaseException | None) -> Iterable[BaseException]:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.compose import inside
 from fedbench.compose.register import OURS
 from fedbench.config.paths import conf_dir
+from fedbench.config.user_files import check_file
 from fedbench.errors import ConfigError
 
 _REFUSED = "refused, because it would run code; your own code goes into a module named by imports=[...]"
@@ -52,10 +53,13 @@ def check_files(loader: ConfigLoader, config_name: str, overrides: Sequence[str]
         ".." in text for text in [config_name, *overrides]
     ):
         return
+    theirs = [Path(path.removeprefix("file://")) for path in places if not _is_ours(path, "")]
     for name, place, content in inside.files(loader, config_name, overrides):
         for key, value in [] if _is_ours(place, name) else _leaves(content, ""):
             if key.split(".")[-1] == "_target_":
                 raise ConfigError(key, value, f"{_REFUSED} (in {name}.yaml)")
+        if not _is_ours(place, name):
+            check_file(Path(place.removeprefix("file://")), name, theirs)
 
 
 def _is_ours(source: str, name: str) -> bool:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
 
 from fedbench import fields
 from fedbench.config.paths import conf_dir
 from fedbench.data.options import DATASETS, PARTITIONS
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, UsageError
 from fedbench.schedule.options import DELAYS, SCHEDULES
 
 CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
@@ -36,6 +37,11 @@ def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
     return sorted(found)
 
 
+def names_of(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
+    """What `name` may say in a group: its declared classes, or else its files."""
+    return list(CLASSES[group]) if group in CLASSES else options(group, searchpath)
+
+
 def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[str]:
     """The keys of a group's option: those that its class declares, or else those in its file and in the
     files that it builds upon.
@@ -47,9 +53,9 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     places = [directory / group / f"{name}.yaml" for directory in [conf_dir(), *searchpath]]
     file = next((place for place in places if place.is_file()), None)
     if file is None or group in CLASSES:
-        names = list(CLASSES[group]) if group in CLASSES else options(group, searchpath)
+        names = names_of(group, searchpath)
         raise ConfigError(f"{group}.name", name, f"must be the name of an option: {', '.join(names)}", names)
-    content = _read(file)
+    content = read_file(file)
     keys: list[str] = []
     for base in content.get("defaults", []):
         if isinstance(base, str) and base != "_self_":
@@ -58,5 +64,15 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
 
 
 @cache
-def _read(file: Path) -> dict[str, Any]:
-    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+def read_file(file: Path) -> dict[str, Any]:
+    """The content of a file of options. Raises UsageError."""
+    try:
+        found = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    except UnicodeDecodeError as error:
+        line, byte = error.object[: error.start].count(b"\n") + 1, error.object[error.start]
+        raise UsageError(f"{file}: must be UTF-8, but line {line} has the byte {byte:#x}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{file}: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{file}: must hold keys with values, not a {type(found).__name__}")
+    return {str(key): value for key, value in found.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from fedbench.config.config import GROUPS
-from fedbench.config.options import option_keys, options
+from fedbench.config.options import names_of, option_keys
 from fedbench.errors import ConfigError, nearest
 
 _NOT_OFFERED = ("name", "grid")
@@ -43,7 +43,7 @@ def unknown_key(
     near = nearest(key.removeprefix(prefix), beside)
     if near is None and parent in GROUPS:
         others = [
-            name for name in options(parent, searchpath) if last in option_keys(parent, name, searchpath)
+            name for name in names_of(parent, searchpath) if last in option_keys(parent, name, searchpath)
         ]
         if others:
             return ConfigError(
