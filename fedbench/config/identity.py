@@ -16,6 +16,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.config import GROUPS, Config
+from fedbench.config.inputs import inputs, recorded
+from fedbench.errors import UsageError
 
 NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger")
@@ -32,6 +34,7 @@ _PLAIN = ("sync", "none", None)  # options of schedule and delay that a director
 _NAMES = {f"{group}.name" for group in GROUPS}
 _TUNING = "algorithm.grid"  # values to try when tuning: advice, not a choice
 _ABSENT = object()
+_OTHER = "give another directory, or remove it"
 
 Configuration = Config | DictConfig | Mapping[str, Any]
 
@@ -66,10 +69,20 @@ def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def identity(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:
-    """The choices that make this run another run than others, under dotted keys, sorted.
+    """What makes this run another run than others: its choices, under dotted keys, sorted, and the content of
+    the files and the code that it reads.
 
     `swept`: keys that a sweep varies; they always count.
     """
+    return {**_counting(cfg, swept), **inputs(flat(cfg))}
+
+
+def identity_in(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of the run in `directory`, whose choices are `config`: with what it read at its time."""
+    return {**_counting(config), **recorded(directory)}
+
+
+def _counting(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:
     return {
         key: _canonical(value)
         for key, value in sorted(flat(cfg).items())
@@ -113,12 +126,18 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, An
 
 
 def stored(directory: Path) -> dict[str, Any] | None:
-    """The identity of the run in `directory`, from its config.yaml; None where there is no run."""
+    """The identity of the run in `directory`, from its config.yaml; None where there is none. Raises
+    UsageError where the file is none of a run's."""
     file = directory / "config.yaml"
     if not file.is_file():
         return None
-    cfg = OmegaConf.load(file)
-    return identity(cfg) if isinstance(cfg, DictConfig) else None
+    try:
+        choices = flat(cfg) if isinstance(cfg := OmegaConf.load(file), DictConfig) else {}
+    except Exception as error:  # whatever YAML and OmegaConf make of a damaged file
+        raise UsageError(f"{file}: cannot be read as a run's configuration; {_OTHER}") from error
+    if "algorithm" not in choices:
+        raise UsageError(f"{file}: is no configuration of a run; {_OTHER}")
+    return identity_in(directory, choices)
 
 
 def slug(parts: Sequence[object], limit: int = 100) -> str:

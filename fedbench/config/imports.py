@@ -12,10 +12,11 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from fedbench.config.config import Config
+from fedbench.config.inputs import inputs
 from fedbench.errors import ConfigError
 
 log = logging.getLogger(__name__)
-_done: set[str] = set()
+_done: dict[str, dict[str, str]] = {}
 
 
 def load(cfg: DictConfig | Config) -> None:
@@ -24,7 +25,11 @@ def load(cfg: DictConfig | Config) -> None:
     for name in cfg.imports or []:
         file = Path(name).expanduser().resolve() if name.endswith(".py") else None
         identifier = str(file or name)
+        content = inputs({"imports": [name]})
         if identifier in _done:
+            if _done[identifier] != content:
+                allowed = "has changed since this process executed it: a new process is needed"
+                raise ConfigError("imports", name, allowed)
             continue
         if not (file.is_file() if file else _exists(name)):
             raise ConfigError(
@@ -36,7 +41,7 @@ def load(cfg: DictConfig | Config) -> None:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise ConfigError("imports", name, f"failed while it was executed: {reason}") from error
-        _done.add(identifier)
+        _done[identifier] = content
 
 
 def _exists(name: str) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from fedbench.config import inputs
+from fedbench.config.identity import flat
 from fedbench.errors import RunError
 from fedbench.files import one_line_os_errors, write_text
 
@@ -33,7 +35,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def write_config(directory: Path, given: Mapping[str, Any]) -> None:
-    """config.yaml: the plain values of a configuration."""
+    """config.yaml: the plain values of a configuration; and the hashes of what the run reads."""
+    inputs.record(directory, flat(given))
     write_text(directory / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(given))))
 
 

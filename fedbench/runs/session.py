@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from fedbench import data
 from fedbench.config.config import Config
+from fedbench.config.identity import flat
+from fedbench.config.inputs import MARK, inputs
 from fedbench.data import Dataset
 from fedbench.engine.compiled import Programs
 from fedbench.engine.objective import Objective
@@ -44,7 +46,16 @@ class Session:
         divided = config.dataset.pool is not None or config.partition.leaves_out
         own_clients = divided or config.dataset.name == "synthetic"
         seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
-        key = (config.dataset, config.data.root, seed, clients, config.partition if divided else None)
+        read = inputs(flat(config))  # a file may be replaced between two runs
+        content = read.get(f"dataset.path{MARK}"), read.get(f"partition.path{MARK}")
+        key = (
+            config.dataset,
+            config.data.root,
+            seed,
+            clients,
+            config.partition if divided else None,
+            content,
+        )
         found = self._datasets.pop(key, None)
         if found is None:
             found = data.load(config.dataset, config.data.root, seed=seed, clients=clients)

@@ -10,8 +10,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from fedbench.config.identity import difference, identity, stored
-from fedbench.errors import ConfigError
+from fedbench.config.identity import difference, flat, identity, identity_in, stored
+from fedbench.config.inputs import MARK
+from fedbench.errors import ConfigError, UsageError
 
 FINISHED = ("completed", "diverged")
 
@@ -56,16 +57,23 @@ def finished(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> dict[str, 
     if found is None or found.get("status") not in FINISHED or not cfg["resume"]:
         return None
     config = found.get("config")  # what config.yaml says too, read faster
-    before = identity(config) if isinstance(config, dict) else stored(directory)
+    before = identity_in(directory, config) if isinstance(config, dict) else stored(directory)
     return found if before == identity(cfg) else None
 
 
 def refuse_other(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> None:
-    """Raise ConfigError where `directory` holds a run of another identity, naming the key that differs."""
+    """Raise ConfigError where `directory` holds a run of another identity, naming the key that differs, or
+    what is no run at all."""
     before = stored(directory)
     if before is None:
+        if (directory / "metrics.csv").exists():
+            raise UsageError(f"{directory} holds a metrics.csv of something else; give another directory")
         return
     for key, there, here in difference(before, identity(cfg)):
+        if key.endswith(MARK):
+            name, _, module = key.removesuffix(MARK).partition(" ")
+            allowed = f"has changed since the run in {directory}; give another directory, or undo the change"
+            raise ConfigError(name, module or flat(cfg).get(name), allowed)
         shown = "null" if there is None else str(there).lower() if isinstance(there, bool) else there
         allowed = f"{directory} holds a run with {key}={shown}; give another directory, or that value"
         raise ConfigError(key, here, allowed)

@@ -14,8 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.cli import main
 from fedbench.config import imports
 from fedbench.config.config import Config
-from fedbench.config.identity import container, flat
+from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, RunError
+from fedbench.runs import directory as place
 
 
 class Runs:
@@ -40,7 +41,7 @@ class Runs:
         cfg = OmegaConf.create(dict(plan.config.given))
         assert isinstance(cfg, DictConfig)
         self.done.append(cfg)
-        OmegaConf.save(OmegaConf.create(container(cfg)), directory / "config.yaml")
+        place.write_config(directory, plan.config.given)
         (directory / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1,0.2\n")
         if cfg.seed == 13:
             raise RunError("the disk is full")
