@@ -66,7 +66,7 @@ def fedbench_blocks(arguments: list[str]) -> tuple[Callable[[], None], dict]:
         ready.evaluator.test(walk.theta, walk.statistics)
         synchronise()
 
-    return block, {"engine_used": ready.engine, "chunk": ready.chunk, "walk": walk}
+    return block, {"engine_used": ready.way.engine, "chunk": ready.way.chunk, "walk": walk}
 
 
 def bare_blocks(arguments: list[str], model_name: str) -> Callable[[], None]:

@@ -110,7 +110,7 @@ class Settings:
     device: str = choice("auto", ("auto", "cpu", "cuda"), help="where to compute")
     engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
-    threads: int | None = integer(None, low=1, null="all", help="CPU threads")
+    threads: int | None = integer(None, low=1, high=1024, null="all", help="CPU threads")
     resume: bool = switch(True, help="go on where the run stopped; false: compute it again")
     checkpoint: Checkpoint = section(Checkpoint)  # noqa: RUF009
     data: Data = section(Data)  # noqa: RUF009

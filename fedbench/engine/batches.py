@@ -142,7 +142,8 @@ class BatchPlanner:
 
     def uniforms(self, jobs: Jobs) -> Tensor:
         """One number in [0, 1) per job (C,), float64."""
-        return uniform(make_key(self.seed, Stream.OUTPUT, jobs.client, jobs.n))
+        numbers: Tensor = uniform(make_key(self.seed, Stream.OUTPUT, jobs.client, jobs.n))
+        return numbers
 
     def draw(self, stream: Stream, jobs: Jobs, masks: Stream | None = None) -> BatchIndices:
         """Mini-batches of a chunk of jobs, as many steps as the longest of them makes.

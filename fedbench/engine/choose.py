@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 
 import torch
 
@@ -11,8 +11,17 @@ from fedbench.engine.executors import Executor
 from fedbench.engine.load import Load
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.loop import LoopExecutor
+from fedbench.engine.memory import total_memory
 from fedbench.engine.vectorised import CompileExecutor, VmapExecutor
 from fedbench.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run is computed: engine, and clients in a chunk. A resumed run keeps it."""
+
+    engine: str
+    chunk: int
 
 
 def choose_device(name: str) -> torch.device:
@@ -24,13 +33,8 @@ def choose_device(name: str) -> torch.device:
 
 def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
     """Clients per vectorised chunk: as many of the cohort as half of the device's memory holds."""
-    total = (
-        torch.cuda.get_device_properties(device).total_memory
-        if device.type == "cuda"
-        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
     per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
-    return max(1, min(load.cohort, int(0.5 * total / per_client)))
+    return max(1, min(load.cohort, int(0.5 * total_memory(device) / per_client)))
 
 
 def choose_engine(name: str, load: Load, device: torch.device) -> tuple[str, str | None]:

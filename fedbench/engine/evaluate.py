@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedbench.engine.objective import Objective, Transform
-from fedbench.method.interface import Vectors
+from fedbench.method import Vectors
 
 
 class Evaluator:
@@ -60,7 +60,8 @@ class Evaluator:
 
     def _train_batches(self) -> tuple[Tensor, ...]:
         y = self.objective.data.y
-        return torch.arange(len(y), device=y.device).split(self.batch)
+        batches: tuple[Tensor, ...] = torch.arange(len(y), device=y.device).split(self.batch)
+        return batches
 
     def _weighted_loss(self, params: Vectors, statistics: Vectors, weights: Tensor, at: Tensor) -> Tensor:
         data = self.objective.data

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, repeat_first
 from fedbench.engine.local import Facts, LocalProgram
-from fedbench.method.interface import Vectors
+from fedbench.method import Vectors
 
 Result = tuple[Vectors, Vectors, Vectors]
 """Uploads (C, ...), what clients keep, batch-norm statistics."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices
 from fedbench.engine.executors import Executor, Result, Work
-from fedbench.method.interface import Vectors
+from fedbench.method import Vectors
 
 
 class LoopExecutor(Executor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method.interface import Vectors
+from fedbench.method import Vectors
 
 
 class StateStore:

@@ -12,7 +12,7 @@ from fedbench.engine.batches import BatchIndices, repeat_first
 from fedbench.engine.compiled import Compiled, Programs
 from fedbench.engine.executors import Executor, Result, Work, cut, pad
 from fedbench.engine.local import LocalProgram
-from fedbench.method.interface import Vectors
+from fedbench.method import Vectors
 
 
 class VmapExecutor(Executor):

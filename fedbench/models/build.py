@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
+from fedbench.errors import ConfigError
 from fedbench.fields import Choice
 from fedbench.models.checks import refuse_unsuitable
 from fedbench.models.layers import NORM_TYPES
@@ -29,6 +32,23 @@ def build(chosen: Choice, shape: tuple[int, ...], classes: int, seed: int) -> nn
     if options.init == "zeros":
         _zero(model)
     return model
+
+
+def size(chosen: Choice, shape: tuple[int, ...], classes: int) -> float | None:
+    """Number of parameters of the chosen model, which is not made; None where that cannot be told.
+
+    ConfigError as `build`.
+    """
+    options = read_model(chosen)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            return float(count_parameters(options.build(tuple(shape), classes)))
+    except ConfigError:
+        raise
+    except RuntimeError as error:
+        return math.inf if "overflow" in str(error) else None
+    except Exception:  # a user's own model need not know of the meta device
+        return None
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from fedbench.engine.choose import Way
 from fedbench.errors import RunError
 from fedbench.files import atomically
 from fedbench.runs.metrics import Row
-from fedbench.runs.walk import Walk
 
 MAX_SHARE = 0.1  # of the time may go into writing
 
@@ -22,11 +25,22 @@ def write_torch(path: Path, value: object) -> None:
     atomically(path, lambda temporary: torch.save(value, temporary))
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A run between two updates, and how it is computed, which a resumed run keeps."""
+
+    walk: dict[str, Any]  # Walk.state_dict
+    rows: list[Row]
+    wall_seconds: float
+    way: Way
+
+
 class Checkpointer:
     """Saves every `seconds` of training, less often where writing takes long."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
-        self.path, self.seconds = path, seconds
+    def __init__(self, path: Path, seconds: float, identity: str) -> None:
+        """`identity`: names the run; a checkpoint of another one is refused."""
+        self.path, self.seconds, self.identity = path, seconds, identity
         self.last, self.took = time.monotonic(), 0.0
 
     @property
@@ -34,26 +48,58 @@ class Checkpointer:
         """Whether it is time."""
         return time.monotonic() - self.last >= max(self.seconds, self.took / MAX_SHARE)
 
-    def save(self, walk: Walk, rows: list[Row], wall_seconds: float, engine: str, chunk: int) -> None:
-        """Write the walk's state, the rows so far and the choices that a resumed run keeps."""
+    def save(self, saved: Saved) -> None:
+        """Write it, with the run's identity and a checksum."""
         start = time.monotonic()
         state = {
-            "walk": walk.state_dict(),
-            "rows": [dataclasses.asdict(row) for row in rows],
-            "wall_seconds": wall_seconds,
-            "engine": engine,
-            "chunk": chunk,
+            "identity": self.identity,
+            "walk": saved.walk,
+            "rows": [dataclasses.asdict(row) for row in saved.rows],
+            "wall_seconds": saved.wall_seconds,
+            **dataclasses.asdict(saved.way),
         }
-        write_torch(self.path, state)
+        write_torch(self.path, {**state, "checksum": checksum(state)})
         self.last = time.monotonic()
         self.took = self.last - start
 
-    def load(self) -> dict[str, Any] | None:
-        """The last checkpoint, or None; RunError where the file cannot be read."""
+    def load(self) -> Saved | None:
+        """The last checkpoint, or None. RunError where it cannot be read, is damaged or of another run."""
         if not self.path.is_file():
             return None
         try:
-            return torch.load(self.path, map_location="cpu", weights_only=True)
+            state = torch.load(self.path, map_location="cpu", weights_only=True)
+            whole = state.pop("checksum") == checksum(state)
         except Exception as error:
-            text = f"{self.path} cannot be read; resume=false computes the run again"
-            raise RunError(text) from error
+            raise self._unusable("cannot be read") from error
+        if not whole:
+            raise self._unusable("is damaged: its checksum is another one")
+        if state["identity"] != self.identity:
+            raise self._unusable("was saved by another run")
+        rows = [Row(**row) for row in state["rows"]]
+        return Saved(state["walk"], rows, state["wall_seconds"], Way(state["engine"], state["chunk"]))
+
+    def _unusable(self, reason: str) -> RunError:
+        return RunError(f"{self.path} {reason}; resume=false computes the run again")
+
+
+def checksum(state: Any) -> str:
+    """SHA-256 of nested dicts and lists of tensors and plain values, wherever the tensors are."""
+    digest = hashlib.sha256()
+    _feed(digest, state)
+    return digest.hexdigest()
+
+
+def _feed(digest: hashlib._Hash, value: Any) -> None:
+    if isinstance(value, Tensor):
+        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            digest.update(repr(key).encode())
+            _feed(digest, item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _feed(digest, item)
+    else:
+        digest.update(repr(value).encode())
+    digest.update(b";")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from fedbench import algorithms, data, models, schedule
+from fedbench import algorithms, data, schedule
 from fedbench.config import imports
 from fedbench.config.config import Config
 from fedbench.config.identity import container
@@ -19,13 +18,16 @@ from fedbench.data import Dataset
 from fedbench.engine.batches import local_steps
 from fedbench.engine.choose import choose_device
 from fedbench.engine.flat import Layout
-from fedbench.errors import ConfigError, DataError
+from fedbench.engine.memory import refuse_too_large
+from fedbench.errors import ConfigError
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.models.layers import norm_parameters
+from fedbench.runs.initial import initial_model
 from fedbench.runs.session import Session
 
 DEFAULT_STEPS = 10
+JOB_BYTES = 90  # at least, in the trace and the weights of its jobs
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Plan:
         """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting."""
         if self.algorithm.weighting == "samples":
             return np.full(len(self.assignment), 1.0 / len(self.assignment))
-        return 1.0 / (self.counts.N * self.sizes[self.assignment])
+        weights: np.ndarray = 1.0 / (self.counts.N * self.sizes[self.assignment])
+        return weights
 
     @cached_property
     def trace(self) -> schedule.Trace:
@@ -76,12 +79,11 @@ def make_plan(config: Config | DictConfig, session: Session | None = None) -> Pl
     device = choose_device(config.device)
     algorithm = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))
     schedule.check(config, algorithm.dispatch)
+    _refuse_too_many_rounds(config)
     dataset = (session or Session()).dataset(config)
     assignment = _assignment(config, dataset)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
-    model = models.build(config.model, dataset.shape, dataset.classes, config.seed).to(dtype)
-    if config.init_from is not None:
-        load_initial(model, Path(config.init_from))
+    model = initial_model(config, dataset, device, dtype)
     sizes = np.bincount(assignment, minlength=config.clients.total)
     steps = local_steps(sizes, *_steps_or_epochs(config, algorithm), config.local.batch_size)
     layout = Layout(model)
@@ -94,6 +96,8 @@ def make_plan(config: Config | DictConfig, session: Session | None = None) -> Pl
     hyper = algorithm.resolve(setting.counts, notes.append)
     if dataset.note:
         notes.append(dataset.note)
+    cost = measure(algorithm, setting)
+    _refuse_too_much_state(config, cost, device, dtype)
     plan = Plan(
         config=config,
         device=device,
@@ -104,7 +108,7 @@ def make_plan(config: Config | DictConfig, session: Session | None = None) -> Pl
         layout=layout,
         algorithm=algorithm,
         counts=setting.counts,
-        cost=measure(algorithm, setting),
+        cost=cost,
         steps=steps,
         hyper=hyper,
         notes=tuple(notes),
@@ -125,14 +129,17 @@ def _refuse_parallel_jobs(plan: Plan) -> None:
         raise ConfigError("algorithm", plan.algorithm.name, f"{why} (schedule.{key})")
 
 
-def load_initial(model: torch.nn.Module, path: Path) -> None:
-    """Start from a state_dict; DataError where it does not fit."""
-    try:
-        model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except FileNotFoundError as error:
-        raise DataError(f"init_from={path}: there is no such file") from error
-    except Exception as error:
-        raise DataError(f"init_from={path}: {str(error).splitlines()[0]}") from error
+def _refuse_too_many_rounds(config: Config) -> None:
+    jobs = config.rounds * config.clients.per_round
+    what = f"a schedule of {jobs:,} jobs"
+    refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
+
+
+def _refuse_too_much_state(config: Config, cost: Cost, device: torch.device, dtype: torch.dtype) -> None:
+    N = config.clients.total
+    what = f"{config.algorithm.name}'s state of {N:,} clients, {cost.client_state:,} numbers each,"
+    needed = dtype.itemsize * (N * cost.client_state + cost.server_state)
+    refuse_too_large("clients.total", N, what, needed, device)
 
 
 def _assignment(config: Config, dataset: Dataset) -> np.ndarray:

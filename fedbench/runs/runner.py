@@ -8,18 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.identity import run_hash
+from fedbench.engine.choose import Way
 from fedbench.engine.malloc import keep_memory
-from fedbench.errors import UserError
+from fedbench.engine.memory import is_out_of_memory
+from fedbench.errors import RunError, UserError
 from fedbench.runs import directory as place
 from fedbench.runs import summary as files
-from fedbench.runs.checkpoint import Checkpointer
-from fedbench.runs.metrics import MetricsFile, Row
+from fedbench.runs.checkpoint import Checkpointer, Saved
+from fedbench.runs.metrics import MetricsFile
 from fedbench.runs.numerics import set_numerics
 from fedbench.runs.plan import Plan
 from fedbench.runs.progress import Progress
 from fedbench.runs.record import Recorder
 from fedbench.runs.session import Session
-from fedbench.runs.setup import ReadyRun, Way, make_ready
+from fedbench.runs.setup import ReadyRun, make_ready
 from fedbench.runs.signals import Interrupted, Signals
 from fedbench.runs.stored import Outcome, finished, refuse_other
 
@@ -32,38 +35,55 @@ def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
     `session`: what earlier runs of the process have on the device. Raises ConfigError, RunError, and
     Interrupted after SIGINT or SIGTERM (a checkpoint was saved).
     """
-    config = plan.config
+    given = plan.config.given
     keep_memory()
     with place.locked(directory):
-        refuse_other(directory, config.given)
-        done = finished(directory, config.given)
+        refuse_other(directory, given)
+        done = finished(directory, given)
         if done is not None:
             return _reported(done, directory)
-        target = directory if config.resume else place.fresh_staging(directory)
-        place.write_config(target, config.given)
+        target = directory if plan.config.resume else place.fresh_staging(directory)
+        place.write_config(target, given)
         start = time.monotonic()
         try:
-            return _compute(plan, target, session or Session())
+            summary = _compute(plan, target, session or Session())
         except UserError:
             raise
         except Exception as error:
             line = f"{type(error).__name__}: {error}".splitlines()[0]
-            files.write_summary(
-                target / "summary.json", files.failure(config.given, line, time.monotonic() - start)
-            )
+            failed = files.failure(given, line, time.monotonic() - start)
+            files.write_summary(target / "summary.json", failed)
             raise
         finally:
             if target != directory and (target / "summary.json").exists():
                 place.promote(target, directory)
+        return _reported(summary, directory)
 
 
-def _compute(plan: Plan, directory: Path, session: Session) -> Outcome:
+def _compute(plan: Plan, directory: Path, session: Session) -> dict[str, Any]:
+    """The summary of the run. Where the device's memory is too small for a chunk of clients, the run starts
+    again with half of it: its numbers are those of the chunk that is recorded."""
     config = plan.config
     set_numerics(config.threads, config.deterministic, plan.device)
-    checkpointer = Checkpointer(directory / "checkpoint.pt", config.checkpoint.seconds)
+    file = directory / "checkpoint.pt"
+    checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given))
     saved = checkpointer.load() if config.resume else None
-    kept = Way(saved["engine"], saved["chunk"]) if saved else None
-    return Runner(make_ready(plan, session, kept), directory, checkpointer).go(saved)
+    way = saved.way if saved else None
+    notes: tuple[str, ...] = ()
+    while True:
+        runner: Runner | None = None
+        try:
+            ready = make_ready(plan, session, way, notes)
+            runner = Runner(ready, directory, checkpointer)
+            return runner.go(saved)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            if runner is None or not runner.may_halve or saved is not None:
+                raise RunError(_no_memory(error, file.exists())) from error
+            way = Way(ready.way.engine, ready.way.chunk // 2)
+            notes = (f"out of memory with chunk={ready.way.chunk}; started again with chunk={way.chunk}",)
+        del ready, runner  # before the next ones take memory
 
 
 class Runner:
@@ -75,8 +95,8 @@ class Runner:
         self.before = 0.0  # wall seconds of earlier processes
         self.start = time.monotonic()
 
-    def go(self, saved: dict[str, Any] | None) -> Outcome:
-        """Walk to the end, from a checkpoint if there is one."""
+    def go(self, saved: Saved | None) -> dict[str, Any]:
+        """Walk to the end, from a checkpoint if there is one; the content of summary.json."""
         rounds, signals = self.ready.trace.updates, Signals()
         with signals.installed():
             metrics = self._begin(saved)
@@ -96,22 +116,27 @@ class Runner:
                 progress.close()
             return self._end(metrics)
 
-    def _begin(self, saved: dict[str, Any] | None) -> MetricsFile:
+    @property
+    def may_halve(self) -> bool:
+        """Whether a smaller chunk may help: nothing is done yet, and there is a smaller one."""
+        return self.walk.version == 0 and self.ready.way.chunk > 1
+
+    def _begin(self, saved: Saved | None) -> MetricsFile:
         ready, plan = self.ready, self.ready.plan
         files.write_partition(self.directory / "partition.npz", plan.assignment)
         log.info(
             "%s: %d parameters, engine %s, chunk %d, device %s",
-            plan.algorithm.name, plan.layout.d, ready.engine, ready.chunk, plan.device,
+            plan.algorithm.name, plan.layout.d, ready.way.engine, ready.way.chunk, plan.device,
         )  # fmt: skip
         for note in ready.notes:
             log.warning(note)
         if saved is None:
             self.walk.start(ready.measured())
             return MetricsFile(self.directory / "metrics.csv", [])
-        self.walk.load_state_dict(saved["walk"])
-        self.before = saved["wall_seconds"]
+        self.walk.load_state_dict(saved.walk)
+        self.before = saved.wall_seconds
         log.info("going on from round %d", self.walk.version)
-        return MetricsFile(self.directory / "metrics.csv", [Row(**row) for row in saved["rows"]])
+        return MetricsFile(self.directory / "metrics.csv", saved.rows)
 
     def wall_seconds(self) -> float:
         """Seconds of this run so far, earlier processes included."""
@@ -131,20 +156,24 @@ class Runner:
             raise Interrupted(text, signals.exit_code)
 
     def _save(self, metrics: MetricsFile) -> None:
-        ready = self.ready
-        self.checkpointer.save(self.walk, metrics.rows, self.wall_seconds(), ready.engine, ready.chunk)
+        state = self.walk.state_dict()
+        self.checkpointer.save(Saved(state, metrics.rows, self.wall_seconds(), self.ready.way))
 
-    def _end(self, metrics: MetricsFile) -> Outcome:
+    def _end(self, metrics: MetricsFile) -> dict[str, Any]:
         ready, where = self.ready, self.directory
-        status = "completed" if metrics.rows[-1].finite else "diverged"
         self._save(metrics)
         files.write_model(where / "model.pt", ready)
         if self.config.trace:
             files.write_jobs(where / "jobs.csv", ready)
-        compile_seconds = self.walk.trainer.executor.compile_seconds
-        summary = files.summarise(ready, metrics.rows, status, self.wall_seconds(), compile_seconds)
+        summary = files.summarise(ready, metrics.rows, self.wall_seconds())
         files.write_summary(where / "summary.json", summary)
-        return _reported(summary, where)
+        return summary
+
+
+def _no_memory(error: Exception, saved: bool) -> str:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    after = "; the same command goes on from the last checkpoint" if saved else ""
+    return f"out of memory: {reason}{after}"
 
 
 def _reported(summary: Mapping[str, Any], directory: Path) -> Outcome:

@@ -10,7 +10,7 @@ import torch
 
 from fedbench import schedule
 from fedbench.engine.batches import BatchPlanner, ClientIndex
-from fedbench.engine.choose import choose_chunk, choose_engine, make_executor
+from fedbench.engine.choose import Way, choose_chunk, choose_engine, make_executor
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.load import Load, measure_model
@@ -35,8 +35,7 @@ class ReadyRun:
     trace: schedule.Trace
     times: np.ndarray  # virtual time of every version, length updates + 1
     spent: Spent
-    engine: str
-    chunk: int
+    way: Way
     notes: tuple[str, ...]  # the plan's, and why another engine was taken than expected
 
     def measured(self) -> dict[str, float]:
@@ -52,18 +51,12 @@ class ReadyRun:
         return plan.algorithm.measured(gradient, walk.theta)
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a run is computed; a resumed one keeps it."""
-
-    engine: str
-    chunk: int
-
-
-def make_ready(plan: Plan, session: Session | None = None, kept: Way | None = None) -> ReadyRun:
+def make_ready(
+    plan: Plan, session: Session | None = None, kept: Way | None = None, notes: tuple[str, ...] = ()
+) -> ReadyRun:
     """Put a plan on its device, without computing anything of the run.
 
-    `session`: what earlier runs have put there; `kept`: the choice of the run that is resumed.
+    `session`: what earlier runs have put there; `kept`: a choice made before, and `notes` on it.
     """
     here = objective_of(plan, session or Session())
     objective, device, config = here.objective, plan.device, plan.config
@@ -71,12 +64,11 @@ def make_ready(plan: Plan, session: Session | None = None, kept: Way | None = No
     blocks = config.local.sampler == "blocks"
     planner = BatchPlanner(index, config.seed, config.local.batch_size, plan.steps, blocks)
     load = _load(plan, planner, objective)
-    choice, line = (kept, None) if kept else _choose(plan, load)
-    chunk = min(choice.chunk, load.cohort)
+    way, line = (kept, None) if kept else _choose(plan, load)
     program = LocalProgram(plan.algorithm, objective, masked=not planner.equal_steps)
-    executor = make_executor(choice.engine, program, chunk, here.programs)
+    executor = make_executor(way.engine, program, way.chunk, here.programs)
     store = StateStore(plan.counts.N, device)
-    trainer = CohortTrainer(executor, planner, store, chunk, plan.dtype)
+    trainer = CohortTrainer(executor, planner, store, way.chunk, plan.dtype)
     trace = plan.trace
     offset = schedule.survey_offset(config) if plan.algorithm.survey == "once" else 0.0
     passes = _passes(plan)
@@ -89,18 +81,17 @@ def make_ready(plan: Plan, session: Session | None = None, kept: Way | None = No
         trace=trace,
         times=np.concatenate([[0.0], trace.update_time]) + offset,
         spent=spent(trace, plan.cost, item_bytes, plan.steps, passes, plan.algorithm.first_step),
-        engine=choice.engine,
-        chunk=chunk,
-        notes=(*plan.notes, line) if line else plan.notes,
+        way=way,
+        notes=(*plan.notes, *notes, *([line] if line else [])),
     )
 
 
 def _choose(plan: Plan, load: Load) -> tuple[Way, str | None]:
     engine, line = choose_engine(plan.config.engine, load, plan.device)
-    if plan.config.chunk:
-        return Way(engine, plan.config.chunk), line
-    chunk = 1 if engine == "loop" else choose_chunk(load, plan.device, plan.dtype.itemsize)
-    return Way(engine, chunk), line
+    chunk = plan.config.chunk or 1
+    if plan.config.chunk is None and engine != "loop":
+        chunk = choose_chunk(load, plan.device, plan.dtype.itemsize)
+    return Way(engine, min(chunk, load.cohort)), line
 
 
 def _walk(plan: Plan, trainer: CohortTrainer, trace: schedule.Trace, objective: Objective) -> Walk:

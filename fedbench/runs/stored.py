@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from fedbench.config.identity import difference, flat, identity, identity_in, st
 from fedbench.config.inputs import MARK
 from fedbench.errors import ConfigError, UsageError
 
-FINISHED = ("completed", "diverged")
+log = logging.getLogger(__name__)
+FINISHED = ("completed", "diverged", "starved")
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Outcome:
     directory: Path
     status: str
     rounds: int  # reached
+    planned: int
     final_accuracy: float | None  # None where the run diverged
     best_accuracy: float
     best_round: int
@@ -32,14 +35,21 @@ class Outcome:
     def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
         """From the content of a finished run's summary.json."""
         names = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round")
-        return cls(directory, *(summary[name] for name in names))
+        return cls(directory, planned=summary["config"]["rounds"], **{name: summary[name] for name in names})
 
     @property
     def line(self) -> str:
         """The closing line of a run."""
         accuracy = self.final_accuracy
         shown = "no final accuracy" if accuracy is None else f"final accuracy {accuracy:.4f}"
-        return f"{self.status} after {self.rounds} rounds: {shown} ({self.directory})"
+        return f"{self.status} after {self.reached}: {shown} ({self.directory})"
+
+    @property
+    def reached(self) -> str:
+        """How far it came, in words."""
+        if self.status != "starved":
+            return f"{self.rounds} rounds"
+        return f"{self.rounds} of {self.planned} rounds, since too few clients were left to fill an update"
 
 
 def summary(directory: Path) -> dict[str, Any] | None:
@@ -56,6 +66,11 @@ def finished(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> dict[str, 
     found = summary(directory)
     if found is None or found.get("status") not in FINISHED or not cfg["resume"]:
         return None
+    for name in ("metrics.csv", "model.pt"):
+        file = directory / name
+        if not file.is_file() or file.stat().st_size == 0:
+            log.warning("%s is missing or empty: the run is not finished", file)
+            return None
     config = found.get("config")  # what config.yaml says too, read faster
     before = identity_in(directory, config) if isinstance(config, dict) else stored(directory)
     return found if before == identity(cfg) else None

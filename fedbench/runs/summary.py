@@ -18,8 +18,6 @@ from fedbench.runs.plan import Plan
 from fedbench.runs.provenance import commit, hardware, versions
 from fedbench.runs.setup import ReadyRun
 
-FILES = ("metrics.csv", "summary.json", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
-
 
 def final_accuracy(rows: list[Row], k: int) -> float:
     """Mean test accuracy of the last k evaluations."""
@@ -27,11 +25,16 @@ def final_accuracy(rows: list[Row], k: int) -> float:
     return math.fsum(last) / len(last)
 
 
-def summarise(
-    ready: ReadyRun, rows: list[Row], status: str, wall_seconds: float, compile_seconds: float
-) -> dict[str, Any]:
+def status_of(ready: ReadyRun, rows: list[Row]) -> str:
+    """How a run that has ended ended: starved where its clients were gone before its rounds were."""
+    if not rows[-1].finite:
+        return "diverged"
+    return "starved" if ready.trace.starved else "completed"
+
+
+def summarise(ready: ReadyRun, rows: list[Row], wall_seconds: float) -> dict[str, Any]:
     """The contents of summary.json."""
-    plan = ready.plan
+    plan, status = ready.plan, status_of(ready, rows)
     best = max(rows, key=lambda row: row.test_accuracy)
     diverged = status == "diverged"
     k = min(plan.config.eval.final_k, len(rows))
@@ -44,11 +47,11 @@ def summarise(
         "best_round": best.round,
         "final_test_loss": _finite(rows[-1].test_loss),
         "wall_seconds": wall_seconds,
-        "compile_seconds": compile_seconds,
+        "compile_seconds": ready.walk.trainer.executor.compile_seconds,
         "device": str(plan.device),
         "hardware": hardware(plan.device),
-        "engine": ready.engine,
-        "chunk": ready.chunk,
+        "engine": ready.way.engine,
+        "chunk": ready.way.chunk,
         "parameters": plan.layout.d,
         "hyper": hyper(plan, ready.walk.hyper),
         "from_theorem": plan.algorithm.from_theorem(),

@@ -134,7 +134,8 @@ class Walk:
     def _client_weights(self, clients: np.ndarray) -> np.ndarray:
         if self.algorithm.weighting == "samples":
             sizes = self.trainer.planner.clients.sizes[clients].astype(np.float64)
-            return sizes / sizes.sum()
+            shares: np.ndarray = sizes / sizes.sum()
+            return shares
         return np.full(len(clients), 1.0 / len(clients))
 
     # ---- checkpoints -------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ def report(found: Mapping[str, Any], directory: Path) -> str:
     """One line about a finished run."""
     accuracy = found.get("final_accuracy")
     text = "diverged" if accuracy is None else f"final accuracy {accuracy:.4f}"
+    if found.get("status") == "starved":
+        text = f"starved, {text}"
     if found.get("best_accuracy") is not None:
         text += f", best {found['best_accuracy']:.4f} at round {found.get('best_round')}"
     return (

@@ -1,0 +1,50 @@
+"""Memory: how much there is, whether it sufficed, and refusing what cannot fit before it is taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from fedbench.errors import ConfigError
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes of the device's memory; on the CPU, of the machine or the container."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_container_limits()])
+
+
+def _container_limits() -> Iterator[int]:
+    for name in _LIMITS:
+        try:
+            text = Path(name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            yield int(text)
+
+
+def refuse_too_large(key: str, value: object, what: str, needed: float, device: torch.device) -> None:
+    """Raise ConfigError where `what` takes more bytes than there are; `key`: what to make smaller."""
+    there = total_memory(device)
+    if needed > there:
+        allowed = f"{what} needs about {_gib(needed)} of memory, and {_gib(there)} are there"
+        raise ConfigError(key, value, allowed)
+
+
+def _gib(count: float) -> str:
+    return f"{count / 2**30:,.1f} GiB"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether NumPy's, torch's or CUDA's memory did not suffice."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

@@ -1,0 +1,59 @@
+"""The model that a run starts from: made anew, or read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedbench import models
+from fedbench.config.config import Config
+from fedbench.data import Dataset
+from fedbench.engine.memory import refuse_too_large
+from fedbench.errors import DataError
+
+COPIES = 4
+"""Vectors of the model's size that any run holds: theta, a client's own, a gradient, the mean of uploads."""
+
+
+def initial_model(config: Config, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """The run's model with its initial parameters, on the CPU, in `dtype`. ConfigError, DataError."""
+    chosen = config.model
+    size = models.size(chosen, dataset.shape, dataset.classes)
+    if size is not None:
+        what = f"a model of {size:,.0f} parameters"
+        refuse_too_large("model", chosen.name, what, COPIES * dtype.itemsize * size, device)
+    model = models.build(chosen, dataset.shape, dataset.classes, config.seed).to(dtype)
+    if config.init_from is not None:
+        load_initial(model, Path(config.init_from))
+    return model
+
+
+def load_initial(model: nn.Module, path: Path) -> None:
+    """Start from a state_dict; DataError where it does not fit. Numbers keep the precision of the model."""
+    if not path.is_file():
+        raise DataError(f"init_from={path}: there is no such file")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise DataError(f"init_from={path}: cannot be read as a model's state_dict") from error
+    reason = _misfit(model.state_dict(), state)
+    if reason:
+        raise DataError(f"init_from={path}: {reason}")
+    model.load_state_dict(state)
+
+
+def _misfit(own: Mapping[str, Tensor], given: object) -> str | None:
+    """Why a state_dict is not one of the model, or None."""
+    if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
+        return "holds no model's state_dict"
+    for name in [name for name in own if name not in given]:
+        return f"has no {name}, which the model has"
+    for name, value in given.items():
+        if name not in own:
+            return f"has {name}, which the model has not"
+        if value.shape != own[name].shape:
+            return f"{name} has shape {tuple(value.shape)}, the model's has {tuple(own[name].shape)}"
+    return None

@@ -1,0 +1,290 @@
+"""What must not pass for a result, or end in an accident: foreign files, missing ones, memory, full disks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedbench.api import compose_config
+from fedbench.engine.vectorised import VmapExecutor
+from fedbench.errors import ConfigError, DataError, RunError
+from fedbench.runs import runner
+from fedbench.runs.checkpoint import checksum
+from fedbench.runs.plan import make_plan
+from fedbench.runs.stored import Outcome
+from fedbench.runs.walk import Walk
+
+BASE = [
+    "rounds=4", "clients.total=8", "clients.per_round=4", "local.steps=2", "local.batch_size=16",
+    "progress=none", "checkpoint.seconds=0", "engine=vmap",
+]  # fmt: skip
+
+
+def run(directory: Path, *overrides: str) -> Outcome:
+    return runner.run(make_plan(compose_config([*BASE, *overrides])), directory)
+
+
+def metrics(directory: Path) -> list[dict[str, str]]:
+    with open(directory / "metrics.csv", newline="") as stream:
+        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
+
+
+def model(directory: Path) -> dict[str, torch.Tensor]:
+    return torch.load(directory / "model.pt", weights_only=True)
+
+
+def same_model(one: Path, other: Path) -> bool:
+    return all(torch.equal(value, model(other)[name]) for name, value in model(one).items())
+
+
+def killed_after(rounds: int, directory: Path, *overrides: str) -> None:
+    """A run that dies with a checkpoint of that round."""
+    update = Walk.update
+
+    def mortal(walk: Walk) -> None:
+        if walk.version == rounds:
+            raise SystemExit
+        update(walk)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Walk, "update", mortal)
+        with pytest.raises(SystemExit):
+            run(directory, *overrides)
+
+
+# ---- the model to start from -------------------------------------------------------------------------
+
+
+def test_two_halves_are_the_whole_in_float64(tmp_path: Path) -> None:
+    """FedAvg with one client and full batches: nothing depends on the round, nor an order."""
+    one = ["clients.total=1", "clients.per_round=1", "local.batch_size=null"]
+    words = ["dtype=float64", *one, "model=mlp", "model.hidden=[8]"]
+    run(tmp_path / "whole", *words, "rounds=6")
+    run(tmp_path / "first", *words, "rounds=3")
+    run(tmp_path / "second", *words, "rounds=3", f"init_from={tmp_path / 'first' / 'model.pt'}")
+    assert model(tmp_path / "whole")["1.weight"].dtype == torch.float64
+    assert same_model(tmp_path / "whole", tmp_path / "second")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "cannot be read as a model's state_dict"),
+        (b"no model", "cannot be read as a model's state_dict"),
+        ([1, 2], "holds no model's state_dict"),
+        ({"1.weight": torch.zeros(10, 64)}, "has no 1.bias, which the model has"),
+        (
+            {"1.weight": torch.zeros(10, 63), "1.bias": torch.zeros(10)},
+            r"1.weight has shape \(10, 63\), the model's has \(10, 64\)",
+        ),
+        (
+            {"1.weight": torch.zeros(10, 64), "1.bias": torch.zeros(10), "2.bias": torch.zeros(1)},
+            "has 2.bias, which the model has not",
+        ),
+    ],
+)
+def test_a_file_that_is_no_such_model_is_refused(tmp_path: Path, content: object, reason: str) -> None:
+    file = tmp_path / "given.pt"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        torch.save(content, file)
+    with pytest.raises(DataError, match=f"^init_from={file}: {reason}$"):
+        run(tmp_path / "run", f"init_from={file}")
+    assert not (tmp_path / "run").exists()
+
+
+# ---- checkpoints and finished runs -------------------------------------------------------------------
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        killed_after(2, tmp_path / str(seed), f"seed={seed}")
+    shutil.copy(tmp_path / "1" / "checkpoint.pt", tmp_path / "0" / "checkpoint.pt")
+    with pytest.raises(RunError, match=r"checkpoint\.pt was saved by another run; resume=false"):
+        run(tmp_path / "0", "seed=0")
+    assert run(tmp_path / "0", "seed=0", "resume=false").status == "completed"
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut", "empty", "content"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
+    killed_after(2, tmp_path)
+    file = tmp_path / "checkpoint.pt"
+    content = bytearray(file.read_bytes())
+    if damage == "bit":
+        theta = torch.load(file, weights_only=True)["walk"]["server"]["theta"]
+        at = content.find(theta.numpy().tobytes()[:64])
+        assert at > 0
+        content[at + 17] ^= 1
+    elif damage == "content":
+        state = torch.load(file, weights_only=True)
+        state["rows"][0]["test_accuracy"] = 1.0
+        torch.save(state, file)
+        content = bytearray(file.read_bytes())
+    file.write_bytes({"cut": content[: len(content) // 2], "empty": b""}.get(damage, content))
+    with pytest.raises(RunError, match=r"checkpoint\.pt (cannot be read|is damaged).*; resume=false"):
+        run(tmp_path)
+
+
+def test_a_checksum_sees_every_part() -> None:
+    state = {"a": torch.zeros(3), "b": [1.0, {"c": torch.arange(4)}], "d": None}
+    other = [
+        {**state, "a": torch.zeros(3, dtype=torch.float64)},
+        {**state, "a": torch.zeros(1, 3)},
+        {**state, "a": torch.tensor([0.0, 0.0, -0.0])},
+        {**state, "b": [1.0, {"c": torch.tensor([0, 1, 2, 4])}]},
+        {**state, "d": 0},
+    ]
+    assert checksum(state) == checksum({**state})
+    assert checksum(state) not in {checksum(changed) for changed in other}
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "model.pt"])
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_a_finished_run_without_its_files_is_finished_again(
+    tmp_path: Path, name: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "lost")
+    file = tmp_path / "lost" / name
+    file.unlink() if how == "missing" else file.write_bytes(b"")
+    with caplog.at_level(logging.WARNING):
+        run(tmp_path / "lost")
+    assert f"{name} is missing or empty" in caplog.text
+    assert metrics(tmp_path / "lost") == metrics(tmp_path / "whole")
+    assert same_model(tmp_path / "lost", tmp_path / "whole")
+
+
+def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All clients leave after three jobs of one time unit."""
+    leave = ",".join(f"[{client},3.5]" for client in range(8))
+    words = ["schedule=async", "schedule.concurrency=4", f"schedule.leave=[{leave}]", "rounds=5"]
+    with caplog.at_level(logging.INFO):
+        outcome = run(tmp_path, *words)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert outcome.status == summary["status"] == "starved"
+    assert outcome.rounds == 3
+    assert "starved after 3 of 5 rounds, since too few clients were left" in caplog.text
+    assert outcome.final_accuracy == float(metrics(tmp_path)[-1]["test_accuracy"])
+    assert run(tmp_path, *words) == outcome  # it is finished, and not tried again
+
+
+# ---- memory ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["rounds=1000000000000"], r"^rounds=1000000000000: a schedule of 4,000,000,000,000 jobs needs"),
+        (["model=mlp", "model.hidden=[1000000000000]"], r"^model=mlp: a model of 75,000,.* parameters needs"),
+        (["model=mlp", f"model.hidden=[{10**18}]"], r"^model=mlp: a model of inf parameters needs about"),
+        (
+            ["algorithm=scaffold", "clients.total=1000", "clients.per_round=4", "model=mlp",
+             "model.hidden=[4000000]"],
+            r"^clients\.total=1000: scaffold's state of 1,000 clients, 300,000,010 numbers each, needs about",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_fit_is_refused_before_it_is_taken(
+    tmp_path: Path, overrides: list[str], line: str
+) -> None:
+    with pytest.raises(ConfigError, match=line + r".* GiB of memory, and [0-9.,]+ GiB are there$"):
+        run(tmp_path / "run", *overrides)
+
+
+def test_a_chunk_too_large_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are those of the smaller chunk, bit for bit."""
+    run(tmp_path / "given", "chunk=1", "algorithm=scaffold")
+    whole = VmapExecutor.run
+
+    def small(self: VmapExecutor, work):
+        if len(work.batches.steps) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return whole(self, work)
+
+    monkeypatch.setattr(VmapExecutor, "run", small)
+    run(tmp_path / "halved", "algorithm=scaffold")
+    summary = json.loads((tmp_path / "halved" / "summary.json").read_text())
+    assert summary["chunk"] == 1
+    assert [note for note in summary["notes"] if "chunk=2; started again with chunk=1" in note]
+    assert metrics(tmp_path / "halved") == metrics(tmp_path / "given")
+    assert same_model(tmp_path / "halved", tmp_path / "given")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory.\nMore"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+    ],
+)
+def test_out_of_memory_later_on_keeps_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    run(tmp_path / "whole")
+    update = Walk.update
+
+    def starves(walk: Walk) -> None:
+        if walk.version == 2:
+            raise error
+        update(walk)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Walk, "update", starves)
+        with pytest.raises(RunError, match=r"^out of memory: .*; the same command goes on from the last"):
+            run(tmp_path / "parts")
+    assert torch.load(tmp_path / "parts" / "checkpoint.pt", weights_only=True)["walk"]["version"] in (1, 2)
+    run(tmp_path / "parts")
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+
+
+# ---- a run directory that is full or gone ------------------------------------------------------------
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    """Simulated by a limit on the size of files."""
+    run(tmp_path / "whole")
+    killed_after(2, tmp_path / "full")
+    before = (tmp_path / "full" / "checkpoint.pt").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(RunError, match=r"^cannot write .*full/[a-z.]+: "):
+            run(tmp_path / "full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "full" / "checkpoint.pt").read_bytes() == before
+    run(tmp_path / "full")
+    assert metrics(tmp_path / "full") == metrics(tmp_path / "whole")
+
+
+def test_a_directory_that_vanishes_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = Walk.update
+
+    def removes(walk: Walk) -> None:
+        update(walk)
+        if walk.version == 2:
+            shutil.rmtree(tmp_path / "run")
+
+    monkeypatch.setattr(Walk, "update", removes)
+    with pytest.raises(RunError, match=r"^cannot write .*run/metrics\.csv: No such file or directory$"):
+        run(tmp_path / "run")
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"^cannot use .*file/run: Not a directory$"):
+        run(tmp_path / "file" / "run")
+
+
+def test_threads_have_a_limit() -> None:
+    with pytest.raises(ConfigError, match=r"^threads=100000: must be an integer in \[1, 1024\], or null"):
+        make_plan(compose_config(["threads=100000"]))
