@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from fedbench.compose.composer import compose
 from fedbench.compose.overrides import Grid, Value
-from fedbench.config.identity import digest, flat, identity
+from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, flat, identity
 from fedbench.config.paths import conf_dir
 from fedbench.papers.figure import TUNING, Figure
 from fedbench.sweeps.grids import of_file
@@ -58,7 +58,7 @@ class Experiment:
 
         Values of grids enter as an override writes them, as in all results kept so far.
         """
-        algorithms = {branch.algorithm: algorithm_file(branch.algorithm) for branch in self.branches}
+        algorithms = {branch.algorithm: _older(algorithm_file(branch.algorithm)) for branch in self.branches}
         params = {key: _said(values) for key, values in self.params.items()}
         branches = [
             [
@@ -111,6 +111,11 @@ def algorithm_file(name: str) -> dict[str, Any]:
     content = OmegaConf.to_container(OmegaConf.load(conf_dir() / "algorithm" / f"{name}.yaml"))
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
+
+
+def _older(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content without keys that say what results older than the keys were made with."""
+    return {k: v for k, v in content.items() if ABSENT_AT_DEFAULT.get(f"algorithm.{k}", ...) != v}
 
 
 def _said(values: Sequence[Value]) -> str:
