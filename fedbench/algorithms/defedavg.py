@@ -35,6 +35,7 @@ class DeFedAvgIID(DelayedFedAvg):
     anything but theta. Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D) are tuned.
     """
 
+    title = "DeFedAvg-IID"
     dispatch: ClassVar[dict[str, str]] = {"refill": "at_aggregation", "pool": "self", "concurrency": "all"}
 
 
@@ -52,4 +53,5 @@ class DeFedAvgNonIID(DelayedFedAvg):
     down 1d. eta = lr and gamma = server_lr (convention D) are tuned.
     """
 
+    title = "DeFedAvg-nIID"
     dispatch: ClassVar[dict[str, str]] = {"refill": "at_aggregation", "pool": "queue"}

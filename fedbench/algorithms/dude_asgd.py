@@ -24,6 +24,7 @@ class DuDeASGD(Algorithm):
     gamma = server_lr (it multiplies a gradient) is tuned. A reconstruction from the abstracts.
     """
 
+    title = "DuDe-ASGD"
     paper = "Wang et al., arXiv 2405.16966 (2024)"
     problem_dependent = ("server_lr",)
     survey = "once"

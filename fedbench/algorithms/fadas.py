@@ -47,8 +47,12 @@ class FADAS(Algorithm):
     beta2: float = nonnegative(0.99)
     epsilon: float = nonnegative(1e-8)
     bias_correction: bool = switch(False)
-    delay_threshold: float | None = nonnegative(None, null="not delay-adaptive")
-    da_form: str = choice("scale", ("scale", "min"))
+    delay_threshold: float | None = nonnegative(
+        None, null="not delay-adaptive", help="staleness beyond which a step is smaller"
+    )
+    da_form: str = choice(
+        "scale", ("scale", "min"), help="scale: server_lr / tau_max; min: min(server_lr, 1 / tau_max)"
+    )
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         return {"delay_threshold": math.inf, **super().resolve(n, warn)}

@@ -35,9 +35,9 @@ class FAFED(Algorithm):
     full_participation = True
 
     lr: float = positive(0.01)
-    alpha: float = share(0.5)
-    beta2: float = number(0.999, low=0.0, high=1.0)
-    epsilon: float = positive(0.1)
+    alpha: float = share(0.5, help="weight of the correction: 1 is the plain gradient")
+    beta2: float = number(0.999, low=0.0, high=1.0, help="b")
+    epsilon: float = positive(0.1, help="r")
 
     def survey_upload(self, grad: Tensor) -> Vectors:
         return {"m": grad, "v": grad * grad}

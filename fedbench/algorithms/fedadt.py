@@ -33,7 +33,7 @@ class FedADT(Algorithm):
     beta1: float = decay(0.9)
     beta2: float = decay(0.99)
     beta3: float = decay(0.9)
-    derivative: float = nonnegative(0.1)
+    derivative: float = nonnegative(0.1, help="k_d")
     epsilon: float = positive(1e-3)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -29,7 +29,7 @@ class FedAMS(Algorithm):
     problem_dependent = ("lr", "server_lr", "epsilon")
 
     lr: float = positive(0.1)
-    server_lr: float = positive(0.03)
+    server_lr: float = positive(0.03, help="the paper's code: 1 with lr 0.01 on a ConvMixer")
     beta1: float = decay(0.9)
     beta2: float = decay(0.99)
     epsilon: float = positive(1e-3)

@@ -40,8 +40,8 @@ class FedAsync(Algorithm):
     alpha: float = share(0.6)
     rho: float = nonnegative(0.005)
     staleness: str = choice("polynomial", ("constant", "polynomial", "hinge"))
-    a: float = nonnegative(0.5)
-    b: float = nonnegative(4.0)
+    a: float = nonnegative(0.5, help="polynomial and hinge")
+    b: float = nonnegative(4.0, help="hinge only")
 
     def refusal(self, setting: Setting) -> str | None:
         if setting.counts.S != 1:

@@ -23,12 +23,13 @@ class FedAvgMomentum(Algorithm):
     The paper's grids are not known to us; the yaml's are those of the field.
     """
 
+    title = "FedAvg-M"
     paper = "Cheng et al., ICLR 2024"
     problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0)
-    beta: float = share(0.1)
+    server_lr: float = positive(1.0, help="gradient-sized: lr times the local steps is plain averaging")
+    beta: float = share(0.1, help="weight of the new gradient; 1 is FedAvg")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "g": torch.zeros_like(theta)}

@@ -28,7 +28,7 @@ class FedAvgM(FedAvg):
     problem_dependent = ("lr", "server_lr", "momentum")
 
     lr: float = positive(0.03)
-    momentum: float = decay(0.9)
+    momentum: float = decay(0.9, help="the effective step is server_lr / (1 - momentum)")
     nesterov: bool = switch(False)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

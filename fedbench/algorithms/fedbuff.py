@@ -27,7 +27,7 @@ class FedBuff(Algorithm):
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
-    staleness_power: float = nonnegative(0.0)
+    staleness_power: float = nonnegative(0.0, help="0.5 in the paper's experiments")
     momentum: float = decay(0.0)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -18,4 +18,5 @@ class FedCM(FedAvgMomentum):
     Up 1d, down 2d. A public simulator uses alpha = 0.1, eta_l = 0.1 and plain averaging.
     """
 
+    title = "FedCM"
     paper = "Xu et al., arXiv:2106.10874"

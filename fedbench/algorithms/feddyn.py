@@ -30,7 +30,7 @@ class FedDyn(Algorithm):
     problem_dependent = ("lr", "alpha")
 
     lr: float = positive(0.1)
-    alpha: float = positive(0.1)
+    alpha: float = positive(0.1, help="weight of the dynamic regulariser")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "h": torch.zeros_like(theta)}

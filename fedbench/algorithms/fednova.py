@@ -42,8 +42,8 @@ class FedNova(Algorithm):
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
-    momentum: float = decay(0.0)
-    mu: float = nonnegative(0.0)
+    momentum: float = decay(0.0, help="of the local steps")
+    mu: float = nonnegative(0.0, help="proximal weight")
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def local_init(self, client: Client, h: Record) -> Vectors:

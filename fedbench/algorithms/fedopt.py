@@ -49,7 +49,7 @@ class FedAdagrad(FedOpt):
     server_lr: float = positive(0.03)
     beta1: float = decay(0.0)
     beta2: float = decay(0.99)
-    epsilon: float = positive(1e-3)
+    epsilon: float = positive(1e-3, help="tau in the paper")
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:
@@ -64,7 +64,7 @@ class FedAdam(FedOpt):
     server_lr: float = positive(0.03)
     beta1: float = decay(0.9)
     beta2: float = decay(0.99)
-    epsilon: float = positive(1e-3)
+    epsilon: float = positive(1e-3, help="tau in the paper")
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:

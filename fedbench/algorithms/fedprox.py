@@ -22,7 +22,7 @@ class FedProx(FedAvg):
     paper = "Li et al., MLSys 2020"
     problem_dependent = ("lr", "server_lr", "mu")
 
-    mu: float = nonnegative(0.01)
+    mu: float = nonnegative(0.01, help="proximal weight; 0 is FedAvg")
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         return {"y": local.y - h.lr * (client.grad(local.y) + h.mu * (local.y - client.down.theta))}

@@ -23,6 +23,38 @@ from fedbench.method.configured import silent
 from fedbench.theory.curvature import largest_curvature
 
 
+class Estimator:
+    """sgd: v_j = grad F(w_j; xi)."""
+
+    def v(self, local: Record, client: Client) -> Tensor:
+        """v_j (d,) at w_j = local.w, on the current mini-batch."""
+        return client.grad(local.w)
+
+    def remembered(self, w: Tensor, v: Tensor) -> Vectors:
+        """What the next step needs of this one's w_j and v_j."""
+        return {}
+
+
+class SVRG(Estimator):
+    """v_j = grad F(w_j; xi) - grad F(w_0; xi) + v_0."""
+
+    def v(self, local: Record, client: Client) -> Tensor:
+        return client.grad(local.w) - client.grad(client.down.theta) + client.full_grad
+
+
+class SARAH(Estimator):
+    """v_j = grad F(w_j; xi) - grad F(w_{j-1}; xi) + v_{j-1}."""
+
+    def v(self, local: Record, client: Client) -> Tensor:
+        return client.grad(local.w) - client.grad(local.w_old) + local.v
+
+    def remembered(self, w: Tensor, v: Tensor) -> Vectors:
+        return {"w_old": w, "v": v}
+
+
+ESTIMATORS = {"svrg": SVRG(), "sarah": SARAH(), "sgd": Estimator()}
+
+
 @register("fedproxvr")
 class FedProxVR(Algorithm):
     """Dinh, Tran, Nguyen, Bao, Zomaya, Zhou, "Federated learning with proximal stochastic variance reduced
@@ -51,11 +83,13 @@ class FedProxVR(Algorithm):
     full_gradient = True
     first_step = 1
 
-    lr: float | None = positive(0.1, null="1/(beta L)")
-    beta: float | None = positive(None, null="lr is given")
-    L: float | None = positive(None, null="measured at theta^0")
+    lr: float | None = positive(0.1, null="1/(beta L)", help="eta")
+    beta: float | None = positive(
+        None, null="not used", help="step-size parameter, above 3 in theory; 5 to 15 in the paper"
+    )
+    L: float | None = positive(None, null="measured at theta^0", help="smoothness")
     mu: float = nonnegative(0.1)
-    estimator: str = choice("svrg", ("svrg", "sarah", "sgd"))
+    estimator: str = choice("svrg", tuple(ESTIMATORS))
     output: str = choice("last", ("last", "random"))
     weighting: str = choice("samples", ("uniform", "samples"))
 
@@ -82,25 +116,16 @@ class FedProxVR(Algorithm):
         return {"lr": 1 / (self.beta * smoothness), "L": smoothness}
 
     def local_init(self, client: Client, h: Record) -> Vectors:
-        w = self.prox(client.down.theta - h.lr * client.full_grad, client.down.theta, h)
-        local = {"w": w}
-        if self.estimator == "sarah":
-            local |= {"w_old": client.down.theta, "v": client.full_grad}
-        return local | {"sent": w} if self.output == "random" else local
+        theta, v = client.down.theta, client.full_grad
+        w = self.prox(theta - h.lr * v, theta, h)
+        sent = {"sent": w} if self.output == "random" else {}
+        return {"w": w, **self._estimator.remembered(theta, v), **sent}
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        v = client.grad(local.w)
-        if self.estimator == "svrg":
-            v = v - client.grad(client.down.theta) + client.full_grad
-        elif self.estimator == "sarah":
-            v = v - client.grad(local.w_old) + local.v
-        new = {"w": self.prox(local.w - h.lr * v, client.down.theta, h)}
-        if self.estimator == "sarah":
-            new |= {"w_old": local.w, "v": v}
-        if self.output == "random":
-            chosen = torch.minimum(torch.floor(client.uniform * client.steps), client.steps - 1)
-            new["sent"] = torch.where(client.k == chosen, new["w"], local.sent)
-        return new
+        v = self._estimator.v(local, client)
+        w = self.prox(local.w - h.lr * v, client.down.theta, h)
+        sent = {"sent": self._chosen(w, local, client)} if self.output == "random" else {}
+        return {"w": w, **self._estimator.remembered(local.w, v), **sent}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         sent = local.sent if self.output == "random" else local.w
@@ -113,3 +138,13 @@ class FedProxVR(Algorithm):
     def prox(x: Tensor, theta: Tensor, h: Record) -> Tensor:
         """The closed-form proximal step around the broadcast model."""
         return (x + h.lr * h.mu * theta) / (1 + h.lr * h.mu)
+
+    @property
+    def _estimator(self) -> Estimator:
+        return ESTIMATORS[self.estimator]
+
+    @staticmethod
+    def _chosen(w: Tensor, local: Record, client: Client) -> Tensor:
+        """The iterate to send: `w` if its number was drawn, else the earlier one."""
+        drawn = torch.minimum(torch.floor(client.uniform * client.steps), client.steps - 1)
+        return torch.where(client.k == drawn, w, local.sent)

@@ -30,9 +30,13 @@ class FedSPS(Algorithm):
     problem_dependent = ("lr_max", "loss_lower_bound")
 
     c: float = positive(0.5)
-    lr_max: float = positive(1.0)
-    loss_lower_bound: float = number(0.0)
-    scope: str = choice("local", ("local", "global"))
+    lr_max: float = positive(1.0, help="eta_b, the cap of the Polyak step")
+    loss_lower_bound: float = number(0.0, help="l*")
+    scope: str = choice(
+        "local",
+        ("local", "global"),
+        help="global: one step size for all (lr_max 0.1 or so: none is capped by its own loss)",
+    )
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

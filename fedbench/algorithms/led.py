@@ -32,7 +32,7 @@ class LED(Algorithm):
     schedules = ("sync",)
 
     lr: float = positive(0.03)
-    dual_lr: float | None = positive(None, null=THEOREM)
+    dual_lr: float | None = positive(None, null=THEOREM, help="in (0, 1/K]; the theorem's 1/K is VRL-SGD")
 
     def theorem(self, n: Counts) -> dict[str, float]:
         assert n.K is not None

@@ -23,6 +23,7 @@ class LocalAMSGrad(Algorithm):
     s the number of steps that the client has made so far. eta = lr is tuned; beta1 0.9, beta2 0.99.
     """
 
+    title = "Local AMSGrad"
     paper = "Chen et al., FODS 2020"
     problem_dependent = ("lr", "epsilon")
     schedules = ("sync",)
@@ -30,7 +31,7 @@ class LocalAMSGrad(Algorithm):
     lr: float = positive(0.01)
     beta1: float = decay(0.9)
     beta2: float = decay(0.99)
-    epsilon: float = positive(1e-3)
+    epsilon: float = positive(1e-3, help="vhat starts here")
     bias_correction: bool = switch(False)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -37,11 +37,11 @@ class Mime(Algorithm):
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0)
-    base: str = choice("momentum", ("sgd", "momentum", "adam"))
-    momentum: float = decay(0.9)
-    beta1: float = decay(0.9)
-    beta2: float = decay(0.99)
-    epsilon: float = positive(1e-3)
+    base: str = choice("momentum", ("sgd", "momentum", "adam"), help="adam: lr of the order of 0.01")
+    momentum: float = decay(0.9, help="base=momentum")
+    beta1: float = decay(0.9, help="base=adam")
+    beta2: float = decay(0.99, help="base=adam")
+    epsilon: float = positive(1e-3, help="base=adam")
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -30,7 +30,11 @@ class PAdaMFedVR(PAdaMFed):
     Theorem 2: eta = 1/(K T), gamma = beta = (S K)^(1/3) / T^(2/3), beta clamped to 1.
     """
 
-    vr_momentum: str = choice("storm", ("storm", "literal"))
+    title = "PAdaMFed-VR"
+
+    vr_momentum: str = choice(
+        "storm", ("storm", "literal"), help="literal: PAdaMFed's momentum, which stalls"
+    )
 
     def theorem(self, n: Counts) -> dict[str, float]:
         return numbers(rules_sync.padamfed_vr(n))

@@ -24,12 +24,13 @@ class Scaffold(Algorithm):
     (convention D) is 1 in the paper's experiments and sqrt(S) in its theory.
     """
 
+    title = "SCAFFOLD"
     paper = "Karimireddy et al., ICML 2020"
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.05)
     server_lr: float = positive(1.0)
-    option: int = choice(2, (1, 2))
+    option: int = choice(2, (1, 2), help="1: full local gradient at theta; 2: mean of the local gradients")
 
     def __post_init__(self) -> None:
         self.full_gradient = self.option == 1

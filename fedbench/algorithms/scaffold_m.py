@@ -27,12 +27,13 @@ class ScaffoldM(Algorithm):
     values (`fedbench.theory`) need L, Delta, sigma^2 and G_0. The paper's grids are not known to us.
     """
 
+    title = "SCAFFOLD-M"
     paper = "Cheng et al., ICLR 2024"
     problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0)
-    beta: float = share(0.2)
+    server_lr: float = positive(1.0, help="gradient-sized: lr times the local steps is plain averaging")
+    beta: float = share(0.2, help="weight of the new gradient; 1 is SCAFFOLD")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": torch.zeros_like(theta), "g": torch.zeros_like(theta)}

@@ -26,12 +26,13 @@ class ScaffoldMVR(ScaffoldM):
     values (`fedbench.theory`) need L, Delta and sigma^2.
     """
 
+    title = "SCAFFOLD-M-VR"
     paper = "Cheng et al., ICLR 2024"
     survey = "once"
 
     lr: float = positive(0.01)
-    server_lr: float = positive(0.1)
-    beta: float = share(0.5)
+    server_lr: float = positive(0.1, help="gradient-sized: lr times the local steps is plain averaging")
+    beta: float = share(0.5, help="weight of the new gradient")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": survey.grad, "g": survey.grad, "previous": theta}

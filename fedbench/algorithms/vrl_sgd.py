@@ -22,6 +22,7 @@ class VRLSGD(Algorithm):
     with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). Its warm start is not part of it here.
     """
 
+    title = "VRL-SGD"
     paper = "Liang et al., arXiv:1912.12844"
     problem_dependent = ("lr",)
     full_participation = True

@@ -24,7 +24,13 @@ def option_files(groups: Groups = CLASSES) -> Iterator[tuple[str, str]]:
     """Path below conf/ and text of the file of every option; by default of the groups that need no torch."""
     for group, classes in groups.items():
         for name, cls in classes.items():
-            yield f"{group}/{name}.yaml", option_file(name, cls, inspect.getdoc(cls) or "")
+            yield f"{group}/{name}.yaml", option_file(name, cls, _head(cls))
+
+
+def _head(cls: type[Any]) -> str:
+    """What an option is; of a method, whose docstring has the equations, name and paper only."""
+    paper = getattr(cls, "paper", None)
+    return f"{cls.title or cls.__name__} ({paper})" if paper else inspect.getdoc(cls) or ""
 
 
 def option_file(name: str, cls: type[Any], head: str) -> str:

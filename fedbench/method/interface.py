@@ -61,6 +61,7 @@ class Client:
 class Algorithm(Configured):
     """Base of all methods. Subclasses override what their pseudo-code has; the rest is FedAvg-like."""
 
+    title: ClassVar[str] = ""  # as its paper calls it, where the class has another name
     paper: ClassVar[str] = ""  # short citation for tables
     survey: ClassVar[Literal["once", "cohort"] | None] = None
     """"once": K mini-batch gradients of ALL clients at theta^0; "cohort": full gradients, every round."""

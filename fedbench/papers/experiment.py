@@ -107,8 +107,21 @@ def experiment(figure: Figure, scale: str) -> Experiment:
 
 
 def algorithm_file(name: str) -> dict[str, Any]:
-    """The content of conf/algorithm/<name>.yaml."""
-    content = OmegaConf.to_container(OmegaConf.load(conf_dir() / "algorithm" / f"{name}.yaml"))
+    """A method's settings in conf/algorithm, and under "grid" its values to try in conf/grid.
+
+    Keys younger than results that are kept are left out at their defaults.
+    """
+    settings = _content("algorithm", name)
+    for key, value in ABSENT_AT_DEFAULT.items():
+        own = key.removeprefix("algorithm.")
+        if own in settings and settings[own] == value:
+            del settings[own]
+    return {**settings, "grid": _content("grid", name)}
+
+
+def _content(group: str, name: str) -> dict[str, Any]:
+    file = conf_dir() / group / f"{name}.yaml"
+    content = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
 
