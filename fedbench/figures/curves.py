@@ -9,13 +9,13 @@ from pathlib import Path
 from fedbench.errors import DataError
 from fedbench.figures.draw import axes
 from fedbench.figures.draw.curves import draw_lines
-from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.page import sheet, stem_of
+from fedbench.figures.look import PLAIN, Look, check_choice
 from fedbench.figures.read import caption
 from fedbench.figures.read.lines import Line, check_columns, line, table
 from fedbench.figures.read.results import read, select
-from fedbench.figures.read.series import group
+from fedbench.figures.read.series import rows_of
 from fedbench.figures.read.statistics import AUTO, SPREADS
-from fedbench.figures.style import WIDTHS
 
 
 def plot_runs(
@@ -26,33 +26,34 @@ def plot_runs(
     *,
     by: Sequence[str] = ("algorithm",),
     where: Mapping[str, Sequence[object]] | None = None,
-    width: str = "one",
     spread: str = AUTO,
-    captioned: bool = False,
-    log: Sequence[str] = (),
+    rows: str | None = None,
+    look: Look = PLAIN,
 ) -> list[Path]:
     """Draw column `y` against column `x` for the runs in `paths` and write the files of `out`.
 
     `by`: choices that make a line; `where`: key -> values, only these runs; `spread`: std, sem, minmax, or
-    auto (minmax of two seeds, else std); `captioned`: draw the caption too; `log`: axes ("x", "y") to draw
-    logarithmic. Returns the files.
+    auto (minmax of two seeds, else std); `rows`: a key, for each value of which there is a picture.
+    Returns the files.
     DataError where there is nothing to read, ConfigError for a bad column or choice.
     """
     stem, runs = stem_of(out), select(read(paths), where or {})
     x = axes.ALIASES.get(x, x)
     check_choice("spread", spread, (AUTO, *SPREADS))
-    check_choice("width", width, WIDTHS)
     check_columns(runs, x=x, y=y)
-    lines = [line(series, x, y, spread) for series in group(runs, by)]
+    grouped = {title: look.apply(part) for title, part in rows_of(runs, rows, by).items()}
+    found = {title: [line(series, x, y, spread) for series in part] for title, part in grouped.items()}
+    lines = [one for part in found.values() for one in part]
     drawn = [one for one in lines if not one.empty]
     if not drawn:
         raise DataError(f"x={x}, y={y}: no run has values of both in one row")
     series, notes = [one.series for one in drawn], _notes(lines, y)
     said = caption.data(runs, series, paths, x=x, y=y, spread=spread, notes=notes)
     short = ["×: diverged, not in the mean."] if any(one.diverged for one in drawn) else []
-    with sheet():
-        page = draw_lines(drawn, x, y, width, said["text"] if captioned else short, log)
-        return page.save(stem, table(drawn, x, y), said)
+    shown = {title: [one for one in part if not one.empty] for title, part in found.items()}
+    with sheet(look.style):
+        page = draw_lines(shown, x, y, look, look.text(said, short))
+        return page.save(stem, table(drawn, x, y), said, look.svg)
 
 
 def _notes(lines: Sequence[Line], y: str) -> list[str]:

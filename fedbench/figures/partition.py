@@ -8,29 +8,26 @@ from typing import Any
 import numpy as np
 
 from fedbench.config.identity import flat
-from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.page import sheet, stem_of
 from fedbench.figures.draw.partition import bubbles, draw
+from fedbench.figures.look import PLAIN, Look
 from fedbench.figures.read import caption, partition
 from fedbench.figures.read.partition import Ints
-from fedbench.figures.style import WIDTHS
 
 
-def plot_partition(
-    run_dir: str | Path, out: str | Path, *, width: str = "one", captioned: bool = False
-) -> list[Path]:
+def plot_partition(run_dir: str | Path, out: str | Path, *, look: Look = PLAIN) -> list[Path]:
     """Draw clients x classes of a run and write the files of `out`; returns them.
 
     Reads partition.npz and config.yaml, and the labels from the run's data set. Raises DataError.
     """
     stem, path = stem_of(out), Path(run_dir)
-    check_choice("width", width, WIDTHS)
     cfg = partition.config(path)
     counts = partition.class_counts(partition.assignment(path), *partition.labels(cfg))
     choices = flat(cfg)
-    said = _caption(counts, choices, path, width)
-    with sheet():
-        page = draw(counts, width, said["text"] if captioned else ())
-        return page.save(stem, partition.table(counts), said)
+    said = _caption(counts, choices, path, look.width)
+    with sheet(look.style):
+        page = draw(counts, look.width, look.text(said))
+        return page.save(stem, partition.table(counts), said, look.svg)
 
 
 def _caption(counts: Ints, choices: dict[str, Any], path: Path, width: str) -> dict[str, Any]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedbench.config.arguments import Parser
 from fedbench.errors import UsageError
 from fedbench.figures.style import WIDTHS
+
+if TYPE_CHECKING:
+    from fedbench.figures.look import Look
 
 _EXAMPLES = """examples:
   fedbench plot outputs/sweep                                   accuracy against rounds
@@ -47,7 +51,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--width", choices=list(WIDTHS), help="print width: one or two columns (default: one; traces: two)")
     bands = "what the band over seeds shows (default: minmax of two seeds, else std)"
     add("--spread", choices=["auto", "std", "sem", "minmax"], default="auto", help=bands)
+    add("--rows", metavar="KEY", help="a picture for each value of KEY, with shared axes")
     add("--log", choices=["x", "y", "xy"], default="", help="logarithmic axes")
+    add("--xlim", metavar="LOW,HIGH", help="ends of the x axis")
+    add("--ylim", metavar="LOW,HIGH", help="ends of the y axis")
+    add("--order", default="", metavar="LINE[,LINE]", help="lines that come first, by algorithm or name")
+    add("--label", action="append", default=[], metavar="WHAT=TEXT", help="name of a line, or of x or y")
+    add("--colour", action="append", default=[], metavar="LINE=COLOUR", help="a name, or #RRGGBB")
+    add("--svg", action="store_true", help="write SVG too")
+    add("--style", type=Path, metavar="FILE", help="matplotlib settings, on top of those of a matplotlibrc")
     below = "draw the settings, seeds and n below too (they are in the .md and .json beside the picture)"
     add("--caption", dest="captioned", action=argparse.BooleanOptionalAction, default=False, help=below)
     kind = parser.add_mutually_exclusive_group()
@@ -67,10 +79,10 @@ def _special(args: argparse.Namespace) -> list[Path]:
             f"plot: {args.dirs[0]}: --partition and --trace take one directory and no further ones"
         )
     if args.partition:
-        out = args.out or Path(args.partition) / "partition"
-        return plot_partition(args.partition, out, width=args.width or "one", captioned=args.captioned)
-    out = args.out or Path(args.trace) / "trace"
-    return plot_trace(args.trace, out, width=args.width or "two", captioned=args.captioned)
+        return plot_partition(
+            args.partition, args.out or Path(args.partition) / "partition", look=_look(args)
+        )
+    return plot_trace(args.trace, args.out or Path(args.trace) / "trace", look=_look(args, width="two"))
 
 
 def _runs(args: argparse.Namespace) -> list[Path]:
@@ -88,17 +100,48 @@ def _runs(args: argparse.Namespace) -> list[Path]:
         args.out or Path(args.dirs[0]) / f"{args.y}_vs_{args.x}",
         x=x,
         y=args.y,
-        by=[key.strip() for key in args.by.split(",") if key.strip()] or ["algorithm"],
-        where=dict(_condition(text) for text in args.where),
-        width=args.width or "one",
+        by=_listed(args.by) or ["algorithm"],
+        where={key: values.split(",") for key, values in _pairs("where", args.where).items()},
         spread=args.spread,
-        captioned=args.captioned,
-        log=tuple(args.log),
+        rows=args.rows,
+        look=_look(args),
     )
 
 
-def _condition(text: str) -> tuple[str, list[str]]:
-    key, equals, values = text.partition("=")
-    if not key or not equals:
-        raise UsageError(f"plot: --where {text}: must be KEY=VALUE or KEY=VALUE,VALUE")
-    return key, values.split(",")
+def _look(args: argparse.Namespace, width: str = "one") -> Look:
+    from fedbench.figures.look import Look
+
+    ends = {axis: text for axis, text in (("x", args.xlim), ("y", args.ylim)) if text is not None}
+    return Look(
+        width=args.width or width,
+        captioned=args.captioned,
+        log=tuple(args.log),
+        limits={axis: _ends(axis, text) for axis, text in ends.items()},
+        labels=_pairs("label", args.label),
+        order=_listed(args.order),
+        colours=_pairs("colour", args.colour),
+        svg=args.svg,
+        style=args.style,
+    )
+
+
+def _listed(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _ends(axis: str, text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise UsageError(f"plot: --{axis}lim {text}: must be two numbers, such as 0,1") from None
+    return low, high
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"plot: --{option} {text}: must be KEY=VALUE")
+        pairs[key] = value
+    return pairs

@@ -11,6 +11,7 @@ import numpy as np
 from fedbench.errors import DataError
 from fedbench.figures.draw.page import sheet, stem_of
 from fedbench.figures.draw.sensitivity import draw_points
+from fedbench.figures.look import Look
 from fedbench.figures.read.points import table
 from fedbench.figures.read.results import Run, read
 from fedbench.figures.read.statistics import AUTO
@@ -34,11 +35,12 @@ def draw_relative(
         raise DataError(f"{directory}: no run has a learning rate")
     own = {name: _own([run for run in runs if _name(run) == name], factors) for name in map(_name, runs)}
     runs = [_with_factor(run, own[_name(run)]) for run in runs]
-    lines = lines_of(runs, _X, _Y, ["algorithm"], along=[_X, _RATE], spread=AUTO)
+    found = lines_of(runs, _X, _Y, ["algorithm"], along=[_X, _RATE], spread=AUTO)
+    lines = found[""]
     said = said_of(lines, runs, [directory], _X, _Y, AUTO, notes=[_NOTE])
     data = table(lines, _X, _Y)
     with sheet():
-        page = draw_points(lines, _X, _Y, width, ())
+        page = draw_points(found, _X, _Y, Look(width=width), ())
         return page.save(stem, data.assign(reference=data.algorithm.map(own)), said)
 
 

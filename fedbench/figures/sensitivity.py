@@ -13,15 +13,15 @@ import numpy as np
 
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.draw.curves import MOST
-from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.page import sheet, stem_of
 from fedbench.figures.draw.sensitivity import draw_points
+from fedbench.figures.look import PLAIN, Look, check_choice
 from fedbench.figures.read import caption
 from fedbench.figures.read.points import Points, points, table
 from fedbench.figures.read.results import OUTCOMES, Run, read, select
-from fedbench.figures.read.series import group
+from fedbench.figures.read.series import rows_of
 from fedbench.figures.read.statistics import AUTO, SPREADS
 from fedbench.figures.read.tables import METRICS
-from fedbench.figures.style import WIDTHS
 
 _RESULT_OF = {"test_accuracy": "final_accuracy"}
 
@@ -34,10 +34,9 @@ def plot_sweep(
     *,
     by: Sequence[str] = ("algorithm",),
     where: Mapping[str, Sequence[object]] | None = None,
-    width: str = "one",
     spread: str = AUTO,
-    captioned: bool = False,
-    log: Sequence[str] = (),
+    rows: str | None = None,
+    look: Look = PLAIN,
 ) -> list[Path]:
     """Draw the runs' result `y` against their choice `x` and write the files of `out`.
 
@@ -48,31 +47,40 @@ def plot_sweep(
     stem, runs = stem_of(out), select(read(paths), where or {})
     y = _RESULT_OF.get(y, y)
     check_choice("spread", spread, (AUTO, *SPREADS))
-    check_choice("width", width, WIDTHS)
     results = [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
     check_choice("y", y, results)
     if not any(x in run.choices for run in runs):
         known = [*METRICS, *sorted({key for run in runs for key in run.settings()})]
         raise ConfigError("x", x, "must be a column of metrics.csv or a choice of these runs", known)
-    lines = lines_of(runs, x, y, by, along=(x,), spread=spread)
+    found = lines_of(runs, x, y, by, along=(x,), spread=spread, rows=rows, look=look)
+    lines = [line for part in found.values() for line in part]
     said = said_of(lines, runs, paths, x, y, spread)
-    short = _marks_said(lines)[:1] if len(lines) > MOST else []  # the panels have no legend
-    with sheet():
-        page = draw_points(lines, x, y, width, said["text"] if captioned else short, log)
-        return page.save(stem, table(lines, x, y), said)
+    short = _marks_said(lines)[:1] if len(found) == 1 and len(lines) > MOST else []  # these have no legend
+    with sheet(look.style):
+        page = draw_points(found, x, y, look, look.text(said, short))
+        return page.save(stem, table(lines, x, y), said, look.svg)
 
 
 def lines_of(
-    runs: Sequence[Run], x: str, y: str, by: Sequence[str], along: Sequence[str], spread: str
-) -> list[Points]:
-    """The lines of a picture; DataError where nothing is there to draw."""
-    found = [points(series, x, y, spread) for series in group(runs, by, along)]
-    lines = [line for line in found if len(line.curve.x)]
+    runs: Sequence[Run],
+    x: str,
+    y: str,
+    by: Sequence[str],
+    along: Sequence[str],
+    spread: str,
+    rows: str | None = None,
+    look: Look = PLAIN,
+) -> dict[str, list[Points]]:
+    """The lines of each picture, by its title; DataError where nothing is there to draw."""
+    grouped = {title: look.apply(part) for title, part in rows_of(runs, rows, by, along).items()}
+    found = {title: [points(series, x, y, spread) for series in part] for title, part in grouped.items()}
+    found = {title: [line for line in part if len(line.curve.x)] for title, part in found.items()}
+    lines = [line for part in found.values() for line in part]
     if not lines:
         raise DataError(f"x={x}: no run has a number there")
     if not any(np.isfinite(line.curve.mean).any() or line.diverged.any() for line in lines):
         raise DataError(f"y={y}: no run has a value")
-    return lines
+    return found
 
 
 def said_of(

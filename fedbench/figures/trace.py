@@ -7,30 +7,27 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.figures.draw.page import check_choice, sheet, stem_of
+from fedbench.figures.draw.page import sheet, stem_of
 from fedbench.figures.draw.trace import draw
+from fedbench.figures.look import WIDE, Look
 from fedbench.figures.read import caption
 from fedbench.figures.read.results import Run, read
 from fedbench.figures.read.trace import COLUMNS, Window, histogram, read_jobs, window
-from fedbench.figures.style import WIDTHS
 
 
-def plot_trace(
-    run_dir: str | Path, out: str | Path, *, width: str = "two", captioned: bool = False
-) -> list[Path]:
+def plot_trace(run_dir: str | Path, out: str | Path, *, look: Look = WIDE) -> list[Path]:
     """Draw the jobs of a run with trace=true and write the files of `out`; returns them.
 
     The time line shows the beginning of the run for some clients; the histogram counts all applied jobs.
     Raises DataError where there is no jobs.csv.
     """
     stem, path = stem_of(out), Path(run_dir)
-    check_choice("width", width, WIDTHS)
     jobs = read_jobs(path)
     shown, staleness = window(jobs), histogram(jobs)
     said = _caption(jobs, shown, staleness, path)
-    with sheet():
-        page = draw(shown, staleness, width, said["text"] if captioned else ())
-        return page.save(stem, _table(shown, staleness), said)
+    with sheet(look.style):
+        page = draw(shown, staleness, look.width, look.text(said))
+        return page.save(stem, _table(shown, staleness), said, look.svg)
 
 
 def _table(shown: Window, staleness: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Page]:
     def draw(plot: Callable[..., Any], *args: Any, **more: Any) -> Page:
         pages: list[Page] = []
 
-        def keep(page: Page, stem: Path, points: Any, caption: Any) -> list[Path]:
+        def keep(page: Page, *_: Any) -> list[Path]:
             page.figure.draw_without_rendering()
             pages.append(page)
             return []

@@ -22,6 +22,7 @@ from fedbench.errors import ConfigError, DataError, RunError
 from fedbench.figures import style
 from fedbench.figures.curves import plot_runs
 from fedbench.figures.draw.page import Page
+from fedbench.figures.look import Look
 
 FEW = ["fedavg", "scaffold", "padamfed"]
 ALL = list(style.ALGORITHMS)
@@ -80,7 +81,7 @@ def test_no_text_overlaps_or_leaves_the_page(
 ) -> None:
     names = [name for name in ALL if name != "fedavg"]
     sweep = comparison(tmp_path, ["fedavg", *names[: count - 1]], seeds=2)
-    page = drawn(plot_runs, [sweep], tmp_path / "f", width=width)
+    page = drawn(plot_runs, [sweep], tmp_path / "f", look=Look(width=width))
     assert overlaps(page) == []
     assert outside(page) == []
     assert {style.ALGORITHMS[name].label for name in ["fedavg", *names[: count - 1]]} <= {
@@ -114,7 +115,7 @@ def test_an_algorithm_has_one_colour_in_every_figure(tmp_path: Path, drawn: Call
 
 def test_diverged_runs_are_shown_and_not_averaged(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     sweep = diverging(tmp_path)
-    page = drawn(plot_runs, [sweep], tmp_path / "f", captioned=True)
+    page = drawn(plot_runs, [sweep], tmp_path / "f", look=Look(captioned=True))
     crosses = [line for line in page.figure.axes[0].lines if line.get_gid() == "diverged"]
     assert len(crosses) == 4
     page.figure.canvas.draw()
@@ -158,7 +159,7 @@ def test_when_all_runs_diverged_they_are_still_drawn(tmp_path: Path, drawn: Call
 
 def test_one_seed_and_one_evaluation(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     write_run(tmp_path, rows(0.8, 0.6, 0, last=0))
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f", captioned=True)
+    page = drawn(plot_runs, [tmp_path], tmp_path / "f", look=Look(captioned=True))
     assert [len(line) for line in means(page).values()] == [1]
     assert "n = 1 seed (0); no band" in caption_of(page)
 
@@ -197,7 +198,7 @@ def test_bytes_are_drawn_in_megabytes_and_kept_in_bytes(tmp_path: Path, drawn: C
 
 
 def test_logarithmic_axes(tmp_path: Path, drawn: Callable[..., Page]) -> None:
-    page = drawn(plot_runs, [comparison(tmp_path, FEW)], tmp_path / "f", y="test_loss", log=("y",))
+    page = drawn(plot_runs, [comparison(tmp_path, FEW)], tmp_path / "f", y="test_loss", look=Look(log=("y",)))
     assert page.figure.axes[0].get_yscale() == "log"
     assert overlaps(page) == []
 
@@ -273,7 +274,7 @@ def test_bad_columns_and_choices_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="spread=sd"):
         plot_runs([sweep], tmp_path / "f", spread="sd")
     with pytest.raises(ConfigError, match="width=three"):
-        plot_runs([sweep], tmp_path / "f", width="three")
+        plot_runs([sweep], tmp_path / "f", look=Look(width="three"))
     with pytest.raises(ConfigError, match="did you mean 'algorithm'"):
         plot_runs([sweep], tmp_path / "f", by=("algoritm",))
     assert not list(tmp_path.glob("f*"))
@@ -285,6 +286,6 @@ def test_a_series_without_the_column_is_said_not_drawn(tmp_path: Path, drawn: Ca
         row["grad_norm"] = 1.0
     write_run(tmp_path / "a", measured, algorithm="fedavg")
     write_run(tmp_path / "b", rows(0.8, 1.0, 0), algorithm="led")
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f", y="grad_norm", captioned=True)
+    page = drawn(plot_runs, [tmp_path], tmp_path / "f", y="grad_norm", look=Look(captioned=True))
     assert len(means(page)) == 1
     assert "Without grad_norm, not drawn: LED." in caption_of(page)

@@ -14,6 +14,7 @@ from look_at import caption_of, outside, overlaps, texts
 
 from fedbench.errors import DataError
 from fedbench.figures.draw.page import Page
+from fedbench.figures.look import Look
 from fedbench.figures.partition import plot_partition
 from fedbench.figures.read import partition, trace
 from fedbench.figures.trace import plot_trace
@@ -75,7 +76,7 @@ def test_class_counts_are_a_plain_count() -> None:
 def test_partitions_of_any_size_are_readable(
     run_dir: Callable[[int], Path], drawn: Callable[..., Page], clients: int, width: str
 ) -> None:
-    page = drawn(plot_partition, run_dir(clients), "f", width=width, captioned=True)
+    page = drawn(plot_partition, run_dir(clients), "f", look=Look(width=width, captioned=True))
     assert overlaps(page) == []
     assert outside(page) == []
     assert "Dirichlet(0.5)" in caption_of(page)
@@ -157,7 +158,7 @@ def test_update_times_and_staleness_of_the_worked_example(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_the_time_line_shows_every_job_once(tmp_path: Path, drawn: Callable[..., Page], width: str) -> None:
-    page = drawn(plot_trace, jobs(tmp_path), tmp_path / "f", width=width, captioned=True)
+    page = drawn(plot_trace, jobs(tmp_path), tmp_path / "f", look=Look(width=width, captioned=True))
     line, histogram = page.figure.axes[:2]
     bars = [box for bar in line.collections for box in bar.get_paths()]
     assert len(bars) == 12
@@ -194,7 +195,7 @@ def test_a_long_trace_shows_its_beginning(tmp_path: Path, drawn: Callable[..., P
     assert len(shown.clients) == 24
     assert len(shown.jobs) <= 150
     assert (shown.all_updates, shown.all_clients) == (2000, 500)
-    page = drawn(plot_trace, tmp_path, tmp_path / "f", width=width)
+    page = drawn(plot_trace, tmp_path, tmp_path / "f", look=Look(width=width))
     assert overlaps(page) == []
 
 

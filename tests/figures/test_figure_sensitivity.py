@@ -17,6 +17,7 @@ from matplotlib.colors import to_hex
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
 from fedbench.figures.draw.page import Page
+from fedbench.figures.look import Look
 from fedbench.figures.sensitivity import plot_sweep
 
 GRID = (0.001, 0.01, 0.1, 1.0)
@@ -129,7 +130,7 @@ def test_the_theorem_has_a_star_of_its_own(tmp_path: Path, drawn: Callable[..., 
 @pytest.mark.parametrize("count", [3, 8, 15])
 def test_no_text_overlaps(tmp_path: Path, drawn: Callable[..., Page], count: int, width: str) -> None:
     names = list(style.ALGORITHMS)[:count]
-    page = drawn(plot_sweep, [sweep(tmp_path, names, seeds=2)], tmp_path / "f", width=width)
+    page = drawn(plot_sweep, [sweep(tmp_path, names, seeds=2)], tmp_path / "f", look=Look(width=width))
     assert overlaps(page) == []
     assert outside(page) == []
     assert page.figure.get_figheight() < 9.5

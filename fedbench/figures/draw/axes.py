@@ -46,11 +46,17 @@ def log_worthy(values: Floats, span: float) -> bool:
     return len(values) > 1 and bool((values > 0).all()) and float(values.max() / values.min()) >= span
 
 
-def limit(ax: Axes, which: str, values: Floats, *, log: bool, margin: float) -> None:
-    """Scale and limits of axis `which` ("x", "y") around `values`, with a margin relative to their range."""
+def limit(
+    ax: Axes, which: str, values: Floats, *, log: bool, margin: float, given: tuple[float, float] | None
+) -> None:
+    """Scale and limits of axis `which` ("x", "y"): those `given`, or around `values` with a margin relative
+    to their range."""
     if log:
         values = values[values > 0]
         getattr(ax, f"set_{which}scale")("log")
+    if given:
+        getattr(ax, f"set_{which}lim")(*given)
+        return
     if not len(values):
         return
     low, high = float(values.min()), float(values.max())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from matplotlib.transforms import Transform
 
 from fedbench.figures.draw import axes, ends
 from fedbench.figures.draw.page import Page
-from fedbench.figures.draw.panels import small_multiples
+from fedbench.figures.draw.panels import rows_of, small_multiples
+from fedbench.figures.look import Look
 from fedbench.figures.read.lines import Line
 from fedbench.figures.read.statistics import Floats
 from fedbench.figures.style import BAND, MUTED, WIDTHS, LineStyle
@@ -24,55 +25,54 @@ _WIDEST_LABEL = 0.36  # of the figure's width; longer names go into a legend abo
 _MARKS = 7  # markers along a line
 
 
-def draw_lines(
-    lines: Sequence[Line], x: str, y: str, width: str, text: Sequence[str], log: Collection[str] = ()
-) -> Page:
+def draw_lines(rows: Mapping[str, Sequence[Line]], x: str, y: str, look: Look, text: Sequence[str]) -> Page:
     """All lines in one picture, with their names at the ends, or above where they are too long; more than
-    `MOST` in a picture each."""
+    `MOST` in a picture each. Several `rows` (title -> lines): a picture for each, with one legend."""
+    lines = [line for part in rows.values() for line in part]
     schedules = {run.choices.get("schedule") for line in lines for run in line.series.runs}
     x = "updates" if x == "round" and schedules == {"async"} else x
     across, up = axes.axis(x, _xs(lines)), axes.axis(y, [line.curve.mean for line in lines])
-    lines = [line.drawn(across.divisor, up.divisor) for line in lines]
+    units = (across.divisor, up.divisor)
+    lines = [line.drawn(*units) for line in lines]
+    titles = {"xlabel": look.labels.get("x", across.label), "ylabel": look.labels.get("y", up.label)}
+    width = look.width
+
+    def draw(ax: Axes, part: Sequence[Line], few: bool = True) -> None:
+        _frame(ax, lines, look)
+        for rank, line in enumerate(part):
+            _draw(ax, line, rank, len(part), _MARKS if few else 4)
+        axes.ticks(ax, **({} if few else {"x": 3, "y": 4}))
+
+    def alone(ax: Axes, line: Line) -> None:
+        draw(ax, [line], few=False)
+        _write_last(ax, line)
+
+    if len(rows) > 1:
+        entries = {line.series.label: handle(line.series.style) for line in lines}
+        parts = {title: [line.drawn(*units) for line in part] for title, part in rows.items()}
+        return rows_of(parts, draw, entries, width, text, **titles)
     if len(lines) > MOST:
-        return _panels(lines, across.label, up.label, width, text, log, lower=y.endswith(("loss", "norm")))
+        ordered = lines if look.order else sorted(lines, key=_last, reverse=not lower_is_better(y))
+        return small_multiples(ordered, alone, width, text, **titles)
     names = [line.series.label for line in lines]
     direct = ends.room(names) <= _WIDEST_LABEL * WIDTHS[width]
     least = ends.needed_height(len(lines)) + 0.5 if direct else 0.0
     page = Page(width, max(WIDTHS[width] * _RATIO[width], least), text)
     ax = page.figure.add_subplot()
-    ax.set(xlabel=across.label, ylabel=up.label)
-    _frame(ax, lines, log)
-    for rank, line in enumerate(lines):
-        _draw(ax, line, rank, len(lines))
-    axes.ticks(ax)
+    ax.set(**titles)
+    draw(ax, lines)
     if len(places := np.unique(np.concatenate([line.curve.x for line in lines]))) == 1:
         axes.exact_ticks(ax, places)
     if direct:
-        ends.draw(page, ax, [_end(line) for line in lines])
+        ends.draw(page, ax, [_end(line, ax.get_xlim()[1]) for line in lines])
     else:
         page.legend([handle(line.series.style) for line in lines], names)
     return page
 
 
-def _panels(
-    lines: Sequence[Line],
-    xlabel: str,
-    ylabel: str,
-    width: str,
-    text: Sequence[str],
-    log: Collection[str],
-    lower: bool,
-) -> Page:
-    """Each line in its own picture; best last value first."""
-
-    def draw(ax: Axes, line: Line) -> None:
-        _frame(ax, lines, log)
-        _draw(ax, line, 0, 1, markers=4)
-        axes.ticks(ax, x=3, y=4)
-        _write_last(ax, line)
-
-    ordered = sorted(lines, key=_last, reverse=not lower)
-    return small_multiples(ordered, draw, width, text, xlabel=xlabel, ylabel=ylabel)
+def lower_is_better(y: str) -> bool:
+    """Whether a small value of column `y` is a good one."""
+    return y.endswith(("loss", "norm"))
 
 
 def handle(style: LineStyle) -> Line2D:
@@ -84,7 +84,10 @@ def mean_and_band(ax: Axes, x: Floats, ends: Sequence[Floats], look: LineStyle, 
     """A line through the means with the band around them (`ends`: mean, low, high; `more`: for Axes.plot)."""
     mean, low, high = ends
     ax.fill_between(x, low, high, color=look.colour, alpha=BAND, linewidth=0)
-    ax.plot(x, mean, **{**look.line(), "zorder": 3, "clip_on": False, "gid": "mean", **more})
+    inside = [(part >= least) & (part <= most) | np.isnan(part) for part, (least, most) in
+              ((x, ax.get_xlim()), (mean, ax.get_ylim()))]  # fmt: skip
+    clip = ax.get_yscale() == "log" or not np.all(inside)
+    ax.plot(x, mean, **look.line(), zorder=3, clip_on=clip, gid="mean", **more)
 
 
 def cross(
@@ -115,31 +118,35 @@ def _write_last(ax: Axes, line: Line) -> None:
     note.set(ha="right", va=side, color=MUTED, zorder=5, gid="last")
 
 
-def _frame(ax: Axes, lines: Sequence[Line], log: Collection[str]) -> None:
+def _frame(ax: Axes, lines: Sequence[Line], look: Look) -> None:
     """Scales and limits. Diverged runs do not stretch the y axis."""
     ys = np.concatenate([v for line in lines for v in (line.curve.mean, line.curve.low, line.curve.high)])
     ys = ys[np.isfinite(ys)]
     if not len(ys):  # every run diverged: show them, but not their last explosion
         ys = np.concatenate([trail.y for line in lines for trail in line.diverged])
         ys = ys[np.abs(ys) <= 20 * np.median(np.abs(ys)) + 1e-300]
-    axes.limit(ax, "x", np.concatenate(_xs(lines)), log="x" in log, margin=0.0)
-    axes.limit(ax, "y", ys, log="y" in log, margin=0.04)
+    for which, values, margin in (("x", np.concatenate(_xs(lines)), 0.0), ("y", ys, 0.04)):
+        given = look.limits.get(which)
+        axes.limit(ax, which, values, log=which in look.log, margin=margin, given=given)
 
 
-def _draw(ax: Axes, line: Line, rank: int, count: int, markers: int = _MARKS) -> None:
+def _draw(ax: Axes, line: Line, rank: int, count: int, markers: int) -> None:
     """One line with its band and markers, and the curves of its diverged runs, each ending in a cross."""
     look, curve = line.series.style, line.curve
     if len(curve.x):
         step = max(len(curve.x) // markers, 1)
-        style = {"markevery": (rank * step // count, step), "clip_on": ax.get_yscale() == "log"}
-        mean_and_band(ax, curve.x, (curve.mean, curve.low, curve.high), look, **style)
+        where = (rank * step // count, step)
+        mean_and_band(ax, curve.x, (curve.mean, curve.low, curve.high), look, markevery=where)
     for trail in line.diverged:
         ax.plot(trail.x, trail.y, color=look.colour, linewidth=0.6, linestyle=look.dash, zorder=2)
         cross(ax, trail.x[-1], float(np.clip(trail.y[-1], *ax.get_ylim())), look)
 
 
-def _end(line: Line) -> ends.End:
-    """Where a line's name belongs: the mean's last point, or a diverged run's where there is no mean."""
-    if len(line.curve.x):
-        return ends.End(line.curve.x[-1], line.curve.mean[-1], line.series.style)
-    return ends.End(line.diverged[-1].x[-1], line.diverged[-1].y[-1], line.series.style)
+def _end(line: Line, most: float) -> ends.End:
+    """Where a line's name belongs: the mean's last point up to x = `most`, or a diverged run's where there is
+    no mean."""
+    x, y = (
+        (line.curve.x, line.curve.mean) if len(line.curve.x) else (line.diverged[-1].x, line.diverged[-1].y)
+    )
+    last = max(int(np.searchsorted(x, most, side="right")) - 1, 0)
+    return ends.End(x[last], y[last], line.series.style)

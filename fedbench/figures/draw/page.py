@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -28,11 +28,27 @@ _OTHERS = (".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".gif", ".cs
 _TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
 
 
-def sheet() -> AbstractContextManager[None]:
-    """The style sheet as a context in which figures are made and saved, whatever a matplotlibrc says."""
+def sheet(style: Path | None = None) -> AbstractContextManager[None]:
+    """The style sheet as a context in which figures are made and saved.
+
+    On top of it: what the user's matplotlibrc names, and the file `style`. Raises ConfigError for that file.
+    """
+    usual: Any = matplotlib.rcParamsDefault
+    settings: Any = dict(dict.items(usual)) | RC
+    rc = Path(matplotlib.matplotlib_fname())
+    for file in (rc if rc.parent != Path(matplotlib.get_data_path()) else None, style):
+        if file is not None:
+            settings |= dict(dict.items(_settings(file)))
     # naming a backend, even the present one, would import pyplot; figures here bring their own canvas
-    usual = {name: value for name, value in dict.items(matplotlib.rcParamsDefault) if name != "backend"}
-    return matplotlib.rc_context({**usual, **RC})  # type: ignore[dict-item]
+    settings.pop("backend", None)
+    return matplotlib.rc_context(settings)
+
+
+def _settings(file: Path) -> Any:
+    try:
+        return matplotlib.rc_params_from_file(file, use_default_template=False)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError("style", file, f"must be a file of matplotlib settings: {error}") from None
 
 
 @cache
@@ -71,8 +87,7 @@ class Page:
     """A figure laid out by matplotlib, `height` inches high but for its legend and the caption below."""
 
     def __init__(self, width: str, height: float, caption: Sequence[str] = ()) -> None:
-        """`caption`: paragraphs, each wrapped to the width. Raises ConfigError for an unknown width."""
-        check_choice("width", width, WIDTHS)
+        """`caption`: paragraphs, each wrapped to the width."""
         self.width = WIDTHS[width]
         lines = [line for paragraph in caption for line in wrap(paragraph, self.width - 0.08)]
         self._below = len(lines) * _LINE + (0.05 if lines else 0.0)
@@ -113,12 +128,14 @@ class Page:
         self.figure.draw_without_rendering()
         self.figure.set_layout_engine("none")
 
-    def save(self, stem: Path, points: pd.DataFrame, caption: Mapping[str, object]) -> list[Path]:
+    def save(
+        self, stem: Path, points: pd.DataFrame, caption: Mapping[str, object], svg: bool = False
+    ) -> list[Path]:
         """Write `stem`.png, .pdf, .csv (the plotted points), .json (the caption's data), .md (the caption).
 
         All are complete before the first takes its name. Raises RunError where they cannot be written.
         """
-        suffixes = (*_SUFFIXES, ".csv", ".json", ".md")
+        suffixes = (*_SUFFIXES, *((".svg",) if svg else ()), ".csv", ".json", ".md")
         files = {suffix: stem.with_name(stem.name + suffix) for suffix in suffixes}
         drafts = {suffix: file.with_name(f".{file.name}.{os.getpid()}.tmp") for suffix, file in files.items()}
         self.settle()
@@ -127,6 +144,8 @@ class Page:
             stem.parent.mkdir(parents=True, exist_ok=True)
             self.figure.savefig(drafts[".png"], format="png", metadata={"Software": None})
             self.figure.savefig(drafts[".pdf"], format="pdf", metadata=pdf)
+            if svg:
+                self.figure.savefig(drafts[".svg"], format="svg", metadata={"Date": None})
             points.to_csv(drafts[".csv"], index=False, lineterminator="\n")
             drafts[".json"].write_text(json.dumps(caption, indent=1, ensure_ascii=False, default=str) + "\n")
             drafts[".md"].write_text(_markdown(stem.name, caption), encoding="utf-8")
@@ -151,16 +170,15 @@ def stem_of(out: str | Path) -> Path:
     path = Path(out)
     suffix = path.suffix.lower()
     if suffix in _OTHERS:
-        raise ConfigError("out", out, "must end in .png or .pdf, or in neither; both are written", _SUFFIXES)
+        raise ConfigError(
+            "out",
+            out,
+            "must end in .png or .pdf, or in neither; both are written, and SVG with --svg",
+            _SUFFIXES,
+        )
     if not path.name or (path.is_dir() and suffix not in _SUFFIXES):
         raise ConfigError("out", out, "must be a file name, such as accuracy.png; PNG and PDF are written")
     stem = path.with_suffix("") if suffix in _SUFFIXES else path
     if stem.name in _TAKEN:
         raise ConfigError("out", out, f"must be another name: {stem.name} is a file of a run or a sweep")
     return stem
-
-
-def check_choice(key: str, value: str, allowed: Collection[str]) -> None:
-    """ConfigError unless `value` is one of `allowed`."""
-    if value not in allowed:
-        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)

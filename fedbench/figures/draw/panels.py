@@ -1,11 +1,12 @@
-"""Small multiples: one small picture per line, in a grid that fits the page, with shared axes."""
+"""Several pictures with shared axes: one for each line, or one for each value of a key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
@@ -39,22 +40,50 @@ def small_multiples(
     widest = max(text_width(part) for name in names for part in name.split("\n"))
     fit = max(int((WIDTHS[width] - 0.4) / max(_NARROWEST, widest + 0.04)), 1)
     rows = -(-len(lines) // fit)
-    columns = -(-len(lines) // rows)
     above = (max(name.count("\n") for name in names) + 1.35) * _LINE
     height = float(np.clip((_TALLEST - 4 * _LINE) / rows - above, _LOWEST, _HIGHEST))
     page = Page(width, rows * (height + above) + 3 * _LINE, text)
-    grid = list(page.figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     grey = [np.column_stack([line.curve.x, line.curve.mean]) for line in lines]
-    for rank, (ax, line, name) in enumerate(zip(grid, lines, names, strict=False)):
+    for ax, line, name in zip(_grid(page, rows, len(lines), xlabel, ylabel), lines, names, strict=True):
         ax.add_collection(LineCollection(grey, colors=FAINT, linewidths=0.5, zorder=1), autolim=False)
         draw(ax, line)
         ax.set_title(name, pad=2.0, color=line.series.style.text_colour)
-        ax.tick_params(labelbottom=rank + columns >= len(lines))
-    for ax in grid[len(lines) :]:
+    return page
+
+
+def rows_of(
+    rows: Mapping[str, Sequence[One]],
+    draw: Callable[[Axes, Sequence[One]], None],
+    entries: Mapping[str, Artist],
+    width: str,
+    text: Sequence[str],
+    *,
+    xlabel: str,
+    ylabel: str,
+) -> Page:
+    """A picture for each title of `rows`, with its lines: below one another in one column, side by side in
+    two. `draw(ax, lines)` sets the same limits and ticks on all; `entries`: the legend."""
+    columns = 1 if width == "one" else min(len(rows), 3)
+    down = -(-len(rows) // columns)
+    page = Page(width, down * (WIDTHS[width] / columns * 0.5 + _LINE) + 3 * _LINE, text)
+    for ax, title in zip(_grid(page, down, len(rows), xlabel, ylabel), rows, strict=True):
+        draw(ax, rows[title])
+        ax.set_title(title, pad=2.0)
+    page.legend(list(entries.values()), list(entries))
+    return page
+
+
+def _grid(page: Page, rows: int, count: int, xlabel: str, ylabel: str) -> list[Axes]:
+    """`count` pictures in so many rows, with tick labels at the left and below only."""
+    columns = -(-count // rows)
+    grid = list(page.figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for ax in grid[count:]:
         ax.remove()
+    for rank, ax in enumerate(grid[:count]):
+        ax.tick_params(labelbottom=rank + columns >= count)
     page.name_axes(xlabel, ylabel)
     page.leave(right=_RIGHT)
-    return page
+    return grid[:count]
 
 
 def _folded(label: str) -> str:

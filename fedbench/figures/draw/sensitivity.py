@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,9 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
 from fedbench.figures.draw import axes
-from fedbench.figures.draw.curves import MOST, cross, handle, mean_and_band
+from fedbench.figures.draw.curves import MOST, cross, handle, lower_is_better, mean_and_band
 from fedbench.figures.draw.page import Page
-from fedbench.figures.draw.panels import small_multiples
+from fedbench.figures.draw.panels import rows_of, small_multiples
+from fedbench.figures.look import Look
 from fedbench.figures.read.points import Points
 from fedbench.figures.style import MUTED, WIDTHS
 
@@ -21,27 +22,49 @@ _ROW = 0.085  # inches of the strip for each line with diverged runs
 
 
 def draw_points(
-    lines: Sequence[Points], x: str, y: str, width: str, text: Sequence[str], log: Collection[str] = ()
+    rows: Mapping[str, Sequence[Points]], x: str, y: str, look: Look, text: Sequence[str]
 ) -> Page:
-    """All lines in one picture, their names in a legend above it; more than `MOST` in a picture each."""
+    """All lines in one picture, their names in a legend above it; more than `MOST` in a picture each. Several
+    `rows` (title -> lines): a picture for each, with one legend."""
+    lines = [line for part in rows.values() for line in part]
     across = axes.axis(x, [line.curve.x for line in lines])
     up = axes.axis(y, [line.curve.mean for line in lines])
-    lines = [line.drawn(across.divisor, up.divisor) for line in lines]
-    if len(lines) > MOST:
-        return _panels(lines, across.label, up.label, width, text, log, lower=y.endswith(("loss", "norm")))
-    strip = [line for line in lines if line.diverged.any()]
-    body = WIDTHS[width] * _RATIO[width]
-    page = Page(width, body, text)
-    ax = page.figure.add_subplot()
-    ax.set(xlabel=across.label, ylabel=up.label)
-    share = (len(strip) * _ROW + 0.05) / (body - 0.45) if strip else 0.0
-    _frame(ax, lines, share, log)
-    for line in lines:
-        row = strip.index(line) + 0.5 if line in strip else 0.0
-        _draw(ax, line, share * row / max(len(strip), 1))
+    units = (across.divisor, up.divisor)
+    lines = [line.drawn(*units) for line in lines]
+    titles = {"xlabel": look.labels.get("x", across.label), "ylabel": look.labels.get("y", up.label)}
+    names = dict.fromkeys(line.series.label for line in lines if line.diverged.any())
+    strip = {name: rank + 0.5 for rank, name in enumerate(names)}  # whose crosses stand in which row
+    body = WIDTHS[look.width] * (_RATIO[look.width] if len(rows) == 1 else 0.3)
+
+    def draw(ax: Axes, part: Sequence[Points], few: bool = True) -> None:
+        share = 0.2 if not few else (len(strip) * _ROW + 0.05) / (body - 0.45)
+        _frame(ax, lines, share if strip else 0.0, look, *((6, 6) if few else (3, 4)))
+        for line in part:
+            row = strip.get(line.series.label, 0.0) if few else len(strip) / 2
+            _draw(ax, line, share * row / max(len(strip), 1))
+
     entries = {line.series.label: handle(line.series.style) for line in lines} | _marks(lines)
+    if len(rows) > 1:
+        parts = {title: [line.drawn(*units) for line in part] for title, part in rows.items()}
+        return rows_of(parts, draw, entries, look.width, text, **titles)
+    if len(lines) > MOST:
+        ordered = lines if look.order else sorted(lines, key=lambda line: _best(line, y))
+        return small_multiples(
+            ordered, lambda ax, line: draw(ax, [line], few=False), look.width, text, **titles
+        )
+    page = Page(look.width, body, text)
+    ax = page.figure.add_subplot()
+    ax.set(**titles)
+    draw(ax, lines)
     page.legend(list(entries.values()), list(entries))
     return page
+
+
+def _best(line: Points, y: str) -> float:
+    """The line's best value, as a rank: a small one is better."""
+    sign = 1 if lower_is_better(y) else -1
+    values = sign * line.curve.mean
+    return float(values[np.isfinite(values)].min(initial=np.inf))
 
 
 def _marks(lines: Sequence[Points]) -> dict[str, Line2D]:
@@ -62,41 +85,16 @@ def _part(line: Points) -> np.ndarray:
     return (line.diverged > 0) & (line.curve.n > 0)
 
 
-def _panels(
-    lines: Sequence[Points],
-    xlabel: str,
-    ylabel: str,
-    width: str,
-    text: Sequence[str],
-    log: Collection[str],
-    lower: bool,
-) -> Page:
-    """Each line in its own picture; the best one first."""
-    share = 0.2 if any(line.diverged.any() for line in lines) else 0.0
-
-    def best(line: Points) -> float:
-        values = line.curve.mean[np.isfinite(line.curve.mean)]
-        return float(values.min(initial=np.inf) if lower else values.max(initial=-np.inf))
-
-    def draw(ax: Axes, line: Points) -> None:
-        _frame(ax, lines, share, log, x_ticks=3, y_ticks=4)
-        _draw(ax, line, share / 2)
-
-    ordered = sorted(lines, key=best, reverse=not lower)
-    return small_multiples(ordered, draw, width, text, xlabel=xlabel, ylabel=ylabel)
-
-
-def _frame(
-    ax: Axes, lines: Sequence[Points], share: float, log: Collection[str], x_ticks: int = 6, y_ticks: int = 6
-) -> None:
+def _frame(ax: Axes, lines: Sequence[Points], share: float, look: Look, x_ticks: int, y_ticks: int) -> None:
     """Scales, limits and ticks; the lowest `share` of the height is the strip, in grey and without ticks."""
     curves = [line.curve for line in lines]
     xs = np.unique(np.concatenate([curve.x for curve in curves]))
     ys = np.concatenate([part for curve in curves for part in (curve.mean, curve.low, curve.high)])
     ys = ys[np.isfinite(ys)]
-    log_x, log_y = "x" in log or axes.log_worthy(xs, 10.0), "y" in log
-    axes.limit(ax, "x", xs, log=log_x, margin=0.05)
-    axes.limit(ax, "y", ys if len(ys) else np.array([0.0, 1.0]), log=log_y, margin=0.05)
+    ys = ys if len(ys) else np.array([0.0, 1.0])
+    log_x, log_y = "x" in look.log or axes.log_worthy(xs, 10.0), "y" in look.log
+    axes.limit(ax, "x", xs, log=log_x, margin=0.05, given=look.limits.get("x"))
+    axes.limit(ax, "y", ys, log=log_y, margin=0.05, given=look.limits.get("y"))
     axes.ticks(ax, x=x_ticks, y=y_ticks)
     if not log_x and len(xs) <= x_ticks:
         axes.exact_ticks(ax, xs)

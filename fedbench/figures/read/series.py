@@ -37,6 +37,9 @@ class Series:
         return len(set(map(str, self.seeds)))
 
 
+_Found = tuple[list[str], dict[str, object], list[Run]]  # keys that name the line, its choices, its runs
+
+
 def group(
     runs: Sequence[Run], by: Sequence[str] = ("algorithm",), along: Collection[str] = ()
 ) -> list[Series]:
@@ -46,25 +49,50 @@ def group(
     mean over different experiments, so they are split by that choice too, and the label says its value.
     Raises ConfigError for a key that no run has.
     """
-    for key in by:
-        if not any(key in run.choices for run in runs):
-            known = {name for run in runs for name in run.settings()}
-            raise ConfigError("by", key, "must be a choice of these runs, such as algorithm", sorted(known))
+    return rows_of(runs, None, by, along)[""]
+
+
+def rows_of(
+    runs: Sequence[Run], key: str | None, by: Sequence[str] = ("algorithm",), along: Collection[str] = ()
+) -> dict[str, list[Series]]:
+    """Title -> lines, for each value of `key` (None: all runs, untitled). A line looks the same in all."""
+    for name in (*by, *filter(None, [key])):
+        if not any(name in run.choices for run in runs):
+            known = sorted({choice for run in runs for choice in run.settings()})
+            allowed = "must be a choice of these runs, such as algorithm"
+            raise ConfigError("rows" if name == key else "by", name, allowed, known)
+    keys = [key] if key else []
+    parts = split(runs, keys, _choices)
+    found = [
+        (
+            names.line([key], part[0].choices) if key else "",
+            dict(zip([key] if key else [], value, strict=True)),
+            one,
+        )
+        for value, part in parts.items()
+        for one in _lines(part, by, along)
+    ]
+    labels = [_named(shown, members[0].choices) for _, _, (shown, _, members) in found]
+    looks = dict(zip(dict.fromkeys(labels), style.apart(list(dict.fromkeys(labels))), strict=True))
+    rows: dict[str, list[Series]] = {}
+    for (title, row, (_, choices, members)), label in zip(found, labels, strict=True):
+        once = _one_per_seed(members, along)
+        line = Series({**row, **choices}, looks[label], tuple(once), len(members) - len(once))
+        rows.setdefault(title, []).append(line)
+    return rows
+
+
+def _lines(runs: Sequence[Run], by: Sequence[str], along: Collection[str]) -> list[_Found]:
     first = split(runs, by, _choices)
     named = [key for rank, key in enumerate(by) if len({values[rank] for values in first}) > 1] or [by[0]]
-    found: list[tuple[list[str], dict[str, object], list[Run]]] = []
+    found: list[_Found] = []
     for values, members in first.items():
         further = [key for key in differing(map(_choices, members)) if key not in (*by, *along)]
         for more, parts in split(members, further, _choices).items():
             choices = {**dict(zip(by, values, strict=True)), **dict(zip(further, more, strict=True))}
             shown = [key for key in (*named, *further) if key in parts[0].choices]
             found.append((shown, choices, parts))
-    looks = style.apart([_named(shown, parts[0].choices) for shown, _, parts in found])
-    series = []
-    for (_, choices, parts), look in zip(found, looks, strict=True):
-        once = _one_per_seed(parts, along)
-        series.append(Series(choices, look, tuple(once), len(parts) - len(once)))
-    return series
+    return found
 
 
 def _named(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:

@@ -1,0 +1,81 @@
+"""How a picture is to look: what a user chooses beside its data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from matplotlib.colors import is_color_like, to_hex
+
+from fedbench.errors import ConfigError
+from fedbench.figures.read.series import Series
+from fedbench.figures.style import WIDTHS
+
+
+@dataclass(frozen=True)
+class Look:
+    """`width`: one or two columns; `captioned`: the caption is drawn too; `log`: logarithmic axes ("x", "y").
+
+    `limits`: axis -> its ends; `labels`: axis or line -> its name; `order`: lines that come first; `colours`:
+    line -> colour. A line goes by its name in the figure or by its algorithm's (`padamfed`). `svg`: write SVG
+    too. `style`: a file of matplotlib settings. Raises ConfigError for what cannot be.
+    """
+
+    width: str = "one"
+    captioned: bool = False
+    log: Collection[str] = ()
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    order: Sequence[str] = ()
+    colours: Mapping[str, str] = field(default_factory=dict)
+    svg: bool = False
+    style: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("width", self.width, WIDTHS)
+        for axis, (low, high) in self.limits.items():
+            if not low < high or (axis in self.log and low <= 0):
+                allowed = "must be two numbers, the lower first" + (", above 0" if axis in self.log else "")
+                raise ConfigError(f"{axis}lim", f"{low:g},{high:g}", allowed)
+        for colour in self.colours.values():
+            if not is_color_like(colour):
+                raise ConfigError("colour", colour, "must be a colour: a name, or #RRGGBB")
+
+    def text(self, said: Mapping[str, Any], short: Sequence[str] = ()) -> Sequence[str]:
+        """What stands below the picture: the caption, or what the picture cannot be read without."""
+        return said["text"] if self.captioned else short
+
+    def apply(self, series: Sequence[Series]) -> list[Series]:
+        """The lines of a picture in this order, with these names and colours."""
+        known = {name: None for line in series for name in _names(line)}
+        asked = {"order": self.order, "colour": self.colours, "label": set(self.labels) - {"x", "y"}}
+        for option, names in asked.items():
+            for name in names:
+                if name not in known:
+                    raise ConfigError(option, name, f"must be a line: {', '.join(known)}", known)
+        rank = {name: place for place, name in enumerate(self.order)}
+        first = sorted(series, key=lambda line: min(rank.get(name, len(rank)) for name in _names(line)))
+        return [self._dressed(line) for line in first]
+
+    def _dressed(self, line: Series) -> Series:
+        label, colour = (
+            next((said[name] for name in _names(line) if name in said), usual)
+            for said, usual in ((self.labels, line.label), (self.colours, line.style.colour))
+        )
+        return replace(line, style=replace(line.style, label=label, colour=to_hex(colour).upper()))
+
+
+def _names(line: Series) -> list[str]:
+    """What a user may call a line."""
+    return list(dict.fromkeys([line.label, str(line.choices.get("algorithm", line.label))]))
+
+
+def check_choice(key: str, value: str, allowed: Collection[str]) -> None:
+    """ConfigError unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)
+
+
+PLAIN, WIDE = Look(), Look(width="two")

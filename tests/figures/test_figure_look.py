@@ -1,0 +1,173 @@
+"""What a user chooses beside the data: order, names, colours, limits, SVG, settings of matplotlib, rows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from look_at import outside, overlaps, texts
+from make_results import comparison, rows, write_run, write_sweep
+from matplotlib.colors import to_hex
+
+from fedbench.errors import UserError
+from fedbench.figures import style
+from fedbench.figures.curves import plot_runs
+from fedbench.figures.draw.page import Page
+from fedbench.figures.look import Look
+from fedbench.figures.plot import main
+from fedbench.figures.sensitivity import plot_sweep
+
+FEW = ["fedavg", "scaffold", "padamfed"]
+
+
+def split_runs(path: Path) -> Path:
+    """Three methods on two partitions; SCAFFOLD diverges at the higher rate with seed 0."""
+    runs = [
+        {
+            "metrics": rows(0.7 + 0.1 * rank, 0.6, seed, stop=40 if lost else None),
+            "algorithm": name,
+            "seed": seed,
+            "config": {"partition": split, "partition.alpha": alpha, "algorithm.lr": lr},
+            "status": "diverged" if lost else "completed",
+        }
+        for split, alpha in (("iid", None), ("dirichlet", 1.0))
+        for rank, name in enumerate(FEW)
+        for lr in (0.1, 1.0)
+        for seed in (0, 1)
+        for lost in [name == "scaffold" and lr == 1.0 and seed == 0]
+    ]
+    return write_sweep(path, runs, ["algorithm", "partition", "partition.alpha", "algorithm.lr", "seed"])
+
+
+def test_order_names_and_colours(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    look = Look(
+        order=["padamfed", "SCAFFOLD"],
+        labels={"padamfed": "ours", "x": "Communication round"},
+        colours={"scaffold": "teal"},
+    )
+    page = drawn(plot_runs, [comparison(tmp_path, FEW)], tmp_path / "f", look=look)
+    (ax,) = page.figure.axes
+    means = [to_hex(line.get_color()).upper() for line in ax.lines if line.get_gid() == "mean"]
+    black, vermillion = style.ALGORITHMS["fedavg"].colour, style.ALGORITHMS["padamfed"].colour
+    assert means == [vermillion, "#008080", black]
+    assert {"ours", "SCAFFOLD", "FedAvg", "Communication round"} <= {text for text, _ in texts(page)}
+
+
+def test_limits_are_the_ends_of_the_axes_and_nothing_is_drawn_beyond(
+    tmp_path: Path, drawn: Callable[..., Page]
+) -> None:
+    look = Look(limits={"x": (0, 50), "y": (0.5, 0.9)})
+    page = drawn(plot_runs, [comparison(tmp_path, FEW)], tmp_path / "f", look=look)
+    (ax,) = page.figure.axes
+    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 50), (0.5, 0.9))
+    assert all(line.get_clip_on() for line in ax.lines if line.get_gid() == "mean")
+    right = ax.get_window_extent().x1 / page.figure.dpi
+    for leader in (line for line in page.figure.lines if line.get_gid() == "leader"):
+        assert leader.get_xdata()[0] == pytest.approx(right)  # names stand at the last point shown
+    assert outside(page) == []
+
+
+def test_a_row_for_each_value_of_a_key(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    """Panels share their axes, a method looks the same in both, and the legend names it once."""
+    where = {"algorithm.lr": [0.1]}
+    for width, columns in (("one", 1), ("two", 2)):
+        path = split_runs(tmp_path / width)
+        page = drawn(plot_runs, [path], tmp_path / "f", where=where, rows="partition", look=Look(width=width))
+        iid, dirichlet = page.figure.axes
+        assert [ax.get_title() for ax in (iid, dirichlet)] == ["iid", "Dirichlet(1)"]
+        assert iid.get_ylim() == dirichlet.get_ylim()
+        assert (iid.get_position().y0 == pytest.approx(dirichlet.get_position().y0)) == (columns == 2)
+        looks = [
+            [(to_hex(line.get_color()), line.get_marker()) for line in ax.lines] for ax in (iid, dirichlet)
+        ]
+        assert looks[0] == looks[1]
+        assert [text.get_text() for text in page.figure.legends[0].get_texts()] == [
+            style.ALGORITHMS[name].label for name in FEW
+        ]
+        assert overlaps(page) == []
+        assert outside(page) == []
+
+
+def test_rows_of_a_sweep_and_their_table(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    path = split_runs(tmp_path / "s")
+    page = drawn(plot_sweep, [path], tmp_path / "f", rows="partition", look=Look(width="two"))
+    assert len(page.figure.axes) == 2
+    crosses = [[line for line in ax.lines if line.get_gid() == "diverged"] for ax in page.figure.axes]
+    assert [len(marks) for marks in crosses] == [1, 1]
+    assert {"diverged", "some seeds diverged"} <= {text for text, _ in texts(page)}
+    assert overlaps(page) == []
+    plot_sweep([path], tmp_path / "f", rows="partition")
+    with (tmp_path / "f.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert {(row["partition"], row["algorithm"]) for row in table} == {
+        (split, name) for split in ("iid", "dirichlet") for name in FEW
+    }
+
+
+def test_svg_is_written_and_the_same_each_time(tmp_path: Path) -> None:
+    sweep = comparison(tmp_path / "s", FEW)
+    first = plot_runs([sweep], tmp_path / "f", look=Look(svg=True))
+    assert [file.suffix for file in first] == [".png", ".pdf", ".svg", ".csv", ".json", ".md"]
+    text = first[2].read_bytes()
+    assert b"<svg" in text
+    assert plot_runs([sweep], tmp_path / "f", look=Look(svg=True))[2].read_bytes() == text
+
+
+def test_a_matplotlibrc_and_a_style_file_are_respected(
+    tmp_path: Path, drawn: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The style file goes over the matplotlibrc, which goes over ours; what neither names is ours."""
+    sweep = comparison(tmp_path / "s", FEW)
+    (tmp_path / "matplotlibrc").write_text("axes.linewidth: 2.5\naxes.grid: False\nbackend: TkAgg\n")
+    (tmp_path / "my.mplstyle").write_text("axes.linewidth: 3.5\n")
+    monkeypatch.chdir(tmp_path)
+    widths = []
+    for look in (Look(), Look(style=Path("my.mplstyle"))):
+        (ax,) = drawn(plot_runs, [sweep], tmp_path / "f", look=look).figure.axes
+        widths.append(ax.spines["left"].get_linewidth())
+        assert not any(line.get_visible() for line in ax.get_xgridlines())
+        assert not ax.spines["top"].get_visible()
+    assert widths == [2.5, 3.5]
+
+
+def test_options_of_the_command_line_reach_the_picture(tmp_path: Path) -> None:
+    sweep = comparison(tmp_path / "s", FEW, seeds=1)
+    more = ["--xlim", "0,50", "--order", "padamfed", "--label", "padamfed=ours", "--colour", "fedavg=#123456"]
+    assert main([str(sweep), "--out", str(tmp_path / "f"), "--svg", *more]) == 0
+    with (tmp_path / "f.csv").open() as file:
+        assert next(csv.DictReader(file))["series"] == "ours"
+    assert "#123456" in (tmp_path / "f.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--xlim", "1"], "--xlim 1: must be two numbers"),
+        (["--xlim", "5,1"], "xlim=5,1: must be two numbers, the lower first"),
+        (["--log", "y", "--ylim", "0,1"], "above 0"),
+        (["--order", "scafold"], "did you mean 'scaffold'"),
+        (["--colour", "fedavg=grot"], "colour=grot"),
+        (["--label", "nobody=x"], "label=nobody: must be a line"),
+        (["--label", "fedavg"], "--label fedavg: must be KEY=VALUE"),
+        (["--rows", "partitio"], "did you mean 'partition'"),
+        (["--style", "nowhere.mplstyle"], "style=nowhere.mplstyle"),
+    ],
+)
+def test_looks_that_cannot_be_are_one_line(tmp_path: Path, argv: list[str], message: str) -> None:
+    sweep = comparison(tmp_path / "s", FEW, seeds=1)
+    with pytest.raises(UserError) as caught:
+        main([str(sweep), "--out", str(tmp_path / "f"), *argv])
+    assert caught.value.exit_code == 2
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("f*"))
+
+
+def test_one_value_of_the_key_of_rows_is_one_picture(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    write_run(tmp_path / "a", rows(0.8, 0.6, 0))
+    page = drawn(plot_runs, [tmp_path], tmp_path / "f", rows="partition")
+    assert len(page.figure.axes) == 1
+    assert np.isfinite(page.figure.get_figheight())
