@@ -80,5 +80,5 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _yaml(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**6)
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6)
     return text.removesuffix("\n").removesuffix("...").rstrip()

@@ -10,7 +10,7 @@ import numpy as np
 def split_by_weight(total: int, weights: np.ndarray) -> np.ndarray:
     """Integers (k,) of sum `total`, each within 1 of total * weights / sum(weights): largest remainders."""
     exact = total * (weights / weights.sum())
-    sizes = np.floor(exact).astype(np.int64)
+    sizes: np.ndarray = np.floor(exact).astype(np.int64)
     largest = np.argsort(-(exact - sizes), kind="stable")
     sizes[largest[: total - sizes.sum()]] += 1
     return sizes
@@ -29,7 +29,7 @@ def surplus(sizes: np.ndarray, minimum: int) -> np.ndarray:
     while low < high:
         level = (low + high + 1) // 2
         low, high = (level, high) if np.maximum(sizes - level, 0).sum() >= needed else (low, level - 1)
-    taken = np.maximum(sizes - low, 0)
+    taken: np.ndarray = np.maximum(sizes - low, 0)
     donors = np.flatnonzero(taken)
     taken[donors[: taken.sum() - needed]] -= 1  # cut off too much: fewer than there are donors
     return taken

@@ -22,7 +22,7 @@ def proportions(rng: np.random.Generator, alpha: float, classes: int, clients: i
     alpha = min(max(alpha, 1e-300), 1e300)  # beyond, a row is one-hot or flat to the last bit anyway
     gamma = rng.standard_gamma(alpha + 1, (classes, clients))
     logs = np.log(gamma) - rng.standard_exponential((classes, clients)) / alpha
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights: np.ndarray = np.exp(logs - logs.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)
 
 

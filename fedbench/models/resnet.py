@@ -67,7 +67,8 @@ class ResNet18(nn.Module):
         """(B, C, H, W) to logits (B, classes)."""
         x = functional.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
+        logits: Tensor = self.fc(x.mean((2, 3)))
+        return logits
 
 
 @register_model("resnet18")

@@ -40,7 +40,9 @@ class Candidates:
         buckets = ((clients - 1) >> _SHIFT) + 1
         self._leaves = 1 << (buckets - 1).bit_length()
         edges = np.searchsorted(members, np.arange(self._leaves + 1) << _SHIFT)
-        self._buckets = [members[a:b].tolist() for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        self._buckets: list[list[int]] = [
+            members[a:b].tolist() for a, b in zip(edges[:-1], edges[1:], strict=True)
+        ]
         self._counts = [0] * self._leaves + [len(bucket) for bucket in self._buckets]
         for node in range(self._leaves - 1, 0, -1):
             self._counts[node] = self._counts[2 * node] + self._counts[2 * node + 1]

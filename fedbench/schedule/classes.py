@@ -40,7 +40,8 @@ class HeteroExponential(Delay):
         return lognormal_speeds(seed, clients, self.sigma)
 
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
-        return bits.exponential() / drawn[client]
+        rates: Floats = drawn[client]
+        return bits.exponential() / rates
 
 
 def check_counts(counts: Sequence[int], classes: int, clients: int) -> None:
@@ -72,7 +73,8 @@ def drawn_by_shares(seed: int, clients: int, shares: Sequence[float]) -> Ints:
 def largest_of_dirichlet(seed: int, clients: int, parameters: Sequence[float]) -> Ints:
     """The class of every client, (clients,): the largest share of a Dirichlet draw of its own."""
     generator = host_generator(seed, Stream.CLASS)  # shares are normalised gammas: the same largest one
-    return generator.standard_gamma(parameters, (clients, len(parameters))).argmax(1)
+    gammas: Floats = generator.standard_gamma(parameters, (clients, len(parameters)))
+    return gammas.argmax(1)
 
 
 def _uniforms(seed: int, clients: int) -> Floats:
@@ -155,7 +157,8 @@ class Bands(Delay):
         return np.array(self.bands)[classes]
 
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
-        low, high = drawn[client].T
+        bands: Floats = drawn[client]
+        low, high = bands.T
         return low + (high - low) * bits.uniform()
 
 
@@ -190,4 +193,5 @@ class ThreeLevel(Delay):
         return np.array(self.factors)[levels]
 
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
-        return drawn[client] * (self.a + (self.b - self.a) * bits.uniform())
+        factors: Floats = drawn[client]
+        return factors * (self.a + (self.b - self.a) * bits.uniform())

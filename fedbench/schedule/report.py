@@ -116,7 +116,7 @@ def _staleness(trace: Trace) -> Ints:
 
 
 def _came(trace: Trace) -> np.ndarray:
-    return (trace.status == APPLIED) | (trace.status == DISCARDED)
+    return np.isin(trace.status, (APPLIED, DISCARDED))
 
 
 def _cumulative(trace: Trace, versions: Ints, amounts: Ints | None = None) -> Ints:
