@@ -16,6 +16,7 @@ from fedbench.method import Record, Vectors
 from fedbench.rng import Stream
 
 STATISTICS = "statistics:"  # prefix of batch-norm statistics kept in a client's state
+CACHED = "cached_"  # prefix of what the server kept of earlier uploads
 FULL_PASS_WIDTH = 256
 
 
@@ -62,10 +63,12 @@ class CohortTrainer:
         base_weights: np.ndarray,
         updates: np.ndarray,
         pending: dict[int, Sums],
+        cached: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         """Train jobs (client[j], n[j]) from one broadcast; add weights[j] * upload to pending[updates[j]].
 
         `base_weights` weigh batch-norm statistics (the aggregation weights without staleness factors).
+        `cached`: further weights and updates (-1: none), of which the uploads are what the server has kept.
         """
         for at in self._chunks(len(client)):
             jobs = self.planner.jobs(client[at], n[at])
@@ -79,6 +82,9 @@ class CohortTrainer:
             if keep:
                 self.store.scatter(jobs.client, keep)
             self._add(pending, uploads, moved, weights[at], base_weights[at], updates[at])
+            if cached is not None:
+                kept = {CACHED + name: value for name, value in uploads.items()}
+                self._add(pending, kept, {}, cached[0][at], base_weights[at], cached[1][at])
 
     def survey_once(self, theta: Tensor, statistics: Vectors, h: Vectors, weights: np.ndarray) -> Vectors:
         """Mean gradients over K mini-batches at theta^0 of ALL clients; fills clients' state; mean upload."""
@@ -165,7 +171,7 @@ class CohortTrainer:
         base_weights: np.ndarray,
         updates: np.ndarray,
     ) -> None:
-        for update in np.unique(updates):
+        for update in np.unique(updates[updates >= 0]):
             sums = pending.setdefault(int(update), Sums())
             for target, vectors, w in (
                 (sums.uploads, uploads, weights),

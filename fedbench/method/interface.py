@@ -71,6 +71,9 @@ class Algorithm(Configured):
     schedules: ClassVar[tuple[str, ...]] = ("sync", "async")
     full_participation: ClassVar[bool] = False  # the method is only defined for S = N
     keeps_buffers: ClassVar[bool] = False  # batch-norm statistics stay at the client
+    caches: ClassVar[bool] = False
+    """The server keeps what each client sent last, 0 at first: `mean` has the mean of what it kept of this
+    update's clients, before it, under `cached_<name>`."""
     problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
     dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
     weighting = "uniform"  # of clients in every mean; a method may make it a choice

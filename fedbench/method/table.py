@@ -56,7 +56,7 @@ def entry(cls: type[Algorithm]) -> Entry:
         uplink=_units(cost.uplink) + once,
         downlink=_units(cost.downlink),
         client_state=_units(cost.client_state),
-        server_state=_units(cost.server_state),
+        server_state=_units(cost.server_state) + (" + Nd" if algorithm.caches else ""),
         gradients=f"{passes}{steps}{first}",
         tuned=", ".join(tuned) or "none",
         problem_dependent=", ".join(cls.problem_dependent) or "no",

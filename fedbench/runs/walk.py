@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.engine.cohort import STATISTICS, CohortTrainer, Sums
+from fedbench.engine.cohort import CACHED, STATISTICS, CohortTrainer, Sums
 from fedbench.method import Algorithm, Counts, Record, Vectors
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Walk:
         counts = dataclasses.replace(
             self.counts, t=t, staleness_mean=float(staleness.mean()), staleness_max=int(staleness.max())
         )
-        mean, h = Record({**survey, **sums.uploads}), Record(self.h)
+        mean, h = Record({**survey, **self._cached(sums.uploads), **sums.uploads}), Record(self.h)
         new = self.algorithm.server_step(Record(self.server), mean, counts, h)
         self.server = {**self.server, **new}
         if sums.statistics and not self.algorithm.keeps_buffers:
@@ -104,8 +104,23 @@ class Walk:
                 self.base_weight[group],
                 trace.applied_update[group],
                 self.pending,
+                self._kept_until(group),
             )
         return survey
+
+    def _kept_until(self, jobs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Where the server keeps uploads: weights and updates in which those of `jobs` count again."""
+        if not self.algorithm.caches:
+            return None
+        later = self.trace.next_applied[jobs]
+        return self.weight[later], np.where(later >= 0, self.trace.applied_update[later], -1)
+
+    def _cached(self, uploads: Vectors) -> Vectors:
+        """What the server kept of an update's clients where it has kept nothing yet: zeros."""
+        if not self.algorithm.caches:
+            return {}
+        sent = {name: value for name, value in uploads.items() if not name.startswith(CACHED)}
+        return {CACHED + name: torch.zeros_like(value) for name, value in sent.items()}
 
     def _use(self, hyper: dict[str, float]) -> None:
         """Take hyper-parameters into use."""

@@ -106,6 +106,15 @@ class Trace:
         return result
 
     @cached_property
+    def next_applied(self) -> Ints:
+        """For each applied job: the job of the same client that is applied next; -1: none."""
+        jobs, result = self._trained, np.full(self.jobs, -1, dtype=np.int64)
+        order = jobs[np.lexsort((self.position[jobs], self.applied_update[jobs], self.client[jobs]))]
+        same = self.client[order[1:]] == self.client[order[:-1]]
+        result[order[:-1][same]] = order[1:][same]
+        return result
+
+    @cached_property
     def parallel(self) -> Ints:
         """The jobs, in order, that are applied and were taken up before the last applied job of the same
         client had ended.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, problem, staleness
@@ -21,7 +22,6 @@ MOMENTUM = {"lr": 0.15, "server_lr": 0.3, "beta": 0.4}
     [
         ("masfl", MOMENTUM, "c", "c"),
         ("adamasfl", MOMENTUM, "c", "c"),
-        ("ca2fl", LOCAL, "h", "h"),
         ("dude_asgd", {"server_lr": 0.4}, "G", "g"),
     ],
 )
@@ -44,3 +44,30 @@ def test_server_record_is_the_mean_of_the_last_received_ones(
             records[trace.client[j]] = uploads.pop(int(j))
         torch.testing.assert_close(run.server[server], records.mean(0), rtol=1e-12, atol=1e-14)
     assert run.server[server].norm() > 1e-2
+
+
+@pytest.mark.parametrize("keys", [{}, FAILURES, {"pool": "all"}])
+def test_the_record_of_ca2fl_is_the_mean_of_the_last_arrived_uploads(keys: dict[str, Any]) -> None:
+    """Its server keeps them in the order of arrival, also where that is not the order of the starts."""
+    trace = make_trace(T, 2, HALF_NORMAL, concurrency=4, **keys)
+    run = make_async_walk(problem(), "ca2fl", trace, LOCAL, steps=3, batch=2)
+    records = torch.zeros(len(problem().sizes), len(run.theta), dtype=torch.float64)
+    uploads: dict[int, torch.Tensor] = {}
+    train, sent = run.trainer.executor.run, list[torch.Tensor]()
+
+    def remember(work: Any) -> Any:
+        result = train(work)
+        sent.extend(result[0]["delta"])
+        return result
+
+    run.trainer.executor.run = remember
+    for t in range(T):
+        sent.clear()
+        run.update()
+        jobs = trace.training(t)
+        order = jobs[np.argsort(trace.earlier[jobs], kind="stable")].tolist()
+        uploads |= dict(zip(order, sent, strict=True))
+        for j in trace.applied(t):
+            records[trace.client[j]] = uploads.pop(int(j))
+        torch.testing.assert_close(run.server["h"], records.mean(0), rtol=1e-12, atol=1e-14)
+    assert run.server["h"].norm() > 1e-2

@@ -74,6 +74,27 @@ def test_follows_the_equations_job_by_job(case: str, kind: str, engine: str) -> 
     check(case, kind, engine=engine)
 
 
+PARALLEL: dict[str, dict[str, Any]] = {
+    "all": {"concurrency": 6, "pool": "all", "delay": HALF_NORMAL},
+    "list": {"concurrency": 5, "pool": "list", "list": [0, 1, 0, 2, 1, 3, 0, 4, 5, 6], "delay": HALF_NORMAL},
+}
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("kind", PARALLEL)
+@pytest.mark.parametrize("case", ["ca2fl", "fedbuff", "fadas"])
+def test_clients_that_keep_nothing_work_on_several_jobs_at_once(case: str, kind: str, engine: str) -> None:
+    """Results arrive in another order than their jobs started; what CA2FL's server keeps is in that order."""
+    name, method, values, per_round = CASES[case]
+    trace = make_trace(T, per_round, **PARALLEL[kind])
+    later = trace.next_applied
+    assert ((later >= 0) & (later < np.arange(trace.jobs))).any()
+    p = problem()
+    expected = oracle.follow(method(p, per_round, K, **values), trace, T)
+    found = models(make_async_walk(p, name, trace, values, steps=K, engine=engine))
+    assert relative_error(found, expected) < 1e-9
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_compiled_programs_follow_the_equations(case: str) -> None:

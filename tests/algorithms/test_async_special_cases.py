@@ -22,6 +22,7 @@ from oracle import Batches
 from problem import relative_error
 
 from fedbench import algorithms
+from fedbench.engine.cohort import Sums
 from fedbench.runs.walk import Walk
 from fedbench.schedule.trace import Trace
 
@@ -134,7 +135,8 @@ def test_ca2fl_with_caches_held_at_zero_is_fedbuff() -> None:
         frozen.update()
         found.append(frozen.theta.numpy().copy())
         frozen.server["h"] = torch.zeros_like(frozen.theta)
-        frozen.trainer.store.tensors["h"].zero_()
+        for sums in frozen.pending.values():
+            sums.uploads.pop("cached_delta", None)
     fedbuff = path("fedbuff", LOCAL, trace)
     assert relative_error(found, fedbuff) < SAME
     calibrated = path("ca2fl", LOCAL, trace)
@@ -169,7 +171,12 @@ def test_masfl_of_one_step_without_momentum_is_ca2fl_with_matched_caches() -> No
     masfl = walk("masfl", {"lr": 0.1, "server_lr": lr * 0.8, "beta": 1.0}, trace, steps=1)
     ca2fl = walk("ca2fl", {"lr": lr, "server_lr": 0.8}, trace, steps=1)
     ca2fl.server["h"] = -lr * masfl.server["c"]
-    ca2fl.trainer.store.tensors["h"] = -lr * masfl.trainer.store.tensors["c"]
+    for i, cached in enumerate(-lr * masfl.trainer.store.tensors["c"]):  # the server looks at it again when
+        jobs = np.flatnonzero((trace.client == i) & (trace.applied_update >= 0))
+        first = jobs[np.lexsort((trace.position[jobs], trace.applied_update[jobs]))][:1]  # i arrives first
+        for t, weight in zip(trace.applied_update[first], ca2fl.weight[first], strict=True):
+            kept = ca2fl.pending.setdefault(int(t), Sums()).uploads
+            kept["cached_delta"] = kept.get("cached_delta", 0.0) + weight * cached
     assert relative_error(models(masfl), models(ca2fl)) < SAME
 
 

@@ -8,7 +8,7 @@ from fedbench.api import compose_config
 from fedbench.errors import ConfigError
 from fedbench.runs.plan import Plan, make_plan
 
-STATEFUL = ["masfl", "adamasfl", "dude_asgd", "scaffold", "padamfed", "feddyn", "ca2fl"]
+STATEFUL = ["masfl", "adamasfl", "dude_asgd", "scaffold", "padamfed", "feddyn"]
 
 
 def plan(algorithm: str, *words: str) -> Plan:
@@ -57,5 +57,8 @@ def test_one_job_after_the_other_is_not(algorithm: str, words: list[str]) -> Non
     assert len(plan(algorithm, *words).trace.parallel) == 0
 
 
-def test_clients_that_keep_nothing_may_work_on_any_number() -> None:
-    assert len(plan("fedbuff", "schedule.staleness=4").trace.parallel) > 0
+@pytest.mark.parametrize("algorithm", ["fedbuff", "ca2fl"])
+def test_clients_that_keep_nothing_may_work_on_any_number(algorithm: str) -> None:
+    assert len(plan(algorithm, "schedule.staleness=4").trace.parallel) > 0
+    at_once = ["schedule.pool=all", "schedule.concurrency=6", "delay=exponential"]
+    assert len(plan(algorithm, *at_once).trace.parallel) > 0
