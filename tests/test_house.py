@@ -158,3 +158,24 @@ def test_no_room_has_the_name_of_a_function_of_the_python_interface() -> None:
 def test_files_are_small() -> None:
     lines = [len(path.read_text().splitlines()) for path in modules()]
     assert statistics.median(lines) <= 120
+
+
+COMPUTING = {"data", "models", "method", "algorithms", "schedule", "theory", "engine", "runs"}
+REGISTRIES = {
+    "fedbench.method.registry",
+    "fedbench.models.registry",
+}  # names that modules enter when imported
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if floor(name_of(p)) in COMPUTING], ids=name_of)
+def test_what_computes_a_run_keeps_nothing_in_its_module(path: Path) -> None:
+    """What runs share is held by their session: no module-level collection that fills, no cached function."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and name_of(path) not in REGISTRIES:
+            assert ast.unparse(node.value or ast.Constant(1)) not in ("{}", "[]", "set()", "dict()", "list()")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            for decorator in node.decorator_list:
+                assert ast.unparse(decorator).split("(")[0].split(".")[-1] not in ("cache", "lru_cache")
+        assert not isinstance(node, ast.Global), "no module-level state"

@@ -152,7 +152,9 @@ def _unknown_key(key: str, overrides: Sequence[str], loader: ConfigLoader, confi
     try:
         cfg = loader.load_configuration(config_name, groups, RunMode.MULTIRUN)
     except Exception as error:
-        return explain(error, groups, loader, config_name)
+        if groups != list(overrides):
+            return explain(error, groups, loader, config_name)
+        cfg = loader.load_configuration(config_name, [], RunMode.MULTIRUN)  # it is a group that is odd
     group = key.split(".")[0]
     chosen = cfg[group].get("name") if group in GROUPS else None
     hydra = key.startswith(("hydra.", "hydra/"))

@@ -21,6 +21,7 @@ KEYS = "keys are rounds, clients, local, seed"
         ("algorithm=fedagv", "algorithm=fedagv: must be one of "),
         ("algorithm=fedagv", "(did you mean 'fedavg'?)"),
         ("experiment=quickstat", "(did you mean 'quickstart'?)"),
+        ("dataset@=digits", "dataset@=digits: no such key; keys are rounds, "),
         ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
         ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
         ("+algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),

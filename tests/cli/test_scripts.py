@@ -87,9 +87,12 @@ def test_run_works_from_anywhere(tmp_path: Path) -> None:
     assert run.stdout.startswith("fedbench-runner ")
 
 
-@pytest.mark.parametrize(
-    "name", ["run", "figures", "test", "bench_engine", "bench_schedule", "readme_table", "gpu_checks"]
+SCRIPTS = sorted(
+    file.name for file in (ROOT / "scripts").iterdir() if not file.suffix and file.name != "python"
 )
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_works_through_symbolic_links(tmp_path: Path, name: str) -> None:
     """A pretended checkout whose .venv only says what was started; two links lead to its script."""
     checkout = (tmp_path / "check out").resolve()
