@@ -32,7 +32,7 @@ BELOW: dict[str, set[str]] = {
     "engine": {"method", "data", "models", "config"},
     "runs": {"engine", "schedule", "method", "algorithms", "data", "models", "config"},
     "figures": {"runs", "theory", "schedule", "data", "algorithms", "models", "config"},
-    "claims": {"theory", "config"},
+    "claims": set(),
     "compose": {"config"},
     "sweeps": {"compose", "runs", "engine", "figures", "config"},
     "papers": {"compose", "sweeps", "runs", "claims", "figures", "theory", "config"},

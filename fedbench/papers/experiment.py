@@ -75,6 +75,12 @@ class Experiment:
             [identity(self.base), params, branches, algorithms, how, search, list(self.figure.factors)]
         )
 
+    @property
+    def stand_ins(self) -> str:
+        """At scale smoke, what is run in place of the paper's data and model: `dataset=digits, model=mlp`."""
+        swapped = [f"{key}={self.params[key][0]}" for key in ("dataset", "model") if key in self.params]
+        return ", ".join(swapped) if self.scale == "smoke" else ""
+
     def tuned_keys(self, branch: Branch) -> dict[str, list[Value]]:
         """The grid of a branch, as in its algorithm's file; empty where nothing is tuned."""
         grid = algorithm_file(branch.algorithm).get("grid") or {} if self.figure.tuned else {}

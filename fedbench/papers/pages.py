@@ -62,7 +62,7 @@ def _made_from(made: Made) -> str:
     data = {Path(item.get("path", "")).name for files in made.get("data", []) for item in files}
     commits = ", ".join(dict.fromkeys(map(_commit, made.get("commit", []))))
     parts = [
-        f"Scale `{made.get('scale')}`",
+        f"Scale `{made.get('scale')}`{_stand_ins(made)}",
         f"seeds {', '.join(map(str, made.get('seeds', [])))}",
         f"runs: {runs}",
         f"data: {', '.join(sorted(filter(None, data)))}" if any(data) else "",
@@ -72,6 +72,12 @@ def _made_from(made: Made) -> str:
         *dict.fromkeys(note for notes in made.get("notes", []) for note in notes),
     ]
     return "; ".join(filter(None, parts)) + "."
+
+
+def _stand_ins(made: Made) -> str:
+    shared = made.get("shared", {})
+    said = " and ".join(str(shared[key]) for key in ("dataset", "model") if key in shared)
+    return f", with {said} in place of the paper's data and model" if made.get("scale") == "smoke" else ""
 
 
 def _commit(text: str) -> str:

@@ -44,6 +44,9 @@ class _Maker:
 
     def go(self) -> list[str]:
         """All stages, in order."""
+        if self.made.stand_ins:
+            said = "in place of the paper's: this shows that the figure can be made, nothing else"
+            print(f"{self.figure.name}, smoke: {self.made.stand_ins} {said}", flush=True)
         place = runs_of(self.figure.name, self.made.scale, self.root)
         chosen = self._tune(place / self.made.digest / "tuning")
         store.write_tuning(self.out, chosen)
@@ -117,8 +120,8 @@ class _Maker:
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         words = [f"{key}={written(value)}" for key, value in given.items()]
-        cfg = compose([*self.words, "hydra/launcher=processes", *words]).job
-        return make_plan(cfg).hyper["lr"]
+        config = compose([*self.words, "hydra/launcher=processes", *words]).config
+        return make_plan(config).hyper["lr"]
 
     def _sweep(self, place: Path, grids: Sequence[Grid]) -> list[Result]:
         """Run what is missing of a stage. Failed runs are noted, and the others go on."""

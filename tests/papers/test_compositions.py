@@ -63,6 +63,12 @@ def test_scales_grow(name: str) -> None:
     assert len({one.digest for one in made}) == 3
 
 
+def test_a_smoke_figure_says_what_stands_in_for_the_papers_data() -> None:
+    """At other scales nothing does, or the files say it."""
+    said = [compose_experiment("padamfed/fig1", scale).stand_ins for scale in SCALES]
+    assert said == ["dataset=digits, model=logistic", "", ""]
+
+
 def test_every_claim_has_its_figure() -> None:
     """The claims name figures that can be made, and a figure with runs has its experiment file."""
     assert {claim.figure for claim in CLAIMS} <= set(FIGURES)

@@ -40,7 +40,8 @@ def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
     made = {
         "figure": NAME, "scale": scale, "digest": digest,
         "files": ["updates.json", "updates.png", "updates.pdf"],
-        "command": store.command(NAME, scale), "shared": {"rounds": 12}, "seeds": [0, 1],
+        "command": store.command(NAME, scale), "seeds": [0, 1],
+        "shared": {"rounds": 12, "dataset": "digits", "model": "mlp"},
         "runs": {"completed": 4}, "commit": ["0123456789abcdef", "0123456789abcdef+dirty"],
     }  # fmt: skip
     (out / MADE).write_text(json.dumps(made))
@@ -115,6 +116,7 @@ def test_smoke_results_are_no_part_of_the_report(tmp_path: Path) -> None:
     report, _, csv = write_report(tmp_path, smoke=True)
     assert report == tmp_path / "outputs/smoke/README.md"
     assert f"![updates]({NAME}/updates.png)" in report.read_text()
+    assert "with digits and mlp in place of the paper's data and model" in report.read_text()
     assert pd.read_csv(csv).set_index("claim").loc["adamasfl-accuracy", "verdict"] == "untested"
     assert before == {file: file.read_bytes() for file in (tmp_path / "outputs").glob("*.md")}
 
