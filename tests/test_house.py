@@ -30,7 +30,7 @@ BELOW: dict[str, set[str]] = {
     "schedule": set(),
     "theory": set(),
     "engine": {"method", "data", "models", "config"},
-    "runs": {"engine", "schedule", "method", "algorithms", "data", "models", "config"},
+    "runs": {"compose", "engine", "schedule", "method", "algorithms", "data", "models", "config"},
     "figures": {"runs", "theory", "schedule", "data", "algorithms", "models", "config"},
     "claims": set(),
     "compose": {"config"},

@@ -16,6 +16,7 @@ SUBCOMMANDS = {
     "figures": "fedbench.papers.cli",
     "list": "fedbench.cli.listing",
     "plot": "fedbench.figures.plot",
+    "replay": "fedbench.cli.replay",
     "show": "fedbench.cli.method_page",
 }
 """Name -> module with `main(argv) -> exit code`, imported when it is called."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import shutil
 import time
@@ -73,6 +74,7 @@ class Compiled:
 def _compile(function: Function) -> Function:
     """torch.compile, each result with entries of its own: what it compiled for one never counts against
     dynamo's limit of another. Torch before `isolate_recompiles` is given a higher limit."""
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU
     options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True

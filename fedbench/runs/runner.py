@@ -21,6 +21,7 @@ from fedbench.runs.numerics import set_numerics
 from fedbench.runs.plan import Plan
 from fedbench.runs.progress import Progress
 from fedbench.runs.record import Recorder
+from fedbench.runs.reproduce import write_reproduce
 from fedbench.runs.session import Session
 from fedbench.runs.setup import ReadyRun, make_ready
 from fedbench.runs.signals import Interrupted, Signals
@@ -124,6 +125,7 @@ class Runner:
     def _begin(self, saved: Saved | None) -> MetricsFile:
         ready, plan = self.ready, self.ready.plan
         files.write_partition(self.directory / "partition.npz", plan.assignment)
+        write_reproduce(self.directory, ready)
         log.info(
             "%s: %d parameters, engine %s, chunk %d, device %s",
             plan.algorithm.name, plan.layout.d, ready.way.engine, ready.way.chunk, plan.device,

@@ -1,0 +1,89 @@
+"""Computing a finished run again from its directory alone, and comparing what comes out."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from fedbench.config.config import Config
+from fedbench.config.identity import flat
+from fedbench.config.inputs import inputs, recorded
+from fedbench.config.read import build
+from fedbench.errors import DataError, RunError
+from fedbench.runs.plan import Plan, make_plan
+from fedbench.runs.provenance import hardware, versions
+from fedbench.runs.runner import run
+from fedbench.runs.session import Session
+from fedbench.runs.stored import FINISHED, summary
+
+UNTIMED = "wall_seconds"  # the one column that may differ
+
+
+def replay(directory: Path, session: Session | None = None) -> list[str]:
+    """What differs between the run in `directory` and the same run computed now; empty: nothing.
+
+    It is computed as it was: engine, chunk, device and threads. Raises DataError where its data or files have
+    changed, RunError where there is no finished run.
+    """
+    found = summary(directory)
+    if found is None or found.get("status") not in FINISHED:
+        raise RunError(f"{directory} holds no finished run")
+    plan = make_plan(_as_it_was(directory, found), session)
+    _refuse_other_data(directory, found, plan)
+    with tempfile.TemporaryDirectory(prefix="fedbench-replay-") as place:
+        again = Path(place)
+        run(plan, again, session)
+        return [*_metrics(directory, again), *_model(directory, again)]
+
+
+def elsewhere(directory: Path) -> list[str]:
+    """What a run was computed with that is different here: versions, processor."""
+    found = summary(directory) or {}
+    device = torch.device(str(found.get("device", "cpu")))
+    here: dict[str, Any] = {**versions(), **(hardware(device) if device.type == "cpu" else {})}
+    there = {**found.get("versions", {}), **found.get("hardware", {})}
+    return [f"{key} {there[key]}, here {here[key]}" for key in here if there.get(key, here[key]) != here[key]]
+
+
+def _as_it_was(directory: Path, found: Mapping[str, Any]) -> Config:
+    plain = OmegaConf.to_container(OmegaConf.load(directory / "config.yaml"), resolve=True)
+    assert isinstance(plain, dict)
+    how = {name: found[name] for name in ("engine", "chunk", "device")}
+    threads = found["hardware"]["threads"]
+    return build({**plain, **how, "threads": threads, "resume": True, "progress": "none"})  # type: ignore[dict-item]
+
+
+def _refuse_other_data(directory: Path, found: Mapping[str, Any], plan: Plan) -> None:
+    before = {Path(file["path"]).name: file["sha256"] for file in found["data"] if "sha256" in file}
+    now = {Path(file["path"]).name: file["sha256"] for file in plan.dataset.files if "sha256" in file}
+    before, now = {**before, **recorded(directory)}, {**now, **inputs(flat(plan.config.given))}
+    for name in before:
+        if now.get(name) != before[name]:
+            raise DataError(f"{name} is not what the run in {directory} has read (sha256 {before[name]})")
+
+
+def _metrics(one: Path, other: Path) -> list[str]:
+    """The first cell of metrics.csv that differs."""
+    before, after = _rows(one), _rows(other)
+    for row, (mine, yours) in enumerate(zip(before, after, strict=False)):
+        for key in mine:
+            if mine[key] != yours.get(key):
+                return [f"metrics.csv, row {row}: {key} was {mine[key]}, is {yours.get(key)}"]
+    return [] if len(before) == len(after) else [f"metrics.csv had {len(before)} rows, has {len(after)}"]
+
+
+def _rows(directory: Path) -> Sequence[Mapping[str, str]]:
+    with open(directory / "metrics.csv", newline="") as stream:
+        return [{k: v for k, v in row.items() if k != UNTIMED} for row in csv.DictReader(stream)]
+
+
+def _model(one: Path, other: Path) -> list[str]:
+    before, after = (torch.load(d / "model.pt", map_location="cpu", weights_only=True) for d in (one, other))
+    differ = [name for name in before if not torch.equal(before[name], after[name])]
+    return [f"model.pt: {name} differs" for name in differ[:1]]
