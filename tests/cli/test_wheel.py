@@ -59,5 +59,5 @@ def test_a_source_distribution_carries_the_licence(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("fedbench_runner-*.tar.gz")
     with tarfile.open(file) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml", "fedbench/cli.py", "conf/config.yaml"} <= names
+    assert {"LICENSE", "README.md", "pyproject.toml", "fedbench/cli/__init__.py", "conf/config.yaml"} <= names
     assert not any(name.startswith(("tests/", "scripts/", "outputs/", ".venv")) for name in names)

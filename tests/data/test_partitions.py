@@ -184,7 +184,8 @@ def test_files_that_are_no_partitions(tmp_path: Path) -> None:
         (
             "dirichet",
             {},
-            "partition=dirichet: must be one of iid, dirichlet, shards, powerlaw, natural, file",
+            "partition=dirichet: must be one of iid, dirichlet, shards, powerlaw, lognormal_labels, "
+            "natural, file",
         ),
     ],
 )
