@@ -1,4 +1,21 @@
-"""All methods, one file each; importing this package registers them."""
+"""All methods, one file each; importing this package registers them.
+
+Conventions of their docstrings, and of the names of their vectors:
+
+    theta^t   the global model (d,), t = 0..T counts server updates; theta^v is the one that a client was sent
+    y, x, w   a client's local model; f or q a gradient on the current mini-batch, F(.; xi) its loss
+    S, N, K   arrivals per update, clients, local steps; S_t the clients of round t, n_i client i's samples
+    eta = lr, gamma = server_lr, beta: weight of the new gradient in a momentum, in the papers' letters
+
+The server's step is scaled in one of two ways, which each docstring names:
+
+    convention D   theta <- theta + gamma (mean displacement y_i - theta): gamma = 1 is plain averaging
+    convention G   theta <- theta - gamma (mean gradient-sized direction): gamma = eta K is plain averaging
+
+"Travels" counts the vectors of length d that one client receives and sends per round; scalars are free.
+Sums that a client could read off theta - y are kept in vectors of their own: in float32 the difference of two
+models loses digits.
+"""
 
 from __future__ import annotations
 

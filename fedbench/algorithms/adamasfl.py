@@ -29,3 +29,4 @@ class AdaMasFL(PAdaMFed):
     """
 
     paper = "Yan et al., ICML 2025"
+    checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"

@@ -23,6 +23,7 @@ class CA2FL(Algorithm):
     """
 
     paper = "Wang et al., ICLR 2024"
+    checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "server_lr")
     caches = True
 

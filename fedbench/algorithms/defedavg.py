@@ -13,6 +13,7 @@ class DelayedFedAvg(Algorithm):
     """The update that both variants share; what differs is who is sent the next model."""
 
     paper = "Wang et al., arXiv 2402.11198 (2024)"
+    checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.1)

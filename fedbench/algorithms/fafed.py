@@ -29,6 +29,7 @@ class FAFED(Algorithm):
     """
 
     paper = "Wu et al., AAAI 2023"
+    checked_by = "tests/algorithms/test_fafed.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "alpha", "epsilon")
     survey = "once"
     schedules = ("sync",)

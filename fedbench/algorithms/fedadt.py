@@ -26,6 +26,7 @@ class FedADT(Algorithm):
     """
 
     paper = "Gao et al., Sensors 2023 (our reading)"
+    checked_by = "tests/algorithms/test_amsgrad.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "derivative", "epsilon")
     schedules = ("sync",)
 

@@ -26,6 +26,7 @@ class FedAMS(Algorithm):
     """
 
     paper = "Wang et al., ICML 2022"
+    checked_by = "tests/algorithms/test_amsgrad.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "epsilon")
 
     lr: float = positive(0.1)

@@ -34,6 +34,7 @@ class FedAsync(Algorithm):
     """
 
     paper = "Xie et al., OPT 2020"
+    checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "alpha", "rho")
 
     lr: float = positive(0.1)

@@ -25,6 +25,7 @@ class FedAvgMomentum(Algorithm):
 
     title = "FedAvg-M"
     paper = "Cheng et al., ICLR 2024"
+    checked_by = "tests/algorithms/test_fedavg_m.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)

@@ -23,6 +23,7 @@ class FedBuff(Algorithm):
     """
 
     paper = "Nguyen et al., AISTATS 2022"
+    checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.1)

@@ -25,6 +25,7 @@ class FedOpt(Algorithm):
     """
 
     paper = "Reddi et al., ICLR 2021"
+    checked_by = "tests/algorithms/test_fedopt.py::test_fedopt_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "epsilon")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

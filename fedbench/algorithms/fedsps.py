@@ -27,6 +27,7 @@ class FedSPS(Algorithm):
     """
 
     paper = "Mukherjee et al., TMLR 2024"
+    checked_by = "tests/algorithms/test_fedsps.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr_max", "loss_lower_bound")
 
     c: float = positive(0.5)

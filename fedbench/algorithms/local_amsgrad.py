@@ -25,6 +25,7 @@ class LocalAMSGrad(Algorithm):
 
     title = "Local AMSGrad"
     paper = "Chen et al., FODS 2020"
+    checked_by = "tests/algorithms/test_amsgrad.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "epsilon")
     schedules = ("sync",)
 

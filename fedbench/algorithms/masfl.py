@@ -30,6 +30,7 @@ class MasFL(Algorithm):
     """
 
     paper = "Yan et al., ICML 2025"
+    checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     survey = "once"
     problem_dependent = ("lr", "server_lr")
 

@@ -34,6 +34,7 @@ class PAdaMFed(Normalised):
     """
 
     paper = "Yan et al., ICLR 2025"
+    checked_by = "tests/algorithms/test_padamfed.py::test_follows_the_pseudo_code"
     survey = "once"
 
     lr: float | None = positive(None, null=THEOREM)

@@ -26,6 +26,7 @@ class Scaffold(Algorithm):
 
     title = "SCAFFOLD"
     paper = "Karimireddy et al., ICML 2020"
+    checked_by = "tests/algorithms/test_fedavg_scaffold.py::test_scaffold_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.05)

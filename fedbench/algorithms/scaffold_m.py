@@ -29,6 +29,7 @@ class ScaffoldM(Algorithm):
 
     title = "SCAFFOLD-M"
     paper = "Cheng et al., ICLR 2024"
+    checked_by = "tests/algorithms/test_scaffold_m.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "beta")
 
     lr: float = positive(0.1)

@@ -63,6 +63,7 @@ class Algorithm(Configured):
 
     title: ClassVar[str] = ""  # as its paper calls it, where the class has another name
     paper: ClassVar[str] = ""  # short citation for tables
+    checked_by: ClassVar[str] = ""  # the test that compares it with its paper, FILE::FUNCTION
     survey: ClassVar[Literal["once", "cohort"] | None] = None
     """"once": K mini-batch gradients of ALL clients at theta^0; "cohort": full gradients, every round."""
     full_gradient = False  # local_init reads client.full_grad

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -30,7 +29,7 @@ class Entry:
     tuned: str  # hyper-parameters without a theorem's value
     problem_dependent: str
     schedules: str
-    checked_by: str  # the test file, where the tests are beside the package
+    checked_by: str  # the file of the test that compares it with its paper
 
 
 def table(methods: Iterable[type[Algorithm]]) -> list[Entry]:
@@ -61,7 +60,7 @@ def entry(cls: type[Algorithm]) -> Entry:
         tuned=", ".join(tuned) or "none",
         problem_dependent=", ".join(cls.problem_dependent) or "no",
         schedules=", ".join(cls.schedules) + (" (full participation)" if cls.full_participation else ""),
-        checked_by=_test_of(cls.name),
+        checked_by=cls.checked_by.partition("::")[0].rpartition("/")[2],
     )
 
 
@@ -70,15 +69,6 @@ def markdown(methods: Iterable[type[Algorithm]]) -> str:
     titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
     rows = [titles, ["---"] * len(titles), *(list(dataclasses.astuple(e)) for e in table(methods))]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
-
-
-def _test_of(name: str) -> str:
-    """The test file named after the method, else the first one that names it (its file name, if possible)."""
-    tests = Path(__file__).parents[2] / "tests" / "algorithms"
-    files = sorted(
-        tests.glob("test_*.py"), key=lambda f: (f.stem != f"test_{name}", name not in f.stem, f.stem)
-    )
-    return next((file.name for file in files if f'"{name}"' in file.read_text(encoding="utf-8")), "")
 
 
 def _units(size: int) -> str:

@@ -64,7 +64,7 @@ def synchronous(seed: int, clients: int, per_round: int, rounds: int, durations:
 def prescribed(
     seed: int, clients: int, per_update: int, rounds: int, staleness: int | tuple[int, ...]
 ) -> Trace:
-    """Staleness that is given or drawn, without a clock (FedAsync's experiments; specification 11.4).
+    """Staleness that is given or drawn, without a clock (FedAsync's experiments).
 
     Update t takes S uniform clients that start from versions t - u. `staleness`: u is uniform on
     {0, ..., min(t, staleness)}, or a list that is cycled over the jobs, cut at t. Version v comes at time v.

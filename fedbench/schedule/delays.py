@@ -31,7 +31,7 @@ class Delays:
     """The duration of the n-th job of client i: a pure function of (seed, DURATION, i, n) and of i's class.
 
     duration = speed_i * draw, or with `transfer` keys
-    down_bytes / down_i + steps_i * step_i * speed_i * draw + up_bytes / up_i (specification, 11.6).
+    down_bytes / down_i + steps_i * step_i * speed_i * draw + up_bytes / up_i.
     """
 
     def __init__(self, law: Law, clients: int, seed: int, payload: Payload | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Which client works next: the pools of the specification (11.4), with departures and late joiners (11.7)."""
+"""Which client works next: the pools, with departures and late joiners."""
 
 from __future__ import annotations
 

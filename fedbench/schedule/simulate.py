@@ -1,6 +1,6 @@
 """The event simulation: virtual time advances from tick to tick; jobs end, updates close, slots are refilled.
 
-Specification 11.4 (rules) and 11.7 (failures, drop-outs, late joiners). Nothing that an algorithm computes
+Nothing that an algorithm computes
 enters here, so a trace is a pure function of the schedule, the delays and the seed.
 """
 

@@ -88,7 +88,7 @@ class Trace:
         """For each job: how many earlier jobs of the same client are applied only after this one started.
 
         0 everywhere where a client never has two results under way. Elsewhere, jobs of one start version
-        must be trained in the order of this number by algorithms with client state (specification, 11.9).
+        must be trained in the order of this number by algorithms with client state.
         """
         result = np.zeros(self.jobs, dtype=np.int64)
         if self.jobs == 0:

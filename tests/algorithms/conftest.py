@@ -1,0 +1,57 @@
+"""Each method names the test that compares it with its paper; here is seen whether that test runs it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from fedbench import algorithms
+from fedbench.engine.local import LocalProgram
+
+NAMED: dict[str, set[str]] = defaultdict(set)
+"""The methods that name a test, by FILE::FUNCTION."""
+for _method in algorithms.every():
+    if _method.__module__.startswith("fedbench."):
+        NAMED[_method.checked_by].add(_method.name)
+
+_left: Counter[str] = Counter()  # cases of a named test that are still to run
+_ran: dict[str, set[str]] = defaultdict(set)  # the methods that its cases have run
+
+
+def function(item: pytest.Item) -> str:
+    """FILE::FUNCTION of a test, without its parameters."""
+    return item.nodeid.split("[")[0]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _left.update(function(item) for item in items if function(item) in NAMED)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """A test of which not all cases run cannot be judged."""
+    for item in items:
+        _left.pop(function(item), None)
+
+
+@pytest.fixture(autouse=True)
+def methods_that_a_named_test_runs(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """After the last case of a test that methods name: it has run the local program of each of them."""
+    name, init = function(request.node), LocalProgram.__init__
+    if name not in _left or any("[" in word for word in request.config.args):
+        yield
+        return
+
+    def recorded(self: LocalProgram, algorithm: algorithms.Algorithm, *rest: object, **more: object) -> None:
+        _ran[name].add(algorithm.name)
+        init(self, algorithm, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LocalProgram, "__init__", recorded)
+    yield
+    _left[name] -= 1
+    if _left[name] == 0:
+        assert _ran[name] >= NAMED[name], f"{name} does not run {sorted(NAMED[name] - _ran[name])}"
