@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
@@ -21,7 +20,7 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
 
 
-def _of_root(function: Any) -> Any:
+def _of_root(function: Callable[[DictConfig], str]) -> Callable[..., str]:
     def resolve(*, _root_: DictConfig) -> str:
         return function(_root_)
 

@@ -23,7 +23,8 @@ def proportions(rng: np.random.Generator, alpha: float, classes: int, clients: i
     gamma = rng.standard_gamma(alpha + 1, (classes, clients))
     logs = np.log(gamma) - rng.standard_exponential((classes, clients)) / alpha
     weights: np.ndarray = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
 
 
 def dirichlet(

@@ -32,7 +32,8 @@ Found = tuple[Vectors, tuple[Tensor, Vectors]]
 def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:
     """torch.func.grad_and_value(function, has_aux=True)(at): (gradients, (value, what else it returns))."""
     if not _PIECES or torch.compiler.is_dynamo_compiling():
-        return torch.func.grad_and_value(function, has_aux=True)(at)
+        both: Found = torch.func.grad_and_value(function, has_aux=True)(at)
+        return both
     with grad_increment_nesting() as level, torch.enable_grad():
         inputs = _wrap_all_tensors(at, level)
         _create_differentiable(inputs, level)
@@ -45,4 +46,5 @@ def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Ve
                 )
             )
         found: Any = dict(zip(inputs, pieces, strict=True)), (value, aux)
-        return _undo_create_differentiable(found, level)
+        undone: Found = _undo_create_differentiable(found, level)
+        return undone

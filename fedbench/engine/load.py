@@ -34,7 +34,7 @@ class Load:
 
 class _Counter(TorchDispatchMode):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operations = self.written = 0
 
     @classmethod
@@ -59,7 +59,8 @@ def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
 
 
 def _count(model: nn.Module, x: Tensor) -> _Counter:
-    with torch.enable_grad(), _Counter() as counter:
+    counter = _Counter()
+    with torch.enable_grad(), counter:
         labels = torch.zeros(len(x), dtype=torch.long, device=x.device)
         loss = cross_entropy(model(x), labels)
         torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True)

@@ -28,7 +28,8 @@ def recur(driven: Tensor, weight: Tensor, bias: Tensor, cell: str) -> Tensor:
     `weight` (G*H, H) on the states; `bias` (H,) inside the GRU's reset gate, (0,) for other cells;
     `cell`: a name in fedbench.models.cells.CELLS.
     """
-    return _Recur.apply(driven, weight, bias, cell)[0]
+    states: Tensor = _Recur.apply(driven, weight, bias, cell)[0]
+    return states
 
 
 class _Recur(torch.autograd.Function):
@@ -36,7 +37,8 @@ class _Recur(torch.autograd.Function):
 
     @staticmethod
     def forward(driven: Tensor, weight: Tensor, bias: Tensor, cell: str) -> tuple[Tensor, Tensor]:
-        return torch.ops.fedbench.recur(driven, weight, bias, cell)
+        both: tuple[Tensor, Tensor] = torch.ops.fedbench.recur(driven, weight, bias, cell)
+        return both
 
     @staticmethod
     def setup_context(

@@ -68,7 +68,8 @@ class RNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) to logits (B, classes): a sequence of H steps of C * W features."""
-        return self.head(self.recurrent(x.transpose(1, 2).flatten(2)))
+        logits: Tensor = self.head(self.recurrent(x.transpose(1, 2).flatten(2)))
+        return logits
 
 
 @register_model("rnn")

@@ -74,7 +74,8 @@ def largest_of_dirichlet(seed: int, clients: int, parameters: Sequence[float]) -
     """The class of every client, (clients,): the largest share of a Dirichlet draw of its own."""
     generator = host_generator(seed, Stream.CLASS)  # shares are normalised gammas: the same largest one
     gammas: Floats = generator.standard_gamma(parameters, (clients, len(parameters)))
-    return gammas.argmax(1)
+    largest: Ints = gammas.argmax(1)
+    return largest
 
 
 def _uniforms(seed: int, clients: int) -> Floats:
@@ -157,9 +158,9 @@ class Bands(Delay):
         return np.array(self.bands)[classes]
 
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
-        bands: Floats = drawn[client]
-        low, high = bands.T
-        return low + (high - low) * bits.uniform()
+        low, high = drawn[client].T
+        times: Floats = low + (high - low) * bits.uniform()
+        return times
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,8 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 def _singletons() -> dict[Any, Any]:
     """Hydra's state, which a worker needs too. Its resolvers are functions: workers register their own."""
-    return Singleton.get_state()["instances"]
+    instances: dict[Any, Any] = Singleton.get_state()["instances"]
+    return instances
 
 
 def _place(cfg: DictConfig) -> Path:

@@ -69,7 +69,7 @@ def fadas(n: Known, c: Known, epsilon: float = 1e-8) -> Values:
     common = c.tau_max**2 * n.K * c.L
 
     def excess(eta: float) -> float:
-        return 360 * (eta * n.K * c.G + epsilon) * (eta * common) ** 2 / epsilon - 1.0
+        return float(360 * (eta * n.K * c.G + epsilon) * (eta * common) ** 2 / epsilon - 1.0)
 
     # without the eta in C the bound would be 1/(sqrt(360) common); the true one is below it
     eta = float(brentq(excess, 0.0, 1 / (math.sqrt(360) * common), xtol=1e-300, rtol=1e-14))
