@@ -34,7 +34,7 @@ def draw_points(
     titles = {"xlabel": look.labels.get("x", across.label), "ylabel": look.labels.get("y", up.label)}
     names = dict.fromkeys(line.series.label for line in lines if line.diverged.any())
     strip = {name: rank + 0.5 for rank, name in enumerate(names)}  # whose crosses stand in which row
-    body = WIDTHS[look.width] * (_RATIO[look.width] if len(rows) == 1 else 0.3)
+    body = WIDTHS[look.width] * _RATIO[look.width] if len(rows) == 1 else 0.5 * WIDTHS["one"]
 
     def draw(ax: Axes, part: Sequence[Points], few: bool = True) -> None:
         share = 0.2 if not few else (len(strip) * _ROW + 0.05) / (body - 0.45)
