@@ -12,7 +12,7 @@ from fedbench.errors import DataError
 from fedbench.figures.draw.grid import Panel, Trace, save_grid
 from fedbench.figures.read import caption
 from fedbench.figures.read.results import Run, read
-from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, of_algorithm
+from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, apart, of_algorithm
 
 _STEPS = 10  # local steps where a configuration names none
 
@@ -71,9 +71,11 @@ def _table(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _traces(table: pd.DataFrame, powers: Mapping[str, float]) -> list[Trace]:
+    parts = {name: table[table.algorithm == name] for name in powers if (table.algorithm == name).any()}
+    looks = apart([(name, name, of_algorithm(name).label) for name in parts])
     traces = [
-        Trace(of_algorithm(str(name)), part.work.to_numpy(), part.grad_norm.to_numpy())
-        for name, part in table.groupby("algorithm", sort=False)
+        Trace(look, part.work.to_numpy(), part.grad_norm.to_numpy())
+        for look, part in zip(looks, parts.values(), strict=True)
     ]
     x = np.unique(table.work.to_numpy())
     top = max(trace.y[0] for trace in traces)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedbench.errors import ConfigError
 from fedbench.figures.draw.grid import Panel, Trace, save_grid
-from fedbench.figures.style import of_algorithm
+from fedbench.figures.style import apart, of_algorithm
 from fedbench.theory.rules_async import masfl_least_updates
 from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, prescribe
 
@@ -115,8 +115,9 @@ def draw_stepsizes(out: str | Path, kind: str) -> list[Path]:
 
 def _by_algorithm(data: pd.DataFrame, column: str) -> list[Trace]:
     traces = []
-    for algorithm, part in data.groupby("algorithm", sort=False):
-        look = of_algorithm(str(algorithm))
+    parts = {str(name): part for name, part in data.groupby("algorithm", sort=False)}
+    looks = apart([(name, name, of_algorithm(name).label) for name in parts])
+    for look, part in zip(looks, parts.values(), strict=True):
         signs = part.lr_relation.fillna(part.reach_relation).dropna()
         label = f"{look.label} ({_SIGNS[signs.iloc[0]]})" if len(signs) else look.label
         traces.append(Trace(look, part.x.to_numpy(), part[column].to_numpy(float), label))

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from figures.make_results import rows, write_sweep
 
+from fedbench.figures import speedup
+from fedbench.figures.style import of_algorithm
 from fedbench.papers import across, fedproxvr
 from fedbench.papers.experiment import experiment
 from fedbench.papers.registry import FIGURES
@@ -60,6 +62,18 @@ def test_the_speed_up_is_drawn_against_the_work(tmp_path: Path) -> None:
     mine = points[(points.algorithm == "padamfed") & (points.varied == "S")]
     assert list(mine.work) == [500.0, 1000.0]
     assert mine.grad_norm.tolist() == pytest.approx([(1 + 1 / 6 + 1 / 11 + 1 / 16) / 4] * 2, rel=1e-12)
+
+
+def test_the_speed_ups_methods_have_a_colour_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PAdaMFed and AdaMasFL have the same colour in pictures of one of them; PAdaMFed keeps it here."""
+    invented("speedup", tmp_path)
+    shown: list[Any] = []
+    monkeypatch.setattr(speedup, "save_grid", lambda out, panels, *_: shown.extend(panels) or [])
+    across.by_work(tmp_path, tmp_path / "out")
+    looks = {trace.style.label: trace.style.colour for trace in shown[0].traces if trace.style.filled}
+    assert list(looks) == ["PAdaMFed", "PAdaMFed-VR", "MasFL", "AdaMasFL"]
+    assert len(set(looks.values())) == 4
+    assert looks["PAdaMFed"] == of_algorithm("padamfed").colour
 
 
 def test_relative_rates_are_1_at_each_algorithms_own(tmp_path: Path) -> None:

@@ -99,8 +99,11 @@ def test_stepsize_figure(drawn):
     labels = [trace.label for trace in panels[0].traces]
     assert labels[0] == "FedBuff (≤)"
     assert labels[-1] == "AdaMasFL (=)"
-    stepsizes.draw_stepsizes("x", "sync")
-    assert "a unit vector for PAdaMFed, PAdaMFed-VR" in drawn[1][3]["text"][0]
+    for kind in ("async", "sync"):
+        stepsizes.draw_stepsizes("x", kind)
+        looks = [trace.style for trace in drawn[-1][0][0].traces]
+        assert len({look.colour for look in looks}) == len(METHODS[kind])
+    assert "a unit vector for PAdaMFed, PAdaMFed-VR" in drawn[-1][3]["text"][0]
 
 
 def test_optimum_figure(drawn):
