@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omegaconf import DictConfig
-
 from fedbench.compose.composer import compose
+from fedbench.config.config import Config
 
 
-def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
-    """The configuration of one run, `fedbench OVERRIDES...`; not yet validated. Leaves Hydra as it was."""
-    return compose(overrides).job
+def compose_config(overrides: Sequence[str] = ()) -> Config:
+    """What one run `fedbench OVERRIDES...` is, checked. Leaves Hydra as it was. Raises UserError."""
+    return compose(overrides).config

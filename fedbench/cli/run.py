@@ -21,6 +21,7 @@ from fedbench.compose import inside
 from fedbench.compose.composer import Composed, Composer, lenient
 from fedbench.compose.overrides import first_values, parse, recorded, written
 from fedbench.errors import RunError, UsageError, nearest
+from fedbench.files import one_line_os_errors
 from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.execute import Result
@@ -95,8 +96,8 @@ def _run(composer: Composer, composed: Composed) -> None:
     config = composed.config
     with composer.one_line(recorded(cfg, "task")):
         directory = Path(str(cfg.hydra.run.dir))
-    refuse_other(directory, config.given)
-    done = finished(directory, config.given)
+    refuse_other(directory, config)
+    done = finished(directory, config)
     if done is not None:
         print(report(done, directory))
         return
@@ -105,13 +106,14 @@ def _run(composer: Composer, composed: Composed) -> None:
     task.check(config)
     context = inside.context(composer.loader, cfg)
     context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
-    result = hydra_run_job(
-        hydra_context=context,
-        task_function=task,
-        config=cfg,
-        job_dir_key="hydra.run.dir",
-        job_subdir_key=None,
-    )
+    with one_line_os_errors(f"write {directory}"):  # Hydra's own files
+        result = hydra_run_job(
+            hydra_context=context,
+            task_function=task,
+            config=cfg,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+        )
     context.callbacks.on_run_end(config=cfg, config_name=composer.config_name, job_return=result)
     if result.status == JobStatus.FAILED:
         raise result._return_value

@@ -9,8 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from fedbench.config.config import Config
 from fedbench.config.inputs import inputs
 from fedbench.errors import ConfigError
@@ -19,10 +17,10 @@ log = logging.getLogger(__name__)
 _done: dict[str, dict[str, str]] = {}
 
 
-def load(cfg: DictConfig | Config) -> None:
-    """Execute what `cfg.imports` names, each once in this process: dotted modules, importable from the
+def load(config: Config) -> None:
+    """Execute what `config.imports` names, each once in this process: dotted modules, importable from the
     current directory too, or paths of .py files. Says so in the log. Raises ConfigError."""
-    for name in cfg.imports or []:
+    for name in config.imports:
         file = Path(name).expanduser().resolve() if name.endswith(".py") else None
         identifier = str(file or name)
         content = inputs({"imports": [name]})

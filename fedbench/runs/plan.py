@@ -7,13 +7,10 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 
 from fedbench import algorithms, data, schedule
 from fedbench.config import imports
 from fedbench.config.config import Config
-from fedbench.config.identity import container
-from fedbench.config.read import build
 from fedbench.data import Dataset
 from fedbench.engine.batches import local_steps
 from fedbench.engine.choose import choose_device
@@ -69,12 +66,11 @@ class Plan:
         return schedule.build_trace(self.config, self.algorithm.dispatch, payload)
 
 
-def make_plan(config: Config | DictConfig, session: Session | None = None) -> Plan:
+def make_plan(config: Config, session: Session | None = None) -> Plan:
     """Check everything that can be checked; ConfigError or DataError in one line.
 
     `session`: keeps the data sets that are read, for later plans.
     """
-    config = build(container(config)) if isinstance(config, DictConfig) else config
     imports.load(config)
     device = choose_device(config.device)
     algorithm = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))

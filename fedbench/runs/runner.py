@@ -39,8 +39,8 @@ def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
     given = plan.config.given
     keep_memory()
     with place.locked(directory):
-        refuse_other(directory, given)
-        done = finished(directory, given)
+        refuse_other(directory, plan.config)
+        done = finished(directory, plan.config)
         if done is not None:
             return _reported(done, directory)
         target = directory if plan.config.resume else place.fresh_staging(directory)

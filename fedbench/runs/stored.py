@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
+from fedbench.config.config import Config
 from fedbench.config.identity import difference, flat, identity, identity_in, stored
 from fedbench.config.inputs import MARK
 from fedbench.errors import ConfigError, UsageError
@@ -61,22 +60,22 @@ def summary(directory: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def finished(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> dict[str, Any] | None:
-    """The summary of the run `cfg` where `directory` holds it, finished; None where it must (re)start."""
+def finished(directory: Path, config: Config) -> dict[str, Any] | None:
+    """The summary of the run `config` where `directory` holds it, finished; None where it must (re)start."""
     found = summary(directory)
-    if found is None or found.get("status") not in FINISHED or not cfg["resume"]:
+    if found is None or found.get("status") not in FINISHED or not config.resume:
         return None
     for name in ("metrics.csv", "model.pt"):
         file = directory / name
         if not file.is_file() or file.stat().st_size == 0:
             log.warning("%s is missing or empty: the run is not finished", file)
             return None
-    config = found.get("config")  # what config.yaml says too, read faster
-    before = identity_in(directory, config) if isinstance(config, dict) else stored(directory)
-    return found if before == identity(cfg) else None
+    said = found.get("config")  # what config.yaml says too, read faster
+    before = identity_in(directory, said) if isinstance(said, dict) else stored(directory)
+    return found if before == identity(config) else None
 
 
-def refuse_other(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> None:
+def refuse_other(directory: Path, config: Config) -> None:
     """Raise ConfigError where `directory` holds a run of another identity, naming the key that differs, or
     what is no run at all."""
     before = stored(directory)
@@ -84,11 +83,11 @@ def refuse_other(directory: Path, cfg: DictConfig | Mapping[str, Any]) -> None:
         if (directory / "metrics.csv").exists():
             raise UsageError(f"{directory} holds a metrics.csv of something else; give another directory")
         return
-    for key, there, here in difference(before, identity(cfg)):
+    for key, there, here in difference(before, identity(config)):
         if key.endswith(MARK):
             name, _, module = key.removesuffix(MARK).partition(" ")
             allowed = f"has changed since the run in {directory}; give another directory, or undo the change"
-            raise ConfigError(name, module or flat(cfg).get(name), allowed)
+            raise ConfigError(name, module or flat(config).get(name), allowed)
         shown = "null" if there is None else str(there).lower() if isinstance(there, bool) else there
         allowed = f"{directory} holds a run with {key}={shown}; give another directory, or that value"
         raise ConfigError(key, here, allowed)

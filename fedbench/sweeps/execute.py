@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.compose.names import JOB_DIR
 from fedbench.compose.overrides import Value
 from fedbench.config.identity import flat
+from fedbench.files import one_line_os_errors
 from fedbench.runs.stored import finished, summary
 from fedbench.sweeps.collect import collect, write_manifest
 from fedbench.sweeps.plan import Job
@@ -47,15 +48,16 @@ def run_all(
     results: dict[str, Result] = {}
     if ours:  # else directories may depend on a job's number, so all must be launched
         for job in jobs:
-            done = finished(directory / job.name, job.config.given)
+            done = finished(directory / job.name, job.config)
             if done is not None:
                 results[job.name] = _result(job, directory / job.name, done)
         results |= _taken_over([job for job in jobs if job.name not in results], directory, reuse)
     pending = [job for job in jobs if job.name not in results]
     before = f", {len(results)} of them finished before" if results else ""
     log.info("%d run%s%s, in %s", len(jobs), "s" if len(jobs) != 1 else "", before, directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(cfg, directory / "multirun.yaml")
+    with one_line_os_errors(f"write {directory}"):
+        directory.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(cfg, directory / "multirun.yaml")
     swept = list(dict.fromkeys(key for job in jobs for key in job.choices))
     write_manifest(directory, swept, [job.name for job in jobs] if ours else [])
     collect(directory)
@@ -63,7 +65,9 @@ def run_all(
         launched = [
             [*job.overrides, f"hydra.sweep.subdir={job.name}"] if ours else job.overrides for job in batch
         ]
-        for job, returned in zip(batch, launcher.launch(launched, initial_job_idx=start), strict=True):
+        with one_line_os_errors(f"write {directory}"):  # Hydra's own files
+            ended = launcher.launch(launched, initial_job_idx=start)
+        for job, returned in zip(batch, ended, strict=True):
             results[job.name] = _ended(job, directory / job.name, returned)
     collect(directory)
     return [results[job.name] for job in jobs]

@@ -29,7 +29,7 @@ class Finished:
     def take(self, job: Job, directory: Path) -> dict[str, Any] | None:
         """Copy a finished run of the job's identity to `directory`; its summary, None where there is none."""
         for place in self._places.get(run_hash(job.config.given, job.choices), []):
-            found = finished(place, job.config.given)
+            found = finished(place, job.config)
             if found is not None:
                 _copy(place, directory)
                 return found

@@ -239,7 +239,10 @@ def test_a_full_disk_is_one_line(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("hydra.core.utils._save_config", full)
-    assert fedbench("seed=1") == (1, "", "fedbench: writing failed: No space left on device\n")
+    for given, place in [(["hydra.run.dir=here"], "here"), (["-m", "hydra.sweep.dir=there"], "there")]:
+        code, _, err = fedbench("seed=1", *given)
+        assert (code, err.count("\n")) == (1, 1)
+        assert err.startswith(f"fedbench: cannot write {place}: No space left on device")
 
 
 def test_a_run_that_another_process_computes_is_left_alone(runs, fedbench: Call, tmp_path: Path) -> None:
