@@ -8,18 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedbench.method import (
-    Algorithm,
-    Counts,
-    Record,
-    Vectors,
-    choice,
-    decay,
-    nonnegative,
-    positive,
-    register,
-    switch,
-)
+from fedbench.fields import choice, decay, nonnegative, positive, switch
+from fedbench.method import Algorithm, Counts, Record, Vectors, register
 from fedbench.method.configured import silent
 
 

@@ -5,19 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import (
-    Algorithm,
-    Client,
-    Counts,
-    Record,
-    Setting,
-    Vectors,
-    choice,
-    nonnegative,
-    positive,
-    register,
-    share,
-)
+from fedbench.fields import choice, nonnegative, positive, share
+from fedbench.method import Algorithm, Client, Counts, Record, Setting, Vectors, register
 
 
 @register("fedasync")

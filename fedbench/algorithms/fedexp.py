@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fedbench.method import (
-    Algorithm,
-    Client,
-    Counts,
-    Record,
-    Vectors,
-    choice,
-    nonnegative,
-    positive,
-    register,
-)
+from fedbench.fields import choice, nonnegative, positive
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
 
 
 @register("fedexp")

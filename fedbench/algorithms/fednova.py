@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fedbench.method import (
-    Algorithm,
-    Client,
-    Counts,
-    Record,
-    Vectors,
-    choice,
-    decay,
-    nonnegative,
-    positive,
-    register,
-)
+from fedbench.fields import choice, decay, nonnegative, positive
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
 
 
 @register("fednova")

@@ -8,17 +8,8 @@ import torch
 from torch import Tensor
 
 from fedbench.errors import ConfigError
-from fedbench.method import (
-    Algorithm,
-    Client,
-    Counts,
-    Record,
-    Vectors,
-    choice,
-    nonnegative,
-    positive,
-    register,
-)
+from fedbench.fields import choice, nonnegative, positive
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
 from fedbench.method.configured import silent
 from fedbench.theory.curvature import largest_curvature
 

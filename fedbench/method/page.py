@@ -7,41 +7,29 @@ from collections.abc import Iterator
 
 from fedbench import fields
 from fedbench.method.interface import Algorithm
-from fedbench.method.registry import registered
 from fedbench.method.table import entry
 
 
-def page(name: str) -> str:
-    """The page of a registered method, as Markdown."""
-    cls = registered[name]
+def page(cls: type[Algorithm]) -> str:
+    """The page of a method, as text. Sizes are in units of d, the number of parameters."""
     row = entry(cls)
-    costs = {
+    facts = {
         "uplink": row.uplink,
         "downlink": row.downlink,
-        "kept by a client": row.client_state,
-        "kept by the server": row.server_state,
-        "gradients": row.gradients,
+        "kept": f"{row.client_state} at each client, {row.server_state} at the server beside theta",
+        "gradients": f"{row.gradients} per job",
+        "tuned": row.tuned,
+        "schedules": row.schedules,
+        "checked by": cls.checked_by or "no test",
     }
-    needs = f"The problem decides on good values of {row.problem_dependent}."
-    parts = [
-        f"# {cls.title or cls.__name__}: `algorithm={name}`",
-        (inspect.getdoc(cls) or "").strip(),
-        "## Hyper-parameters",
-        "\n".join(_options(cls)) or "None.",
-        needs if cls.problem_dependent else "",
-        "## Cost",
-        "Per client and round; d is the number of parameters, and gradients are of mini-batches.",
-        "\n".join(f"- {what}: {size}" for what, size in costs.items()),
-        f"Schedules: {row.schedules}.",
-        f"Checked against its paper by `{cls.checked_by}`." if cls.checked_by else "",
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    lines = [f"{cls.name}: {cls.paper}", "", inspect.cleandoc(cls.__doc__ or ""), ""]
+    lines += [*_options(cls), "", *(f"{title.ljust(12)}{fact}" for title, fact in facts.items())]
+    return "\n".join(lines)
 
 
 def _options(cls: type[Algorithm]) -> Iterator[str]:
+    """`algorithm.KEY=DEFAULT: what is allowed (what it is)`, a line each."""
     defaults = fields.defaults(cls)
     for name, rule in cls.options().items():
-        default = defaults[name]
-        word = {"None": "null", "True": "true", "False": "false"}.get(str(default), str(default))
-        words = f"- `algorithm.{name}` = {word} ({rule.allowed.removeprefix('must be ')})"
-        yield f"{words}: {rule.help}" if rule.help else words
+        default = {"None": "null", "True": "true", "False": "false"}.get(str(defaults[name]), defaults[name])
+        yield f"algorithm.{name}={default}: {rule.allowed}" + (f" ({rule.help})" if rule.help else "")
