@@ -13,6 +13,7 @@ from fedbench.figures.draw.partition import bubbles, draw
 from fedbench.figures.look import PLAIN, Look
 from fedbench.figures.read import caption, partition
 from fedbench.figures.read.partition import Ints
+from fedbench.figures.read.tables import config_of
 
 
 def plot_partition(run_dir: str | Path, out: str | Path, *, look: Look = PLAIN) -> list[Path]:
@@ -21,7 +22,7 @@ def plot_partition(run_dir: str | Path, out: str | Path, *, look: Look = PLAIN) 
     Reads partition.npz and config.yaml, and the labels from the run's data set. Raises DataError.
     """
     stem, path = stem_of(out), Path(run_dir)
-    cfg = partition.config(path)
+    cfg = config_of(path)
     counts = partition.class_counts(partition.assignment(path), *partition.labels(cfg))
     choices = flat(cfg)
     said = _caption(counts, choices, path, look.width)

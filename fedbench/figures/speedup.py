@@ -14,8 +14,6 @@ from fedbench.figures.read import caption
 from fedbench.figures.read.results import Run, read
 from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, apart, of_algorithm
 
-_STEPS = 10  # local steps where a configuration names none
-
 
 def draw_speedup(
     directories: Mapping[str, Path], out: str | Path, powers: Mapping[str, float], width: str = "two"
@@ -61,7 +59,7 @@ def _table(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         norms = run.metrics["grad_norm"].to_numpy()[:-1] if "grad_norm" in run.metrics else np.empty(0)
         if len(norms) and np.isfinite(norms).all():
-            steps = run.choices.get("local.steps") or _STEPS
+            steps = run.choices.get("local.steps") or caption.STEPS
             work = float(run.choices["clients.per_round"] * steps * run.choices["rounds"])
             rows.append({"algorithm": run.choices["algorithm"], "work": work, "grad_norm": norms.mean()})
     if not rows:

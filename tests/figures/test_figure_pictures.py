@@ -17,6 +17,7 @@ from fedbench.figures.draw.page import Page
 from fedbench.figures.look import Look
 from fedbench.figures.partition import plot_partition
 from fedbench.figures.read import partition, trace
+from fedbench.figures.read.tables import config_of
 from fedbench.figures.trace import plot_trace
 
 # the specification's worked example: N = 4, M_c = 3, S = 2, T = 5
@@ -53,7 +54,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
             "data": {"root": "."},
         }
         (path / "config.yaml").write_text(yaml.safe_dump(config))
-        monkeypatch.setattr(partition, "labels", lambda cfg: (LABELS, 10, int(cfg.clients.total)))
+        monkeypatch.setattr(partition, "labels", lambda cfg: (LABELS, 10, int(cfg["clients"]["total"])))
         return path
 
     return make
@@ -117,7 +118,7 @@ def test_real_labels_come_from_the_run_s_own_data_set(tmp_path: Path) -> None:
         "data": {"root": "."},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    label, classes, clients = partition.labels(partition.config(tmp_path))
+    label, classes, clients = partition.labels(config_of(tmp_path))
     assert (len(label), classes, clients) == (1437, 10, 7)
 
 

@@ -75,6 +75,8 @@ def test_a_run_under_way_has_its_config_from_the_yaml(tmp_path: Path) -> None:
         ({"metrics.csv": "round,test_accuracy\n0,zero\n"}, "column 'test_accuracy'"),
         ({"metrics.csv": ""}, "cannot be read as CSV"),
         ({"metrics.csv": "round\n0\n", "summary.json": "{"}, "cannot be read as JSON"),
+        ({"metrics.csv": "round\n0\n", "config.yaml": "a: ["}, "config.yaml: cannot be read"),
+        ({"metrics.csv": "round\n0\n", "config.yaml": "- 1\n"}, "no configuration of a run"),
         ({"runs.csv": "dir\nr\n", "rounds.csv": "dir,x\nr,1\n"}, "no column 'round'"),
     ],
 )

@@ -13,7 +13,8 @@ from fedbench.figures.read.results import Run
 from fedbench.figures.read.series import Series
 from fedbench.figures.read.statistics import SPREADS, band
 
-_STEPS = 10  # local steps of a run whose config names neither steps nor epochs
+STEPS = 10
+"""Local steps of a run whose configuration names neither steps nor epochs."""
 _COUNTS = (
     "clients.total",
     "clients.per_round",
@@ -45,7 +46,7 @@ def settings_line(shared: Mapping[str, Any]) -> str:
     if shared.get("delay") not in (None, "none"):
         parts.append(f"delays {shared['delay']}")
     if "local.steps" in shared and shared["local.steps"] is shared.get("local.epochs") is None:
-        shared = {**shared, "local.steps": _STEPS}
+        shared = {**shared, "local.steps": STEPS}
     parts += [f"{names.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
     if shared.get("loss.scale", 1) != 1:
         parts.append(f"loss × {shared['loss.scale']:g}")

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from omegaconf import DictConfig, OmegaConf
 
 from fedbench.data.options import DATASETS
 from fedbench.errors import DataError
 from fedbench.fields import read_named
 
 Ints = NDArray[np.int64]
-
-
-def config(path: Path) -> DictConfig:
-    """The resolved configuration of the run in `path`."""
-    try:
-        loaded = OmegaConf.load(path / "config.yaml")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no run directory (config.yaml is missing)") from None
-    except Exception as error:  # YAML's and OmegaConf's errors share no base class
-        raise DataError(f"{path / 'config.yaml'}: cannot be read: {str(error).splitlines()[0]}") from None
-    if not isinstance(loaded, DictConfig):
-        raise DataError(f"{path / 'config.yaml'}: no configuration of a run")
-    return loaded
 
 
 def assignment(path: Path) -> Ints:
@@ -42,13 +30,13 @@ def assignment(path: Path) -> Ints:
     return client
 
 
-def labels(cfg: DictConfig) -> tuple[Ints, int, int]:
-    """The run's training labels (n,), the number of classes and the number of clients."""
+def labels(cfg: Mapping[str, Any]) -> tuple[Ints, int, int]:
+    """The training labels (n,) of the run so configured, the number of classes and the number of clients."""
     from fedbench.data import load  # only this picture needs the data, and with them torch
 
-    options = read_named(DATASETS, OmegaConf.to_container(cfg.dataset), "dataset")  # type: ignore[arg-type]
-    data = load(options, cfg.data.root, seed=cfg.seed, clients=cfg.clients.total)
-    return data.y_train.numpy(), data.classes, int(cfg.clients.total)
+    options, clients = read_named(DATASETS, cfg["dataset"], "dataset"), int(cfg["clients"]["total"])
+    data = load(options, cfg["data"]["root"], seed=cfg["seed"], clients=clients)
+    return data.y_train.numpy(), data.classes, clients
 
 
 def class_counts(client: Ints, label: Ints, classes: int, clients: int) -> Ints:

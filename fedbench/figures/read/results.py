@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import OmegaConf
 
 from fedbench.config import grouping
 from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.read.tables import METRICS, numbers, parse, summary_of, table
+from fedbench.figures.read.tables import METRICS, config_of, numbers, parse, summary_of, table
 
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
 """What runs.csv says of a run beside its place and its choices."""
@@ -110,8 +109,7 @@ def _run(path: Path) -> Run:
     summary = summary_of(path)
     choices = summary.get("config") or {}
     if not choices and (path / "config.yaml").is_file():
-        loaded = OmegaConf.load(path / "config.yaml")  # a YAML loader that reads 1e-3 as a number
-        choices = flat(OmegaConf.to_container(loaded, resolve=False))  # type: ignore[arg-type]
+        choices = flat(config_of(path))
     metrics = numbers(table(path / "metrics.csv"), path / "metrics.csv")
     return _made(path, choices, summary, summary, metrics)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
 
 from fedbench.errors import DataError
 from fedbench.runs.metrics import HEADER
@@ -50,6 +51,20 @@ def summary_of(path: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise DataError(f"{file}: not a summary")
     return loaded
+
+
+def config_of(path: Path) -> dict[str, Any]:
+    """config.yaml of the run in `path`. Raises DataError."""
+    try:
+        loaded = OmegaConf.load(path / "config.yaml")  # it reads 1e-3 as a number
+    except FileNotFoundError:
+        raise DataError(f"{path}: no run directory (config.yaml is missing)") from None
+    except Exception as error:  # YAML's and OmegaConf's errors share no base class
+        raise DataError(f"{path / 'config.yaml'}: cannot be read: {str(error).splitlines()[0]}") from None
+    plain = OmegaConf.to_container(loaded, resolve=False)
+    if not isinstance(plain, dict):
+        raise DataError(f"{path / 'config.yaml'}: no configuration of a run")
+    return {str(key): value for key, value in plain.items()}
 
 
 def parse(cell: object) -> object:
