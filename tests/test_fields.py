@@ -9,16 +9,20 @@ import pytest
 
 from fedbench.errors import ConfigError
 from fedbench.fields import (
+    check,
     choice,
     custom,
     decay,
     defaults,
     integer,
     number,
+    options_of,
     positive,
     read,
+    read_named,
     rules,
     section,
+    seed,
     share,
     switch,
     text,
@@ -102,3 +106,59 @@ def test_an_unknown_key_is_named_with_the_nearest_one_and_its_owner() -> None:
 
 def test_all_options_are_found_with_those_of_sections() -> None:
     assert [name for name, _ in rules(Some)][-2:] == ["memory", "transfer.up"]
+
+
+@dataclass(frozen=True)
+class Base:
+    speed: float | None = positive(None, null="off")
+
+
+@dataclass(frozen=True)
+class Own(Base):
+    name = "own"
+    a: float = number(0.0)
+    key: int | None = seed(null="the run's")
+    listed: tuple[int, ...] = custom([1, 2], tuple, "a list")
+
+
+def test_a_class_says_its_own_options_before_those_that_it_shares() -> None:
+    assert [item.name for item in options_of(Own)] == ["a", "key", "listed", "speed"]
+    with pytest.raises(ConfigError, match=r"group=own has a, key, listed, speed"):
+        read(Own, {"b": 1}, "group", "group=own")
+
+
+def test_a_class_made_without_values_has_what_is_read_of_its_defaults() -> None:
+    assert Own() == read(Own, {}, "group")
+    assert Own().listed == (1, 2)
+    assert defaults(Own)["listed"] == [1, 2]
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, 1.0, "a", True])
+def test_seeds(value: Any) -> None:
+    assert read(Own, {"key": 2**64 - 1}, "group").key == 2**64 - 1
+    with pytest.raises(ConfigError, match=r"group.key=.*: must be an integer >= 0 and < 2\*\*64, or null"):
+        read(Own, {"key": value}, "group")
+
+
+def test_a_name_chooses_a_class() -> None:
+    assert read_named({"own": Own}, {"name": "own", "a": 1}, "group") == Own(a=1.0)
+    for name in ("onw", None, ["own"]):
+        with pytest.raises(ConfigError, match=r"^group=.*: must be one of own"):
+            read_named({"own": Own}, {"name": name}, "group")
+
+
+@pytest.mark.parametrize("values", [{"alpha": 2}, {"transfer": {"up": 0}}, {"transfer": 3}, {"alpah": 1}])
+def test_some_values_are_checked_like_all(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as read_all:
+        read(Some, {**GOOD, **values}, "group")
+    with pytest.raises(ConfigError) as only_some:
+        check(Some, values, "group")
+    assert str(only_some.value) == str(read_all.value)
+
+
+def test_values_that_are_not_known_yet_are_left() -> None:
+    check(Some, {"alpha": "${oc.env:ALPHA}", "count": "???", "transfer": None}, "group")
+
+
+def test_a_section_may_be_null() -> None:
+    assert read(Some, {**GOOD, "transfer": None}, "group").transfer == Below()

@@ -21,12 +21,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedbench.compose import inside, trust
 from fedbench.compose.explain import HYDRA_ERRORS, explain
 from fedbench.compose.names import JOB_DIR
-from fedbench.compose.overrides import parse, recorded
+from fedbench.compose.overrides import known_keys, parse, recorded
 from fedbench.compose.register import register
 from fedbench.compose.validate import validate
 from fedbench.config.config import GROUPS, Config
 from fedbench.config.paths import conf_dir
-from fedbench.config.suggest import known_keys, unknown_key
+from fedbench.config.suggest import unknown_key
 from fedbench.errors import ConfigError, UsageError, shortened
 
 LONGEST = 1000  # characters of an option

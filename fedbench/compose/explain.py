@@ -13,10 +13,10 @@ from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from fedbench.compose import inside
-from fedbench.compose.overrides import parse
+from fedbench.compose.overrides import known_keys, parse
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.options import read_file
-from fedbench.config.suggest import known_keys, unknown_key
+from fedbench.config.suggest import unknown_key
 from fedbench.errors import ConfigError, UsageError, UserError, shortened
 from fedbench.fields import rules
 

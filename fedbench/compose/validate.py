@@ -10,10 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedbench.compose.explain import one_line
+from fedbench.compose.overrides import known_keys
 from fedbench.config.config import Config
 from fedbench.config.identity import container
 from fedbench.config.read import read_config
-from fedbench.config.suggest import known_keys
 from fedbench.errors import ConfigError
 
 

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-from omegaconf import DictConfig
 
 from fedbench.config.config import GROUPS
 from fedbench.config.options import names_of, option_keys
 from fedbench.errors import ConfigError, nearest
 
 _NOT_OFFERED = ("name", "grid")
-
-
-def known_keys(cfg: DictConfig, hydra: bool = False) -> list[str]:
-    """All dotted keys of a composed configuration that hold values: Hydra's own, or the others."""
-    return [key for key in _keys(cfg, "") if (key.split(".")[0] == "hydra") == hydra]
-
-
-def _keys(node: DictConfig, prefix: str) -> Iterable[str]:
-    for name in node:
-        child = node._get_node(name)
-        if isinstance(child, DictConfig) and not (child._is_none() or child._is_missing()):
-            yield from _keys(child, f"{prefix}{name!s}.")
-        else:
-            yield f"{prefix}{name!s}"
 
 
 def unknown_key(

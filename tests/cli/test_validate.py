@@ -80,7 +80,7 @@ def test_what_is_read_is_typed_and_has_the_defaults_of_the_classes(cfg: DictConf
         ("device", "gpu", "auto, cpu, cuda"),
         ("engine", "vmapp", "(did you mean 'vmap'?)"),
         ("chunk", 0, "an integer >= 1, or null"),
-        ("threads", 0, "an integer >= 1, or null"),
+        ("threads", 0, "an integer in [1, 1024], or null"),
         ("loss.weight_decay", -0.1, "a number >= 0"),
         ("loss.weight_decay", float("nan"), "a number >= 0"),
         ("loss.scale", 0.0, "a number > 0"),
