@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from fedbench.cli.collect import main as collect_command
+from fedbench.compose import inside
+from fedbench.compose.composer import Composer
 from fedbench.errors import ConfigError
+from fedbench.sweeps import processes
+from fedbench.sweeps.job import RunJob
+from fedbench.sweeps.processes import Launcher
 from fedbench.sweeps.table import outcome
 
 Call = Callable[..., tuple[int, str, str]]
@@ -83,6 +88,22 @@ def test_damaged_files_are_said(runs, fedbench: Call, tmp_path: Path) -> None:
     kept = [row["round"] for row in read(tmp_path / "s" / "rounds.csv") if row["dir"] == second.name]
     assert kept == ["0", "3"]
     assert f"{second / 'metrics.csv'}: 2 damaged rows are left out" in out + err
+
+
+def test_a_killed_worker_has_its_row_before_another_run_ends(
+    runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool writes what the process cannot write any more."""
+    composer = Composer()
+    cfg = composer.compose(["hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path}/s", "seed=3"]).cfg
+    launcher = Launcher(processes=1)
+    launcher.setup(hydra_context=inside.context(composer.loader, cfg), task_function=RunJob(), config=cfg)
+    (tmp_path / "s" / "killed").mkdir(parents=True)
+    pool = processes._Pool(launcher, [["seed=3", "hydra.sweep.subdir=killed"]], 0, 1)
+    pool._died(0, -9)
+    (row,) = read(tmp_path / "s" / "runs.csv")
+    assert (row["dir"], row["seed"], row["status"]) == ("killed", "3", "failed")
+    assert row["error"].startswith("the process of this run died (exit code -9); see ")
 
 
 def test_a_single_run_is_no_sweep(tmp_path: Path) -> None:
