@@ -25,7 +25,7 @@ from fedbench.runs.reproduce import write_reproduce
 from fedbench.runs.session import Session
 from fedbench.runs.setup import ReadyRun, make_ready
 from fedbench.runs.signals import Interrupted, Signals
-from fedbench.runs.stored import Outcome, finished, refuse_other
+from fedbench.runs.stored import Outcome, finished, refuse_other, sizes
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Runner:
         if self.config.trace:
             files.write_jobs(where / "jobs.csv", ready)
         summary = files.summarise(ready, metrics.rows, self.wall_seconds())
-        files.write_summary(where / "summary.json", summary)
+        files.write_summary(where / "summary.json", {**summary, "files": sizes(where)})
         return summary
 
 

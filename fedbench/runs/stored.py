@@ -15,6 +15,7 @@ from fedbench.config.inputs import MARK
 from fedbench.errors import ConfigError, UsageError
 
 log = logging.getLogger(__name__)
+FILES = ("metrics.csv", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
 FINISHED = ("completed", "diverged", "starved")
 
 
@@ -60,15 +61,23 @@ def summary(directory: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
+def sizes(directory: Path) -> dict[str, int]:
+    """Bytes of the files that a finished run has written and nothing changes any more."""
+    files = {name: directory / name for name in FILES}
+    return {name: file.stat().st_size for name, file in files.items() if file.is_file()}
+
+
 def finished(directory: Path, config: Config) -> dict[str, Any] | None:
     """The summary of the run `config` where `directory` holds it, finished; None where it must (re)start."""
     found = summary(directory)
     if found is None or found.get("status") not in FINISHED or not config.resume:
         return None
-    for name in ("metrics.csv", "model.pt"):
-        file = directory / name
-        if not file.is_file() or file.stat().st_size == 0:
-            log.warning("%s is missing or empty: the run is not finished", file)
+    there = sizes(directory)
+    for name, size in found.get("files", dict.fromkeys(("metrics.csv", "model.pt"))).items():
+        whole = there.get(name, 0)
+        if not whole or size not in (whole, None):
+            odd = f"is {whole} bytes long, not {size}" if whole else "is missing or empty"
+            log.warning("%s %s: the run is not finished", directory / name, odd)
             return None
     said = found.get("config")  # what config.yaml says too, read faster
     before = identity_in(directory, said) if isinstance(said, dict) else stored(directory)
