@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 Function = Callable[..., Any]
 MOST_KEPT = 8
+_MANY = 2**20
 
 
 class Programs:
@@ -72,14 +73,17 @@ class Compiled:
 
 
 def _compile(function: Function) -> Function:
-    """torch.compile, each result with entries of its own: what it compiled for one never counts against
-    dynamo's limit of another. Torch before `isolate_recompiles` is given a higher limit."""
+    """torch.compile for one of many programs: torch counts all that vmap makes as one function's, and would
+    give up after a few (8, and 256 with `isolate_recompiles`, which newer versions have)."""
+    import torch._dynamo.config as dynamo
+
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU
     options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+    dynamo.accumulated_recompile_limit = _MANY
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True
     else:
-        torch._dynamo.config.recompile_limit = 64
+        dynamo.recompile_limit = _MANY
     return torch.compile(function, **options)
 
 
