@@ -9,6 +9,9 @@ arrive in `h`, so that changing them recompiles nothing.
     theta^0 -> [survey of all clients] -> server_init, client_init
     repeat: broadcast -> per client: local_init, K x local_step, local_final -> server_step(mean of uploads)
 
+Hyper-parameters are declared as `lr: float = positive(0.1)`; what null means, step sizes from a theorem
+(`theorem`) and rules between hyper-parameters (`check`) are `Configured`'s, the base beside this page.
+
 What travels is what `broadcast` and `local_final` return: the sizes of those vectors are the logged
 communication. The server sees uploads only through their (weighted) mean over the arrivals.
 """
