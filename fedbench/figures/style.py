@@ -193,9 +193,3 @@ def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
         looks.append(replace(look, colour=colours[method]))
         ranks[algorithm] += 1
     return looks
-
-
-def together(names: Sequence[str]) -> dict[str, LineStyle]:
-    """The looks of these algorithms in one picture."""
-    looks = apart([(name, name, of_algorithm(name).label) for name in names])
-    return dict(zip(names, looks, strict=True))
