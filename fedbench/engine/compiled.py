@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedbench.models.whole import tell_compiler
+
 Function = Callable[..., Any]
 MOST_KEPT = 8
 _MANY = 2**20
@@ -84,6 +86,7 @@ def _compile(function: Function) -> Function:
         options["isolate_recompiles"] = True
     else:
         dynamo.recompile_limit = _MANY
+    tell_compiler()
     return torch.compile(function, **options)
 
 

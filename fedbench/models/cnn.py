@@ -10,6 +10,7 @@ from fedbench.fields import choice, decay, integer
 from fedbench.models.checks import image_shape
 from fedbench.models.layers import Dropout
 from fedbench.models.norms import norm2d
+from fedbench.models.pool import MaxPool2x2
 from fedbench.models.registry import Model, register_model
 
 
@@ -24,7 +25,7 @@ class _Convolutions(Model):
     def stage(self, inputs: int, outputs: int, padding: int) -> list[nn.Module]:
         """5x5 convolution, norm, ReLU, 2x2 max pool."""
         between = [norm2d(self.norm, outputs, self.groups)] if self.norm != "none" else []
-        return [nn.Conv2d(inputs, outputs, 5, padding=padding), *between, nn.ReLU(), nn.MaxPool2d(2)]
+        return [nn.Conv2d(inputs, outputs, 5, padding=padding), *between, nn.ReLU(), MaxPool2x2()]
 
     def network(self, stages: list[nn.Module], features: int, hidden: int, classes: int) -> nn.Sequential:
         """Convolutional stages, then two linear layers, each with dropout before it."""

@@ -28,7 +28,6 @@ class Recurrent(nn.Module):
     def __init__(self, inputs: int, hidden: int, layers: int, cell: str) -> None:
         super().__init__()
         self.hidden, self.layers, self.cell = hidden, layers, cell
-        torch.compiler.allow_in_graph(recur)  # a compiler that looked inside would unroll it
         rows, bound = CELLS[cell].gates * hidden, hidden**-0.5
         for layer in range(layers):
             width = inputs if layer == 0 else hidden

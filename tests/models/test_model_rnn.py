@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedbench.models.rnn import Recurrent
+from fedbench.models.whole import tell_compiler
 
 TORCH = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 CELLS = pytest.mark.parametrize("cell", list(TORCH))
@@ -94,6 +95,7 @@ def test_compiles_around_the_operators_and_equals_eager(cell: str) -> None:
         return {name: value - 0.1 * grads[name] for name, value in params.items()}
 
     expected = vmap(step)(params, x)
+    tell_compiler()
     found = torch.compile(vmap(step), fullgraph=True, dynamic=False)(params, x)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-11, atol=1e-12, msg=name)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
+from fedbench.models.whole import tell_compiler
+
 State = dict[str, Tensor]
 
 MODELS = [
@@ -100,6 +102,7 @@ def test_compiles_to_one_graph(config: dict, shape: tuple[int, ...]) -> None:
     args = stacked(model, shape)
     step = vmap(lambda *args: gradient(model, *args))
     expected = step(*args)
+    tell_compiler()
     compiled = torch.compile(step, fullgraph=True, dynamic=False)(*args)
     for part, reference in zip(compiled, expected, strict=True):
         for name, value in reference.items():

@@ -1,0 +1,55 @@
+"""Pooling by quarters against torch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
+
+from fedbench.models.pool import MaxPool2x2, by_quarters
+
+
+def both(x: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Values and gradients by quarters, then torch's."""
+    results = []
+    for function in (by_quarters, lambda x: max_pool2d(x, 2)):
+        at = x.clone().requires_grad_()
+        out = function(at)
+        weight = torch.arange(1.0, out.numel() + 1).view_as(out)
+        results.append((out, torch.autograd.grad((out * weight).sum(), at)[0]))
+    return results
+
+
+@pytest.mark.parametrize("size", [(4, 4), (5, 7), (2, 2), (3, 2)])
+@pytest.mark.parametrize("levels", [2, 3, 1000])  # with few levels most windows have equal entries
+def test_values_and_gradients_are_torchs(size: tuple[int, int], levels: int) -> None:
+    generator = torch.Generator().manual_seed(levels)
+    x = torch.randint(-levels, levels, (2, 3, *size), generator=generator).float()
+    (ours, gradient), (expected, wanted) = both(x)
+    assert torch.equal(ours, expected)
+    assert torch.equal(gradient, wanted)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    for place in range(4):
+        x = torch.zeros(1, 1, 2, 2)
+        x.view(-1)[place] = torch.nan
+        assert by_quarters(x).isnan().all()
+
+
+def test_a_compiler_sees_quarters_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 3, 6, 6, requires_grad=True)
+    layer = MaxPool2x2()
+    assert "MaxPool2D" in str(layer(x).grad_fn)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert "_MaxPool" in str(layer(x).grad_fn)
+    torch.testing.assert_close(layer(x), nn.MaxPool2d(2)(x), rtol=0, atol=0)
+
+
+def test_under_vmap_it_is_a_loop_of_itself() -> None:
+    x = torch.randn(3, 2, 1, 5, 4)
+    together = torch.func.vmap(torch.func.grad(lambda x: by_quarters(x).square().sum()))(x)
+    for i in range(len(x)):
+        at = x[i].clone().requires_grad_()
+        assert torch.equal(together[i], torch.autograd.grad(max_pool2d(at, 2).square().sum(), at)[0])
