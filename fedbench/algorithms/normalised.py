@@ -28,7 +28,8 @@ class Normalised(Algorithm):
 
     def unit(self, q: Tensor) -> Tensor:
         """q / ||q|| (d,), and 0 where a norm is 0 (no epsilon: it would break scale invariance)."""
-        return torch.cat([_unit(part) for part in q.split(self._sizes)])
+        parts = [_unit(part) for part in q.split(self._sizes)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def _unit(q: Tensor) -> Tensor:
