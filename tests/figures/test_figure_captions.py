@@ -31,3 +31,24 @@ def test_one_seed_at_several_values_has_no_band(tmp_path: Path) -> None:
     files = plot_sweep([write_sweep(tmp_path / "s", runs, ["algorithm.lr"])], tmp_path / "figure")
     text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
     assert "n = 1 seed (0); no band." in text
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("starved", "ended early, since too few clients were left to fill an update"),
+        ("failed", "failed"),
+    ],
+)
+def test_runs_that_stop_early_are_counted(tmp_path: Path, status: str, words: str) -> None:
+    runs = comparison(tmp_path / "sweep", ["fedavg", "padamfed"])
+    one = sorted(runs.rglob("summary.json"))[0].parent
+    for file in (one / "summary.json", runs / "runs.csv"):
+        lines = file.read_text().splitlines(keepends=True)
+        row = next(i for i, line in enumerate(lines) if "completed" in line)
+        lines[row] = lines[row].replace("completed", status)
+        file.write_text("".join(lines))
+    files = plot_runs([runs], tmp_path / "figure")
+    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
+    total = len(list(runs.rglob("summary.json")))
+    assert f"1 of {total} runs {words}." in text

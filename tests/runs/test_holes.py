@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import os
 import resource
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -288,3 +290,34 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 def test_threads_have_a_limit() -> None:
     with pytest.raises(ConfigError, match=r"^threads=100000: must be an integer in \[1, 1024\], or null"):
         make_plan(compose_config(["threads=100000"]))
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
+
+
+def test_a_read_only_place_is_one_line_and_keeps_what_is_there() -> None:
+    """Without the rights that root has everywhere; below the temporary directory, which all may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o755)
+        run(place / "run", "rounds=2")
+        before = contents(place / "run")
+        (place / "run").chmod(0o555)
+        place.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(RunError, match=r"^cannot use .*/new: Permission denied$"):
+                run(place / "new", "rounds=2")
+            with pytest.raises(RunError, match=r"^cannot use .*/run: Permission denied$"):
+                run(place / "run", "rounds=2", "resume=false")
+        finally:
+            if root:
+                os.seteuid(0)
+            place.chmod(0o755)
+            (place / "run").chmod(0o755)
+        assert {
+            file.name: file.read_bytes() for file in (place / "run").iterdir() if file.is_file()
+        } == before

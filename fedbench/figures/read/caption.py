@@ -15,6 +15,12 @@ from fedbench.figures.read.statistics import SPREADS, band
 
 STEPS = 10
 """Local steps of a run whose configuration names neither steps nor epochs."""
+_EARLY = {
+    "starved": "ended early, since too few clients were left to fill an update",
+    "running": "not finished",
+    "failed": "failed",
+}
+"""Statuses of runs whose lines stop early."""
 _COUNTS = (
     "clients.total",
     "clients.per_round",
@@ -73,6 +79,16 @@ def data_notes(runs: Iterable[Run]) -> list[str]:
     return [f"{note}." for note in distinct(run.extra.get("data_note") for run in runs)]
 
 
+def ends(runs: Sequence[Run]) -> list[str]:
+    """How many runs ended before their last round, and why, as sentences; diverged ones are drawn as such."""
+    statuses = [run.status for run in runs]
+    return [
+        f"{statuses.count(status)} of {counted(len(runs), 'run')} {words}."
+        for status, words in _EARLY.items()
+        if status in statuses
+    ]
+
+
 def distinct(values: Iterable[Any]) -> list[Any]:
     """Each non-empty value once, in the order met; values may be dicts."""
     kept: dict[str, Any] = {}
@@ -109,7 +125,7 @@ def data(
     """The caption as data: what JSON keeps, and under `text` the paragraphs of the caption itself."""
     shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
     mean = "" if shown == "no band" else "Mean over "
-    notes = [*notes, *data_notes(runs)]
+    notes = [*notes, *ends(runs), *data_notes(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     said = [f"{settings_line(shared)}.".lstrip("."), f"{mean}{n}; {shown}.", *notes]

@@ -44,7 +44,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """completed, diverged, failed, or running (no summary yet)."""
+        """completed, starved, diverged, failed, or running (no summary yet)."""
         return str(self.outcome.get("status") or "running")
 
     @property
