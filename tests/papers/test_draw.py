@@ -102,9 +102,9 @@ def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, figure in FIGURES.items() if not figure.runs])
 def test_every_figure_without_runs_is_drawn(name: str, tmp_path: Path) -> None:
-    """Four files a picture; the comparison is a table, as CSV and Markdown."""
+    """Five files a picture (PNG, PDF, CSV, JSON, caption); the comparison is a table, as CSV and Markdown."""
     files = FIGURES[name].draw(tmp_path, tmp_path)
-    expected = {"theory/optimum": 16, "theory/stepsizes": 8, "theory/comparison": 2}
+    expected = {"theory/optimum": 20, "theory/stepsizes": 10, "theory/comparison": 2}
     assert len(files) == expected[name]
     assert all(file.is_file() for file in files)
 
