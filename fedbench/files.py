@@ -38,6 +38,15 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 @contextlib.contextmanager
 def one_line_os_errors(what: str) -> Iterator[None]:
     """Turn an OSError into one line."""

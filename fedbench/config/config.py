@@ -131,3 +131,8 @@ class Config(Settings):
     given: Mapping[str, Any] = field(repr=False, compare=False)
     """The same as plain values, as they were composed: what config.yaml, the identity and the tables say
     (`1` where the run gets `1.0`), and what makes a changed one: `read_config({**config.given, ...})`."""
+
+    @property
+    def divides_data(self) -> bool:
+        """Whether data are divided before they are trained on (`fedbench.data.divide`)."""
+        return self.dataset.pool is not None or self.partition.leaves_out

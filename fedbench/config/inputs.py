@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import UserError
-from fedbench.files import write_json
+from fedbench.files import read_json, write_json
 
 FILES = ("dataset.path", "partition.path", "init_from")
 MARK = " (content)"  # after the key, in an identity
@@ -39,11 +38,7 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
 
 def recorded(directory: Path) -> dict[str, str]:
     """What the run in `directory` has read."""
-    try:
-        content = json.loads((directory / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return read_json(directory / RECORD) or {}
 
 
 def record(directory: Path, choices: Mapping[str, Any]) -> None:
@@ -84,9 +79,7 @@ def _hash_of(file: Path, size: int, modified: int) -> str:
     if size < REMEMBERED:
         return _read(file)
     store = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbench" / "hashes.json"
-    known: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads(store.read_text(encoding="utf-8"))
+    known = read_json(store) or {}
     if known.get(str(file), [])[:2] == [size, modified]:
         return str(known[str(file)][2])
     found = _read(file)

@@ -142,7 +142,7 @@ def _assignment(config: Config, dataset: Dataset) -> np.ndarray:
     n, batch = len(dataset.y_train), config.local.batch_size
     if batch is not None and batch > n:
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
-    if dataset.client is not None and (config.dataset.pool is not None or config.partition.leaves_out):
+    if dataset.client is not None and config.divides_data:
         return dataset.client  # by this partition already
     labels = dataset.y_train.numpy()
     return data.partition(

@@ -43,7 +43,7 @@ class Session:
 
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read where it is not at hand. Raises ConfigError and DataError."""
-        divided = config.dataset.pool is not None or config.partition.leaves_out
+        divided = config.divides_data
         own_clients = divided or config.dataset.name == "synthetic"
         seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
         read = inputs(flat(config))  # a file may be replaced between two runs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from fedbench.config.config import Config
 from fedbench.config.identity import difference, flat, identity, identity_in, stored
 from fedbench.config.inputs import MARK
 from fedbench.errors import ConfigError, UsageError
+from fedbench.files import read_json
 
 log = logging.getLogger(__name__)
 FILES = ("metrics.csv", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
@@ -54,11 +54,7 @@ class Outcome:
 
 def summary(directory: Path) -> dict[str, Any] | None:
     """The content of summary.json; None where there is none that can be read."""
-    try:
-        content = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
+    return read_json(directory / "summary.json")
 
 
 def sizes(directory: Path) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
@@ -16,7 +15,7 @@ from omegaconf import OmegaConf
 
 from fedbench.config.grouping import differing
 from fedbench.config.identity import flat
-from fedbench.files import write_json, write_text
+from fedbench.files import read_json, write_json, write_text
 from fedbench.runs.stored import summary
 
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
@@ -41,11 +40,7 @@ def write_manifest(directory: Path, swept: Sequence[str], jobs: Sequence[str]) -
 
 
 def _manifest(directory: Path) -> dict[str, Any]:
-    try:
-        content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return read_json(directory / MANIFEST) or {}
 
 
 def collect(directory: Path) -> tuple[Path, Path]:
