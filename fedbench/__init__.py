@@ -1,3 +1,31 @@
-"""fedbench: federated-learning experiments from the command line."""
+"""fedbench: federated-learning experiments from the command line, and from Python.
+
+run = fedbench.run(["algorithm=scaffold", "rounds=20"])     # one run; run.metrics, run.summary, run.model
+sweep = fedbench.sweep(["rounds=20"], {"algorithm": ["fedavg", "scaffold"], "seed": range(3)})
+fedbench.results(sweep)                                     # a row per run, a column per key
+fedbench.plot(sweep)                                        # a matplotlib Figure
+
+Importing this is fast: what these need is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["Run", "Sweep", "compose_config", "plot", "results", "run", "sweep"]
+
+if TYPE_CHECKING:
+    from fedbench.api import Run, Sweep, compose_config, plot, results, run, sweep
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'fedbench' has no attribute '{name}'")
+    from fedbench import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+OWN_CODE = ", or your own: imports=[FILE.py] registers it, --config-dir DIR has its file of options"
+"""After the names of methods and of models."""
+
 
 class UserError(Exception):
     """An error whose message is a whole, single line for the user. `exit_code` ends the process."""

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from fedbench.errors import ConfigError, nearest
@@ -47,6 +50,12 @@ class Rule:
     def allowed(self) -> str:
         """What may be given, in words."""
         return f"must be {self.words}{f', or null ({self.null})' if self.null else ''}"
+
+    @property
+    def meaning(self) -> str:
+        """The help, and what null means."""
+        between = "\n" if "\n" in self.help else "; "
+        return between.join(filter(None, [self.help, f"null: {self.null}" if self.null else ""]))
 
     def value(self, key: str, value: Any) -> Any:
         """`value` as the run gets it. Raises ConfigError under `key`."""
@@ -141,10 +150,19 @@ def switch(default: bool, *, help: str = "") -> Any:
     return _field(default, Rule("switch", "true or false", check, help))
 
 
-def choice(default: Any, options: Sequence[Any], *, null: str | None = None, help: str = "") -> Any:
-    """One of a few named (or numbered) variants."""
+def choice(
+    default: Any,
+    options: Sequence[Any],
+    *,
+    null: str | None = None,
+    help: str = "",
+    why_not: Mapping[Any, str] = MappingProxyType({}),
+) -> Any:
+    """One of a few named (or numbered) variants. `why_not`: reasons why others, which exist, are refused."""
 
     def check(value: Any) -> Any:
+        if isinstance(value, str) and value in why_not:
+            raise ValueError(f"must be {words}: {why_not[value]}")
         if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
             raise ValueError
         return value
@@ -153,14 +171,22 @@ def choice(default: Any, options: Sequence[Any], *, null: str | None = None, hel
     return _field(default, Rule("choice", words, check, help, null, tuple(options)))
 
 
-def text(default: str | None, *, words: str = "a text", null: str | None = None, help: str = "") -> Any:
-    """A text that is not empty. `words`: what it should be, such as "the path of an .npz file".
+def text(
+    default: str | None,
+    *,
+    words: str = "a text",
+    null: str | None = None,
+    help: str = "",
+    pattern: str = "(?s).+",
+) -> Any:
+    """A text that is not empty. `words`: what it should be, such as "the path of an .npz file"; `pattern`: a
+    regular expression for all of it.
 
     With `default` None and no meaning of null, a value has to be given.
     """
 
     def check(value: Any) -> str:
-        if value is None or isinstance(value, bool | list | dict) or str(value) == "":
+        if value is None or isinstance(value, bool | list | dict) or not re.fullmatch(pattern, str(value)):
             raise ValueError
         return str(value)
 
@@ -187,6 +213,8 @@ def section(cls: type) -> Any:
 
 
 def _field(default: Any, rule: Rule) -> Any:
+    if rule.kind != "custom":
+        rule = dataclasses.replace(rule, default=default)
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={_METADATA: rule})
     return dataclasses.field(default=default, metadata={_METADATA: rule})
@@ -209,6 +237,30 @@ class Choice:
 
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def options_of_function(
+    owner: str, function: Callable[..., Any], skip: Sequence[str] = ()
+) -> list[tuple[str, type, dataclasses.Field[Any]]]:
+    """The parameters of a function but `skip`, as fields for `dataclasses.make_dataclass`. They allow what
+    the function allows; one without a default needs a value, says `owner`."""
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        (p.name, Any, _of_parameter(owner, p))
+        for p in parameters
+        if p.kind is not p.VAR_KEYWORD and p.name not in skip
+    ]
+
+
+def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
+    def something(value: Any) -> Any:
+        if value is None:
+            raise ValueError(f"{owner} needs a value")
+        return value
+
+    if parameter.default is not parameter.empty:
+        return custom(parameter.default, lambda value: value, "", null="as the function says")
+    return custom(None, something, "")
 
 
 # ---- reading -------------------------------------------------------------------------------------------
@@ -248,7 +300,7 @@ def defaults(cls: type[_Dataclass]) -> dict[str, Any]:
         if inner is not None:
             values[field.name] = defaults(inner)
         elif rule is not None:
-            values[field.name] = copy.copy(rule.default) if rule.kind == "custom" else field.default
+            values[field.name] = copy.copy(rule.default)
     return values
 
 

@@ -47,6 +47,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
+def user_cache() -> Path:
+    """The user's cache directory (XDG) of fedbench."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbench"
+
+
 @contextlib.contextmanager
 def one_line_os_errors(what: str) -> Iterator[None]:
     """Turn an OSError into one line."""

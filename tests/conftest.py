@@ -33,6 +33,14 @@ def fresh_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test sees programs that another one, or the caller, has compiled."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("FEDBENCH_CACHE", str(cache))
+    return cache
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Callable[..., Path]:
     """`real_data("mnist", "cifar10")` is a data root that holds these data sets; skips where there is none.

@@ -17,12 +17,13 @@ PACKAGE = Path(__file__).parents[1] / "fedbench"
 # What each floor may import of the package; a floor is the first name below fedbench.
 GROUND = {"errors", "fields", "files", "rng", ""}
 BELOW: dict[str, set[str]] = {
-    "": set(),
+    "": {"api"},
     "errors": set(),
     "files": set(),
     "rng": set(),
     "fields": {"errors"},
-    "config": {"data", "schedule"},
+    "loggers": set(),
+    "config": {"data", "schedule", "loggers"},
     "data": set(),
     "models": set(),
     "method": {"theory"},
@@ -30,14 +31,26 @@ BELOW: dict[str, set[str]] = {
     "schedule": set(),
     "theory": set(),
     "engine": {"method", "data", "models", "config"},
-    "runs": {"compose", "engine", "schedule", "method", "algorithms", "data", "models", "config"},
+    "runs": {"compose", "engine", "schedule", "method", "algorithms", "data", "models", "config", "loggers"},
     "figures": {"runs", "theory", "schedule", "data", "algorithms", "models", "config"},
     "claims": set(),
     "compose": {"config"},
     "sweeps": {"compose", "runs", "engine", "figures", "config"},
-    "papers": {"compose", "sweeps", "runs", "claims", "figures", "theory", "config"},
-    "api": {"compose", "sweeps", "config"},
-    "cli": {"compose", "runs", "papers", "figures", "sweeps", "algorithms", "method", "config"},
+    "tuning": {"compose", "sweeps", "figures", "config"},
+    "papers": {"compose", "sweeps", "tuning", "runs", "claims", "figures", "theory", "config"},
+    "api": {"compose", "sweeps", "runs", "figures", "config"},
+    "cli": {
+        "api",
+        "tuning",
+        "compose",
+        "runs",
+        "papers",
+        "figures",
+        "sweeps",
+        "algorithms",
+        "method",
+        "config",
+    },
     "__main__": {"cli"},
 }
 NO_TORCH = (
@@ -52,6 +65,7 @@ NO_TORCH = (
     "cli",
     "__main__",
     "schedule",
+    "loggers.options",
     "runs.stored",
     "runs.signals",
 )
@@ -164,6 +178,7 @@ COMPUTING = {"data", "models", "method", "algorithms", "schedule", "theory", "en
 REGISTRIES = {
     "fedbench.method.registry",
     "fedbench.models.registry",
+    "fedbench.data.registered",
 }  # names that modules enter when imported
 
 

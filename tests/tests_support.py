@@ -14,7 +14,7 @@ from fedbench.engine.choose import make_executor
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
-from fedbench.engine.state import StateStore
+from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.runs.walk import Walk
 
@@ -71,12 +71,14 @@ def make_walk(
     dtype: torch.dtype = torch.float64,
     hyper: dict[str, float] | None = None,
     schedule: str = "sync",
+    tokens: bool = False,
+    store: StateStore | None = None,
 ) -> Walk:
     """A started walk (survey done) over `trace` in float64 on the CPU."""
     model = model.to(dtype)
     clients = int(assignment.max()) + 1
     features = torch.from_numpy(x)
-    data = DeviceData(features, torch.from_numpy(y), lambda v: v.to(dtype))
+    data = DeviceData(features, torch.from_numpy(y), lambda v: v if tokens else v.to(dtype))
     objective = Objective(model, data, loss, weight_decay, scale)
     index = ClientIndex(assignment, clients)
     ks = local_steps(index.sizes, steps, epochs, batch)
@@ -88,7 +90,7 @@ def make_walk(
     algorithm.bind(setting)
     program = LocalProgram(algorithm, objective, masked=not planner.equal_steps)
     executor = make_executor(engine, program, chunk)
-    trainer = CohortTrainer(executor, planner, StateStore(clients, "cpu"), chunk, dtype)
+    trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)
     walk = Walk(algorithm, trainer, trace, counts, values, theta, objective.initial_statistics())

@@ -13,6 +13,11 @@ from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
 from fedbench.method.configured import silent
 from fedbench.theory.curvature import largest_curvature
 
+MEASURED = (
+    "algorithm.L is measured: the largest curvature of the mean training loss at theta^0; the paper's L"
+    " bounds every sample's loss and is larger"
+)
+
 
 class Estimator:
     """sgd: v_j = grad F(w_j; xi)."""
@@ -66,7 +71,9 @@ class FedProxVR(Algorithm):
     Nobody keeps anything but theta. Travels: up 1d, down 1d. Gradients: one full local pass and 2 (tau-1)
     more (sgd: tau-1). The paper lets all clients take part; with fewer the weights are renormalised.
     eta = lr, or 1/(beta L) from the step-size parameter beta (theory: > 3; experiments: 5..15) and the
-    smoothness L; L = null measures it (`curvature`). mu: 0, 0.01, 0.1 in the paper. All are tuned.
+    smoothness L. The paper's L bounds every sample's loss; L = null measures (`curvature`) that of the mean
+    training loss at theta^0, which is smaller: the same beta then gives a larger eta. mu: 0, 0.01, 0.1 in the
+    paper. All are tuned.
     """
 
     paper = "Dinh et al., ICPP 2020"
@@ -79,7 +86,7 @@ class FedProxVR(Algorithm):
     beta: float | None = positive(
         None, null="not used", help="step-size parameter, above 3 in theory; 5 to 15 in the paper"
     )
-    L: float | None = positive(None, null="measured at theta^0", help="smoothness")
+    L: float | None = positive(None, null="that of the mean loss at theta^0", help="smoothness of the losses")
     mu: float = nonnegative(0.1)
     estimator: str = choice("svrg", tuple(ESTIMATORS))
     output: str = choice("last", ("last", "random"))
@@ -94,7 +101,10 @@ class FedProxVR(Algorithm):
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         values = super().resolve(n, warn)
-        if self.beta is None or self.L is None:  # lr is given, or follows with L in `measured`
+        if self.beta is None:
+            return values
+        if self.L is None:  # lr follows in `measured`
+            warn(MEASURED)
             return values
         return {"lr": 1 / (self.beta * self.L), **values}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,25 @@ def _tuned(data: Evidence, methods: tuple[str, ...], where: Filter) -> dict[str,
     return found
 
 
+def compared(
+    scores: Mapping[str, pd.Series],
+    method: str,
+    others: Sequence[str],
+    numbers: str,
+    seeds: tuple[int, ...],
+) -> tuple[str, str]:
+    """Above which of the others a method's scores by seed are not, in words (empty: above all), and the best
+    of the others. Raises Untested where there are too few seeds."""
+    lost = []
+    for other in others:
+        higher, gap = exceeds(scores[method], scores[other])
+        if higher is None:
+            raise Untested(FEW_SEEDS, numbers, seeds)
+        lost += [] if higher else [f"{other} ({'higher' if gap < 0 else 'within noise'})"]
+    rival = max(others, key=lambda name: float(scores[name].mean()))
+    return (f"not above {', '.join(lost)}" if lost else ""), rival
+
+
 @dataclass(frozen=True)
 class Beats(Test):
     """`method` has a higher final accuracy than every one of `others`, each at its best configuration."""
@@ -37,15 +57,8 @@ class Beats(Test):
         seeds, scores = seeds_of(*rows.values()), {name: by_seed(part) for name, part in rows.items()}
         text = {name: mean_std(score) for name, score in scores.items()}
         numbers = ", ".join(f"{name} {said}" for name, said in text.items())
-        lost = []
-        for other in self.others:
-            higher, gap = exceeds(scores[self.method], scores[other])
-            if higher is None:
-                raise Untested(FEW_SEEDS, numbers, seeds)
-            lost += [] if higher else [f"{other} ({'higher' if gap < 0 else 'within noise'})"]
-        rival = max(self.others, key=lambda name: float(scores[name].mean()))
-        brief = f"{text[self.method]}; {rival} {text[rival]}"
-        return Finding(not lost, numbers, f"not above {', '.join(lost)}" if lost else "", seeds, brief)
+        lost, rival = compared(scores, self.method, self.others, numbers, seeds)
+        return Finding(not lost, numbers, lost, seeds, f"{text[self.method]}; {rival} {text[rival]}")
 
 
 @dataclass(frozen=True)

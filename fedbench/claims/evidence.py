@@ -25,9 +25,9 @@ class Evidence:
     """What one figure's sweeps produced.
 
     `runs`: columns of runs.csv (dir, dataset, partition, model, algorithm, schedule, seed, swept keys,
-    status, final_accuracy, ...). `rounds`: columns of rounds.csv (those and the metrics). `settings`: choices
-    that all runs share, under dotted keys. `tables`: the figure's other CSV tables by name. `scale`: smoke,
-    cpu or paper. `command`: what regenerates it.
+    status, final_accuracy, ...) and the stage, the first part of `dir`. `rounds`: columns of rounds.csv
+    (those and the metrics). `settings`: choices that all runs share, under dotted keys. `tables`: the
+    figure's other CSV tables by name. `scale`: smoke, cpu or paper. `command`: what regenerates it.
     """
 
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -76,6 +76,8 @@ def read(directory: Path) -> Evidence | None:
     )
     drawn = {file.removesuffix(".csv") for file in content.get("files", []) if file.endswith(".csv")}
     tables = {name: pd.read_csv(found[name]) for name in sorted(drawn & set(found))}
+    if "dir" in runs:
+        runs = runs.assign(stage=runs.dir.map(str).str.split("/").str[0])
     shared = content.get("shared", {})
     return Evidence(runs, rounds, stated(shared), tables, content["scale"], content["command"])
 

@@ -10,14 +10,20 @@ import traceback
 from collections.abc import Sequence
 
 from fedbench.errors import UsageError, UserError, nearest, shortened
+from fedbench.runs.signals import Signals
 
 SUBCOMMANDS = {
+    "best": "fedbench.cli.best",
     "collect": "fedbench.cli.collect",
+    "compare": "fedbench.cli.compare",
     "figures": "fedbench.papers.cli",
     "list": "fedbench.cli.listing",
     "plot": "fedbench.figures.plot",
     "replay": "fedbench.cli.replay",
+    "rerun": "fedbench.cli.rerun",
     "show": "fedbench.cli.method_page",
+    "status": "fedbench.cli.status",
+    "tune": "fedbench.cli.tune",
 }
 """Name -> module with `main(argv) -> exit code`, imported when it is called."""
 
@@ -27,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
     wants_traceback = "1" in (os.environ.get("FEDBENCH_TRACEBACK"), os.environ.get("HYDRA_FULL_ERROR"))
+    Signals.own_process = argv is None
     try:
         _refuse_namesake()
         return _dispatch(list(sys.argv[1:] if argv is None else argv))

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedbench.config.arguments import Parser
 from fedbench.config.options import options
 from fedbench.config.paths import conf_dir
+from fedbench.errors import UsageError
 
 GROUPS = {
     "datasets": "dataset",
@@ -17,6 +18,7 @@ GROUPS = {
     "algorithms": "algorithm",
     "schedules": "schedule",
     "delays": "delay",
+    "loggers": "logger",
     "experiments": "experiment",
 }
 
@@ -26,8 +28,11 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(prog="fedbench list", description="Show what can be chosen.")
     parser.add_argument("what", choices=GROUPS, metavar="WHAT", help=", ".join(GROUPS))
     parser.add_argument("--markdown", action="store_true", help="the table of algorithms as in the README")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="with your own files of options")
     args = parser.parse_args(argv)
-    group = GROUPS[args.what]
+    group, own = GROUPS[args.what], args.config_dir
+    if own is not None and not own.is_dir():
+        raise UsageError(f"list: --config-dir {own}: there is no such directory")
     if group == "algorithm":
         from fedbench import algorithms  # imports torch
         from fedbench.method.table import Entry, markdown, table
@@ -36,13 +41,21 @@ def main(argv: Sequence[str]) -> int:
             print(markdown(algorithms.every()), end="")
             return 0
         titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
-        rows = [titles, *(list(dataclasses.astuple(entry)) for entry in table(algorithms.every()))]
+        _print([titles, *(list(dataclasses.astuple(entry)) for entry in table(algorithms.every()))])
     else:
-        rows = [[name, _description(conf_dir() / group / f"{name}.yaml")] for name in options(group)]
+        _print([[name, _description(conf_dir() / group / f"{name}.yaml")] for name in options(group)])
+    if own is not None:  # nothing of the user's is executed to list it
+        print(f"in {own}:")
+        files = sorted((own / group).rglob("*.yaml"))
+        names = [file.relative_to(own / group).with_suffix("").as_posix() for file in files]
+        _print([[name, _description(file)] for name, file in zip(names, files, strict=True)])
+    return 0
+
+
+def _print(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return 0
 
 
 def _description(file: Path) -> str:

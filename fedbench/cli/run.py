@@ -3,15 +3,12 @@ written, and no torch is imported before a run is known to be needed."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus, configure_log
+from hydra.core.utils import JobStatus, configure_log
 from hydra.core.utils import run_job as hydra_run_job
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -19,14 +16,15 @@ from omegaconf import OmegaConf
 from fedbench import __version__
 from fedbench.compose import inside
 from fedbench.compose.composer import Composed, Composer, lenient
-from fedbench.compose.overrides import first_values, parse, recorded, written
+from fedbench.compose.overrides import recorded
 from fedbench.errors import RunError, UsageError, nearest
 from fedbench.files import one_line_os_errors
 from fedbench.runs.stored import finished, refuse_other
-from fedbench.sweeps.collect import collect
-from fedbench.sweeps.execute import Result
+from fedbench.sweeps.collect import RUNS, collect
+from fedbench.sweeps.forecast import Side, Wanted, forecast
 from fedbench.sweeps.job import RunJob
-from fedbench.sweeps.plugins import register
+from fedbench.sweeps.launch import Ended, planned, read
+from fedbench.sweeps.launch import launch as sweep
 from fedbench.sweeps.results import report
 from fedbench.sweeps.table import outcome
 
@@ -46,6 +44,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     parser = inside.flags()
     parser.error = refuse  # type: ignore[method-assign]
+    said = "Say what would run and what it takes (disk, memory, measured time), and run nothing"
+    parser.add_argument("--dry-run", action="store_true", help=said)
     args = parser.parse_intermixed_args(argv or ["experiment=quickstart"])
     if args.experimental_rerun:
         refuse("--experimental-rerun is refused, because it would execute what a pickle says")
@@ -61,6 +61,10 @@ def main(argv: Sequence[str]) -> int:
 
         show(composer, args, parser)
         return 0
+    if args.dry_run:
+        for line in foresee(composer, args.overrides, args.multirun):
+            print(line, flush=True)
+        return 0
     directory = launch(composer, args.overrides, args.multirun)
     if not argv and directory is not None:
         from fedbench.figures.plot import main as plot
@@ -74,28 +78,40 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool) -> Path
 
     Raises UserError, with exit code 1 if a job of the sweep failed.
     """
-    with composer.one_line(overrides):
-        parsed = parse(overrides, composer.loader)
-        inside.refuse_sweeps(parsed, RunMode.MULTIRUN)
-        first = first_values(overrides, composer.loader)
-    composed = composer.compose(first, overrides)
+    parsed, composed = read(composer, overrides)
     if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
-        return _sweep(composer, composed, parsed)
+        return _report(sweep(composer, parsed, composed))
     with composer.one_line(overrides):
         inside.refuse_sweeps(parsed, RunMode.RUN)
     _run(composer, composed)
     return None
 
 
-def _run(composer: Composer, composed: Composed) -> None:
-    """Run, resume or report a single run."""
+def foresee(composer: Composer, overrides: Sequence[str], multirun: bool) -> Iterator[str]:
+    """What `launch` would do and what it takes, in lines. Raises UserError."""
+    parsed, composed = read(composer, overrides)
+    if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
+        return forecast(*planned(composer, parsed, composed))
+    with composer.one_line(overrides):
+        inside.refuse_sweeps(parsed, RunMode.RUN)
+    config = composed.config
+    return forecast([Wanted(_place(composer, composed), config)], Side())
+
+
+def _place(composer: Composer, composed: Composed) -> Path:
+    """The directory of a single run."""
     cfg = composed.cfg
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.mode = RunMode.RUN
     HydraConfig.instance().set_config(cfg)
-    config = composed.config
     with composer.one_line(recorded(cfg, "task")):
-        directory = Path(str(cfg.hydra.run.dir))
+        return Path(str(cfg.hydra.run.dir))
+
+
+def _run(composer: Composer, composed: Composed) -> None:
+    """Run, resume or report a single run."""
+    config = composed.config  # first: it names the key that cannot be meant
+    cfg, directory = composed.cfg, _place(composer, composed)
     refuse_other(directory, config)
     done = finished(directory, config)
     if done is not None:
@@ -103,7 +119,7 @@ def _run(composer: Composer, composed: Composed) -> None:
         return
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
     task = RunJob()
-    task.check(config)
+    task.check(config, directory)
     context = inside.context(composer.loader, cfg)
     context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
     with one_line_os_errors(f"write {directory}"):  # Hydra's own files
@@ -119,43 +135,14 @@ def _run(composer: Composer, composed: Composed) -> None:
         raise result._return_value
 
 
-def _sweep(composer: Composer, composed: Composed, parsed: Sequence[Override]) -> Path:
-    """Run the sweep of which `composed` is the first job."""
-    cfg = composed.cfg
-    OmegaConf.set_readonly(cfg.hydra, False)
-    cfg.hydra.mode = RunMode.MULTIRUN
-    cfg.hydra.overrides.task = [item.input_line for item in parsed if not item.is_hydra_override()]
-    HydraConfig.instance().set_config(cfg)
-    words = recorded(cfg, "task")
-    with composer.one_line(words):
-        directory = str(cfg.hydra.sweep.dir)
-    OmegaConf.set_readonly(cfg.hydra, False)
-    cfg.hydra.sweep.dir = directory
-    cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(directory)}"]
-    configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
-    context = inside.context(composer.loader, cfg)
-    context.callbacks.on_multirun_start(config=cfg, config_name=composer.config_name)
-    register()
-    chosen = Plugins.instance().instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
-    try:
-        with composer.one_line(words):
-            results = chosen.sweep(arguments=words)
-    except KeyboardInterrupt:
-        print(f"stopped; the same command goes on with what is missing in {directory}", file=sys.stderr)
-        raise
-    context.callbacks.on_multirun_end(config=cfg, config_name=composer.config_name)
-    if Path(directory).is_dir():
-        table, rounds = collect(Path(directory))
+def _report(ended: Ended) -> Path:
+    """Say how a sweep has ended; its directory. Raises RunError if runs have failed."""
+    directory, failed = ended.directory, ended.failures
+    if directory.is_dir():
+        table, rounds = collect(directory)
         print(f"\n{outcome(table)}\n\n{table}\n{rounds}")
-    failed = [error for error in map(_failure, results or []) if error]
     if failed:
-        raise RunError(f"{len(failed)} of {len(results)} runs failed: {failed[0]} (see {table})")
-    return Path(directory)
-
-
-def _failure(result: object) -> str | None:
-    """Why a job failed, whichever sweeper ran it."""
-    if isinstance(result, Result):
-        return result.error or "failed" if result.status == "failed" else None
-    failed = isinstance(result, JobReturn) and result.status == JobStatus.FAILED
-    return str(result._return_value) if failed else None  # type: ignore[attr-defined]
+        raise RunError(
+            f"{len(failed)} of {len(ended.results)} runs failed: {failed[0]} (see {directory / RUNS})"
+        )
+    return directory

@@ -7,7 +7,9 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from fedbench.compose import inside
+from hydra.types import RunMode
+
+from fedbench.compose import inside, trust
 from fedbench.compose.composer import Composer
 
 
@@ -17,6 +19,8 @@ def show(composer: Composer, args: argparse.Namespace, parser: argparse.Argument
     with _hydra_raises(), composer.one_line(words):
         if not args.shell_completion:
             composer.check_trust(words)
+        if args.help or args.cfg or args.info:
+            trust.check_composed(composer.loader.load_configuration(name, words, RunMode.MULTIRUN))
         if args.help:
             inside.list_quickly(composer.loader)
             hydra.app_help(config_name=name, args_parser=parser, args=args)

@@ -18,13 +18,14 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedbench.compose import inside, trust
+from fedbench.compose import callbacks, inside, trust
 from fedbench.compose.explain import HYDRA_ERRORS, explain
 from fedbench.compose.names import JOB_DIR
 from fedbench.compose.overrides import known_keys, parse, recorded
 from fedbench.compose.register import register
 from fedbench.compose.validate import validate
 from fedbench.config.config import GROUPS, Config
+from fedbench.config.options import read_file
 from fedbench.config.paths import conf_dir
 from fedbench.config.suggest import unknown_key
 from fedbench.errors import ConfigError, UsageError, shortened
@@ -46,7 +47,7 @@ class Composed:
     @cached_property
     def config(self) -> Config:
         """The same, read and checked. Raises ConfigError."""
-        return validate(self.job, user_directories(self.cfg.hydra))
+        return validate(self.job, config_directories(self.cfg.hydra))
 
 
 class Composer:
@@ -55,12 +56,14 @@ class Composer:
     def __init__(
         self, config_name: str | None = None, config_path: str | None = None, config_dir: str | None = None
     ) -> None:
-        """As the flags of these names: the first file, the directory in place of ours, one beside it."""
+        """As the flags of these names: the first file, the directory in place of ours, one before it."""
         register()
         self.config_name = config_name or "config"
         further = Path(config_dir).absolute() if config_dir else None
         if further and not further.is_dir():
             raise UsageError(f"--config-dir {config_dir}: there is no such directory")
+        if further:
+            _check_first(further / f"{self.config_name}.yaml")
         self.hydra = inside.start(Path(config_path).absolute() if config_path else conf_dir(), further)
         self.loader: ConfigLoader = self.hydra.config_loader
 
@@ -150,9 +153,10 @@ class JobComposer:
     def _base(self, choices: tuple[str, ...]) -> DictConfig:
         if choices not in self._bases:
             name = str(self._master.hydra.job.config_name)
-            trust.check_files(self._loader, name, [*recorded(self._master, "hydra"), *choices])
+            doors = [text for text in recorded(self._master, "task") if callbacks.is_door(text)]
+            trust.check_files(self._loader, name, [*recorded(self._master, "hydra"), *doors, *choices])
             full = self._loader.load_sweep_config(self._master, list(choices))
-            trust.check_composed(full)
+            trust.check_composed(full, self._master)
             HydraConfig.instance().set_config(full)
             self._bases[choices] = without_hydra(full)
         return self._bases[choices]
@@ -165,10 +169,22 @@ def without_hydra(cfg: DictConfig) -> DictConfig:
     return copied
 
 
-def user_directories(hydra: Any) -> list[Path]:
-    """The directories beside our own in which options were looked for, from a configuration's Hydra node."""
-    sources = hydra.runtime.config_sources
-    return [Path(s.path) for s in sources if s.schema == "file" and Path(s.path) != conf_dir()]
+def config_directories(hydra: Any) -> list[Path]:
+    """Where options were looked for, in this order, from a configuration's Hydra node."""
+    return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+
+
+def _check_first(file: Path) -> None:
+    """Refuse a user's file in place of our own first one that cannot be it. Raises UsageError."""
+    ours = conf_dir() / file.name
+    if file.is_file() and ours.is_file() and file.resolve() != ours and "defaults" not in read_file(file):
+        run = (file.parent / "metrics.csv").is_file()
+        what = "it holds a run: fedbench replay DIR computes it again, as does the command in DIR/reproduce"
+        own = "settings of your own go into another file, with 'defaults: [config, _self_]'"
+        raise UsageError(
+            f"--config-dir {file.parent}: its {file.name} would stand in place of fedbench's, and has no "
+            f"defaults list; {what if run else own}"
+        )
 
 
 def check_words(overrides: Sequence[str]) -> None:

@@ -15,9 +15,9 @@ from omegaconf.errors import OmegaConfBaseException, ValidationError
 from fedbench.compose import inside
 from fedbench.compose.overrides import known_keys, parse
 from fedbench.config.config import GROUPS, Settings
-from fedbench.config.options import read_file
+from fedbench.config.options import REGISTERED, read_file
 from fedbench.config.suggest import unknown_key
-from fedbench.errors import ConfigError, UsageError, UserError, shortened
+from fedbench.errors import OWN_CODE, ConfigError, UsageError, UserError, shortened
 from fedbench.fields import rules
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)
@@ -56,7 +56,9 @@ def explain(
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, RecursionError):
-        return UsageError("the configuration refers to itself in a circle (${...})")
+        return UsageError(
+            "the configuration refers to itself in a circle (${...}, or a file among its own defaults)"
+        )
     if isinstance(error, UnicodeDecodeError):
         return _not_utf8(overrides, loader, config_name)
     message = str(error)
@@ -117,8 +119,9 @@ def _missing_option(error: MissingConfigException) -> UserError:
     origin = f" (in {where[1]}.yaml)" if where and not ours else ""
     if not group or error.options is None:
         return UsageError(one_line(str(error).split("Search path:")[0].split("Config search path:")[0]))
+    own = OWN_CODE if group in REGISTERED else ""
     options = ", ".join(error.options)
-    return ConfigError(group, choice, f"must be one of {options}{origin}", error.options)
+    return ConfigError(group, choice, f"must be one of {options}{own}{origin}", error.options)
 
 
 def _wrong_type(error: ValidationError, overrides: Sequence[str], message: str) -> UserError:

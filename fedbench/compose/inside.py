@@ -24,7 +24,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.compose import callbacks
+from fedbench.errors import UsageError
 
 
 def flags() -> argparse.ArgumentParser:
@@ -33,18 +36,35 @@ def flags() -> argparse.ArgumentParser:
 
 
 def start(directory: Path, further: Path | None) -> Hydra:
-    """A Hydra that composes from `directory`, and from the directory `further` of the user's."""
+    """A Hydra that composes from `directory`, and before it from the directory `further` of the user's."""
     version.setbase("1.3")
     path = create_config_search_path(str(directory))
     if further is not None:
-        path.prepend("command-line", f"file://{further}", SearchPathQuery(provider="schema"))
+        path.prepend("command-line", f"file://{further}", SearchPathQuery(provider="main"))
     GlobalHydra.instance().clear()
     return Hydra.create_main_hydra2("fedbench", path)
 
 
 def context(loader: ConfigLoader, cfg: DictConfig) -> HydraContext:
-    """What Hydra's launchers and sweepers are given."""
-    return HydraContext(config_loader=loader, callbacks=Callbacks(cfg))
+    """What Hydra's launchers and sweepers are given. Executes the modules of the user's callbacks, if any."""
+    own = bool(OmegaConf.select(cfg, "hydra.callbacks"))
+    return HydraContext(config_loader=loader, callbacks=_OwnCallbacks(cfg) if own else Callbacks())
+
+
+class _OwnCallbacks(Callbacks):
+    """Those that a configuration names. Another process makes its own: it may not find their classes."""
+
+    def __init__(self, cfg: DictConfig) -> None:
+        callbacks.prepare(cfg)
+        self.cfg = cfg
+        try:
+            super().__init__(cfg)
+        except Exception as error:
+            reason = str(error.__cause__ or error).splitlines()[0]
+            raise UsageError(f"hydra.callbacks: cannot be made: {reason}") from error
+
+    def __reduce__(self) -> Any:
+        return _OwnCallbacks, (self.cfg,)
 
 
 def refuse_sweeps(parsed: Sequence[Override], mode: RunMode) -> None:

@@ -31,7 +31,8 @@ class LauncherNode:
     """hydra.launcher of `hydra/launcher=processes`."""
 
     _target_: str = OUR_LAUNCHER
-    processes: int | None = None  # null: one for each core, or one in all on a GPU
+    processes: int | None = None  # null: one for each core, or for each device
+    devices: list[str] | None = None  # for the processes in turn; null: every GPU where there are several
     threads: int | None = 1  # of each process on a CPU, where the run's own `threads` is null
 
 

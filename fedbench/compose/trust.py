@@ -2,7 +2,8 @@
 
 Hydra instantiates what stands under `_target_` (callbacks, launchers, sweepers) while it starts, before any
 run; Python's logging does the same with `class` and `()`. Our own files have none of these, so overrides
-and files of the user's that bring one are refused. The one door for the user's code is `imports`.
+and files of the user's that bring one are refused. The doors for the user's code are `imports` and `hooks`;
+classes of the modules that they name may be callbacks.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.compose import inside
+from fedbench.compose import callbacks, inside
 from fedbench.compose.register import OURS
 from fedbench.config.paths import conf_dir
 from fedbench.config.user_files import check_file
@@ -32,7 +33,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
     """Refuse overrides that name something to call, before anything is composed. Raises ConfigError."""
     for text in overrides:
         key, _, value = text.partition("=")
-        if "_target_" in text:
+        if "_target_" in text and not (callbacks.is_target(key.lstrip("+")) and "_target_" not in value):
             raise ConfigError(key, value, _REFUSED)
         if key.lstrip("+~") == "hydra.searchpath":
             _check_searchpath(key, value)
@@ -54,9 +55,13 @@ def check_files(loader: ConfigLoader, config_name: str, overrides: Sequence[str]
     ):
         return
     theirs = [Path(path.removeprefix("file://")) for path in places if not _is_ours(path, "")]
-    for name, place, content in inside.files(loader, config_name, overrides):
+    found = list(inside.files(loader, config_name, overrides))
+    leaves = [leaf for _, _, content in found for leaf in _leaves(content, "")]
+    modules = callbacks.named([*(text.partition("=")[::2] for text in overrides), *leaves])
+    for name, place, content in found:
         for key, value in [] if _is_ours(place, name) else _leaves(content, ""):
-            if key.split(".")[-1] == "_target_":
+            own = callbacks.is_target(key, name) and str(value).rpartition(".")[0] in modules
+            if key.split(".")[-1] == "_target_" and not own:
                 raise ConfigError(key, value, f"{_REFUSED} (in {name}.yaml)")
         if not _is_ours(place, name):
             check_file(Path(place.removeprefix("file://")), name, theirs)
@@ -70,12 +75,17 @@ def _is_ours(source: str, name: str) -> bool:
     return file.is_relative_to(conf_dir())
 
 
-def check_composed(cfg: DictConfig) -> None:
-    """The same for the composed configuration, whatever way something got in. Raises ConfigError."""
+def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
+    """The same for the composed configuration, whatever way something got in. Raises ConfigError.
+
+    `master`: a sweep's, which says what modules are the user's, where `cfg` has the choices of a job alone.
+    """
     known = Plugins.instance().class_name_to_class
     for key, value in _leaves(cfg, ""):
         parts = key.split(".")
         if parts[-1] == "_target_":
+            if callbacks.is_target(key) and callbacks.is_own(cfg if master is None else master, value):
+                continue
             plugin = parts[0] == "hydra" and parts[1] in _PLUGINS
             if not plugin or (len(parts) == 3 and value not in known and value not in OURS):
                 raise ConfigError(key, value, _REFUSED)

@@ -11,8 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedbench.data.options import DatasetOptions, PartitionOptions
-from fedbench.fields import Choice, choice, custom, integer, nonnegative, positive, section, switch, text
+from fedbench.fields import (
+    Choice,
+    choice,
+    custom,
+    integer,
+    nonnegative,
+    positive,
+    section,
+    share,
+    switch,
+    text,
+)
 from fedbench.fields import seed as seed_of
+from fedbench.loggers.options import LoggerOptions
 from fedbench.schedule.options import Async, Law, Sync
 
 GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay")
@@ -46,8 +58,14 @@ class Local:
 
 @dataclass(frozen=True)
 class Loss:
-    """The objective beside the cross-entropy."""
+    """The objective."""
 
+    kind: str | None = choice(
+        None,
+        ("cross_entropy", "mse", "bce"),
+        null="what the data's targets ask for",
+        help="cross_entropy: classes; mse: numbers; bce: labels (with logits)",
+    )
     weight_decay: float = nonnegative(0.0, help="w: adds w/2 |theta|^2 to the objective")
     scale: float = positive(1.0, help="multiplies the objective")
 
@@ -59,6 +77,9 @@ class Eval:
     every: int = integer(1, low=1, help="rounds between evaluations; round 0 and the last one always")
     train: bool = switch(False, help="also the loss on all training data")
     grad_norm: bool = switch(False, help="also the norm of the full gradient")
+    clients: bool = switch(
+        False, help="also the clients' accuracies: mean, mean of the worst tenth, standard deviation"
+    )
     final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
 
@@ -68,6 +89,26 @@ class Checkpoint:
     """Saving, to resume from."""
 
     seconds: float = nonnegative(10.0, help="training seconds between checkpoints")
+    until: int | None = integer(
+        None, low=0, null="the end", help="pause at the first evaluation from this round on, to go on later"
+    )
+
+
+@dataclass(frozen=True)
+class State:
+    """What clients keep between their jobs (control variates and the like)."""
+
+    place: str = choice(
+        "auto",
+        ("auto", "memory", "disk"),
+        help="where clients' state lies; auto: on disk where it would take more than half of the memory",
+    )
+    directory: str | None = text(
+        None,
+        words="a directory",
+        null="the run's directory",
+        help="where state on disk lies until the run has ended: space for the clients that work",
+    )
 
 
 @dataclass(frozen=True)
@@ -85,15 +126,33 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+DEVICE = r"auto|cpu|cuda(:\d+)?"
+_HALF = "a model kept in 16 bits loses every step below 1/256 of a parameter; precision=bf16 computes in it"
+
+
 @dataclass(frozen=True)
 class Settings:
     """All keys but the groups."""
 
     rounds: int = integer(50, low=0, help="T, number of server updates; 0 evaluates the initial model")
+    patience: int | None = integer(
+        None, low=1, null="never", help="stop after so many evaluations without a better test accuracy"
+    )
+    target: float | None = share(None, null="never", help="stop when the test accuracy reaches it")
     clients: Clients = section(Clients)  # noqa: RUF009
     local: Local = section(Local)  # noqa: RUF009
     seed: int = seed_of(help="of everything random: partition, initial model, cohorts, mini-batches, delays")
-    dtype: str = choice("float32", ("float32", "float64"), help="of parameters and arithmetic")
+    dtype: str = choice(
+        "float32",
+        ("float32", "float64"),
+        help="of parameters and arithmetic",
+        why_not=dict.fromkeys(("bfloat16", "float16"), _HALF),
+    )
+    precision: str = choice(
+        "float32",
+        ("float32", "tf32", "bf16"),
+        help="of products inside a client's gradient (tf32: CUDA, evaluations too); vectors stay float32",
+    )
     loss: Loss = section(Loss)  # noqa: RUF009
     eval: Eval = section(Eval)  # noqa: RUF009
     init_from: str | None = text(
@@ -107,13 +166,25 @@ class Settings:
         "a list such as [a, b], each the name of a module or a path to a .py file",
         help="your own modules, or paths of .py files, to execute first",
     )
-    device: str = choice("auto", ("auto", "cpu", "cuda"), help="where to compute")
+    hooks: tuple[str, ...] = custom(
+        [],
+        _names,
+        "a list such as [a, b], each the name of a module or a path to a .py file",
+        help="the same, of code that only watches (loggers): no part of a run's identity",
+    )
+    device: str = text(
+        "auto",
+        words="auto, cpu, cuda, or cuda:1 (one of several GPUs)",
+        pattern=DEVICE,
+        help="where to compute",
+    )
     engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
     threads: int | None = integer(None, low=1, high=1024, null="all", help="CPU threads")
     resume: bool = switch(True, help="go on where the run stopped; false: compute it again")
     checkpoint: Checkpoint = section(Checkpoint)  # noqa: RUF009
     data: Data = section(Data)  # noqa: RUF009
+    state: State = section(State)  # noqa: RUF009
     progress: str = choice("auto", ("auto", "bar", "lines", "none"), help="how progress is shown")
     verbose: bool = switch(False, help="more lines in the log")
 
@@ -128,6 +199,7 @@ class Config(Settings):
     algorithm: Choice
     schedule: Sync | Async
     delay: Law
+    logger: tuple[LoggerOptions, ...] = ()
     given: Mapping[str, Any] = field(repr=False, compare=False)
     """The same as plain values, as they were composed: what config.yaml, the identity and the tables say
     (`1` where the run gets `1.0`), and what makes a changed one: `read_config({**config.given, ...})`."""

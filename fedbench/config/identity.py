@@ -19,15 +19,24 @@ from fedbench.config.config import GROUPS, Config
 from fedbench.config.inputs import inputs, recorded
 from fedbench.errors import UsageError
 
-NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose")
-NOT_IDENTITY_GROUPS = ("checkpoint", "logger")
+NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose", "hooks")
+NOT_IDENTITY_GROUPS = ("checkpoint", "logger", "state")
 ABSENT_AT_DEFAULT = {
+    "patience": None,
+    "target": None,
     "dataset.train_samples": None,
     "dataset.test_samples": None,
     "dataset.normalize_per": None,
     "dataset.pool": None,
+    "dataset.classes": None,
+    "dataset.task": "classification",
+    "dataset.vocabulary": None,
     "local.sampler": None,
+    "precision": "float32",
+    "loss.kind": None,
+    "eval.clients": False,
     "algorithm.norm": "vector",
+    "model.width": 64,
 }
 """Keys younger than results that are kept: these values say what older configurations say without them."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
@@ -50,7 +59,7 @@ def flat(cfg: Configuration) -> dict[str, Any]:
 
 def container(cfg: DictConfig) -> dict[str, Any]:
     """The resolved configuration as plain dicts, without Hydra's node (which may refer back to it)."""
-    names = [str(name) for name in cfg if name != "hydra"]
+    names = [str(name) for name in cfg if name != "hydra" and not (name == "logger" and not cfg.logger)]
     return {name: "???" if OmegaConf.is_missing(cfg, name) else _plain(cfg[name]) for name in names}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import UserError
-from fedbench.files import read_json, write_json
+from fedbench.files import read_json, user_cache, write_json
 
 FILES = ("dataset.path", "partition.path", "init_from")
 MARK = " (content)"  # after the key, in an identity
@@ -78,7 +78,7 @@ def _hash(file: Path) -> str:
 def _hash_of(file: Path, size: int, modified: int) -> str:
     if size < REMEMBERED:
         return _read(file)
-    store = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbench" / "hashes.json"
+    store = user_cache() / "hashes.json"
     known = read_json(store) or {}
     if known.get(str(file), [])[:2] == [size, modified]:
         return str(known[str(file)][2])

@@ -11,6 +11,7 @@ import yaml
 
 from fedbench.config.options import CLASSES
 from fedbench.fields import Rule, defaults, options_of, rule_of
+from fedbench.loggers.options import LOGGERS
 
 Groups = Mapping[str, Mapping[str, type[Any]]]
 WIDTH = 110
@@ -24,10 +25,19 @@ def option_files(groups: Groups = CLASSES) -> Iterator[tuple[str, str]]:
     """Path below conf/ and text of the file of every option; by default of the groups that need no torch."""
     for group, classes in groups.items():
         for name, cls in classes.items():
-            yield f"{group}/{name}.yaml", option_file(name, cls, _head(cls))
+            yield f"{group}/{name}.yaml", option_file(name, cls, head(cls))
 
 
-def _head(cls: type[Any]) -> str:
+def logger_files() -> Iterator[tuple[str, str]]:
+    """The same of the loggers. Several may be chosen, so each has its keys below its own name."""
+    for name, cls in LOGGERS.items():
+        lines = [*_comment(head(cls), ""), f"{name}:", *_keys(cls, "  ")]
+        yield f"logger/{name}.yaml", "\n".join(lines) + "\n"
+    every = "\n".join(f"  - {name}" for name in LOGGERS)
+    yield "logger/many_loggers.yaml", f"# All of them at once.\ndefaults:\n{every}\n"
+
+
+def head(cls: type[Any]) -> str:
     """What an option is; of a method, whose docstring has the equations, name and paper only."""
     paper = getattr(cls, "paper", None)
     return f"{cls.title or cls.__name__} ({paper})" if paper else inspect.getdoc(cls) or ""

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fedbench import fields
 from fedbench.config.paths import conf_dir
-from fedbench.data.options import DATASETS, PARTITIONS
+from fedbench.data.options import DATASETS, PARTITIONS, UserDataset
 from fedbench.errors import ConfigError, UsageError
 from fedbench.schedule.options import DELAYS, SCHEDULES
 
@@ -23,6 +23,9 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
     "delay": DELAYS,
 }
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
+
+REGISTERED = ("dataset", "model", "algorithm")
+"""The groups to which a module of the user's, named by `imports`, may add options, each with a file."""
 
 
 def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
@@ -42,6 +45,13 @@ def names_of(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
     return list(CLASSES[group]) if group in CLASSES else options(group, searchpath)
 
 
+def file_of(group: str, name: str, searchpath: Sequence[Path] = ()) -> Path | None:
+    """Where an option's file is: our own directory comes last, unless `searchpath` says where it comes."""
+    directories = searchpath if conf_dir() in searchpath else [*searchpath, conf_dir()]
+    places = [directory / group / f"{name}.yaml" for directory in directories]
+    return next((place for place in places if place.is_file()), None)
+
+
 def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[str]:
     """The keys of a group's option: those that its class declares, or else those in its file and in the
     files that it builds upon.
@@ -50,13 +60,12 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     """
     if group in CLASSES and name in CLASSES[group]:
         return ["name", *(field.name for field in fields.options_of(CLASSES[group][name]))]
-    places = [directory / group / f"{name}.yaml" for directory in [conf_dir(), *searchpath]]
-    file = next((place for place in places if place.is_file()), None)
-    if file is None or group in CLASSES:
+    file = file_of(group, name, searchpath)
+    if file is None or (group in CLASSES and group not in REGISTERED):
         names = names_of(group, searchpath)
         raise ConfigError(f"{group}.name", name, f"must be the name of an option: {', '.join(names)}", names)
     content = read_file(file)
-    keys: list[str] = []
+    keys = [field.name for field in fields.options_of(UserDataset)] if group == "dataset" else []
     for base in content.get("defaults", []):
         if isinstance(base, str) and base != "_self_":
             keys += option_keys(group, base.removeprefix(f"/{group}/"), searchpath)

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from fedbench import fields
 from fedbench.config.config import GROUPS, Config, Settings
 from fedbench.config.options import CLASSES, option_keys, options
 from fedbench.config.suggest import unknown_key
-from fedbench.data.options import DATASETS, PARTITIONS
-from fedbench.errors import ConfigError, UsageError
+from fedbench.data.options import PARTITIONS, UserDataset, read_dataset
+from fedbench.errors import ConfigError, DataError, UsageError
+from fedbench.loggers.options import read_loggers
 from fedbench.schedule.options import DELAYS, SCHEDULES
 
 TUNING = "grid"  # an algorithm's values to try when tuning: advice, no choice
@@ -33,17 +36,38 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 def build(plain: Mapping[str, Any]) -> Config:
     """The same of values whose keys are known to be right, wherever the files of their options lie."""
     given = {**plain, **{group: _completed(group, plain[group]) for group in CLASSES}}
-    settings = fields.read(Settings, {key: value for key, value in given.items() if key not in GROUPS}, "")
+    loggers = read_loggers(given.get("logger"))
+    if not loggers:
+        given.pop("logger", None)
+    own = {key: value for key, value in given.items() if key not in (*GROUPS, "logger")}
+    settings = fields.read(Settings, own, "")
     return Config(
         **vars(settings),
-        dataset=fields.read_named(DATASETS, given["dataset"], "dataset"),
+        dataset=read_dataset(given["dataset"]),
         partition=fields.read_named(PARTITIONS, given["partition"], "partition"),
         model=_choice(given["model"]),
         algorithm=_choice(given["algorithm"]),
         schedule=fields.read_named(SCHEDULES, given["schedule"], "schedule"),
         delay=fields.read_named(DELAYS, given["delay"], "delay"),
+        logger=loggers,
         given=given,
     )
+
+
+def stored_config(directory: Path, **changes: Any) -> Config:
+    """The configuration of the run in `directory`, from its config.yaml; `changes`: other values of some
+    keys.
+
+    Raises DataError where there is none that can be read, ConfigError where it says what no run can mean.
+    """
+    file = directory / "config.yaml"
+    try:
+        plain = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
+    except Exception as error:  # whatever YAML and OmegaConf make of a damaged file
+        raise DataError(f"{file}: cannot be read as a run's configuration") from error
+    if not isinstance(plain, dict) or not {*GROUPS} <= {*plain}:
+        raise DataError(f"{file}: is no configuration of a run")
+    return build({**plain, **changes})  # type: ignore[dict-item]
 
 
 def _choice(node: Mapping[str, Any]) -> fields.Choice:
@@ -60,7 +84,8 @@ def _groups_chosen(plain: Mapping[str, Any]) -> None:
 
 def _completed(group: str, node: Mapping[str, Any]) -> dict[str, Any]:
     """An option with the defaults of what its file or the user's does not say."""
-    return {"name": node["name"], **fields.defaults(CLASSES[group][node["name"]]), **node}
+    cls = CLASSES[group].get(node["name"], UserDataset)  # of the other groups a name is a class's
+    return {"name": node["name"], **fields.defaults(cls), **node}
 
 
 def _short(node: Any) -> Any:
@@ -74,6 +99,8 @@ def _no_stray_keys(plain: Mapping[str, Any], searchpath: Sequence[Path]) -> None
     for group in GROUPS:
         known += [f"{group}.{name}" for name in option_keys(group, plain[group]["name"], searchpath)]
     for name, value in plain.items():
+        if name == "logger":
+            continue  # read_loggers knows its keys
         if name in GROUPS or name in sections:
             if not isinstance(value, dict):
                 raise ConfigError(name, value, f"is a section; write {name}.KEY=VALUE")
@@ -92,6 +119,9 @@ def _no_stray_keys(plain: Mapping[str, Any], searchpath: Sequence[Path]) -> None
 
 
 def _rules(config: Config) -> None:
+    if config.precision != "float32" and config.dtype != "float32":
+        allowed = f"is less than dtype={config.dtype} promises; give dtype=float32, or precision=float32"
+        raise ConfigError("precision", config.precision, allowed)
     clients, local = config.clients, config.local
     if clients.per_round > clients.total:
         allowed = f"must be at most clients.total={clients.total}"

@@ -40,6 +40,11 @@ def _class(name: str, made: list[tuple[str, Any, Any]]) -> type:
 
 
 SCHEMA = _class(
-    "Config", [*_fields(Settings), *((group, Any, dataclasses.field(default=MISSING)) for group in GROUPS)]
+    "Config",
+    [
+        *_fields(Settings),
+        *((group, Any, dataclasses.field(default=MISSING)) for group in GROUPS),
+        ("logger", Any, dataclasses.field(default=None)),
+    ],
 )
 """For Hydra's ConfigStore: every key with its type and default; groups are open."""

@@ -35,5 +35,5 @@ def unknown_key(
             )
     same = next((name for name in known if name.split(".")[-1] == last), None)
     offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
-    match = prefix + near if near else same or nearest(key, offered)
+    match = same if same and not parent else prefix + near if near else same or nearest(key, offered)
     return ConfigError(key, value, f"no such key; {text}" + (f" (did you mean '{match}'?)" if match else ""))

@@ -9,9 +9,10 @@ from typing import Any
 
 from fedbench import fields
 from fedbench.config.config import GROUPS, Settings
-from fedbench.config.options import CLASSES, names_of, option_keys, read_file
+from fedbench.config.options import CLASSES, REGISTERED, names_of, option_keys, read_file
 from fedbench.config.suggest import unknown_key
 from fedbench.errors import ConfigError, UsageError, UserError
+from fedbench.loggers.options import read_loggers
 
 _NOT_KEYS = ("defaults", "hydra")
 _GLOBAL = "# @package _global_"
@@ -46,7 +47,7 @@ def _check_option(group: str, option: str, file: Path, content: dict[str, Any]) 
         has = ", ".join(content) or "none"
         allowed = f"its file must hold keys with values, 'name: ...' among them; it has {has}"
         raise ConfigError(group, option, allowed)
-    if chosen is None or group not in CLASSES:
+    if chosen is None or group not in CLASSES or (group in REGISTERED and chosen == option):
         return
     names = names_of(group)
     if chosen not in names:
@@ -58,10 +59,11 @@ def _check_run(content: dict[str, Any], searchpath: Sequence[Path]) -> None:
     """Keys of a run: those of `Settings` are right, those of groups belong to some option of the group."""
     own = {key: value for key, value in content.items() if key not in GROUPS}
     known = [name for name, _ in fields.rules(Settings)]
-    top = [*dict.fromkeys(name.split(".")[0] for name in known), *GROUPS]
+    top = [*dict.fromkeys(name.split(".")[0] for name in known), *GROUPS, "logger"]
     for key in own:
         if key not in top:
             raise unknown_key(key, own[key], [*known, *GROUPS])
+    read_loggers(own.pop("logger", None))
     fields.check(Settings, own, "")
     for group in GROUPS:
         for key, value in (content.get(group) or {}).items():

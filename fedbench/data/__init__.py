@@ -6,21 +6,35 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedbench.data.arrays import from_arrays
     from fedbench.data.dataset import Dataset
     from fedbench.data.partitions import class_counts, partition
     from fedbench.data.pool import divide
+    from fedbench.data.registered import register_dataset
     from fedbench.data.registry import load
     from fedbench.data.transforms import augment_batch, to_input
 
-__all__ = ["Dataset", "augment_batch", "class_counts", "divide", "load", "partition", "to_input"]
+__all__ = [
+    "Dataset",
+    "augment_batch",
+    "class_counts",
+    "divide",
+    "from_arrays",
+    "load",
+    "partition",
+    "register_dataset",
+    "to_input",
+]
 
 _HOME = {
     "Dataset": "dataset",
     "augment_batch": "transforms",
     "class_counts": "partitions",
     "divide": "pool",
+    "from_arrays": "arrays",
     "load": "registry",
     "partition": "partitions",
+    "register_dataset": "registered",
     "to_input": "transforms",
 }
 

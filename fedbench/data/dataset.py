@@ -1,4 +1,4 @@
-"""What a data set is to the rest of the program: tensors on the CPU, class count, provenance."""
+"""What a data set is to the rest of the program: tensors on the CPU, what is to be learnt, provenance."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.data.options import TASKS
 from fedbench.errors import DataError
 
 CHUNK = 1 << 17  # numbers converted at once while statistics are taken: they fit a core's cache
@@ -20,11 +21,15 @@ class Dataset:
     """A training and a test set. Samples keep the stored type; `to_input` turns a batch into model input."""
 
     name: str
-    x_train: Tensor  # (n, *shape): uint8 images (n, C, H, W), or float32/float64 images or features (n, F)
-    y_train: Tensor  # (n,) int64 in 0..classes-1
+    x_train: (
+        Tensor  # (n, *shape): uint8 images (n, C, H, W), float images or features (n, F), or tokens (n, T)
+    )
+    y_train: (
+        Tensor  # (n,) int64 in 0..classes-1; regression: (n, classes) float; multilabel: the same, of 0 and 1
+    )
     x_test: Tensor
     y_test: Tensor
-    classes: int
+    classes: int  # outputs of a model: classes, targets or labels
     mean: Tensor | None = (
         None  # float64, (C, 1, 1), (C, H, W) or (F,), in units after uint8 / 255; None: not normalised
     )
@@ -32,11 +37,22 @@ class Dataset:
     augment: str = "none"  # "none" or "crop_flip"
     files: tuple[dict[str, Any], ...] = ()  # {"path", "bytes", "sha256"} of every file read
     client: np.ndarray | None = None  # (n,) the data set's own assignment to clients, where it has one
+    test_client: np.ndarray | None = None  # (test samples,) the same of the test set
     note: str | None = None  # what a reader of the results should know about the data's origin
+    task: str = "classification"  # one of fedbench.data.options.TASKS
+    vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
 
     def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise DataError(f"dataset={self.name}: task {self.task} must be one of {', '.join(TASKS)}")
         for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
-            check_labels(f"dataset={self.name}: y_{part}", y, len(x), self.name, self.classes)
+            where = f"dataset={self.name}: y_{part}"
+            if self.task == "classification":
+                check_labels(where, y, len(x), self.name, self.classes)
+            else:
+                check_targets(where, y, len(x), self.classes, self.task)
+            if self.vocabulary is not None:
+                check_tokens(f"dataset={self.name}: x_{part}", x, self.vocabulary)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,6 +77,36 @@ def check_labels(where: str, y: Tensor, samples: int, name: str, classes: int, l
         if not lowest <= wrong < lowest + classes:
             labels = f"{lowest} .. {lowest + classes - 1}"
             raise DataError(f"{where} holds the label {wrong}, but {name} has {classes} classes, {labels}")
+
+
+def check_targets(where: str, y: Tensor, samples: int, outputs: int, task: str) -> None:
+    """Raise DataError unless y (n, outputs) holds finite floats for every sample; of `multilabel` 0 and 1."""
+    if y.shape != (samples, outputs) or not y.is_floating_point():
+        raise DataError(
+            f"{where} is {y.dtype} of shape {tuple(y.shape)}; floats ({samples}, {outputs}) are expected"
+        )
+    if not bool(torch.isfinite(y).all()):
+        raise DataError(f"{where} holds a NaN or an infinity in sample {_first(~torch.isfinite(y))}")
+    if task == "multilabel" and not bool(((y == 0) | (y == 1)).all()):
+        raise DataError(f"{where} holds something else than 0 and 1 in sample {_first((y != 0) & (y != 1))}")
+
+
+def check_tokens(where: str, x: Tensor, vocabulary: int) -> None:
+    """Raise DataError unless x is (n, T) integers in 0 .. vocabulary - 1."""
+    if x.dim() != 2 or x.dtype not in (torch.int16, torch.int32, torch.int64):
+        raise DataError(
+            f"{where} is {x.dtype} of shape {tuple(x.shape)}; int16, int32 or int64 tokens (n, T) are needed"
+        )
+    for wrong in (int(x.min()), int(x.max())):
+        if not 0 <= wrong < vocabulary:
+            raise DataError(
+                f"{where} holds the token {wrong}, but the vocabulary has {vocabulary}: 0 .. {vocabulary - 1}"
+            )
+
+
+def _first(wrong: Tensor) -> int:
+    """The first sample in which anything is wrong."""
+    return int(wrong.flatten(1).any(1).nonzero()[0])
 
 
 def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:

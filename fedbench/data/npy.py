@@ -17,8 +17,9 @@ from fedbench.errors import DataError
 _UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
 
 
-def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The named arrays of an .npz file. Pickled arrays are refused: reading data executes nothing.
+def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The named arrays of an .npz file, and those of `optional` that are there. Pickled arrays are refused:
+    reading data executes nothing.
 
     Raises DataError, one line: which file, which array, what is wrong with it.
     """
@@ -34,9 +35,10 @@ def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
                     raise DataError(
                         f"{path}: needs the arrays {', '.join(names)}; {missing[0]} is missing, found {found}"
                     )
-                wanted = {name: archive.getinfo(members[name]) for name in names}
-                _fits(path, sum(_checked_size(path, name, archive, wanted[name]) for name in names))
-                return {name: _array(path, name, archive, wanted[name]) for name in names}
+                there = [*names, *(name for name in optional if name in members)]
+                wanted = {name: archive.getinfo(members[name]) for name in there}
+                _fits(path, sum(_checked_size(path, name, archive, wanted[name]) for name in there))
+                return {name: _array(path, name, archive, wanted[name]) for name in there}
     except _UNREADABLE as error:
         raise DataError(f"{path}: cannot be read as an .npz file ({_line(error)})") from error
 

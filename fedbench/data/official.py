@@ -18,6 +18,7 @@ from fedbench.data.idx import damaged, read_idx
 from fedbench.data.npz import load_npz
 from fedbench.data.options import EMNIST_CLASSES
 from fedbench.data.provenance import file_record
+from fedbench.data.subset import of_classes
 from fedbench.errors import DataError
 
 _EMNIST_SIZES = {
@@ -75,14 +76,14 @@ def source(name: str, split: str = "balanced") -> Source:
 def official(name: str, root: Path, split: str = "balanced") -> Dataset:
     """The official training and test set, uint8 images (n, C, H, W); DataError where it cannot be had.
 
-    `root/<name>.npz` (see `load_npz`) takes the place of torchvision's files where it exists. EMNIST keeps
-    the transposed orientation of its files; its letters, 1..26 there, are 0..25 here. CIFAR-100 has the
-    fine labels.
+    `root/<name>.npz` (see `load_npz`) takes the place of torchvision's files where it exists; where that has
+    more classes, EMNIST's splits digits and mnist are its labels 0 to 9. EMNIST keeps the transposed
+    orientation of its files; its letters, 1..26 there, are 0..25 here. CIFAR-100 has the fine labels.
     """
     origin = source(name, split)
     own = root / f"{name}.npz"
     if own.is_file():
-        data = load_npz(own, name, classes=origin.classes)
+        data = _own(own, name, origin)
         return dataclasses.replace(data, note=_difference(data, own.name, origin))
     if missing(root, origin.files):
         fetch(name, root, origin.files, origin.archives, _downloader(origin))
@@ -91,9 +92,21 @@ def official(name: str, root: Path, split: str = "balanced") -> Dataset:
     return Dataset(name, x_train, y_train, x_test, y_test, classes=origin.classes, files=files)
 
 
+def _own(file: Path, name: str, origin: Source) -> Dataset:
+    """The user's file in place of the official ones."""
+    digits = origin.split in ("digits", "mnist")
+    known = EMNIST_CLASSES["byclass"] if digits else origin.classes
+    called = f"{name} (split={origin.split})" if origin.split else name
+    data = dataclasses.replace(load_npz(file, called, classes=known), name=name)
+    if digits and data.y_train.max() >= origin.classes:
+        return of_classes(data, range(origin.classes))
+    return dataclasses.replace(data, classes=origin.classes)
+
+
 def _difference(data: Dataset, file: str, origin: Source) -> str:
     """What sets the user's file apart from the official ones, for the captions of figures."""
     note = f"{file} was used in place of the official files"
+    note += f" ({data.note})" if data.note else ""
     sizes = (len(data.y_train), len(data.y_test))
     if sizes != origin.sizes:
         whose = f"the {origin.split} split has" if origin.split else "those have"

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedbench.fields import choice, integer, nonnegative, number, positive, switch, text
+from fedbench.fields import (
+    Choice,
+    choice,
+    custom,
+    integer,
+    nonnegative,
+    number,
+    options_of,
+    positive,
+    read,
+    read_named,
+    switch,
+    text,
+)
 from fedbench.fields import seed as seed_of
 
+TASKS = ("classification", "regression", "multilabel")
+"""What is learnt: one class of several, numbers, or which of several labels hold."""
 AUGMENT = ("none", "crop_flip")
 EMNIST_CLASSES = {"balanced": 47, "bymerge": 47, "byclass": 62, "letters": 26, "digits": 10, "mnist": 10}
 
 
 def _samples() -> Any:
     return integer(None, low=1, null="all", help="a random subset of that size, the same for every seed")
+
+
+def _labels(value: Any) -> list[int]:
+    whole = isinstance(value, list | tuple) and all(type(label) is int and label >= 0 for label in value)
+    if not whole or len(value) < 2 or len(set(value)) < len(value):
+        raise ValueError
+    return list(value)
 
 
 @dataclass(frozen=True)
@@ -44,6 +68,13 @@ class DatasetOptions:
         open_high=True,
         null="the data set's own test set",
         help="pool training and test set; the test set is this share of every client's samples",
+    )
+    classes: list[int] | None = custom(  # noqa: RUF009
+        None,
+        _labels,
+        "a list of two or more different labels, such as [0, 1, 7]",
+        null="all",
+        help="only samples of these labels, which become 0, 1, 2, ...",
     )
 
 
@@ -76,7 +107,9 @@ class Emnist(DatasetOptions):
     split: str = choice(
         "balanced",
         tuple(EMNIST_CLASSES),
-        help="classes: " + ", ".join(f"{name} {count}" for name, count in EMNIST_CLASSES.items()),
+        help="classes: "
+        + ", ".join(f"{name} {count}" for name, count in EMNIST_CLASSES.items())
+        + "; digits and mnist of an emnist.npz with more classes: its labels 0 to 9",
     )
 
 
@@ -96,11 +129,17 @@ class Cifar100(DatasetOptions):
 class Npz(DatasetOptions):
     """Your own data: an .npz file with x_train, y_train, x_test, y_test.
 
-    x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f). y: integers from 0.
+    x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f); integers (n, t) where they are
+    tokens. y: integers from 0; numbers (n,) or (n, k) for regression; 0 and 1 (n, k) for multilabel.
+    With `client` (n,), the client of every training sample, for partition=natural; `client_test` likewise.
     """
 
     name = "npz"
     path: str = text(None, words="the path of an .npz file", help="dataset.path=FILE.npz")
+    task: str = choice("classification", TASKS, help="what y is")
+    vocabulary: int | None = integer(
+        None, low=2, null="x are no tokens", help="x are sequences of tokens below this; 0 is padding"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,9 +160,49 @@ class Synthetic(DatasetOptions):
     seed: int | None = seed_of(null="the run's seed")
 
 
+@dataclass(frozen=True)
+class Reviews(DatasetOptions):
+    """Generated reviews in the form of IMDB's: sequences of tokens, good or bad, one user per client.
+
+    1,000 words; sentiment words count the other way behind "not"; users differ in topics and judgement.
+    """
+
+    name = "reviews"
+    partition = "natural"
+    normalize: bool = switch(False, help="tokens are not normalised")
+    length: int = integer(40, low=5, help="tokens of the longest review; shorter ones are padded in front")
+    skew: float = nonnegative(1.0, help="how much users differ; 0: not at all")
+    test_fraction: float = number(0.2, low=0, high=0.9, open_low=True, help="of every user's reviews")
+    seed: int | None = seed_of(null="the run's seed")
+
+
 DATASETS: dict[str, type[DatasetOptions]] = {
-    cls.name: cls for cls in (Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100, Npz)
+    cls.name: cls for cls in (Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100, Npz, Reviews)
 }
+
+
+@dataclass(frozen=True)
+class UserDataset(DatasetOptions):
+    """A data set that a module named by `imports` registers."""
+
+    chosen: Choice = dataclasses.field(default_factory=lambda: Choice(""))  # its name, and its own options
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The name under which it is registered."""
+        return self.chosen.name
+
+
+def read_dataset(values: Mapping[str, Any]) -> DatasetOptions:
+    """The options that plain values say. A name that is none of ours is taken for one that the user's module
+    registers; what options that one has is known when the module has been executed. Raises ConfigError."""
+    name = values.get("name")
+    if not isinstance(name, str) or name in DATASETS:
+        return read_named(DATASETS, values, "dataset")
+    shared = {field.name for field in options_of(UserDataset)}
+    options = read(UserDataset, {key: values[key] for key in shared & values.keys()}, "dataset")
+    own = {key: value for key, value in values.items() if key not in shared and key != "name"}
+    return dataclasses.replace(options, chosen=Choice(name, own))
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,17 @@ def partition(
     """Client (n,) int64 of every training sample: each in 0..clients-1, each client at least one sample
     (lognormal_labels: UNUSED, -1, for samples that nobody gets).
 
-    `labels` (n,) in 0..classes-1; `seed`: the run's, used where partition.seed is null; `natural`: the
-    data set's own assignment, if it has one. Raises ConfigError for what cannot be done.
+    `labels` (n,) in 0..classes-1, or targets (n, k) without classes; `seed`: the run's, used where
+    partition.seed is null; `natural`: the data set's own assignment, if it has one. Raises ConfigError for
+    what cannot be done.
     """
     if clients > len(labels):
         raise ConfigError(
             "clients.total", clients, f"must be at most {len(labels)}, the number of training samples"
         )
+    if labels.ndim > 1 and isinstance(options, Dirichlet | Shards | LognormalLabels):
+        allowed = "divides by class, and this data set has no classes; use iid, powerlaw, natural or file"
+        raise ConfigError("partition", options.name, allowed)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION)
     problem = _Problem(labels, classes, clients, rng)
     if isinstance(options, Iid):

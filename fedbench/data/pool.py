@@ -20,7 +20,15 @@ def pooled(data: Dataset) -> Dataset:
         data,
         x_train=torch.cat([data.x_train, data.x_test]),
         y_train=torch.cat([data.y_train, data.y_test]),
+        client=_pooled_clients(data),
     )
+
+
+def _pooled_clients(data: Dataset) -> np.ndarray | None:
+    """The data's own clients of all samples, where it says whose the test samples are."""
+    if data.client is None or data.test_client is None:
+        return None
+    return np.concatenate([data.client, data.test_client])
 
 
 def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients: int, seed: int) -> Dataset:
@@ -34,10 +42,11 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
     train, test = held_out(client, pool or 0.0, rng)
     unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
     changes = {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client[train]}
+    changes["test_client"] = None
     if pool is None:
         note = f"{len(train):,} training samples were used, {unused}"
     else:
-        changes |= {"x_test": data.x_train[test], "y_test": data.y_train[test]}
+        changes |= {"x_test": data.x_train[test], "y_test": data.y_train[test], "test_client": client[test]}
         note = (
             f"training and test set pooled, {pool:g} of every client's samples for the test: {len(train):,} "
             f"training and {len(test):,} test samples, {unused}"

@@ -56,5 +56,6 @@ def synthetic(
         test.append((x[-held_out:], y[-held_out:]))
     x_train, y_train = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*train, strict=True))
     x_test, y_test = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*test, strict=True))
-    client = np.repeat(np.arange(users), [len(y) for _, y in train])
-    return Dataset("synthetic", x_train, y_train, x_test, y_test, classes=CLASSES, client=client)
+    client, whose = (np.repeat(np.arange(users), [len(y) for _, y in part]) for part in (train, test))
+    sets = (x_train, y_train, x_test, y_test)
+    return Dataset("synthetic", *sets, classes=CLASSES, client=client, test_client=whose)

@@ -15,10 +15,13 @@ PAD = 4
 
 
 def to_input(x: Tensor, mean: Tensor | None, std: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Stored samples (..., *shape) as model input of `dtype`: uint8 / 255, then (x - mean) / std.
+    """Stored samples (..., *shape) as model input of `dtype`: uint8 / 255, then (x - mean) / std. Other
+    integers are tokens and become int64.
 
     `mean` and `std` are on the device of `x` and broadcast to one sample; None leaves out normalisation.
     """
+    if not x.is_floating_point() and x.dtype != torch.uint8:
+        return x.long()
     value = x.to(dtype) / 255 if x.dtype == torch.uint8 else x.to(dtype)
     if mean is None or std is None:
         return value

@@ -42,6 +42,7 @@ class Jobs:
     n: Tensor  # (C,)
     sizes: np.ndarray  # (C,) n_i
     host: np.ndarray  # (C,) client, on the host
+    host_n: np.ndarray  # (C,) n, on the host
 
 
 class Batch(NamedTuple):
@@ -68,6 +69,13 @@ class BatchIndices:
         """The k-th mini-batches of all jobs, with a leading axis C."""
         count, keys = self.count, self.keys
         return Batch(self.index[k], None if count is None else count[k], None if keys is None else keys[k])
+
+    def pick(self, k: Tensor, c: Tensor) -> Batch:
+        """The mini-batches k of jobs c, one of each pair, with a leading axis for the pairs."""
+        count, keys = self.count, self.keys
+        return Batch(
+            self.index[k, c], None if count is None else count[k, c], None if keys is None else keys[k, c]
+        )
 
     def axes(self) -> Any:
         """Where a step's `Batch` has its job axis, for vmap."""
@@ -138,12 +146,12 @@ class BatchPlanner:
         """Put a chunk of jobs, given by clients and their running job indices, on the device."""
         device = self.clients.device
         sizes = self.clients.sizes[client]
-        return Jobs(torch.from_numpy(client).to(device), torch.from_numpy(n).to(device), sizes, client)
+        return Jobs(torch.from_numpy(client).to(device), torch.from_numpy(n).to(device), sizes, client, n)
 
     def uniforms(self, jobs: Jobs) -> Tensor:
         """One number in [0, 1) per job (C,), float64."""
-        numbers: Tensor = uniform(make_key(self.seed, Stream.OUTPUT, jobs.client, jobs.n))
-        return numbers
+        numbers = uniform(make_key(self.seed, Stream.OUTPUT, jobs.host, jobs.host_n))
+        return torch.from_numpy(numbers).to(jobs.client.device)
 
     def draw(self, stream: Stream, jobs: Jobs, masks: Stream | None = None) -> BatchIndices:
         """Mini-batches of a chunk of jobs, as many steps as the longest of them makes.
@@ -157,11 +165,11 @@ class BatchPlanner:
         if self.batch is None:
             index, count = self._whole(ids, size, length)
         elif self.blocks:
-            index, count = self._block(stream, ids, jobs.n, size, length)
+            index, count = self._block(stream, jobs, size, length)
         else:
             per_pass = -(-jobs.sizes // self.batch)
             slots = int((-(-length // per_pass) * jobs.sizes).max())
-            index, count = self._shuffled(stream, ids, jobs.n, size, length, slots)
+            index, count = self._shuffled(stream, jobs, size, length, slots)
         k = torch.arange(length, device=ids.device)[:, None]
         if not self.uniform or not self.equal_steps:
             count = torch.where(k < steps, count, 0)
@@ -173,12 +181,11 @@ class BatchPlanner:
         rows = self.clients.order[self.clients.start[ids][:, None] + torch.minimum(r, size[:, None] - 1)]
         return rows.expand(length, -1, -1), size.expand(length, -1)
 
-    def _block(
-        self, stream: Stream, ids: Tensor, n: Tensor, size: Tensor, length: int
-    ) -> tuple[Tensor, Tensor]:
+    def _block(self, stream: Stream, jobs: Jobs, size: Tensor, length: int) -> tuple[Tensor, Tensor]:
         assert self.batch is not None
+        ids = jobs.client
         k = torch.arange(length, device=ids.device)[:, None]
-        draw = uniform(fold(make_key(self.seed, stream, ids, n), k))
+        draw = uniform(_fold(self._key(stream, jobs), k))
         first = (draw * (size // self.batch + 2)).long() * self.batch  # (K, C)
         count = (size - first).clamp(0, self.batch)
         r = torch.arange(self.width, device=ids.device)
@@ -186,16 +193,16 @@ class BatchPlanner:
         return self.clients.order[self.clients.start[ids][:, None] + slot], count
 
     def _shuffled(
-        self, stream: Stream, ids: Tensor, n: Tensor, size: Tensor, length: int, slots: int
+        self, stream: Stream, jobs: Jobs, size: Tensor, length: int, slots: int
     ) -> tuple[Tensor, Tensor]:
         assert self.batch is not None
-        width = self.width
+        width, ids = self.width, jobs.client
         per_pass = (size + self.batch - 1) // self.batch  # (C,) batches in one pass
         k = torch.arange(length, device=ids.device)[:, None]
         q = torch.arange(slots, device=ids.device)[None, :]
         which = q // size[:, None]  # (C, slots) pass of a slot
-        k0, k1 = make_key(self.seed, stream, ids, n)
-        bits, _ = fold((k0[:, None], k1[:, None]), which * (MASK + 1) + q % size[:, None])
+        k0, k1 = self._key(stream, jobs)
+        bits, _ = _fold((k0[:, None], k1[:, None]), which * (MASK + 1) + q % size[:, None])
         # sort by (pass, hash): each pass's slots stay together, in hashed order
         shuffled = torch.argsort(which * (MASK + 1) + bits, dim=1, stable=True) % size[:, None]
         first = (k // per_pass) * size + (k % per_pass) * self.batch  # (K, C) first slot of a batch
@@ -219,11 +226,26 @@ class BatchPlanner:
         slot = torch.minimum(b[:, :, None] * width + r, size[:, None] - 1)
         index = self.clients.order[self.clients.start[ids][:, None] + slot]
         steps = torch.full_like(size, blocks)
-        return BatchIndices(index, count, steps, self._keys(masks, jobs, blocks)), count / size
+        return BatchIndices(index, count, steps, self._keys(masks, jobs, blocks)), count.double() / size
 
     def _keys(self, stream: Stream | None, jobs: Jobs, length: int) -> Tensor | None:
         if stream is None:
             return None
-        k0, k1 = make_key(self.seed, stream, jobs.client, jobs.n)
-        k = torch.arange(length, device=k0.device)[:, None]
-        return torch.stack(fold((k0, k1), k), dim=-1)
+        key = self._key(stream, jobs)
+        k = torch.arange(length, device=key[0].device)[:, None]
+        return torch.stack(_fold(key, k), dim=-1)
+
+    def _key(self, stream: Stream, jobs: Jobs) -> tuple[Tensor, Tensor]:
+        """The jobs' keys of a stream (C,), made on the host, where few numbers are quick."""
+        k0, k1 = make_key(self.seed, stream, jobs.host, jobs.host_n)
+        device = jobs.client.device
+        return torch.from_numpy(k0).to(device), torch.from_numpy(k1).to(device)
+
+
+def _fold(key: tuple[Tensor, Tensor], word: Tensor) -> tuple[Tensor, Tensor]:
+    """`fold`, on a CPU by NumPy, whose operations on few numbers are faster; the same bits."""
+    if word.device.type != "cpu":
+        both: tuple[Tensor, Tensor] = fold(key, word)
+        return both
+    b0, b1 = fold((key[0].numpy(), key[1].numpy()), word.numpy())
+    return torch.from_numpy(b0), torch.from_numpy(b1)

@@ -1,4 +1,5 @@
-"""Choosing device, engine and chunk: functions of config and hardware, never of timing or free memory."""
+"""Choosing device, engine and chunk: functions of config, hardware and what is compiled, never of timing or
+free memory."""
 
 from __future__ import annotations
 
@@ -18,17 +19,38 @@ from fedbench.errors import ConfigError
 
 @dataclass(frozen=True)
 class Way:
-    """How a run is computed: engine, and clients in a chunk. A resumed run keeps it."""
+    """How a run is computed: engine, clients in a chunk, and where their state lies (memory, which is the
+    device's, host or disk). A resumed run keeps it."""
 
     engine: str
     chunk: int
+    state: str = "memory"
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one; asking for CUDA where there is none is refused."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device", name, "no CUDA device was found here; use cpu or auto")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+@dataclass(frozen=True)
+class Prospect:
+    """What is known of a run's compiled step beside the run itself."""
+
+    runs: int = 1  # of this step that are to come, this one among them
+    compiled: bool = False  # it is at hand: in this process or on disk
+
+
+CPU = torch.device("cpu")
+NOTHING_KNOWN = Prospect()
+SAFETY = 1.25
+"""How many times the seconds of compiling must be gained."""
+
+
+def choose_device(name: str, key: str = "device") -> torch.device:
+    """`auto` is CUDA where there is one; asking for a CUDA device that is not there is refused."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError(key, name, "no CUDA device was found here; use cpu or auto")
+    device, there = torch.device("cuda" if name == "auto" else name), torch.cuda.device_count()
+    if (device.index or 0) >= there:
+        raise ConfigError(key, name, f"there are {there} CUDA devices here, from cuda:0")
+    return device
 
 
 def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
@@ -37,38 +59,51 @@ def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
     return max(1, min(load.cohort, int(0.5 * total_memory(device) / per_client)))
 
 
-def choose_engine(name: str, load: Load, device: torch.device) -> tuple[str, str | None]:
+def choose_state(place: str, needed: float, device: torch.device) -> str:
+    """Where clients' state of `needed` bytes lies: `auto` takes no more than half of a memory."""
+    if place != "auto":
+        return place
+    for name, where in (("memory", device), ("host", CPU)):
+        if needed <= 0.5 * total_memory(where):
+            return name
+    return "disk"
+
+
+def choose_engine(
+    name: str, load: Load, device: torch.device, prospect: Prospect = NOTHING_KNOWN
+) -> tuple[str, str | None]:
     """(engine, a line that says why another one was taken than asked for or expected)."""
     if name != "compile" and name != "auto":
         return name, None
     missing = compiler_missing(device)
     if name == "compile":
         return ("vmap", f"engine=compile: {missing}; using vmap") if missing else ("compile", None)
-    if expected_gain_seconds(load, device) <= 1.5 * compile_cost_seconds(load):
+    cost = 0.0 if prospect.compiled else SAFETY * compile_cost_seconds(load)
+    if prospect.runs * expected_gain_seconds(load, device) <= cost:
         return "vmap", None
     return ("vmap", f"engine=auto would compile, but {missing}; using vmap") if missing else ("compile", None)
 
 
 def make_executor(
-    engine: str, program: LocalProgram, chunk: int, programs: Programs | None = None
+    engine: str, program: LocalProgram, chunk: int, width: int = 0, programs: Programs | None = None
 ) -> Executor:
-    """The executor of a chosen engine. `programs`: where compiled steps are kept for later runs."""
+    """The executor of a chosen engine for batches of `width` samples. `programs`: where compiled steps are
+    kept for later runs."""
     if engine == "loop":
         return LoopExecutor(program)
     if engine == "vmap":
         return VmapExecutor(program)
-    return CompileExecutor(program, chunk, Programs() if programs is None else programs)
+    return CompileExecutor(program, chunk, width, Programs() if programs is None else programs)
 
 
 def compile_cost_seconds(load: Load) -> float:
     """Seconds to compile a step."""
-    return 5.0 + 0.2 * load.cost.operations + 3.0 * load.cost.convolutions
+    return 5.0 + 0.1 * load.cost.operations + 1.5 * load.cost.convolutions
 
 
 def expected_gain_seconds(load: Load, device: torch.device) -> float:
-    """Seconds that compiling saves over eager vmap in the whole run (see scripts/bench_engine)."""
-    launches = 5e-5 * load.cost.operations
+    """Seconds that compiling saves over eager vmap in the whole run (see scripts/bench)."""
     if device.type == "cuda":
-        return load.calls * launches
+        return load.calls * 5e-5 * load.cost.operations
     written = load.cohort * (load.cost.shared + load.batch * load.cost.written)
-    return load.calls * (launches + 6e-10 * written)
+    return load.calls * (1.2e-4 * load.cost.operations + 6e-10 * written)

@@ -6,29 +6,46 @@ import inspect
 import logging
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedbench.engine.package import load, pack
+from fedbench.engine.shelf import Shelf
 from fedbench.models.whole import tell_compiler
 
 Function = Callable[..., Any]
 MOST_KEPT = 8
 _MANY = 2**20
 
+log = logging.getLogger(__name__)
+
 
 class Programs:
     """Compiled functions by what they depend on; at most MOST_KEPT, the one not used for longest goes."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, shelf: Shelf | None = None, objective: Hashable | None = None, held: Sequence[Tensor] = ()
+    ) -> None:
+        """`shelf`: where programs are kept for other processes. There they also depend on `objective`, all
+        that it is beside the tensors `held`, which programs read and do not contain."""
+        self.shelf, self.objective, self.held = shelf, objective, held
         self._kept: dict[Hashable, Function] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def knows(self, depends: Hashable) -> bool:
+        """Whether a program that depends on this is at hand, for some shapes."""
+        if any(key[0] == depends for key in self._kept if isinstance(key, tuple)):
+            return True
+        return self.shelf is not None and self.shelf.knows((self.objective, depends))
 
     def take(self, key: Hashable) -> Function | None:
         """The function kept under `key`, which counts as used."""
@@ -43,15 +60,59 @@ class Programs:
         while len(self._kept) > MOST_KEPT:
             del self._kept[next(iter(self._kept))]
 
+    def make(
+        self, function: Function, args: Sequence[Any], depends: Hashable | None
+    ) -> tuple[Function, bool]:
+        """`function` compiled for arguments like `args`, and whether that had to be done now.
+
+        `depends`: what it depends on beside the objective and the shapes; None: it is for this process alone.
+        """
+        device = next(leaf.device for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
+        shelf = None if depends is None else self.shelf
+        if shelf is None:
+            return self._compile(function, args, device, None), True
+        name = shelf.name((self.objective, depends), (signature(args), signature(list(self.held))))
+        found = self._load(shelf, name, device)
+        if found is not None:
+            return found, False
+        with shelf.alone(name):
+            found = self._load(shelf, name, device)  # another process may have made it meanwhile
+            return found or self._compile(function, args, device, name), found is None
+
+    def _load(self, shelf: Shelf, name: str, device: torch.device) -> Function | None:
+        file = shelf.find(name)
+        if file is None:
+            return None
+        try:
+            return load(file, self.held, device)
+        except Exception as error:  # whatever torch makes of a file that it cannot use
+            log.warning("%s cannot be used (%s); it is compiled again", file, _line(error))
+            return None
+
+    def _compile(
+        self, function: Function, args: Sequence[Any], device: torch.device, name: str | None
+    ) -> Function:
+        try:
+            with tempfile.TemporaryDirectory(prefix="fedbench") as directory:
+                file = Path(directory) / "program.pt2"
+                pack(function, args, self.held, file)
+                if name is not None and self.shelf is not None:
+                    self.shelf.put(name, file.read_bytes())
+                return load(file, self.held, device)
+        except Exception as error:  # whatever a program does that cannot be traced without dynamo
+            log.info("compiled for this process alone: %s", _line(error))
+            return _compile(function)
+
 
 class Compiled:
-    """A function that is compiled at its first call, or taken from what an earlier run compiled.
+    """A function that is compiled at its first call, or taken from what was compiled before.
 
-    `key`: what the function depends on beside the shapes of its arguments; None: it is not shared.
+    `depends`: what the function depends on beside the objective of its `programs` and the shapes of its
+    arguments; None: it is not shared.
     """
 
-    def __init__(self, function: Function, programs: Programs, key: Hashable | None) -> None:
-        self._function, self._programs, self._key = function, programs, key
+    def __init__(self, function: Function, programs: Programs, depends: Hashable | None) -> None:
+        self._function, self._programs, self._depends = function, programs, depends
         self._call: Function | None = None
         self.seconds = 0.0
         """Time taken by the first call, if it had to compile."""
@@ -61,17 +122,23 @@ class Compiled:
         return self._first(args) if self._call is None else self._call(*args)
 
     def _first(self, args: tuple[Any, ...]) -> Any:
-        key = None if self._key is None else (self._key, signature(args))
-        earlier = None if key is None else self._programs.take(key)
-        call = earlier or _compile(self._function)
+        programs = self._programs
+        key = None if self._depends is None else (self._depends, signature(args))
         start = time.perf_counter()
+        call, new = (None if key is None else programs.take(key)), False
+        if call is None:
+            call, new = programs.make(self._function, args, self._depends)
         result = call(*args)
-        if earlier is None:
+        if new:
             self.seconds = time.perf_counter() - start
-            if key is not None:
-                self._programs.keep(key, call)
+        if key is not None:
+            programs.keep(key, call)
         self._call = call
         return result
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _compile(function: Function) -> Function:

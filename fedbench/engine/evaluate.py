@@ -3,40 +3,70 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from fedbench.engine.objective import Objective, Transform
+from fedbench.engine.tasks import CLASSIFICATION, Task
 from fedbench.method import Vectors
+
+SMALL = 2**26
+"""Numbers of a test set that is kept as the model's input."""
 
 
 class Evaluator:
     """Evaluates flat models without dropout or augmentation, with batch norm's running statistics."""
 
     def __init__(
-        self, objective: Objective, x_test: Tensor, y_test: Tensor, to_input: Transform, batch: int
+        self,
+        objective: Objective,
+        x_test: Tensor,
+        y_test: Tensor,
+        to_input: Transform,
+        batch: int,
+        task: Task = CLASSIFICATION,
     ) -> None:
-        self.objective, self.layout = objective, objective.layout
+        self.objective, self.layout, self.task = objective, objective.layout, task
         self.model = copy.deepcopy(objective.model).eval()
         self.x, self.y, self.to_input, self.batch = x_test, y_test, to_input, batch
+        self._inputs: Tensor | None = None  # of the whole test set, kept where it is small
 
     def test(self, theta: Tensor, statistics: Vectors) -> tuple[float, float]:
-        """(mean test loss, test accuracy in [0, 1]) over the whole test set."""
-        losses, correct = self.per_sample(theta, statistics, torch.arange(len(self.y), device=self.y.device))
-        return losses.double().mean().item(), int(correct.sum()) / len(self.y)
+        """(mean test loss, the task's score: accuracy in [0, 1]) over the whole test set."""
+        losses, marks = self.whole(theta, statistics)
+        return losses.double().mean().item(), self.task.score(marks, self.y)
+
+    def whole(self, theta: Tensor, statistics: Vectors) -> tuple[Tensor, Tensor]:
+        """`per_sample` of the whole test set."""
+        n = len(self.y)
+        return self._mark(
+            theta, statistics, [slice(at, min(at + self.batch, n)) for at in range(0, n, self.batch)]
+        )
 
     def per_sample(self, theta: Tensor, statistics: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
-        """(losses, correct) of the test samples `index` (m,)."""
+        """(losses, the task's marks: whether they are right) of the test samples `index` (m,)."""
+        return self._mark(theta, statistics, index.split(self.batch))
+
+    def _mark(
+        self, theta: Tensor, statistics: Vectors, batches: Iterable[Tensor | slice]
+    ) -> tuple[Tensor, Tensor]:
         values = {**self.layout.unflatten(theta), **statistics}
-        losses, correct = [], []
+        losses, marks = [], []
         with torch.no_grad():
-            for at in index.split(self.batch):
-                logits = functional_call(self.model, values, (self.to_input(self.x[at]),))
-                losses.append(self.objective.loss(logits, self.y[at]))
-                correct.append(logits.argmax(1) == self.y[at] if logits.dim() > 1 else torch.zeros_like(at))
-        return torch.cat(losses), torch.cat(correct)
+            for at in batches:
+                out = functional_call(self.model, values, (self._input(at),))
+                losses.append(self.objective.loss(out, self.y[at]))
+                marks.append(self.task.marks(out, self.y[at]))
+        return torch.cat(losses), torch.cat(marks)
+
+    def _input(self, at: Tensor | slice) -> Tensor:
+        """Test samples as the model's input; those of a small test set are made once."""
+        if self._inputs is None and self.x.numel() <= SMALL:
+            self._inputs = torch.cat([self.to_input(x) for x in self.x.split(self.batch)])
+        return self.to_input(self.x[at]) if self._inputs is None else self._inputs[at]
 
     def train_loss(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> float:
         """f(theta) on all training data with per-sample weights (n,) that sum to 1."""

@@ -1,7 +1,8 @@
-"""How much work a run's local steps are: operations and numbers written, all counted."""
+"""How much work a run's local steps are: operations, numbers written, bytes held, all counted."""
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ class ModelCost:
     written: float  # numbers that the operations write for a sample
     shared: float  # numbers that they write once for the whole batch, the gradient among them
     convolutions: int
+    held: float = 0.0  # bytes that exist at once for a sample
+    held_shared: float = 0.0  # and for the whole batch, the gradient among them
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,13 @@ class Load:
 
 
 class _Counter(TorchDispatchMode):
+    """Counts operations, the numbers that they write, and the most bytes of these that exist at once."""
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = self.written = 0
+        self.operations = self.written = self.most = 0
+        self._held: dict[int, int] = {}
+        self._bytes = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -46,8 +53,22 @@ class _Counter(TorchDispatchMode):
         if not func.is_view:
             self.operations += 1
             outputs = result if isinstance(result, tuple | list) else (result,)
-            self.written += sum(out.numel() for out in outputs if isinstance(out, Tensor))
+            made = [out for out in outputs if isinstance(out, Tensor)]
+            self.written += sum(out.numel() for out in made)
+            if not func._schema.is_mutable:
+                self._hold(made)
         return result
+
+    def _hold(self, made: list[Tensor]) -> None:
+        for storage in (out.untyped_storage() for out in made):
+            if id(storage) not in self._held:  # a storage keeps its Python object while it exists
+                self._held[id(storage)] = storage.nbytes()
+                self._bytes += storage.nbytes()
+                weakref.finalize(storage, self._release, id(storage))
+        self.most = max(self.most, self._bytes)
+
+    def _release(self, storage: int) -> None:
+        self._bytes -= self._held.pop(storage)
 
 
 def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
@@ -55,7 +76,9 @@ def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
     one, two = _count(model, sample), _count(model, torch.cat([sample, sample]))
     written = two.written - one.written
-    return ModelCost(one.operations, written, max(one.written - written, 0), convolutions)
+    held = two.most - one.most
+    shared = max(one.written - written, 0), max(one.most - held, 0)
+    return ModelCost(one.operations, written, shared[0], convolutions, held, shared[1])
 
 
 def _count(model: nn.Module, x: Tensor) -> _Counter:

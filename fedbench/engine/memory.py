@@ -35,11 +35,12 @@ def refuse_too_large(key: str, value: object, what: str, needed: float, device: 
     """Raise ConfigError where `what` takes more bytes than there are; `key`: what to make smaller."""
     there = total_memory(device)
     if needed > there:
-        allowed = f"{what} needs about {_gib(needed)} of memory, and {_gib(there)} are there"
+        allowed = f"{what} needs about {gib(needed)} of memory, and {gib(there)} are there"
         raise ConfigError(key, value, allowed)
 
 
-def _gib(count: float) -> str:
+def gib(count: float) -> str:
+    """Bytes for a message."""
     return f"{count / 2**30:,.1f} GiB"
 
 

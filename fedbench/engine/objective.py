@@ -6,8 +6,10 @@ every gradient, control variate and norm. Pure tensor operations: safe under vma
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,19 +18,10 @@ from torch.func import functional_call
 from fedbench.engine.batches import Batch
 from fedbench.engine.flat import Layout
 from fedbench.engine.gradient import grad_and_value
+from fedbench.engine.tasks import LossFunction, cross_entropy
 from fedbench.rng import fold
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
 Transform = Callable[[Tensor], Tensor]
-
-
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Per-sample cross-entropy (B,) of logits (B, classes), bit for bit torch's.
-
-    Torch's own has a vmap rule that loads sympy.
-    """
-    own = y[:, None] == torch.arange(logits.shape[1], device=y.device)
-    return -torch.where(own, nn.functional.log_softmax(logits, 1), 0.0).sum(1)
 
 
 @dataclass
@@ -36,9 +29,10 @@ class DeviceData:
     """Training data on the device and how a gathered batch becomes the model's input."""
 
     x: Tensor  # (n, *shape)
-    y: Tensor  # (n,)
+    y: Tensor  # (n,), or targets (n, k)
     to_input: Transform
     augment: Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None = None
+    held: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here
 
 
 class Objective:
@@ -51,7 +45,11 @@ class Objective:
         loss: LossFunction = cross_entropy,
         weight_decay: float = 0.0,
         scale: float = 1.0,
+        half: bool = False,
     ) -> None:
+        """`half`: the forward and backward pass take products in bfloat16 (autocast); losses, parameters and
+        gradients keep their type."""
+        self.half = half
         self.model, self.data, self.loss = model.train(), data, loss
         self.weight_decay, self.scale = weight_decay, scale
         self.layout = Layout(model)
@@ -77,7 +75,8 @@ class Objective:
         def mean_loss(params: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
             moving = {name: value.clone() for name, value in statistics.items()}
             extra = self._layer_inputs(batch, weights)
-            out = functional_call(self.model, {**params, **moving, **extra}, (x,))
+            with self._products(x.device):
+                out = functional_call(self.model, {**params, **moving, **extra}, (x,)).to(theta.dtype)
             losses = self.loss(out, y)
             mean = losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
             return mean, moving
@@ -91,6 +90,11 @@ class Objective:
         if self.scale != 1.0:
             grad, loss = self.scale * grad, self.scale * loss
         return loss, grad, {name: value.detach() for name, value in moved.items()}
+
+    def _products(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+        if not self.half:
+            return contextlib.nullcontext()
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
     def _gather(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         x = self.data.to_input(self.data.x[batch.samples])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, repeat_first
 from fedbench.engine.compiled import Compiled, Programs
-from fedbench.engine.executors import Executor, Result, Work, cut, pad
+from fedbench.engine.executors import Executor, Result, Work, cut
 from fedbench.engine.local import LocalProgram
 from fedbench.method import Vectors
 
@@ -41,12 +41,27 @@ class VmapExecutor(Executor):
         return uploads, keeps, statistics
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
-        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d)."""
-        add = self._hot("accumulate", (0, None, 0, 0, batches.axes()))
-        total = theta.new_zeros(len(batches.steps), len(theta))
-        for k in range(len(batches)):
-            total = add(total, theta, statistics, weights[k], batches.step(k))
+        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d).
+
+        Clients have different numbers of batches: those with a weight are packed, whosever they are.
+        """
+        total = theta.new_zeros(weights.shape[1], len(theta))
+        c, k = torch.nonzero(weights.T, as_tuple=True)
+        w, wide = weights[k, c], self._width(len(total))
+        more = -len(c) % wide
+        c, k, w = repeat_first(c, more), repeat_first(k, more), torch.cat([w, w.new_zeros(more)])
+        add, zero = (
+            self._hot("accumulate", (0, None, 0, 0, batches.axes())),
+            theta.new_zeros(wide, len(theta)),
+        )
+        for own, step, weight in zip(c.split(wide), k.split(wide), w.split(wide), strict=True):
+            at = {name: value[own] for name, value in statistics.items()}
+            total.index_add_(0, own, add(zero, theta, at, weight, batches.pick(step, own)))
         return total
+
+    def _width(self, clients: int) -> int:
+        """How many batches are given to a function over clients at once."""
+        return clients
 
     def _map(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
         """A function of the program over clients."""
@@ -65,15 +80,15 @@ class CompileExecutor(VmapExecutor):
 
     name = "compile"
 
-    def __init__(self, program: LocalProgram, chunk: int, programs: Programs) -> None:
-        """`chunk`: clients in a full one; `programs`: where compiled steps are kept for later runs."""
+    def __init__(self, program: LocalProgram, chunk: int, width: int, programs: Programs) -> None:
+        """`chunk`: clients in a full one, `width`: samples in a batch; `programs`: where compiled steps are
+        kept for later runs."""
         super().__init__(program)
         self.chunk, self.programs = chunk, programs
         self._compiled: dict[Hashable, Compiled] = {}
-        key = program.algorithm.key
         self._depends = {
-            "step": None if key is None else (key, program.masked),
-            "accumulate": (),  # on the objective alone
+            "step": step_depends(program, chunk, width),
+            "accumulate": ("accumulate",),  # on the objective alone
         }
 
     @property
@@ -89,20 +104,20 @@ class CompileExecutor(VmapExecutor):
         uploads, keeps, statistics = super().run(work.padded(self.chunk - clients))
         return cut(uploads, clients), cut(keeps, clients), cut(statistics, clients)
 
-    def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
-        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d)."""
-        clients = len(batches.steps)
-        more = self.chunk - clients
-        if more:
-            statistics, batches = pad(statistics, more), batches.padded(more)
-            weights = repeat_first(weights, more, 1)
-        return super().gradients(theta, statistics, batches, weights)[:clients]
+    def _width(self, clients: int) -> int:
+        return self.chunk
 
     def _hot(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
         """A compiled function over clients, kept for later runs where what it depends on is known."""
         key = (name, str(in_dims))
         if key not in self._compiled:
-            depends = self._depends[name]
-            shared = None if depends is None else (*key, depends)
-            self._compiled[key] = Compiled(self._map(name, in_dims), self.programs, shared)
+            function = self._map(name, in_dims)
+            self._compiled[key] = Compiled(function, self.programs, self._depends[name])
         return self._compiled[key]
+
+
+def step_depends(program: LocalProgram, chunk: int, width: int) -> Hashable | None:
+    """What a compiled step depends on beside the objective and the shapes of its arguments; these follow from
+    it but for the size of the data. None where that cannot be known."""
+    key = program.algorithm.key
+    return None if key is None else ("step", key, program.masked, chunk, width)

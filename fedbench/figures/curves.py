@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from fedbench.errors import DataError
 from fedbench.figures.draw import axes
 from fedbench.figures.draw.curves import draw_lines
-from fedbench.figures.draw.page import sheet, stem_of
-from fedbench.figures.look import PLAIN, Look, check_choice
+from fedbench.figures.draw.page import Drawing, sheet, stem_of
+from fedbench.figures.look import PLAIN, How, Look, check_choice
 from fedbench.figures.read import caption
 from fedbench.figures.read.lines import Line, check_columns, line, table
 from fedbench.figures.read.results import read, select
@@ -23,21 +24,31 @@ def plot_runs(
     out: str | Path,
     x: str = "round",
     y: str = "test_accuracy",
+    **how: Unpack[How],
+) -> list[Path]:
+    """Draw as `draw_runs` and write the files of `out`; returns them."""
+    stem = stem_of(out)
+    return draw_runs(paths, x, y, **how).save(stem)
+
+
+def draw_runs(
+    paths: Sequence[str | Path],
+    x: str = "round",
+    y: str = "test_accuracy",
     *,
     by: Sequence[str] = ("algorithm",),
     where: Mapping[str, Sequence[object]] | None = None,
     spread: str = AUTO,
     rows: str | None = None,
     look: Look = PLAIN,
-) -> list[Path]:
-    """Draw column `y` against column `x` for the runs in `paths` and write the files of `out`.
+) -> Drawing:
+    """Draw column `y` against column `x` for the runs in `paths`.
 
     `by`: choices that make a line; `where`: key -> values, only these runs; `spread`: std, sem, minmax, or
     auto (minmax of two seeds, else std); `rows`: a key, for each value of which there is a picture.
-    Returns the files.
     DataError where there is nothing to read, ConfigError for a bad column or choice.
     """
-    stem, runs = stem_of(out), select(read(paths), where or {})
+    runs = select(read(paths), where or {})
     x = axes.ALIASES.get(x, x)
     check_choice("spread", spread, (AUTO, *SPREADS))
     check_columns(runs, x=x, y=y)
@@ -53,7 +64,7 @@ def plot_runs(
     shown = {title: [one for one in part if not one.empty] for title, part in found.items()}
     with sheet(look.style):
         page = draw_lines(shown, x, y, look, look.text(said, short))
-        return page.save(stem, table(drawn, x, y), said, look.svg)
+    return Drawing(page, table(drawn, x, y), said, look.svg, look.style)
 
 
 def _notes(lines: Sequence[Line], y: str) -> list[str]:

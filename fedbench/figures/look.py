@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from matplotlib.colors import is_color_like, to_hex
 
@@ -65,6 +65,16 @@ class Look:
             for said, usual in ((self.labels, line.label), (self.colours, line.style.colour))
         )
         return replace(line, style=replace(line.style, label=label, colour=to_hex(colour).upper()))
+
+
+class How(TypedDict, total=False):
+    """What is drawn of runs, beside x and y; see `fedbench.figures.curves.draw_runs`."""
+
+    by: Sequence[str]
+    where: Mapping[str, Sequence[object]] | None
+    spread: str
+    rows: str | None
+    look: Look
 
 
 def _names(line: Series) -> list[str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from fedbench.config.arguments import Parser
 from fedbench.errors import UsageError
 from fedbench.figures.style import WIDTHS
 
 if TYPE_CHECKING:
-    from fedbench.figures.look import Look
+    from fedbench.figures.draw.page import Drawing
+    from fedbench.figures.look import How, Look
 
 _EXAMPLES = """examples:
   fedbench plot outputs/sweep                                   accuracy against rounds
@@ -85,27 +86,36 @@ def _special(args: argparse.Namespace) -> list[Path]:
     return plot_trace(args.trace, args.out or Path(args.trace) / "trace", look=_look(args, width="two"))
 
 
-def _runs(args: argparse.Namespace) -> list[Path]:
-    from fedbench.figures.curves import plot_runs
+def draw(paths: Sequence[str | Path], x: str, y: str, **how: Unpack[How]) -> Drawing:
+    """The figure of the runs in `paths`: curves where `x` is a column of metrics.csv, else results against
+    the key `x`. The rest as for `draw_runs`, which also says what is raised."""
+    from fedbench.figures.curves import draw_runs
     from fedbench.figures.draw.axes import ALIASES
     from fedbench.figures.read.tables import METRICS
-    from fedbench.figures.sensitivity import plot_sweep
+    from fedbench.figures.sensitivity import draw_sweep
+
+    x = ALIASES.get(x, x)
+    return (draw_runs if x in METRICS else draw_sweep)(paths, x, y, **how)
+
+
+def _runs(args: argparse.Namespace) -> list[Path]:
+    from fedbench.figures.draw.axes import ALIASES
+    from fedbench.figures.draw.page import stem_of
 
     if not args.dirs:
         raise UsageError("plot: at least one directory is needed (fedbench plot --help)")
-    x = ALIASES.get(args.x, args.x)
-    draw = plot_runs if x in METRICS else plot_sweep
-    return draw(
+    out = stem_of(args.out or Path(args.dirs[0]) / f"{args.y}_vs_{ALIASES.get(args.x, args.x)}")
+    drawing = draw(
         args.dirs,
-        args.out or Path(args.dirs[0]) / f"{args.y}_vs_{args.x}",
-        x=x,
-        y=args.y,
+        args.x,
+        args.y,
         by=_listed(args.by) or ["algorithm"],
         where={key: values.split(",") for key, values in _pairs("where", args.where).items()},
         spread=args.spread,
         rows=args.rows,
         look=_look(args),
     )
+    return drawing.save(out)
 
 
 def _look(args: argparse.Namespace, width: str = "one") -> Look:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.draw.curves import MOST
-from fedbench.figures.draw.page import sheet, stem_of
+from fedbench.figures.draw.page import Drawing, sheet, stem_of
 from fedbench.figures.draw.sensitivity import draw_points
-from fedbench.figures.look import PLAIN, Look, check_choice
+from fedbench.figures.look import PLAIN, How, Look, check_choice
 from fedbench.figures.read import caption
 from fedbench.figures.read.points import Points, points, table
 from fedbench.figures.read.results import OUTCOMES, Run, read, select
@@ -31,34 +31,56 @@ def plot_sweep(
     out: str | Path,
     x: str = "algorithm.lr",
     y: str = "final_accuracy",
+    **how: Unpack[How],
+) -> list[Path]:
+    """Draw as `draw_sweep` and write the files of `out`; returns them."""
+    stem = stem_of(out)
+    return draw_sweep(paths, x, y, **how).save(stem)
+
+
+def draw_sweep(
+    paths: Sequence[str | Path],
+    x: str = "algorithm.lr",
+    y: str = "final_accuracy",
     *,
     by: Sequence[str] = ("algorithm",),
     where: Mapping[str, Sequence[object]] | None = None,
     spread: str = AUTO,
     rows: str | None = None,
     look: Look = PLAIN,
-) -> list[Path]:
-    """Draw the runs' result `y` against their choice `x` and write the files of `out`.
+) -> Drawing:
+    """Draw the runs' result `y` against their choice `x`.
 
     `y`: final_accuracy, best_accuracy, or a column of metrics.csv, of which the last value counts. The x axis
-    is logarithmic where x spans a decade or more. Other keywords as for `plot_runs`. Returns the files.
+    is logarithmic where x spans a decade or more. Other keywords as for `draw_runs`.
     Raises DataError, ConfigError.
     """
-    stem, runs = stem_of(out), select(read(paths), where or {})
+    runs = select(read(paths), where or {})
     y = _RESULT_OF.get(y, y)
     check_choice("spread", spread, (AUTO, *SPREADS))
     results = [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
     check_choice("y", y, results)
-    if not any(x in run.choices for run in runs):
-        known = [*METRICS, *sorted({key for run in runs for key in run.settings()})]
-        raise ConfigError("x", x, "must be a column of metrics.csv or a choice of these runs", known)
+    x = _key(x, runs)
     found = lines_of(runs, x, y, by, along=(x,), spread=spread, rows=rows, look=look)
     lines = [line for part in found.values() for line in part]
     said = said_of(lines, runs, paths, x, y, spread)
     short = _marks_said(lines)[:1] if len(found) == 1 and len(lines) > MOST else []  # these have no legend
     with sheet(look.style):
         page = draw_points(found, x, y, look, look.text(said, short))
-        return page.save(stem, table(lines, x, y), said, look.svg)
+    return Drawing(page, table(lines, x, y), said, look.svg, look.style)
+
+
+def _key(x: str, runs: Sequence[Run]) -> str:
+    """The choice that `x` means: its dotted key, or the last part of that where only one key ends so."""
+    if any(x in run.choices for run in runs):
+        return x
+    known = sorted({key for run in runs for key in run.settings()})
+    found = [key for key in known if key.endswith(f".{x}")]
+    if len(found) == 1:
+        return found[0]
+    allowed = f"may be {' or '.join(found)}" if found else ""
+    allowed = allowed or "must be a column of metrics.csv or a choice of these runs"
+    raise ConfigError("x", x, allowed, [] if found else [*METRICS, *known])
 
 
 def lines_of(
@@ -100,6 +122,7 @@ def said_of(
 
 def _notes(lines: Sequence[Points], runs: Sequence[Run], x: str, y: str) -> list[str]:
     notes = _marks_said(lines)
+    notes += _untried(lines)
     used = sum(int((line.curve.n + line.diverged).sum()) for line in lines)
     repeated = sum(line.series.repeated for line in lines)
     if repeated:
@@ -108,6 +131,14 @@ def _notes(lines: Sequence[Points], runs: Sequence[Run], x: str, y: str) -> list
     if missing:
         notes.append(f"{caption.counted(missing, 'run')} without {x} or {y} left out.")
     return notes
+
+
+def _untried(lines: Sequence[Points]) -> list[str]:
+    """What a missing point is: a value at which a line was not run (a diverged run has its cross)."""
+    swept = [line for line in lines if not line.theorem.all()]
+    places = {at for line in swept for at in line.curve.x[~line.theorem]}
+    short = [line.series.label for line in swept if places - set(line.curve.x)]
+    return [f"No mark at a value: not run there ({'; '.join(short)})."] if short else []
 
 
 def _marks_said(lines: Sequence[Points]) -> list[str]:

@@ -6,13 +6,16 @@ logs and tables cannot drift from the code. (Not on the meta device, which loads
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
+from fedbench.theory.counts import Counts
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Cost:
     server_state: int  # kept at the server beside theta
     calls_per_step: int  # gradients per local step
     full_passes: int  # full local passes per job
+    local: int = dataclasses.field(default=0, compare=False)  # what a client holds while it works
 
 
 class _ShapeClient(Client):
@@ -65,6 +69,9 @@ def measure(algorithm: Algorithm, setting: Setting) -> Cost:
     local = algorithm.local_init(client, h)
     local = {**local, **algorithm.local_step(Record(local), client, h)}
     upload, keep = algorithm.local_final(Record(local), client, h)
+    if not algorithm.caches:  # else its means are more than those of one upload
+        mean = Record({**({} if once else survey), **upload})
+        algorithm.server_step(Record(server), mean, setting.counts, h)
     survey_size = size(survey)
     return Cost(
         uplink=size(upload) + (0 if once else survey_size),
@@ -75,4 +82,23 @@ def measure(algorithm: Algorithm, setting: Setting) -> Cost:
         server_state=size(server) - setting.d,
         calls_per_step=client.calls,
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
+        local=size(local),
     )
+
+
+def reads_rounds(algorithm: Algorithm, setting: Setting) -> bool:
+    """Whether a bound method's hooks ask for T, so that its first rounds depend on how many are planned."""
+    counts = _Watched(**vars(setting.counts))
+    measure(algorithm, dataclasses.replace(setting, counts=counts))
+    return counts.asked
+
+
+class _Watched(Counts):
+    """Counts that note whether T is asked for."""
+
+    asked = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "T":
+            object.__setattr__(self, "asked", True)
+        return super().__getattribute__(name)

@@ -32,4 +32,4 @@ def _options(cls: type[Algorithm]) -> Iterator[str]:
     defaults = fields.defaults(cls)
     for name, rule in cls.options().items():
         default = {"None": "null", "True": "true", "False": "false"}.get(str(defaults[name]), defaults[name])
-        yield f"algorithm.{name}={default}: {rule.allowed}" + (f" ({rule.help})" if rule.help else "")
+        yield f"algorithm.{name}={default}: {rule.words}" + (f" ({rule.meaning})" if rule.meaning else "")

@@ -9,13 +9,14 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, TypeVar, cast
 
 from torch import nn
 
-from fedbench.errors import ConfigError
-from fedbench.fields import Choice, choice, custom, options_of, read
+from fedbench.errors import OWN_CODE, ConfigError
+from fedbench.fields import Choice, choice, options_of, options_of_function, read
+
+VOCABULARY = "vocabulary"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,15 @@ class Model(ABC):
         "default", ("default", "zeros"), help="zeros: all parameters but the gains of norm layers"
     )
 
+    vocabulary: int | None = None  # of the data, where samples are token sequences: no option
+    reads_tokens: ClassVar[bool] = False
+
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The module that maps (B, *shape) to logits (B, classes)."""
+        """The module that maps (B, *shape) to outputs (B, classes): logits, or the targets of a regression.
+
+        Where `reads_tokens`, samples are (T,) int64 below `self.vocabulary`, 0 being padding.
+        """
 
 
 Factory = Callable[..., nn.Module]
@@ -40,7 +47,8 @@ def register_model(name: str) -> Callable[[R], R]:
     """Decorator: enter a `Model`, or a plain function or module class, under `model=<name>`.
 
     A function (or module class) is called as `factory(shape, classes, **options)`: `shape` is that of one
-    sample, options are its further parameters, keys under `model` in the config.
+    sample, options are its further parameters, keys under `model` in the config. One with a parameter
+    `vocabulary` reads token sequences, and is given the data's there.
     """
 
     def enter(made: R) -> R:
@@ -62,34 +70,22 @@ class _Made(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         names = [item.name for item in options_of(type(self)) if item.name != "init"]
         named = {name: getattr(self, name) for name in names}
+        if self.reads_tokens:
+            named[VOCABULARY] = self.vocabulary
         return type(self).factory(shape, classes, **named, **self.further)
 
 
 def _of_factory(name: str, factory: Factory) -> type[Model]:
-    parameters = list(inspect.signature(factory).parameters.values())[2:]
-    fields = [(p.name, Any, _of_parameter(name, p)) for p in parameters if p.kind is not p.VAR_KEYWORD]
-    made = dataclasses.make_dataclass(name, fields, bases=(_Made,), frozen=True)
+    parameters = list(inspect.signature(factory).parameters.values())
+    given = [*(p.name for p in parameters[:2]), VOCABULARY]
+    made = dataclasses.make_dataclass(
+        name, options_of_function(name, factory, given), bases=(_Made,), frozen=True
+    )
     made.__module__, made.__doc__ = factory.__module__, inspect.getdoc(factory)
     made.factory = staticmethod(factory)  # type: ignore[attr-defined]
+    made.reads_tokens = any(p.name == VOCABULARY for p in parameters)  # type: ignore[attr-defined]
     made.open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)  # type: ignore[attr-defined]
     return made
-
-
-def _of_parameter(name: str, parameter: inspect.Parameter) -> Any:
-    """A field that allows whatever the function itself allows."""
-    if parameter.default is not parameter.empty:
-        return custom(parameter.default, _anything, "", null="as the model says")
-    return custom(None, partial(_something, name), "")
-
-
-def _anything(value: Any) -> Any:
-    return value
-
-
-def _something(name: str, value: Any) -> Any:
-    if value is None:
-        raise ValueError(f"{name} needs a value")
-    return value
 
 
 def names() -> list[str]:
@@ -103,7 +99,7 @@ def get(name: str) -> type[Model]:
     if name not in _REGISTRY:
         _load_package()
     if name not in _REGISTRY:
-        raise ConfigError("model", name, f"must be one of {', '.join(names())}", names())
+        raise ConfigError("model", name, f"must be one of {', '.join(names())}{OWN_CODE}", names())
     return _REGISTRY[name]
 
 

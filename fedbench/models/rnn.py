@@ -54,6 +54,7 @@ class Recurrent(nn.Module):
         )  # the reset gate scales its candidate's bias
         bias = bias + functional.pad(inner[:moved], (0, len(inner) - moved))
         driven = functional.linear(sequence.flatten(0, 1), weight, bias)  # one product for all steps
+        driven = driven.to(recurrent.dtype)  # autocast has taken the product in 16 bits
         return recur(driven.unflatten(0, sequence.shape[:2]), recurrent, inner[moved:], self.cell)
 
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from fedbench.claims.evidence import slope
 from fedbench.claims.ledger import Claim
 from fedbench.claims.ranges import Flat, FlatterThan
 from fedbench.claims.rates import Slope, TableTrend
+from fedbench.claims.tasks import AcrossTasks
 from fedbench.papers.drawing import against
 from fedbench.papers.figure import Figure, Paper
+from fedbench.papers.markdown import markdown
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Multiples of each algorithm's own learning rate in `lr_relative`."""
@@ -18,14 +21,18 @@ POWERS = {"padamfed": -1 / 4, "padamfed_vr": -1 / 3, "masfl": -1 / 4, "adamasfl"
 """Exponents of S K T in the theorems."""
 FRONT = ("padamfed", "adamasfl")
 """The methods whose shared claims stand on the report's first page."""
+UNTUNED = {
+    **dict.fromkeys(("padamfed vector", "padamfed tensor"), ("fedavg", "scaffold", "scaffold_m")),
+    **dict.fromkeys(("adamasfl vector", "adamasfl tensor"), ("fedbuff", "ca2fl", "masfl")),
+}
+"""Methods that a theorem sets, in both readings of its norm, and those that are tuned."""
 
 
 def by_work(runs: Path, out: Path) -> list[Path]:
     """The mean gradient norm against S K T."""
     from fedbench.figures.speedup import draw_speedup
 
-    places = {"S": runs / "final-per_round", "K": runs / "final-steps"}
-    return draw_speedup(places, out / "speedup", POWERS)
+    return draw_speedup(sorted(runs.glob("final*")), out / "speedup", POWERS, slope)
 
 
 def by_loss_scale(runs: Path, out: Path) -> list[Path]:
@@ -42,6 +49,20 @@ def by_relative_lr(runs: Path, out: Path) -> list[Path]:
     from fedbench.figures.relative import draw_relative
 
     return draw_relative(runs / "final", out / "lr_relative", FACTORS)
+
+
+def over_tasks(runs: Path, out: Path) -> list[Path]:
+    """Accuracy over a range of tasks with one setting each, and the same as a table of all tasks."""
+    from fedbench.figures.read.results import read
+    from fedbench.figures.untuned import by_task, draw_untuned, scores
+
+    places = sorted(runs.glob("final*"))
+    files = draw_untuned(places, out / "untuned")
+    table = by_task(scores(read(places)).table).unstack("method").reset_index()
+    csv, text = out / "tasks.csv", out / "tasks.md"
+    csv.write_text(table.to_csv(index=False, lineterminator="\n"))
+    text.write_text(markdown(table))
+    return [*files, csv, text]
 
 
 def stepsizes(_: Path, out: Path) -> list[Path]:
@@ -99,6 +120,22 @@ def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str
     )
 
 
+def untuned() -> Iterator[Claim]:
+    """The argument for methods without problem parameters: they work where nobody has tuned."""
+    source = "PAdaMFed, ICLR 2025, p. 2, section 1.1; AdaMasFL talk, ICML 2025; the figure is ours"
+    for method, others in UNTUNED.items():
+        for of, words in (("worst", "on the worst task"), ("median", "in the median")):
+            yield Claim(
+                f"untuned-{method.replace(' ', '-')}-{of}",
+                f"{method}, never tuned, is {words} of a range of tasks ahead of methods that keep the"
+                " step size tuned on one",
+                source,
+                "untuned",
+                AcrossTasks(method, others, of),
+                published="ahead",
+            )
+
+
 PAPER = Paper(
     "Several papers",
     (
@@ -116,7 +153,14 @@ PAPER = Paper(
             tuned=True,
             factors=FACTORS,
         ),
+        Figure(
+            "untuned",
+            "One setting for all tasks: accuracy relative to each task's best tuned method",
+            over_tasks,
+        ),
         Figure("theory/stepsizes", "Prescribed step sizes against T, S and K", stepsizes, runs=False),
         Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
     ),
+    tuple(untuned()),
+    picture=("untuned", "untuned.png"),
 )

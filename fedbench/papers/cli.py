@@ -19,6 +19,7 @@ _EXAMPLES = """examples:
   fedbench figures --all --scale cpu data.root=DIR
   fedbench figures --check                         which kept results were made from other configurations
   fedbench figures --report                        outputs/README.md anew
+  fedbench figures loss_scale --scale cpu --redraw   the pictures anew from what is kept: no runs, no data
 Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/;
 the runs behind them: outputs/runs/."""
 
@@ -39,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
         )
     failures: list[str] = []
     if args.names or args.all:
-        failures = _make(list(FIGURES) if args.all else args.names, args.scale, args.overrides)
+        names = list(FIGURES) if args.all else args.names
+        failures = _redraw(names, args) if args.redraw else _make(names, args.scale, args.overrides)
     from fedbench.papers.report import write_report
 
     for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
@@ -63,6 +65,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every figure")
     parser.add_argument("--list", action="store_true", help="show the figures")
     parser.add_argument("--check", action="store_true", help="which kept results are stale; exit 1 if any is")
+    again = "draw again from what is kept, without runs and data (with --all: what is kept at the scale)"
+    parser.add_argument("--redraw", action="store_true", help=again)
     parser.add_argument("--report", action="store_true", help="write the report only")
     args = parser.parse_intermixed_args(list(argv))
     args.names = [word for word in args.words if "=" not in word]
@@ -71,10 +75,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         figure(name)
     for text in args.overrides:
         key, _, value = text.partition("=")
-        if key not in NOT_IDENTITY and not key.startswith(("checkpoint.", "hydra.launcher.")):
-            allowed = (
-                f"would make another figure; only {', '.join(NOT_IDENTITY)}, checkpoint.*, hydra.launcher.*"
-            )
+        if key not in NOT_IDENTITY and not key.startswith(("checkpoint.seconds", "hydra.launcher.")):
+            keys = ", ".join([*NOT_IDENTITY, "checkpoint.seconds", "hydra.launcher.*"])
+            allowed = f"would make another figure; only {keys}"
             raise ConfigError(key, value, allowed)
     return args
 
@@ -103,6 +106,29 @@ def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[st
             print(failures[-1], flush=True)
             continue
         print(f"{name}: {shown(name, at)} ({duration(time.monotonic() - begin)})", flush=True)
+    return failures
+
+
+def _redraw(names: Sequence[str], args: argparse.Namespace) -> list[str]:
+    from fedbench.claims.evidence import made
+    from fedbench.papers.figure import shown
+    from fedbench.papers.kept import redraw
+
+    if args.overrides:
+        raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
+    failures: list[str] = []
+    for name in names:
+        at = args.scale if args.scale in FIGURES[name].scales else "paper"
+        if args.all and made(shown(name, at)) is None:
+            continue
+        try:
+            redraw(figure(name), at)
+        except UserError as error:
+            if len(names) == 1:
+                raise
+            failures.append(f"{name}: {error}")
+            continue
+        print(f"{name}: {shown(name, at)}", flush=True)
     return failures
 
 

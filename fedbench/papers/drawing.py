@@ -18,11 +18,14 @@ def curves(
     y: str = "test_accuracy",
     by: Sequence[str] = ("algorithm",),
     where: Where | None = None,
+    rows: str | None = None,
 ) -> list[Path]:
-    """Column `y` against column `x`, from one stage of the sweep."""
+    """Column `y` against column `x`, from one stage of the sweep; a panel per value of `rows`."""
     from fedbench.figures.curves import plot_runs
+    from fedbench.figures.look import PLAIN, WIDE
 
-    return plot_runs([runs / stage], out / name, x, y, by=by, where=where)
+    look = WIDE if rows else PLAIN
+    return plot_runs([runs / stage], out / name, x, y, by=by, where=where, rows=rows, look=look)
 
 
 def against(
@@ -35,9 +38,12 @@ def against(
     y: str = "final_accuracy",
     by: Sequence[str] = ("algorithm",),
     where: Where | None = None,
+    rows: str | None = None,
 ) -> list[Path]:
-    """An outcome against the swept key `x`, from those stages of the sweep that there are."""
+    """An outcome against the swept key `x`, from those stages that there are; a panel per value of `rows`."""
+    from fedbench.figures.look import PLAIN, WIDE
     from fedbench.figures.sensitivity import plot_sweep
 
     places = [runs / stage for stage in stages if (runs / stage).is_dir()]
-    return plot_sweep(places, out / name, x=x, y=y, by=by, where=where)
+    look = WIDE if rows else PLAIN
+    return plot_sweep(places, out / name, x=x, y=y, by=by, where=where, rows=rows, look=look)

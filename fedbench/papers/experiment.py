@@ -13,7 +13,7 @@ from fedbench.compose.composer import compose
 from fedbench.compose.overrides import Grid, Value
 from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, flat, identity
 from fedbench.config.paths import conf_dir
-from fedbench.papers.figure import TUNING, Figure
+from fedbench.papers.figure import TUNING, Figure, Search
 from fedbench.sweeps.grids import of_file
 
 Fixed = Mapping[str, Value]
@@ -21,11 +21,13 @@ Fixed = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Branch:
-    """One algorithm in one context: `context` holds fixed keys, `along` those swept when it is not tuned."""
+    """One algorithm in one context: `context` holds fixed keys, `along` those swept when it is not tuned,
+    `search` how it is searched at random, if it is."""
 
     algorithm: str
     context: Fixed
     along: Grid = field(default_factory=dict)
+    search: Search | None = None
 
     @property
     def method(self) -> str:
@@ -34,8 +36,9 @@ class Branch:
 
     @property
     def stage(self) -> str:
-        """The directory of its final runs: branches swept along the same keys share one."""
-        return "-".join(["final", *(key.split(".")[-1] for key in sorted(self.along))])
+        """The directory of its final runs: shared by branches of one search or swept along the same keys."""
+        searched = [self.search.name] if self.search else []
+        return "-".join(["final", *searched, *(key.split(".")[-1] for key in sorted(self.along))])
 
     def is_same_task(self, other: Branch) -> bool:
         """Whether both are tuned together."""
@@ -70,16 +73,22 @@ class Experiment:
         ]
         tuning = dataclasses.asdict(TUNING[self.scale])
         how = [tuning | {"seeds": _said(tuning["seeds"])}] if self.figure.tuned or self.figure.search else []
-        search = {method: {k: list(v) for k, v in s.items()} for method, s in self.figure.search.items()}
-        return digest(
-            [identity(self.base), params, branches, algorithms, how, search, list(self.figure.factors)]
-        )
+        how += [dict(self.start)] if self.start else []
+        search = {one.name + str(dict(one.where)): dict(one.space) for one in self.figure.search}
+        rounds = [rounds] if (rounds := self.figure.search_rounds.get(self.scale)) else []
+        factors = list(self.figure.factors)
+        return digest([identity(self.base), params, branches, algorithms, how, search, factors, *rounds])
 
     @property
     def stand_ins(self) -> str:
         """At scale smoke, what is run in place of the paper's data and model: `dataset=digits, model=mlp`."""
         swapped = [f"{key}={self.params[key][0]}" for key in ("dataset", "model") if key in self.params]
         return ", ".join(swapped) if self.scale == "smoke" else ""
+
+    @property
+    def start(self) -> Mapping[str, Grid]:
+        """Method -> what its figure tries first of its grid."""
+        return self.figure.start if self.scale == "cpu" else {}
 
     def tuned_keys(self, branch: Branch) -> dict[str, list[Value]]:
         """The grid of a branch, as in its algorithm's file; empty where nothing is tuned."""
@@ -107,8 +116,10 @@ def experiment(figure: Figure, scale: str) -> Experiment:
         }
         along = {key: values for key, values in whole.items() if len(values) > 1}
         context = {key: values[0] for key, values in grid.items() if key in whole and key not in along}
-        names = {**params, **grid}.get("algorithm", [base["algorithm"]])
-        branches += [Branch(str(name), context, along) for name in names]
+        for name in map(str, {**params, **grid}.get("algorithm", [base["algorithm"]])):
+            choices = {**context, "algorithm": name}
+            search = next((one for one in figure.search if one.where.items() <= choices.items()), None)
+            branches.append(Branch(name, context, along, search))
     return Experiment(figure, scale, base, params, tuple(branches))
 
 

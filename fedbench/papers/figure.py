@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedbench.claims.ledger import SCALES, Claim
+from fedbench.compose.overrides import Grid, Value
+from fedbench.tuning.space import Tuning
 
 SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
@@ -20,13 +22,24 @@ RUNS = "outputs/runs"
 
 
 @dataclass(frozen=True)
+class Search:
+    """A random search of the branches that have the choices `where` (of `algorithm` or of what their grid
+    fixes): key -> values in `space`. Their final runs stand in the stage `final-<name>`."""
+
+    name: str
+    where: Mapping[str, Value]
+    space: Mapping[str, Sequence[Value]]
+
+
+@dataclass(frozen=True)
 class Figure:
     """One figure or table.
 
     `about`: one line on what it shows. `draw(runs, out)`: draws the sweep directory `runs` into the directory
-    `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`: method -> key ->
-    values for a random search instead of a grid; a method is an algorithm's name, for fedproxvr with its
-    estimator (`fedproxvr-svrg`). `factors`: the learning rates of the final stage are these multiples of each
+    `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`: the branches
+    that are searched at random instead. `search_rounds`: of a point of such a search, by scale (absent: the
+    figure's own). `start`: method -> key -> what scale cpu tries first of a grid, instead of the values
+    nearest to the defaults. `factors`: the learning rates of the final stage are these multiples of each
     algorithm's tuned or prescribed one. `runs`: whether it has any.
     """
 
@@ -34,7 +47,9 @@ class Figure:
     about: str
     draw: Callable[[Path, Path], Sequence[Path]]
     tuned: bool = False
-    search: Mapping[str, Mapping[str, Sequence[object]]] = field(default_factory=dict)
+    search: Sequence[Search] = ()
+    search_rounds: Mapping[str, int] = field(default_factory=dict)
+    start: Mapping[str, Grid] = field(default_factory=dict)
     factors: Sequence[float] = ()
     runs: bool = True
 
@@ -53,23 +68,6 @@ class Paper:
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
     picture: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """How far a grid is searched at a scale.
-
-    `first`, `others`: values of the first key (the learning rate) and of each other key that are tried at
-    first, those nearest to the default. `extensions`: how often a winner at the edge of what was tried moves
-    the search on, within the grid and beyond it. `seeds`: seeds that selection averages over. `samples`: of a
-    random search.
-    """
-
-    first: int | None
-    others: int | None
-    extensions: int
-    seeds: tuple[int, ...]
-    samples: int
 
 
 TUNING = {

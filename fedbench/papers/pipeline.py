@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.compose.composer import compose
@@ -11,9 +11,12 @@ from fedbench.config.identity import digest
 from fedbench.papers import store
 from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
 from fedbench.papers.figure import RUNS, TUNING, Figure, runs_of, shown
-from fedbench.papers.tuning import Selection, beyond, first_values, samples, select
+from fedbench.papers.kept import write_kept
 from fedbench.sweeps.execute import Result
 from fedbench.sweeps.sweep import sweep
+from fedbench.tuning.search import Task, search
+from fedbench.tuning.selection import Selection
+from fedbench.tuning.space import first_values, samples
 
 Chosen = list[tuple[Branch, Selection]]
 
@@ -57,6 +60,7 @@ class _Maker:
         place /= digest([self.made.digest, stages])  # other winners run in another directory
         results = [result for stage, grids in stages.items() for result in self._sweep(place / stage, grids)]
         store.write_runs(self.out, [place / stage for stage in stages])
+        write_kept(self.out, [place / stage for stage in stages], self.root)
         files = self.figure.draw(place, self.out)
         places = [result.directory for result in results]
         store.write_meta(self.out, self.figure, self.made.scale, self.made.digest, files, places, chosen)
@@ -64,44 +68,28 @@ class _Maker:
 
     def _tune(self, place: Path) -> Chosen:
         """Search every tuned branch once, extending the search where a winner lies at an edge."""
-        tasks: list[Branch] = []
+        branches: list[Branch] = []
         for branch in self.made.branches:
-            searched = branch.method in self.figure.search or self.made.tuned_keys(branch)
-            if searched and not any(branch.is_same_task(other) for other in tasks):
-                tasks.append(branch)
-        grids = [grid for task in tasks for grid in self._tried_first(task)]
-        tried: dict[Path, Result] = {}
-        found: list[tuple[Branch, Selection | None]] = []
-        for _ in range(self.how.extensions + 1):
-            if not grids:
-                break
-            tried |= {result.directory: result for result in self._sweep(place, grids)}
-            found = [(task, self._selected(task, tried.values())) for task in tasks]
-            grids = [
-                self._tuning_grid(task, {key: [value] for key, value in point.items()})
-                for task, selection in found
-                if selection is not None and task.method not in self.figure.search
-                for point in beyond(selection, self.made.tuned_keys(task))
-            ]
-        lost = [task.method for task, selection in found if selection is None]
+            searched = branch.search or self.made.tuned_keys(branch)
+            if searched and not any(branch.is_same_task(other) for other in branches):
+                branches.append(branch)
+        tasks = [self._task(branch) for branch in branches]
+        found = search(tasks, self.how.seeds, lambda grids: self._sweep(place, grids), self.how.extensions)
+        chosen = list(zip(branches, found, strict=True))
+        lost = [branch.method for branch, selection in chosen if selection is None]
         self.failures += [f"{self.figure.name}: all tuning runs of {method} failed" for method in lost]
-        return [(task, selection) for task, selection in found if selection is not None]
+        return [(branch, selection) for branch, selection in chosen if selection is not None]
 
-    def _tried_first(self, task: Branch) -> list[Grid]:
-        space = self.figure.search.get(task.method)
-        if space is None:
-            defaults = algorithm_file(task.algorithm)
-            return [self._tuning_grid(task, first_values(self.made.tuned_keys(task), defaults, self.how))]
-        points = samples(space, self.how.samples)
-        return [self._tuning_grid(task, {key: [value] for key, value in point.items()}) for point in points]
-
-    def _tuning_grid(self, task: Branch, values: Grid) -> Grid:
-        fixed = {**self.made.pinned(), **task.context, "algorithm": task.algorithm}
-        return {**{key: [value] for key, value in fixed.items()}, "seed": list(self.how.seeds), **values}
-
-    def _selected(self, task: Branch, tried: Iterable[Result]) -> Selection | None:
-        keys = list(self.figure.search.get(task.method) or self.made.tuned_keys(task))
-        return select((result for result in tried if belongs(result, task, keys)), keys)
+    def _task(self, branch: Branch) -> Task:
+        fixed = {**self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
+        if branch.search is None:
+            grid = self.made.tuned_keys(branch)
+            usual = first_values(grid, algorithm_file(branch.algorithm), self.how)
+            return Task(fixed, grid, [self.made.start.get(branch.method, usual)])
+        space, rounds = branch.search.space, self.figure.search_rounds.get(self.made.scale)
+        first = [{key: [v] for key, v in point.items()} for point in samples(space, self.how.samples)]
+        less = {"rounds": rounds} if rounds else {}
+        return Task({**fixed, **less}, space, first, extends=False)
 
     def _final(self, branch: Branch, selection: Selection | None) -> Grid:
         """The grid of a branch's final runs: its winner's values, below what is swept."""
@@ -134,9 +122,3 @@ class _Maker:
             line = f"{self.figure.name}, {place.name}: {count}: {failed[0].error} (see {place / 'runs.csv'})"
             self.failures.append(line)
         return results
-
-
-def belongs(result: Result, task: Branch, tuned: Sequence[str]) -> bool:
-    """Whether a run of the tuning sweep is the task's: of its algorithm and context, but for tuned keys."""
-    fixed = {"algorithm": task.algorithm, **task.context}
-    return all(result.choices.get(key) == value for key, value in fixed.items() if key not in tuned)

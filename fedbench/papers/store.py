@@ -14,14 +14,16 @@ from typing import Any
 import pandas as pd
 
 from fedbench.claims.evidence import MADE, made
+from fedbench.compose.overrides import Value
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.figures.read.caption import distinct
 from fedbench.files import write_text
 from fedbench.papers.experiment import Branch, experiment
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.registry import FIGURES
-from fedbench.papers.tuning import Selection
 from fedbench.runs.stored import summary
+from fedbench.tuning.selection import Selection
+from fedbench.tuning.tables import trials
 
 
 def command(name: str, scale: str) -> str:
@@ -31,18 +33,12 @@ def command(name: str, scale: str) -> str:
 
 def write_tuning(out: Path, chosen: Sequence[tuple[Branch, Selection]]) -> None:
     """tuning.csv: every configuration tried, the winners and their neighbours marked, edges flagged."""
-    tables = []
+    parts: list[tuple[dict[str, Value], Selection]] = []
     for branch, selection in chosen:
-        table = selection.table()
-        for key, value in reversed([("algorithm", branch.algorithm), *branch.context.items()]):
-            if key not in table:
-                table.insert(0, key, value)
-        tables.append(table)
-    if tables:
-        joined = pd.concat(tables, ignore_index=True)
-        last = ["seeds", "mean", "std", "diverged", "failed", "role", "edge"]
-        order = [column for column in joined if column not in last] + last
-        write_text(out / "tuning.csv", joined[order].to_csv(index=False, lineterminator="\n"))
+        own = {"search": branch.search.name} if branch.search else {}
+        parts.append(({**own, "algorithm": branch.algorithm, **branch.context}, selection))
+    if parts:
+        write_text(out / "tuning.csv", trials(parts).to_csv(index=False, lineterminator="\n"))
 
 
 def write_runs(out: Path, directories: Sequence[Path]) -> None:
@@ -85,7 +81,7 @@ def write_meta(
         "seeds": sorted({config["seed"] for config in configs if "seed" in config}),
         "shared": shared,
         "edges": [
-            f"{' '.join([branch.method, *map(str, filter(None, branch.context.values()))])}: {key} {side}"
+            f"{_named(branch)}: {key} {side}"
             for branch, selection in chosen
             for key, side in selection.edges.items()
         ],
@@ -93,6 +89,12 @@ def write_meta(
         **{key: distinct(content.get(key) for content in found) for key in _PROVENANCE},
     }
     write_text(out / MADE, json.dumps(content, indent=1, default=str) + "\n")
+
+
+def _named(branch: Branch) -> str:
+    if branch.search:
+        return f"{branch.method} ({branch.search.name})"
+    return " ".join([branch.method, *map(str, filter(None, branch.context.values()))])
 
 
 _ABSENT = object()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,12 @@ class Saved:
 class Checkpointer:
     """Saves every `seconds` of training, less often where writing takes long."""
 
-    def __init__(self, path: Path, seconds: float, identity: str) -> None:
-        """`identity`: names the run; a checkpoint of another one is refused."""
+    def __init__(
+        self, path: Path, seconds: float, identity: str, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """`identity`: names the run; a checkpoint of another one is refused; `check`: before saving, that the
+        run is still ours (raises RunError)."""
+        self.check = check
         self.path, self.seconds, self.identity = path, seconds, identity
         self.last, self.took = time.monotonic(), 0.0
 
@@ -50,6 +55,7 @@ class Checkpointer:
 
     def save(self, saved: Saved) -> None:
         """Write it, with the run's identity and a checksum."""
+        self.check()
         start = time.monotonic()
         state = {
             "identity": self.identity,
@@ -76,7 +82,12 @@ class Checkpointer:
         if state["identity"] != self.identity:
             raise self._unusable("was saved by another run")
         rows = [Row(**row) for row in state["rows"]]
-        return Saved(state["walk"], rows, state["wall_seconds"], Way(state["engine"], state["chunk"]))
+        return Saved(
+            state["walk"],
+            rows,
+            state["wall_seconds"],
+            Way(state["engine"], state["chunk"], state.get("state", "memory")),
+        )
 
     def _unusable(self, reason: str) -> RunError:
         return RunError(f"{self.path} {reason}; resume=false computes the run again")

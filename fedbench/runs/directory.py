@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,31 +14,63 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fedbench.config import inputs
-from fedbench.config.identity import flat
-from fedbench.errors import RunError
+from fedbench.config.config import Config
+from fedbench.config.identity import flat, run_hash
 from fedbench.files import one_line_os_errors, write_text
+from fedbench.runs.lease import InUse, Lease, other_host
 
+LOCK = ".lock"
+TRIES = 4  # who only asks `in_use` holds the lock for a moment
 STAGING = ".again"  # where resume=false computes, until the new files are there
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for this process; RunError where another process has it."""
+def locked(directory: Path) -> Iterator[Lease]:
+    """Hold the directory for this process; InUse where another process has it, here or on another host."""
     with one_line_os_errors(f"use {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
-        stream = open(directory / ".lock", "w")  # noqa: SIM115
+        stream = open(directory / LOCK, "w")  # noqa: SIM115
     with stream:
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if not left:
+                    raise InUse(f"{directory} is in use by another process") from error
+            time.sleep(0.05)
+        with one_line_os_errors(f"use {directory}"):
+            lease = Lease(directory, directory / LOCK)
         try:
+            yield lease
+        finally:
+            lease.release()
+
+
+def in_use(directory: Path) -> bool:
+    """Whether another process computes the run in `directory`."""
+    try:
+        with open(directory / LOCK) as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RunError(f"{directory} is in use by another process") from error
-        yield
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return other_host(directory, directory / LOCK) is not None
 
 
 def write_config(directory: Path, given: Mapping[str, Any]) -> None:
     """config.yaml: the plain values of a configuration; and the hashes of what the run reads."""
     inputs.record(directory, flat(given))
     write_text(directory / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(given))))
+
+
+def state_directory(config: Config, directory: Path) -> Path:
+    """Where a run that computes in `directory` has clients' state, if that lies on disk."""
+    if config.state.directory is None:
+        return directory / "state"
+    again = STAGING if directory.name == STAGING else ""
+    return Path(config.state.directory) / f"fedbench-{run_hash(config)}{again}"
 
 
 def fresh_staging(directory: Path) -> Path:

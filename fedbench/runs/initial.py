@@ -21,27 +21,31 @@ COPIES = 4
 def initial_model(config: Config, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """The run's model with its initial parameters, on the CPU, in `dtype`. ConfigError, DataError."""
     chosen = config.model
-    size = models.size(chosen, dataset.shape, dataset.classes)
+    size = models.size(chosen, dataset.shape, dataset.classes, dataset.vocabulary)
     if size is not None:
         what = f"a model of {size:,.0f} parameters"
         refuse_too_large("model", chosen.name, what, COPIES * dtype.itemsize * size, device)
-    model = models.build(chosen, dataset.shape, dataset.classes, config.seed).to(dtype)
+    built = models.build(chosen, dataset.shape, dataset.classes, config.seed, dataset.vocabulary)
+    model = built.to(dtype)
     if config.init_from is not None:
-        load_initial(model, Path(config.init_from))
+        load_parameters(model, Path(config.init_from), f"init_from={config.init_from}")
     return model
 
 
-def load_initial(model: nn.Module, path: Path) -> None:
-    """Start from a state_dict; DataError where it does not fit. Numbers keep the precision of the model."""
+def load_parameters(model: nn.Module, path: Path, said: str) -> None:
+    """Give a model the parameters of a state_dict; numbers keep the precision of the model.
+
+    Raises DataError, which begins with `said`, where the file does not fit.
+    """
     if not path.is_file():
-        raise DataError(f"init_from={path}: there is no such file")
+        raise DataError(f"{said}: there is no such file")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise DataError(f"init_from={path}: cannot be read as a model's state_dict") from error
+        raise DataError(f"{said}: cannot be read as a model's state_dict") from error
     reason = _misfit(model.state_dict(), state)
     if reason:
-        raise DataError(f"init_from={path}: {reason}")
+        raise DataError(f"{said}: {reason}")
     model.load_state_dict(state)
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedbench.files import one_line_os_errors, write_text
+from fedbench.loggers.logger import Point
 
 
 @dataclass
 class Row:
-    """The columns of metrics.csv, in order. None is written as an empty field."""
+    """The columns of metrics.csv, in order; the clients' where `eval.clients` asks for them. None is written
+    as an empty field. What an accuracy is, the task says (fedbench.engine.tasks)."""
 
     round: int
     virtual_time: float
@@ -26,11 +30,19 @@ class Row:
     staleness_mean: float
     staleness_max: int
     wall_seconds: float
+    client_accuracy_mean: float | None = None
+    client_accuracy_worst: float | None = None
+    client_accuracy_std: float | None = None
 
-    def line(self) -> str:
+    def line(self, columns: Sequence[str]) -> str:
         """A CSV line; floats in their shortest form that reads back exactly."""
-        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        values = (getattr(self, name) for name in columns)
         return ",".join("" if v is None else repr(v) if isinstance(v, float) else str(v) for v in values)
+
+    def point(self) -> Point:
+        """What loggers are given: the numbers of the row that there are, measured now."""
+        values = {name: getattr(self, name) for name in COLUMNS[1:]}
+        return Point(self.round, time.time(), {k: float(v) for k, v in values.items() if v is not None})
 
     @property
     def finite(self) -> bool:
@@ -38,19 +50,27 @@ class Row:
         return all(math.isfinite(v) for v in (self.test_loss, self.train_loss or 0.0))
 
 
-HEADER = ",".join(field.name for field in dataclasses.fields(Row))
+COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
+INTEGERS = tuple(field.name for field in dataclasses.fields(Row) if field.type == "int")
+OF_CLIENTS = COLUMNS[-3:]
+
+
+def columns(clients: bool) -> tuple[str, ...]:
+    """The columns of a run's metrics.csv."""
+    return COLUMNS if clients else COLUMNS[: -len(OF_CLIENTS)]
 
 
 class MetricsFile:
     """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to."""
 
-    def __init__(self, path: Path, rows: list[Row]) -> None:
-        self.path, self.rows = path, rows
-        text = "\n".join([HEADER, *(row.line() for row in rows)]) + "\n"
+    def __init__(self, path: Path, rows: list[Row], clients: bool = False) -> None:
+        """`clients`: with the clients' columns."""
+        self.path, self.rows, self.columns = path, rows, columns(clients)
+        text = "\n".join([",".join(self.columns), *(row.line(self.columns) for row in rows)]) + "\n"
         write_text(path, text)
 
     def append(self, row: Row) -> None:
         """Add a row to the file and to `rows`."""
         with one_line_os_errors(f"write {self.path}"), open(self.path, "a") as stream:
-            stream.write(row.line() + "\n")
+            stream.write(row.line(self.columns) + "\n")
         self.rows.append(row)

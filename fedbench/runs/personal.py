@@ -9,6 +9,7 @@ from torch import Tensor
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.evaluate import Evaluator
 from fedbench.method import Record, Vectors
+from fedbench.runs.clients import mixture
 from fedbench.runs.walk import Walk
 
 
@@ -21,18 +22,11 @@ class PersonalEvaluator:
 
     def __init__(self, evaluator: Evaluator, labels: Tensor, assignment: np.ndarray, clients: int) -> None:
         self.evaluator, self.clients = evaluator, clients
-        y = evaluator.y
-        classes = int(max(labels.max(), y.max())) + 1
-        counts = np.zeros((clients, classes))
-        np.add.at(counts, (assignment, labels.cpu().numpy()), 1)
-        in_test = torch.bincount(y, minlength=classes).cpu().numpy()
-        counts[:, in_test == 0] = 0
-        share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-        self.weight = torch.from_numpy(share / np.maximum(in_test, 1)).to(y.device)  # (N, classes) per sample
+        self.weight = mixture(labels, evaluator.y, assignment, clients)
 
-    def test(self, walk: Walk) -> tuple[float, float]:
-        """(mean loss, mean accuracy) over clients."""
-        loss = accuracy = 0.0
+    def test(self, walk: Walk) -> tuple[float, np.ndarray]:
+        """(mean loss over clients, accuracy (N,) of each)."""
+        loss, accuracies = 0.0, []
         for i in range(self.clients):
             mine = walk.trainer.store.gather(torch.tensor([i], device=walk.theta.device))
             own: Vectors = {name: value[0] for name, value in mine.items()}
@@ -42,5 +36,5 @@ class PersonalEvaluator:
             index = torch.nonzero(weight).flatten()
             losses, correct = self.evaluator.per_sample(theta, statistics, index)
             loss += (losses.double() * weight[index]).sum().item()
-            accuracy += (correct.double() * weight[index]).sum().item()
-        return loss / self.clients, accuracy / self.clients
+            accuracies.append((correct.double() * weight[index]).sum().item())
+        return loss / self.clients, np.array(accuracies)

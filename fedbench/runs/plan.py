@@ -12,19 +12,22 @@ from fedbench import algorithms, data, schedule
 from fedbench.config import imports
 from fedbench.config.config import Config
 from fedbench.data import Dataset
+from fedbench.data.options import Natural
 from fedbench.engine.batches import local_steps
 from fedbench.engine.choose import choose_device
 from fedbench.engine.flat import Layout
 from fedbench.engine.memory import refuse_too_large
+from fedbench.engine.tasks import TASKS
 from fedbench.errors import ConfigError
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.models.layers import norm_parameters
 from fedbench.runs.initial import initial_model
+from fedbench.runs.load import foreseen, load_of
+from fedbench.runs.memory import JOB_BYTES, Memory, estimate
 from fedbench.runs.session import Session
 
 DEFAULT_STEPS = 10
-JOB_BYTES = 90  # at least, in the trace and the weights of its jobs
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,33 @@ class Plan:
     model: torch.nn.Module  # with its initial parameters, on the CPU
     layout: Layout
     algorithm: Algorithm
-    counts: Counts
+    setting: Setting
     cost: Cost
     steps: np.ndarray  # (N,) K_i
     hyper: dict[str, float]  # after theorems; what a method measures is not known yet
     notes: tuple[str, ...]  # what a reader of the results should know
+    memory: Memory  # what the run takes at its largest
+
+    @property
+    def counts(self) -> Counts:
+        """S, N, K, T."""
+        return self.setting.counts
 
     @property
     def sizes(self) -> np.ndarray:
         """Training samples of every client (N,)."""
         return np.bincount(self.assignment, minlength=self.counts.N)
+
+    @property
+    def test_client(self) -> np.ndarray | None:
+        """The client of each test sample, where that is known under this partition."""
+        own = self.config.divides_data or isinstance(self.config.partition, Natural)
+        return self.dataset.test_client if own else None
+
+    @property
+    def state_bytes(self) -> int:
+        """What all clients keep between their jobs."""
+        return self.counts.N * self.cost.client_state * self.dtype.itemsize
 
     @property
     def sample_weights(self) -> np.ndarray:
@@ -73,10 +93,13 @@ def make_plan(config: Config, session: Session | None = None) -> Plan:
     """
     imports.load(config)
     device = choose_device(config.device)
+    if config.precision == "tf32" and device.type != "cuda":
+        raise ConfigError("precision", "tf32", "is a format of CUDA devices, and this is a CPU; use bf16")
     algorithm = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))
     schedule.check(config, algorithm.dispatch)
     _refuse_too_many_rounds(config)
     dataset = (session or Session()).dataset(config)
+    _refuse_unfit(config, dataset, algorithm)
     assignment = _assignment(config, dataset)
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     model = initial_model(config, dataset, device, dtype)
@@ -94,6 +117,10 @@ def make_plan(config: Config, session: Session | None = None) -> Plan:
         notes.append(dataset.note)
     cost = measure(algorithm, setting)
     _refuse_too_much_state(config, cost, device, dtype)
+    load = load_of(config, dataset, model, sizes, steps, dtype)
+    way = foreseen(config, load, dtype.itemsize * config.clients.total * cost.client_state, device, dtype)
+    memory = estimate(config, dataset, algorithm, cost, load, way, steps, sizes, device, dtype)
+    memory.refuse(config, device)
     plan = Plan(
         config=config,
         device=device,
@@ -103,15 +130,42 @@ def make_plan(config: Config, session: Session | None = None) -> Plan:
         model=model,
         layout=layout,
         algorithm=algorithm,
-        counts=setting.counts,
+        setting=setting,
         cost=cost,
         steps=steps,
         hyper=hyper,
         notes=tuple(notes),
+        memory=memory,
     )
+    if config.eval.clients:
+        _refuse_unknown_clients(plan)
     if algorithm.keeps_state and schedule.overlaps(config, algorithm.dispatch):
         _refuse_parallel_jobs(plan)
     return plan
+
+
+def _refuse_unfit(config: Config, dataset: Dataset, algorithm: Algorithm) -> None:
+    """A loss for another task than the data's, or a method evaluated by classes where there are none."""
+    fits = TASKS[dataset.task].loss
+    if config.loss.kind not in (None, fits):
+        allowed = f"does not fit dataset={dataset.name} ({dataset.task}); must be {fits}, or null"
+        raise ConfigError("loss.kind", config.loss.kind, allowed)
+    if algorithm.is_personal and dataset.task != "classification":
+        allowed = f"is evaluated by class, and dataset={dataset.name} has none ({dataset.task})"
+        raise ConfigError("algorithm", algorithm.name, allowed)
+
+
+def _refuse_unknown_clients(plan: Plan) -> None:
+    """ConfigError where eval.clients asks for what the data do not say."""
+    whose, N = plan.test_client, plan.counts.N
+    if whose is None and plan.dataset.task != "classification":
+        allowed = (
+            f"needs classes, or a test set that says whose its samples are ({plan.dataset.task} has neither)"
+        )
+        raise ConfigError("eval.clients", True, allowed)
+    if whose is not None and not (whose.min() >= 0 and whose.max() < N):
+        allowed = f"the test samples' clients are {whose.min()} .. {whose.max()}, clients.total={N}"
+        raise ConfigError("eval.clients", True, allowed)
 
 
 def _refuse_parallel_jobs(plan: Plan) -> None:
@@ -132,9 +186,11 @@ def _refuse_too_many_rounds(config: Config) -> None:
 
 
 def _refuse_too_much_state(config: Config, cost: Cost, device: torch.device, dtype: torch.dtype) -> None:
+    """What must be in memory; state on disk is compared with the disk's space when the run starts."""
     N = config.clients.total
+    in_memory = N * cost.client_state if config.state.place == "memory" else 0
     what = f"{config.algorithm.name}'s state of {N:,} clients, {cost.client_state:,} numbers each,"
-    needed = dtype.itemsize * (N * cost.client_state + cost.server_state)
+    needed = dtype.itemsize * (in_memory + cost.server_state)
     refuse_too_large("clients.total", N, what, needed, device)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
-from fedbench.runs.metrics import Row
+from fedbench.runs.clients import ClientScores, spread
+from fedbench.runs.metrics import OF_CLIENTS, Row
 from fedbench.runs.personal import PersonalEvaluator
 from fedbench.runs.setup import ReadyRun
 
@@ -19,12 +21,14 @@ class Recorder:
         self.ready = ready
         self.eval = ready.plan.config.eval
         self.personal = _personal(ready) if ready.plan.algorithm.is_personal else None
+        asked = self.eval.clients and self.personal is None
+        self.clients = ClientScores(ready.plan, ready.evaluator.y) if asked else None
 
     def row(self, last: int, clock: Callable[[], float]) -> Row:
         """The row of the present version; `last`: the version of the row before (0 where there is none),
         `clock`: seconds of the run so far."""
         ready, t = self.ready, self.ready.walk.version
-        loss, accuracy = self._test()
+        loss, accuracy, clients = self._test()
         train_loss, grad_norm = self._train()
         mean, largest = self._staleness(range(last, t))
         return Row(
@@ -40,15 +44,22 @@ class Recorder:
             staleness_mean=mean,
             staleness_max=largest,
             wall_seconds=clock(),
+            **dict(zip(OF_CLIENTS, spread(clients), strict=True) if clients is not None else ()),
         )
 
-    def _test(self) -> tuple[float, float]:
-        walk = self.ready.walk
+    def _test(self) -> tuple[float, float, np.ndarray | None]:
+        """Loss, score, and the clients' scores (N,) where they are asked for."""
+        walk, evaluator = self.ready.walk, self.ready.evaluator
+        each = None
         if self.personal is not None:
-            loss, accuracy = self.personal.test(walk)
+            loss, scores = self.personal.test(walk)
+            accuracy = sum(scores.tolist()) / len(scores)
+            each = scores if self.eval.clients else None
         else:
-            loss, accuracy = self.ready.evaluator.test(walk.theta, walk.statistics)
-        return (loss if bool(torch.isfinite(walk.theta).all()) else math.nan), accuracy
+            losses, marks = evaluator.whole(walk.theta, walk.statistics)
+            loss, accuracy = losses.double().mean().item(), evaluator.task.score(marks, evaluator.y)
+            each = None if self.clients is None else self.clients.of(marks)
+        return (loss if bool(torch.isfinite(walk.theta).all()) else math.nan), accuracy, each
 
     def _train(self) -> tuple[float | None, float | None]:
         """Training loss and norm of the full gradient, as far as they are asked for."""

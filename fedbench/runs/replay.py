@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 
 from fedbench.config.config import Config
 from fedbench.config.identity import flat
 from fedbench.config.inputs import inputs, recorded
-from fedbench.config.read import build
+from fedbench.config.read import stored_config
 from fedbench.errors import DataError, RunError
 from fedbench.runs.plan import Plan, make_plan
 from fedbench.runs.provenance import hardware, versions
@@ -31,15 +30,20 @@ def replay(directory: Path, session: Session | None = None) -> list[str]:
     It is computed as it was: engine, chunk, device and threads. Raises DataError where its data or files have
     changed, RunError where there is no finished run.
     """
+    with tempfile.TemporaryDirectory(prefix="fedbench-replay-") as place:
+        return rerun(directory, Path(place), session)
+
+
+def rerun(directory: Path, again: Path, session: Session | None = None) -> list[str]:
+    """The same, and the run computed now stays in the directory `again`, where it goes on if it was
+    stopped."""
     found = summary(directory)
     if found is None or found.get("status") not in FINISHED:
         raise RunError(f"{directory} holds no finished run")
     plan = make_plan(_as_it_was(directory, found), session)
     _refuse_other_data(directory, found, plan)
-    with tempfile.TemporaryDirectory(prefix="fedbench-replay-") as place:
-        again = Path(place)
-        run(plan, again, session)
-        return [*_metrics(directory, again), *_model(directory, again)]
+    run(plan, again, session)
+    return [*_metrics(directory, again), *_model(directory, again)]
 
 
 def elsewhere(directory: Path) -> list[str]:
@@ -52,11 +56,9 @@ def elsewhere(directory: Path) -> list[str]:
 
 
 def _as_it_was(directory: Path, found: Mapping[str, Any]) -> Config:
-    plain = OmegaConf.to_container(OmegaConf.load(directory / "config.yaml"), resolve=True)
-    assert isinstance(plain, dict)
     how = {name: found[name] for name in ("engine", "chunk", "device")}
     threads = found["hardware"]["threads"]
-    return build({**plain, **how, "threads": threads, "resume": True, "progress": "none"})  # type: ignore[dict-item]
+    return stored_config(directory, **how, threads=threads, resume=True, progress="none")
 
 
 def _refuse_other_data(directory: Path, found: Mapping[str, Any], plan: Plan) -> None:

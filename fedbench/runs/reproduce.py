@@ -33,6 +33,6 @@ def command(ready: ReadyRun) -> list[str]:
     """The overrides that say every choice, with the engine and the chunk that were taken."""
     choices = flat(ready.plan.config.given)
     groups = {key: choices.pop(key) for key in GROUPS}
-    rest = {key: value for key, value in choices.items() if key not in _HOW}
+    rest = {key: value for key, value in choices.items() if key not in _HOW and not key.startswith("logger.")}
     way = {"engine": ready.way.engine, "chunk": ready.way.chunk}
     return [f"{key}={written(value)}" for key, value in {**groups, **rest, **way}.items()]

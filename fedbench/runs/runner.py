@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.identity import run_hash
-from fedbench.engine.choose import Way
+from fedbench.config.identity import flat, run_hash
 from fedbench.engine.malloc import keep_memory
 from fedbench.engine.memory import is_out_of_memory
 from fedbench.errors import RunError, UserError
+from fedbench.loggers.feed import Feed
+from fedbench.loggers.logger import About
 from fedbench.runs import directory as place
 from fedbench.runs import summary as files
 from fedbench.runs.checkpoint import Checkpointer, Saved
-from fedbench.runs.metrics import MetricsFile
+from fedbench.runs.further import Further, further
+from fedbench.runs.lease import Lease
+from fedbench.runs.metrics import MetricsFile, Row
 from fedbench.runs.numerics import set_numerics
 from fedbench.runs.plan import Plan
 from fedbench.runs.progress import Progress
@@ -28,6 +33,8 @@ from fedbench.runs.signals import Interrupted, Signals
 from fedbench.runs.stored import Outcome, finished, refuse_other, sizes
 
 log = logging.getLogger(__name__)
+_RESULTS = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss")
+"""What loggers are told of a run that has ended."""
 
 
 def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
@@ -38,16 +45,17 @@ def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
     """
     given = plan.config.given
     keep_memory()
-    with place.locked(directory):
+    with place.locked(directory) as lease:
         refuse_other(directory, plan.config)
         done = finished(directory, plan.config)
         if done is not None:
             return _reported(done, directory)
+        before = further(plan, directory)
         target = directory if plan.config.resume else place.fresh_staging(directory)
         place.write_config(target, given)
         start = time.monotonic()
         try:
-            summary = _compute(plan, target, session or Session())
+            summary = _compute(plan, target, session or Session(), before, _about(plan, directory), lease)
         except UserError:
             raise
         except Exception as error:
@@ -58,31 +66,39 @@ def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
         finally:
             if target != directory and (target / "summary.json").exists():
                 place.promote(target, directory)
+                shutil.rmtree(place.state_directory(plan.config, directory), ignore_errors=True)
         return _reported(summary, directory)
 
 
-def _compute(plan: Plan, directory: Path, session: Session) -> dict[str, Any]:
-    """The summary of the run. Where the device's memory is too small for a chunk of clients, the run starts
-    again with half of it: its numbers are those of the chunk that is recorded."""
+def _compute(
+    plan: Plan, directory: Path, session: Session, before: Further | None, about: About, lease: Lease
+) -> dict[str, Any]:
+    """The summary of the run, which goes on from its checkpoint, or from what was computed `before`.
+
+    Where the device's memory is too small for a chunk of clients, the run starts again with half of it: its
+    numbers are those of the chunk that is recorded.
+    """
     config = plan.config
-    set_numerics(config.threads, config.deterministic, plan.device)
+    set_numerics(config.threads, config.deterministic, plan.device, config.precision == "tf32")
     file = directory / "checkpoint.pt"
-    checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given))
-    saved = checkpointer.load() if config.resume else None
+    checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given), lease.check)
+    saved = before.saved if before else checkpointer.load() if config.resume else None
     way = saved.way if saved else None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = (before.note,) if before else ()
     while True:
         runner: Runner | None = None
         try:
-            ready = make_ready(plan, session, way, notes)
-            runner = Runner(ready, directory, checkpointer)
+            ready = make_ready(plan, session, way, notes, place.state_directory(config, directory))
+            if before and ready.chosen != ready.way:
+                log.warning("chosen for %d rounds: %s; kept: %s", config.rounds, ready.chosen, ready.way)
+            runner = Runner(ready, directory, checkpointer, Feed(config.logger, about))
             return runner.go(saved)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             if runner is None or not runner.may_halve or saved is not None:
                 raise RunError(_no_memory(error, file.exists())) from error
-            way = Way(ready.way.engine, ready.way.chunk // 2)
+            way = dataclasses.replace(ready.way, chunk=ready.way.chunk // 2)
             notes = (f"out of memory with chunk={ready.way.chunk}; started again with chunk={way.chunk}",)
         del ready, runner  # before the next ones take memory
 
@@ -90,32 +106,49 @@ def _compute(plan: Plan, directory: Path, session: Session) -> dict[str, Any]:
 class Runner:
     """The loop over server updates of one run: evaluate, record, save."""
 
-    def __init__(self, ready: ReadyRun, directory: Path, checkpointer: Checkpointer) -> None:
-        self.ready, self.directory, self.checkpointer = ready, directory, checkpointer
+    def __init__(self, ready: ReadyRun, directory: Path, checkpointer: Checkpointer, feed: Feed) -> None:
+        self.ready, self.directory, self.checkpointer, self.feed = ready, directory, checkpointer, feed
         self.config, self.walk, self.recorder = ready.plan.config, ready.walk, Recorder(ready)
         self.before = 0.0  # wall seconds of earlier processes
         self.start = time.monotonic()
 
     def go(self, saved: Saved | None) -> dict[str, Any]:
         """Walk to the end, from a checkpoint if there is one; the content of summary.json."""
-        rounds, signals = self.ready.trace.updates, Signals()
+        rounds, signals = self.ready.trace.updates, Signals(self._under_way)
         with signals.installed():
             metrics = self._begin(saved)
+            self.feed.start([row.point() for row in metrics.rows])
             label = f"{self.ready.plan.algorithm.name} seed={self.config.seed}"
             progress = Progress(self.config.progress, label, rounds, self.walk.version)
+            results: Mapping[str, Any] | None = {"status": "failed"}
             try:
                 if not metrics.rows:
                     self._record(metrics)
-                while self.walk.version < rounds and metrics.rows[-1].finite:
+                while self.walk.version < rounds and not self._at_end(metrics.rows):
                     self.walk.update()
                     due = self.walk.version % self.config.eval.every == 0 or self.walk.version == rounds
                     if due:
                         self._record(metrics)
                     progress.update(self.walk.version, metrics.rows[-1].test_accuracy if due else None)
                     self._save_or_stop(signals, metrics)
+                progress.close()
+                summary = self._end(metrics)
+                results = {key: summary[key] for key in _RESULTS if summary[key] is not None}
+                return summary
+            except KeyboardInterrupt:
+                results = None
+                raise
             finally:
                 progress.close()
-            return self._end(metrics)
+                self.feed.close(results)
+
+    def _at_end(self, rows: list[Row]) -> bool:
+        """Whether the run ends, or pauses, with its last evaluation."""
+        until, last = self.config.checkpoint.until, rows[-1]
+        if self.walk.version > last.round:  # looked at before, and gone on from
+            return False
+        pauses = until is not None and last.round >= until
+        return pauses or not last.finite or files.stopped(self.config, rows) is not None
 
     @property
     def may_halve(self) -> bool:
@@ -134,11 +167,11 @@ class Runner:
             log.warning(note)
         if saved is None:
             self.walk.start(ready.measured())
-            return MetricsFile(self.directory / "metrics.csv", [])
+            return MetricsFile(self.directory / "metrics.csv", [], self.config.eval.clients)
         self.walk.load_state_dict(saved.walk)
         self.before = saved.wall_seconds
         log.info("going on from round %d", self.walk.version)
-        return MetricsFile(self.directory / "metrics.csv", saved.rows)
+        return MetricsFile(self.directory / "metrics.csv", saved.rows, self.config.eval.clients)
 
     def wall_seconds(self) -> float:
         """Seconds of this run so far, earlier processes included."""
@@ -146,20 +179,27 @@ class Runner:
 
     def _record(self, metrics: MetricsFile) -> None:
         last = metrics.rows[-1].round if metrics.rows else 0
-        metrics.append(self.recorder.row(last, self.wall_seconds))
+        row = self.recorder.row(last, self.wall_seconds)
+        metrics.append(row)
+        self.feed.put(row.point())
 
     def _save_or_stop(self, signals: Signals, metrics: MetricsFile) -> None:
         if signals.stop is None and not signals.save and not self.checkpointer.due:
             return
-        self._save(metrics)
         signals.save = False
+        self._save(metrics)
+        signals.relay()
         if signals.stop is not None:
             text = f"stopped after round {self.walk.version}; the same command goes on from there"
             raise Interrupted(text, signals.exit_code)
 
+    def _under_way(self) -> str:
+        return f"waits for the end of round {self.walk.version + 1}, to save it"
+
     def _save(self, metrics: MetricsFile) -> None:
         state = self.walk.state_dict()
         self.checkpointer.save(Saved(state, metrics.rows, self.wall_seconds(), self.ready.way))
+        self.walk.trainer.store.saved()
 
     def _end(self, metrics: MetricsFile) -> dict[str, Any]:
         ready, where = self.ready, self.directory
@@ -169,7 +209,16 @@ class Runner:
             files.write_jobs(where / "jobs.csv", ready)
         summary = files.summarise(ready, metrics.rows, self.wall_seconds())
         files.write_summary(where / "summary.json", {**summary, "files": sizes(where)})
+        self.walk.trainer.store.remove()
         return summary
+
+
+def _about(plan: Plan, directory: Path) -> About:
+    """What loggers are told of the run in `directory`."""
+    choices = {k: v for k, v in flat(plan.config.given).items() if not k.startswith("logger.")}
+    above = directory.resolve().parent
+    sweep = str(above) if (above / "sweep.json").is_file() else None
+    return About(directory, choices, sweep, again=not plan.config.resume)
 
 
 def _no_memory(error: Exception, saved: bool) -> str:

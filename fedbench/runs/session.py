@@ -10,6 +10,7 @@ from fedbench.config.config import Config
 from fedbench.config.identity import flat
 from fedbench.config.inputs import MARK, inputs
 from fedbench.data import Dataset
+from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import Programs
 from fedbench.engine.objective import Objective
 
@@ -34,8 +35,12 @@ class _Made:
 class Session:
     """Give one to all runs of a process: what an earlier run has read, moved or compiled is taken over.
 
-    Results do not depend on it. It holds the two data sets used last, and one objective on the device.
+    Results do not depend on it but for rounding (`engine=auto` compiles what several runs need). It holds the
+    two data sets used last, and one objective on the device.
     """
+
+    alike = 1
+    """Runs of the next run's program that are to come, this one among them."""
 
     def __init__(self) -> None:
         self._datasets: dict[Hashable, Dataset] = {}
@@ -44,12 +49,13 @@ class Session:
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read where it is not at hand. Raises ConfigError and DataError."""
         divided = config.divides_data
-        own_clients = divided or config.dataset.name == "synthetic"
+        generated = config.dataset.partition is not None or isinstance(config.dataset, UserDataset)
+        own_clients = divided or generated
         seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
         read = inputs(flat(config))  # a file may be replaced between two runs
         content = read.get(f"dataset.path{MARK}"), read.get(f"partition.path{MARK}")
         key = (
-            config.dataset,
+            repr(config.dataset),
             config.data.root,
             seed,
             clients,
@@ -66,8 +72,8 @@ class Session:
             del self._datasets[next(iter(self._datasets))]
         return found
 
-    def on_device(self, dataset: Dataset, rest: Hashable | None, make: Callable[[], Objective]) -> OnDevice:
-        """The objective of `dataset` that `make` would make: the last run's, where it depended on the same.
+    def on_device(self, dataset: Dataset, rest: Hashable | None, make: Callable[[], OnDevice]) -> OnDevice:
+        """What `make` would make of `dataset`: the last run's, where it depended on the same.
 
         `rest`: what it depends on beside the data; None: it is not shared.
         """
@@ -75,7 +81,7 @@ class Session:
         if last is not None and rest is not None and last.dataset is dataset and last.rest == rest:
             return last.here
         last = self._made = None  # frees the device's memory before the next data go there
-        here = OnDevice(make())
+        here = make()
         if rest is not None:
             self._made = _Made(dataset, rest, here)
         return here

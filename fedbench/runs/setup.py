@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from fedbench import schedule
 from fedbench.engine.batches import BatchPlanner, ClientIndex
-from fedbench.engine.choose import Way, choose_chunk, choose_engine, make_executor
+from fedbench.engine.choose import (
+    NOTHING_KNOWN,
+    Prospect,
+    Way,
+    choose_chunk,
+    choose_engine,
+    choose_state,
+    make_executor,
+)
 from fedbench.engine.cohort import CohortTrainer
+from fedbench.engine.disk import DiskStore
 from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.load import Load, measure_model
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import Objective
-from fedbench.engine.state import StateStore
-from fedbench.runs.objective import objective_of
+from fedbench.engine.state import MemoryStore, StateStore
+from fedbench.engine.tasks import TASKS
+from fedbench.engine.vectorised import step_depends
+from fedbench.runs.memory import eval_batch
+from fedbench.runs.objective import objective_of, targets
 from fedbench.runs.plan import Plan
 from fedbench.runs.session import Session
 from fedbench.runs.spent import Spent, spent
@@ -36,6 +50,7 @@ class ReadyRun:
     times: np.ndarray  # virtual time of every version, length updates + 1
     spent: Spent
     way: Way
+    chosen: Way  # what would be taken now, where `way` is that of an earlier process
     notes: tuple[str, ...]  # the plan's, and why another engine was taken than expected
 
     def measured(self) -> dict[str, float]:
@@ -52,24 +67,36 @@ class ReadyRun:
 
 
 def make_ready(
-    plan: Plan, session: Session | None = None, kept: Way | None = None, notes: tuple[str, ...] = ()
+    plan: Plan,
+    session: Session | None = None,
+    kept: Way | None = None,
+    notes: tuple[str, ...] = (),
+    directory: Path = Path("state"),
 ) -> ReadyRun:
     """Put a plan on its device, without computing anything of the run.
 
-    `session`: what earlier runs have put there; `kept`: a choice made before, and `notes` on it.
+    `session`: what earlier runs have put there; `kept`: a choice made before, and `notes` on it;
+    `directory`: for clients' state where that lies on disk.
     """
-    here = objective_of(plan, session or Session())
+    session = session or Session()
+    here = objective_of(plan, session)
     objective, device, config = here.objective, plan.device, plan.config
     index = ClientIndex(plan.assignment, plan.counts.N, device)
     blocks = config.local.sampler == "blocks"
     planner = BatchPlanner(index, config.seed, config.local.batch_size, plan.steps, blocks)
     load = _load(plan, planner, objective)
-    way, line = (kept, None) if kept else _choose(plan, load)
     program = LocalProgram(plan.algorithm, objective, masked=not planner.equal_steps)
-    executor = make_executor(way.engine, program, way.chunk, here.programs)
-    store = StateStore(plan.counts.N, device)
-    trainer = CohortTrainer(executor, planner, store, way.chunk, plan.dtype)
+
+    def prospect(chunk: int) -> Prospect:
+        depends = step_depends(program, chunk, planner.width)
+        return Prospect(session.alike, depends is not None and here.programs.knows(depends))
+
+    chosen, line = _choose(plan, load, prospect)
+    way, line = (kept, None) if kept else (chosen, line)
+    executor = make_executor(way.engine, program, way.chunk, planner.width, here.programs)
     trace = plan.trace
+    store = _store(plan, trace, way.state, directory)
+    trainer = CohortTrainer(executor, planner, store, way.chunk, plan.dtype)
     offset = schedule.survey_offset(config) if plan.algorithm.survey == "once" else 0.0
     passes = _passes(plan)
     item_bytes = plan.dtype.itemsize
@@ -82,16 +109,27 @@ def make_ready(
         times=np.concatenate([[0.0], trace.update_time]) + offset,
         spent=spent(trace, plan.cost, item_bytes, plan.steps, passes, plan.algorithm.first_step),
         way=way,
+        chosen=chosen,
         notes=(*plan.notes, *notes, *([line] if line else [])),
     )
 
 
-def _choose(plan: Plan, load: Load) -> tuple[Way, str | None]:
-    engine, line = choose_engine(plan.config.engine, load, plan.device)
-    chunk = plan.config.chunk or 1
-    if plan.config.chunk is None and engine != "loop":
-        chunk = choose_chunk(load, plan.device, plan.dtype.itemsize)
-    return Way(engine, min(chunk, load.cohort)), line
+def _choose(plan: Plan, load: Load, prospect: Callable[[int], Prospect]) -> tuple[Way, str | None]:
+    config, device = plan.config, plan.device
+    default = 1 if config.engine == "loop" else choose_chunk(load, device, plan.dtype.itemsize)
+    chunk = min(config.chunk or default, load.cohort)
+    known = prospect(chunk) if config.engine == "auto" else NOTHING_KNOWN  # others need no look at the disk
+    engine, line = choose_engine(config.engine, load, device, known)
+    return Way(engine, chunk, choose_state(config.state.place, plan.state_bytes, device)), line
+
+
+def _store(plan: Plan, trace: schedule.Trace, kind: str, directory: Path) -> StateStore:
+    if kind != "disk":
+        return MemoryStore(plan.counts.N, plan.device if kind == "memory" else "cpu")
+    store = DiskStore(plan.counts.N, directory)
+    working = plan.counts.N if plan.algorithm.survey == "once" else len(np.unique(trace.client))
+    store.refuse_too_large(plan.cost.client_state * plan.dtype.itemsize * working)
+    return store
 
 
 def _walk(plan: Plan, trainer: CohortTrainer, trace: schedule.Trace, objective: Objective) -> Walk:
@@ -105,11 +143,9 @@ def _walk(plan: Plan, trainer: CohortTrainer, trace: schedule.Trace, objective: 
 
 def _evaluator(plan: Plan, objective: Objective) -> Evaluator:
     device, dataset = plan.device, plan.dataset
-    batch = plan.config.eval.batch_size or (
-        1000 if device.type == "cuda" else 200
-    )  # what fits a core's cache
-    x_test, y_test = dataset.x_test.to(device), dataset.y_test.to(device)
-    return Evaluator(objective, x_test, y_test, objective.data.to_input, batch)
+    batch = plan.config.eval.batch_size or eval_batch(device)
+    x_test, y_test = dataset.x_test.to(device), targets(dataset.y_test, device, plan.dtype)
+    return Evaluator(objective, x_test, y_test, objective.data.to_input, batch, TASKS[dataset.task])
 
 
 def _passes(plan: Plan) -> np.ndarray:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any, ClassVar
+
+AT_ONCE = 4.0  # seconds that the second signal leaves to what is under way
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+_SAVES = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 
 
 class Interrupted(KeyboardInterrupt):
@@ -18,14 +25,24 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """Notes SIGINT, SIGTERM and SIGUSR1; the run looks at them between updates.
+    """Notes SIGINT, SIGTERM and SIGUSR1, for who looks at them between two steps.
 
-    A second SIGINT does not wait for the update to finish.
+    The first one that stops says what it waits for; the second does not wait. A signal that somebody else
+    handled before (submitit: SIGUSR1 or SIGUSR2 requeues the job) is for `relay`, after a checkpoint.
     """
 
-    def __init__(self) -> None:
+    own_process: ClassVar[bool] = False
+    """The process is ours alone, so a second signal may end it where an operation does not end."""
+
+    def __init__(self, waits_for: Callable[[], str], raises: bool = True) -> None:
+        """`waits_for`: what the first signal leaves under way, in words; `raises`: the second one raises
+        Interrupted where the main thread is."""
         self.stop: signal.Signals | None = None
-        self.save = False
+        self.at_once = self.save = False
+        self._waits_for, self._raises = waits_for, raises
+        self._others: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._relayed: list[int] = []
+        self._left = threading.Event()
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Signals]:
@@ -33,14 +50,26 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        numbers += [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []
-        old = {number: signal.signal(number, self._note) for number in numbers}
+        before = {number: signal.getsignal(number) for number in (*_STOPS, *_SAVES)}
+        ours = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN, None)
+        self._others = {n: old for n, old in before.items() if old not in ours and callable(old)}
+        taken = [number for number in before if number in (*_STOPS, *_SAVES[:1], *self._others)]
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in taken:
+            signal.signal(number, self._note)
+        watch = threading.Thread(target=self._watch, args=(reader,), daemon=True)
+        watch.start()
         try:
             yield self
         finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+            self._left.set()
+            for number in taken:
+                signal.signal(number, before[number])
+            signal.set_wakeup_fd(fd)
+            os.close(writer)
+            watch.join(1.0)  # a thread that is still there when the interpreter ends can abort the process
 
     @property
     def exit_code(self) -> int:
@@ -48,10 +77,35 @@ class Signals:
         assert self.stop is not None
         return 128 + int(self.stop)
 
+    def relay(self) -> None:
+        """Give the signals of others to their handlers, which may end the process."""
+        while self._relayed:
+            number = self._relayed.pop(0)
+            self._others[number](number, None)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if hasattr(signal, "SIGUSR1") and number == signal.SIGUSR1:
+        if number in self._others:
+            self._relayed.append(number)
+        if number in self._others or number in _SAVES:
             self.save = True
-        elif self.stop is not None:
-            raise KeyboardInterrupt
-        else:
+        elif self.stop is None:
             self.stop = signal.Signals(number)
+        else:
+            self.at_once = True
+            if self._raises:
+                text = "stopped at once; the same command goes on from what is saved"
+                raise Interrupted(text, 128 + number)
+
+    def _watch(self, reader: int) -> None:
+        """Beside the main thread, where `_note` has to wait for the end of an operation."""
+        asked = 0
+        with open(reader, "rb", buffering=0) as stream:
+            while byte := stream.read(1):
+                if byte[0] not in _STOPS or byte[0] in self._others:
+                    continue
+                asked += 1
+                if asked == 1:
+                    line = f"fedbench: stopping: {self._waits_for()}; a second Ctrl-C stops at once"
+                    print(f"\n{line}" if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
+                elif self.own_process and not self._left.wait(AT_ONCE):
+                    os._exit(128 + byte[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.config import Config
-from fedbench.config.identity import difference, flat, identity, identity_in, stored
+from fedbench.config.identity import difference, digest, flat, identity, identity_in, stored
 from fedbench.config.inputs import MARK
 from fedbench.errors import ConfigError, UsageError
 from fedbench.files import read_json
@@ -17,6 +17,7 @@ from fedbench.files import read_json
 log = logging.getLogger(__name__)
 FILES = ("metrics.csv", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
 FINISHED = ("completed", "diverged", "starved")
+PAUSED = "paused"  # at checkpoint.until
 
 
 @dataclass(frozen=True)
@@ -30,23 +31,35 @@ class Outcome:
     final_accuracy: float | None  # None where the run diverged
     best_accuracy: float
     best_round: int
+    stopped: str | None = None  # why before the planned rounds: `target=0.9`, `patience=5`
+    metric: str = "accuracy"  # what the accuracies are (fedbench.engine.tasks)
 
     @classmethod
     def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
         """From the content of a finished run's summary.json."""
         names = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round")
-        return cls(directory, planned=summary["config"]["rounds"], **{name: summary[name] for name in names})
+        return cls(
+            directory,
+            planned=summary["config"]["rounds"],
+            stopped=summary.get("stopped"),
+            metric=summary.get("metric", "accuracy"),  # younger than runs that are kept
+            **{name: summary[name] for name in names},
+        )
 
     @property
     def line(self) -> str:
         """The closing line of a run."""
         accuracy = self.final_accuracy
-        shown = "no final accuracy" if accuracy is None else f"final accuracy {accuracy:.4f}"
+        shown = f"no final {self.metric}" if accuracy is None else f"final {self.metric} {accuracy:.4f}"
         return f"{self.status} after {self.reached}: {shown} ({self.directory})"
 
     @property
     def reached(self) -> str:
         """How far it came, in words."""
+        if self.stopped:
+            return f"{self.rounds} of {self.planned} rounds ({self.stopped})"
+        if self.status == PAUSED:
+            return f"{self.rounds} of {self.planned} rounds, to go on with the same command"
         if self.status != "starved":
             return f"{self.rounds} rounds"
         return f"{self.rounds} of {self.planned} rounds, since too few clients were left to fill an update"
@@ -63,10 +76,19 @@ def sizes(directory: Path) -> dict[str, int]:
     return {name: file.stat().st_size for name, file in files.items() if file.is_file()}
 
 
+def _far_enough(found: Mapping[str, Any], config: Config) -> bool:
+    """Whether a run that has paused is to go no further."""
+    until = config.checkpoint.until
+    return found.get("status") == PAUSED and until is not None and found["rounds"] >= until
+
+
 def finished(directory: Path, config: Config) -> dict[str, Any] | None:
-    """The summary of the run `config` where `directory` holds it, finished; None where it must (re)start."""
+    """The summary of the run `config` where `directory` holds it, finished, or paused where it is to pause;
+    None where it must (re)start or go on."""
     found = summary(directory)
-    if found is None or found.get("status") not in FINISHED or not config.resume:
+    if found is None or not config.resume:
+        return None
+    if found.get("status") not in FINISHED and not _far_enough(found, config):
         return None
     there = sizes(directory)
     for name, size in found.get("files", dict.fromkeys(("metrics.csv", "model.pt"))).items():
@@ -80,6 +102,37 @@ def finished(directory: Path, config: Config) -> dict[str, Any] | None:
     return found if before == identity(config) else None
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """A finished run that is another one with fewer rounds."""
+
+    directory: Path
+    rounds: int
+    identity: str  # under which it has saved its checkpoint
+
+
+def earlier(directory: Path, config: Config) -> Earlier | None:
+    """The run in `directory` where it has ended and is the run `config` with fewer rounds."""
+    found = summary(directory) or {}
+    choices = found.get("config")
+    if not config.resume or found.get("status") not in FINISHED or not isinstance(choices, dict):
+        return None
+    rounds = choices.get("rounds")
+    if not isinstance(rounds, int) or rounds >= config.rounds:
+        return None
+    before = identity_in(directory, choices)
+    if [key for key, _, _ in difference(before, identity(config))] != ["rounds"]:
+        return None
+    return Earlier(directory, rounds, digest(before))
+
+
+def earlier_beside(directory: Path, config: Config) -> Earlier | None:
+    """That of most rounds among the directories beside `directory`."""
+    places = (file.parent for file in sorted(directory.parent.glob("*/summary.json")))
+    found = [one for place in places if place != directory and (one := earlier(place, config))]
+    return max(found, key=lambda one: one.rounds, default=None)
+
+
 def refuse_other(directory: Path, config: Config) -> None:
     """Raise ConfigError where `directory` holds a run of another identity, naming the key that differs, or
     what is no run at all."""
@@ -88,6 +141,8 @@ def refuse_other(directory: Path, config: Config) -> None:
         if (directory / "metrics.csv").exists():
             raise UsageError(f"{directory} holds a metrics.csv of something else; give another directory")
         return
+    if earlier(directory, config) is not None:
+        return  # to go on from, or to be refused with the reason
     for key, there, here in difference(before, identity(config)):
         if key.endswith(MARK):
             name, _, module = key.removesuffix(MARK).partition(" ")

@@ -11,12 +11,16 @@ import numpy as np
 
 from fedbench import schedule
 from fedbench.config import identity
+from fedbench.config.config import Config
+from fedbench.engine.tasks import TASKS
 from fedbench.files import atomically, write_json
 from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.metrics import Row
 from fedbench.runs.plan import Plan
 from fedbench.runs.provenance import commit, hardware, versions
+from fedbench.runs.reached import LEVELS, reason_to_stop, rounds_to
 from fedbench.runs.setup import ReadyRun
+from fedbench.runs.stored import PAUSED
 
 
 def final_accuracy(rows: list[Row], k: int) -> float:
@@ -25,10 +29,19 @@ def final_accuracy(rows: list[Row], k: int) -> float:
     return math.fsum(last) / len(last)
 
 
+def stopped(config: Config, rows: list[Row]) -> str | None:
+    """Why a run is to end with its last row, before its last round: `target=0.9`; None: it is not."""
+    return reason_to_stop([row.test_accuracy for row in rows], config.patience, config.target)
+
+
 def status_of(ready: ReadyRun, rows: list[Row]) -> str:
     """How a run that has ended ended: starved where its clients were gone before its rounds were."""
     if not rows[-1].finite:
         return "diverged"
+    if stopped(ready.plan.config, rows):
+        return "completed"
+    if rows[-1].round < ready.trace.updates:
+        return PAUSED
     return "starved" if ready.trace.starved else "completed"
 
 
@@ -38,13 +51,17 @@ def summarise(ready: ReadyRun, rows: list[Row], wall_seconds: float) -> dict[str
     best = max(rows, key=lambda row: row.test_accuracy)
     diverged = status == "diverged"
     k = min(plan.config.eval.final_k, len(rows))
+    levels = [*LEVELS, *([plan.config.target] if plan.config.target is not None else [])]
     return {
         "status": status,
         "rounds": rows[-1].round,
+        "metric": TASKS[plan.dataset.task].metric,
         "final_accuracy": None if diverged else final_accuracy(rows, k),
         "final_k": k,
         "best_accuracy": best.test_accuracy,
         "best_round": best.round,
+        "stopped": stopped(plan.config, rows) if rows[-1].round < plan.config.rounds else None,
+        "rounds_to_accuracy": rounds_to(((row.round, row.test_accuracy) for row in rows), levels),
         "final_test_loss": _finite(rows[-1].test_loss),
         "wall_seconds": wall_seconds,
         "compile_seconds": ready.walk.trainer.executor.compile_seconds,

@@ -162,7 +162,7 @@ class Walk:
             "hyper": self.hyper,
             "server": self.server,
             "statistics": self.statistics,
-            "clients": self.trainer.store.tensors,
+            "clients": self.trainer.store.state_dict(),
             "pending": {t: (s.uploads, s.statistics) for t, s in self.pending.items()},
         }
 
@@ -176,6 +176,5 @@ class Walk:
         self.version = state["version"]
         self._use(state["hyper"])
         self.server, self.statistics = here(state["server"]), here(state["statistics"])
-        store = self.trainer.store
-        store.tensors = {name: value.to(store.device) for name, value in state["clients"].items()}
+        self.trainer.store.load_state_dict(state["clients"])
         self.pending = {t: Sums(here(u), here(s)) for t, (u, s) in state["pending"].items()}

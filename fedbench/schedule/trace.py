@@ -74,6 +74,18 @@ class Trace:
         """Staleness of the jobs of update t by position; shape (per_update,)."""
         return t - self.start_version[self.applied(t)]
 
+    def begins(self, longer: Trace) -> bool:
+        """Whether the state at this trace's end is that of the `longer` one after as many updates: the same
+        jobs make its updates, and no job of a later update has started before."""
+        own, end = self._trained, self.updates
+        other = np.flatnonzero((longer.applied_update >= 0) & (longer.applied_update < end))
+        if (longer.start_version[longer.applied_update >= end] < end).any():
+            return False
+        return np.array_equal(self.update_time, longer.update_time[:end]) and all(
+            np.array_equal(getattr(self, name)[own], getattr(longer, name)[other])
+            for name in ("client", "n", "start_version", "applied_update", "position")
+        )
+
     @cached_property
     def max_waiting(self) -> int:
         """Largest number of results that wait for their update, where a job is trained as soon as its start

@@ -16,30 +16,42 @@ from omegaconf import OmegaConf
 from fedbench.config.grouping import differing
 from fedbench.config.identity import flat
 from fedbench.files import read_json, write_json, write_text
+from fedbench.runs.reached import COLUMN, LEVELS, rounds_to
 from fedbench.runs.stored import summary
 
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
 MANIFEST = "sweep.json"
+RUNS, ROUNDS = "runs.csv", "rounds.csv"
 _UNREADABLE = {"status": "failed", "error": "summary.json cannot be read"}
 
 log = logging.getLogger(__name__)
 
 
-def write_manifest(directory: Path, swept: Sequence[str], jobs: Sequence[str]) -> None:
-    """Say in `directory` which keys are swept and which subdirectories belong to the sweep, in order.
+def write_manifest(
+    directory: Path, swept: Sequence[str] = (), jobs: Sequence[str] = (), levels: Iterable[float] = ()
+) -> None:
+    """Say in `directory` which keys are swept, which subdirectories belong to the sweep, in order, and to
+    which accuracies its tables count rounds, beside the usual ones.
 
     A directory that is given to several sweeps keeps the jobs of all of them.
     """
-    before = _manifest(directory)
+    before = manifest(directory)
     content = {
         "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
         "jobs": list(dict.fromkeys([*before.get("jobs", []), *jobs])),
     }
-    write_json(directory / MANIFEST, content)
+    asked = sorted({*before.get("levels", []), *levels})
+    write_json(directory / MANIFEST, content | ({"levels": asked} if asked else {}))
 
 
-def _manifest(directory: Path) -> dict[str, Any]:
+def levels_asked(directory: Path) -> list[float]:
+    """The accuracies to which the closing table of a sweep counts rounds."""
+    return list(manifest(directory).get("levels", []))
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    """What `write_manifest` has said of a sweep; empty where nothing."""
     return read_json(directory / MANIFEST) or {}
 
 
@@ -52,21 +64,25 @@ def collect(directory: Path) -> tuple[Path, Path]:
     from filelock import FileLock  # slow to import, and not needed by `--help`
 
     with FileLock(directory / ".collect.lock"):
-        manifest = _manifest(directory)
-        runs = _runs(directory, manifest.get("jobs", []))
-        swept = manifest.get("swept") or _varied(runs)
+        said = manifest(directory)
+        runs = _runs(directory, said.get("jobs", []))
+        swept = said.get("swept") or _varied(runs)
         columns = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
         metrics = list(dict.fromkeys(name for run in runs for name in run.metrics[0]))
+        levels = sorted({*LEVELS, *said.get("levels", [])})
         run_rows, round_rows = [], []
         for run in runs:
             identity = [run.name, *(_text(run.value(column)) for column in columns)]
-            run_rows.append(identity + [_text(run.summary.get(column)) for column in OUTCOME])
+            ended = [run.summary.get(column) for column in OUTCOME]
+            ended += rounds_to(run.curve, levels).values()
+            run_rows.append(identity + [_text(value) for value in ended])
             for row in run.metrics[1:]:
                 cells = dict(zip(run.metrics[0], row, strict=True))
                 round_rows.append(identity + [cells.get(name, "") for name in metrics])
-        table = directory / "runs.csv"
-        _write(table, ["dir", *columns, *OUTCOME], run_rows)
-        rounds = directory / "rounds.csv"
+        table = directory / RUNS
+        reached = [f"{COLUMN}{level:g}" for level in levels]
+        _write(table, ["dir", *columns, *OUTCOME, *reached], run_rows)
+        rounds = directory / ROUNDS
         _write(rounds, ["dir", *columns, *metrics], round_rows)
     return table, rounds
 
@@ -91,6 +107,15 @@ class _Run:
         file = self.path / ".hydra" / "overrides.yaml"
         texts = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else []
         return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts)}
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(round, test accuracy) of its evaluations."""
+        header, *rows = self.metrics
+        if not {"round", "test_accuracy"} <= set(header):
+            return []
+        at, accuracy = header.index("round"), header.index("test_accuracy")
+        return [(int(row[at]), float(row[accuracy])) for row in rows if row[accuracy]]
 
     def value(self, key: str) -> Any:
         """A choice of the run's configuration; for a key outside it (`experiment`), what was overridden."""

@@ -6,20 +6,26 @@ import contextlib
 import functools
 import logging
 import os
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fedbench.compose.composer import user_directories
+from fedbench.compose.composer import config_directories
 from fedbench.compose.explain import line_of
 from fedbench.compose.names import register_resolvers
 from fedbench.compose.validate import validate
 from fedbench.config.config import Config
 from fedbench.config.identity import digest, flat
 from fedbench.errors import UserError
+from fedbench.runs.lease import InUse
+from fedbench.runs.stored import earlier
+from fedbench.sweeps.alike import program
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.results import record_failure
 
@@ -34,18 +40,25 @@ register_resolvers()  # a launcher's worker process imports this module before i
 
 
 class JobFailed(UserError):
-    """A job's error in a form that another process can send: its line and exit code."""
+    """A job's error in a form that another process can send: its line and exit code, and whether it is only
+    that another process has the run."""
 
-    def __init__(self, line: str, exit_code: int = 1) -> None:
-        super().__init__(line, exit_code)
-        self.line, self.exit_code = line, exit_code
+    def __init__(self, line: str, exit_code: int = 1, held: bool = False) -> None:
+        super().__init__(line, exit_code, held)
+        self.line, self.exit_code, self.held = line, exit_code, held
 
     def __str__(self) -> str:
         return self.line
 
 
+def held(returned: JobReturn) -> bool:
+    """Whether a job did not run because another process has its run."""
+    error = returned._return_value if returned.status == JobStatus.FAILED else None
+    return isinstance(error, JobFailed) and error.held
+
+
 @functools.cache
-def _session() -> Session:
+def session() -> Session:
     """What the jobs of this process share."""
     from fedbench.runs.session import Session
 
@@ -60,12 +73,22 @@ class RunJob:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Plan] = {}
+        self._alike: Counter[str] = Counter()
 
-    def check(self, config: Config) -> None:
-        """The checks that need the user's code and torch: hyper-parameters, data, model, device."""
+    def expect(self, configs: Iterable[Config]) -> None:
+        """Say which runs are to come: what several of them need is compiled sooner."""
+        self._alike = Counter(program(config) for config in configs)
+
+    def check(self, config: Config, directory: Path | None = None) -> None:
+        """The checks that need the user's code and torch: hyper-parameters, data, model, device; and whether
+        a run of fewer rounds in `directory` can go on."""
         from fedbench.runs.plan import make_plan
 
-        plan = make_plan(config, _session())
+        plan = make_plan(config, session())
+        if directory is not None and earlier(directory, config) is not None:
+            from fedbench.runs.further import further
+
+            further(plan, directory)
         if plan.layout.d + sum(plan.layout.d for plan in self._waiting.values()) <= self.MOST:
             self._waiting[digest(flat(config.given))] = plan
 
@@ -78,10 +101,12 @@ class RunJob:
         hydra = HydraConfig.get()
         directory = Path(hydra.runtime.output_dir)
         if hydra.mode != RunMode.MULTIRUN:
-            return self._run(validate(cfg, user_directories(hydra)), directory)
+            return self._run(validate(cfg, config_directories(hydra)), directory)
         sweep = Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir))
         try:
-            return self._run(validate(cfg, user_directories(hydra)), directory)
+            return self._run(validate(cfg, config_directories(hydra)), directory)
+        except InUse as error:
+            raise JobFailed(str(error), held=True) from error
         except Exception as error:
             with contextlib.suppress(UserError, OSError):  # what went wrong first is what to report
                 record_failure(directory, cfg, line_of(error))
@@ -97,12 +122,16 @@ class RunJob:
         from fedbench.runs.runner import run
 
         try:
-            plan = self._waiting.pop(digest(flat(config.given)), None) or make_plan(config, _session())
-            accuracy = run(plan, directory, _session()).final_accuracy
+            shared = session()
+            plan = self._waiting.pop(digest(flat(config.given)), None) or make_plan(config, shared)
+            shared.alike = self._alike.get(program(config), 1)
+            accuracy = run(plan, directory, shared).final_accuracy
+        except InUse:
+            raise  # the log is that of the process that has the run
         except Exception as error:
             _traceback_log.error("the run failed", exc_info=error)
             raise
         return 0.0 if accuracy is None else accuracy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_waiting": {}}  # another process makes plans of its own
+        return {"_waiting": {}, "_alike": self._alike}  # another process makes plans of its own

@@ -11,12 +11,12 @@ from hydra.plugins.sweeper import Sweeper as HydraSweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from fedbench.compose.composer import JobComposer, user_directories
+from fedbench.compose.composer import JobComposer, config_directories
 from fedbench.compose.register import OUR_LAUNCHER, OUR_SWEEPER
 from fedbench.sweeps.execute import Result, run_all
 from fedbench.sweeps.grids import of_file, said
 from fedbench.sweeps.job import RunJob
-from fedbench.sweeps.plan import plan
+from fedbench.sweeps.plan import Job, plan
 from fedbench.sweeps.processes import Launcher
 
 
@@ -53,14 +53,19 @@ class Sweeper(HydraSweeper):
 
         Raises a UserError with exit code 2 before anything is written if any job is bad input.
         """
+        jobs = self.jobs(arguments)
+        assert self.config is not None
+        assert self.launcher is not None
+        return run_all(jobs, self.config, self.launcher, self.task.expect, self.reuse, self.max_batch_size)
+
+    def jobs(self, arguments: list[str]) -> list[Job]:
+        """The jobs of the grids, checked, none of them run."""
         assert self.config is not None
         assert self.hydra_context is not None
-        assert self.launcher is not None
         loader = self.hydra_context.config_loader
         fixed, grids = said(self.params, arguments, of_file(self.grids, loader), loader)
         composer = JobComposer(self.config, loader)
-        jobs = plan(fixed, grids, composer, self.task.check, user_directories(self.config.hydra))
-        return run_all(jobs, self.config, self.launcher, self.reuse, self.max_batch_size)
+        return plan(fixed, grids, composer, self.task.check, config_directories(self.config.hydra))
 
 
 def register() -> None:

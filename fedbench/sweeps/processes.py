@@ -1,6 +1,7 @@
 """`hydra/launcher=processes`: the runs of a sweep side by side, each worker process doing many of them.
 
-On a CPU there are as many processes as cores, one thread each; on a GPU the runs go one after another. A run
+On a CPU there are as many processes as cores, one thread each; on GPUs there is one for each, unless
+`processes` says more; `devices` says which. A run
 that fails, or a process that dies, is one failed row. The first signal stops all of them at a checkpoint.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,17 +29,20 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.plugins.launcher import Launcher as HydraLauncher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedbench.compose.composer import without_hydra
-from fedbench.runs.signals import Interrupted
+from fedbench.config.config import DEVICE
+from fedbench.errors import ConfigError
+from fedbench.runs.signals import AT_ONCE, Interrupted, Signals
 from fedbench.sweeps.collect import collect
-from fedbench.sweeps.job import JobFailed
+from fedbench.sweeps.job import JobFailed, held
 from fedbench.sweeps.progress import Fleet
 from fedbench.sweeps.results import record_failure
 
 WORKERS_LOG = "workers.log"
 _PATIENCE = 60.0  # seconds for workers to save their checkpoints
+_SAVE = getattr(signal, "SIGUSR1", None)
 
 log = logging.getLogger(__name__)
 
@@ -45,36 +51,70 @@ log = logging.getLogger(__name__)
 class _Worker:
     process: BaseProcess
     pipe: Connection
+    device: str | None  # of its runs; None: their own
     job: int | None = None
 
 
 class Launcher(HydraLauncher):
     """Runs jobs in worker processes; results come back in the jobs' order."""
 
-    def __init__(self, processes: int | None = None, threads: int | None = 1) -> None:
+    def __init__(
+        self,
+        processes: int | None = None,
+        threads: int | None = 1,
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        """`processes`: how many at once; `threads`: of each on a CPU; `devices`: what the processes are given
+        in turn as the `device` of their runs, so that 4 processes on 2 devices are 2 runs on each."""
         self.processes, self.threads = processes, threads
+        self.devices = None if devices is None else [str(name) for name in devices]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
+        if self.devices is not None:
+            from fedbench.engine.choose import choose_device
+
+            for name in self.devices:
+                if not re.fullmatch(DEVICE, name) or name == "auto":
+                    allowed = "must be a list of cpu, cuda, or cuda:N (one of several GPUs)"
+                    raise ConfigError("hydra.launcher.devices", name, allowed)
+                choose_device(name, "hydra.launcher.devices")
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs. Raises Interrupted after SIGINT or SIGTERM, when the workers have stopped."""
         setup_globals()
         if not job_overrides:
             return []
-        count = self.side_by_side(len(job_overrides))
-        threads = None if _on_gpu(self.config) or self.config.get("threads") is not None else self.threads
-        extra = [f"threads={threads}"] if threads is not None else []
-        log.info(
-            "%d process%s%s", count, "es" if count > 1 else "", f", {threads} thread each" if threads else ""
-        )
-        jobs = [[*overrides, *extra] for overrides in job_overrides]
-        return _Pool(self, jobs, initial_job_idx, count).run()
+        slots = self.slots(len(job_overrides))
+        count, where = len(slots), list(dict.fromkeys(filter(None, slots)))
+        alone = any(word.startswith("threads=") for word in self.words([], slots[0]))
+        thread = f", {self.threads} thread each" if alone else ""
+        on = f", on {', '.join(where)}" if where else ""
+        log.info("%d process%s%s%s", count, "es" if count > 1 else "", thread, on)
+        return _Pool(self, job_overrides, initial_job_idx, slots).run()
 
-    def side_by_side(self, jobs: int) -> int:
-        """How many of so many jobs run at once."""
-        return min(self.processes or (1 if _on_gpu(self.config) else cores()), jobs)
+    def slots(self, jobs: int) -> list[str | None]:
+        """One entry for each process that so many jobs need: the device of its runs; None: their own."""
+        devices: list[str | None] = [*(self._every_gpu() if self.devices is None else self.devices)]
+        count = self.processes or len(devices) or (1 if _on_gpu(self.config) else cores())
+        return [devices[slot % len(devices)] if devices else None for slot in range(min(count, jobs))]
+
+    def _every_gpu(self) -> list[str]:
+        if self.config.device not in ("auto", "cuda") or not _on_gpu(self.config):
+            return []
+        import torch
+
+        count = torch.cuda.device_count()
+        return [f"cuda:{number}" for number in range(count)] if count > 1 else []
+
+    def words(self, job: Sequence[str], device: str | None) -> list[str]:
+        """The overrides of a job for the process that has `device`; what the job itself says counts more."""
+        on_gpu = _on_gpu(self.config) if device is None else device != "cpu"
+        threads = self.threads if self.config.get("threads") is None and not on_gpu else None
+        more = {"threads": threads, "device": device}
+        said = {text.partition("=")[0].lstrip("+") for text in job}
+        return [*job, *(f"{k}={v}" for k, v in more.items() if v is not None and k not in said)]
 
 
 def cores() -> int:
@@ -93,8 +133,11 @@ def _on_gpu(cfg: DictConfig) -> bool:
 class _Pool:
     """Worker processes, and the loop that feeds them."""
 
-    def __init__(self, launcher: Launcher, jobs: Sequence[list[str]], first: int, count: int) -> None:
-        self.launcher, self.jobs, self.first, self.count = launcher, jobs, first, count
+    def __init__(
+        self, launcher: Launcher, jobs: Sequence[Sequence[str]], first: int, slots: Sequence[str | None]
+    ) -> None:
+        self.launcher, self.first = launcher, first
+        self.jobs, self.slots = [list(job) for job in jobs], list(slots)
         self.directory = Path(str(launcher.config.hydra.sweep.dir))
         self.queue = deque(range(len(jobs)))
         self.results: dict[int, JobReturn] = {}
@@ -103,23 +146,25 @@ class _Pool:
 
     def run(self) -> list[JobReturn]:
         """All results, in the order of the jobs."""
-        stops: list[int] = []
-        main = threading.current_thread() is threading.main_thread()
-        old = {n: signal.signal(n, lambda n, _: stops.append(n)) for n in _STOPS} if main else {}
-        try:
-            while len(self.results) < len(self.jobs) and not stops:
-                while self.queue and len(self.workers) < self.count:
-                    self.workers.append(self._hire())
-                for pipe in wait([worker.pipe for worker in self.workers], timeout=0.5):
-                    self._listen(next(worker for worker in self.workers if worker.pipe is pipe))
-                self.fleet.show()
-        finally:
-            self._dismiss(bool(stops))
-            self.fleet.close()
-            for number, handler in old.items():
-                signal.signal(number, handler)
-        if stops:
-            raise Interrupted("stopped; the same command goes on with what is missing", 128 + stops[0])
+        signals = Signals(self._under_way, raises=False)
+        with signals.installed():
+            try:
+                while len(self.results) < len(self.jobs) and signals.stop is None:
+                    while self.queue and self.slots:
+                        self.workers.append(self._hire())
+                    for pipe in wait([worker.pipe for worker in self.workers], timeout=0.5):
+                        self._listen(next(worker for worker in self.workers if worker.pipe is pipe))
+                    self.fleet.show()
+                    if signals.save:
+                        signals.save = False
+                        self._tell(signal.SIGUSR1)
+                        signals.relay()
+            finally:
+                self._dismiss(signals)
+                self.fleet.close()
+        if signals.stop is not None:
+            how = "stopped at once" if signals.at_once else "stopped"
+            raise Interrupted(f"{how}; the same command goes on with what is missing", signals.exit_code)
         return [self.results[index] for index in range(len(self.jobs))]
 
     def _hire(self) -> _Worker:
@@ -133,7 +178,7 @@ class _Pool:
         )
         process.start()
         theirs.close()
-        worker = _Worker(process, mine)
+        worker = _Worker(process, mine, self.slots.pop(0))
         self._next(worker)
         return worker
 
@@ -142,13 +187,15 @@ class _Pool:
         if worker.job is None:
             worker.pipe.send(None)
         else:
-            worker.pipe.send((self.first + worker.job, self.jobs[worker.job]))
+            words = self.launcher.words(self.jobs[worker.job], worker.device)
+            worker.pipe.send((self.first + worker.job, words))
 
     def _listen(self, worker: _Worker) -> None:
         try:
             kind, *said = worker.pipe.recv()
         except (EOFError, OSError):
             self.workers.remove(worker)
+            self.slots.append(worker.device)  # for the next one
             worker.process.join(5.0)
             if worker.job is not None:
                 self._died(worker.job, worker.process.exitcode)
@@ -157,9 +204,10 @@ class _Pool:
         if kind == "started":
             self.fleet.start(worker.job, *said)
             return
-        status, value, line = said
+        status, value, place = said
         result = JobReturn(overrides=self.jobs[worker.job], status=JobStatus[status])
-        result.return_value = value if line is None else JobFailed(line)
+        result.return_value = value
+        result.hydra_cfg = OmegaConf.create({"hydra": {"runtime": {"output_dir": place}}})
         self._end(worker.job, result)
         self._next(worker)
 
@@ -175,21 +223,39 @@ class _Pool:
 
     def _end(self, job: int, result: JobReturn) -> None:
         self.results[job] = result
-        self.fleet.end(job, str(result._return_value) if result.status == JobStatus.FAILED else None)
+        failed = result.status == JobStatus.FAILED and not held(result)
+        self.fleet.end(job, str(result._return_value) if failed else None)
 
-    def _dismiss(self, stopped: bool) -> None:
-        """Let the workers go: at once where all is done, after a checkpoint where something is under way."""
+    def _under_way(self) -> str:
+        busy = sum(worker.job is not None for worker in self.workers)
+        return f"waits for {busy} run{'s' if busy != 1 else ''} to end a round and save it"
+
+    def _tell(self, number: int) -> None:
+        """Send a signal to all who are at work."""
         for worker in self.workers:
             if worker.job is not None and worker.process.pid is not None and worker.process.is_alive():
-                os.kill(worker.process.pid, signal.SIGTERM)
+                os.kill(worker.process.pid, number)
+
+    def _dismiss(self, signals: Signals) -> None:
+        """Let the workers go, all together: at once where all is done, after a checkpoint where something is
+        under way, or without one after a second signal."""
+        self._tell(signal.SIGTERM)
+        self._await(10.0 if signals.stop is None else _PATIENCE, signals)
+        if signals.at_once:
+            self._tell(signal.SIGTERM)
+            self._await(AT_ONCE / 2)
         for worker in self.workers:
-            worker.process.join(_PATIENCE if stopped else 10.0)
-            if worker.process.is_alive():
-                worker.process.kill()
+            worker.process.kill()
+            worker.process.join()
             worker.pipe.close()
 
-
-_STOPS = (signal.SIGINT, signal.SIGTERM)
+    def _await(self, seconds: float, signals: Signals | None = None) -> None:
+        """Wait so long for the workers to end, or until a second signal."""
+        limit = time.monotonic() + seconds
+        while there := [worker.process.sentinel for worker in self.workers if worker.process.is_alive()]:
+            if time.monotonic() > limit or (signals is not None and signals.at_once):
+                return
+            wait(there, timeout=0.2)
 
 
 def _singletons() -> dict[Any, Any]:
@@ -217,6 +283,9 @@ def _work(
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
+    Signals.own_process = True
+    if _SAVE is not None:
+        signal.signal(_SAVE, signal.SIG_IGN)  # between runs there is nothing to save
     threading.Thread(target=_follow_parent, daemon=True).start()
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
@@ -233,9 +302,10 @@ def _work(
                 job_dir_key="hydra.sweep.dir",
                 job_subdir_key="hydra.sweep.subdir",
             )
-            failed = result.status == JobStatus.FAILED
-            value = None if failed else result.return_value
-            pipe.send(("ended", result.status.name, value, str(result._return_value) if failed else None))
+            value = result._return_value
+            if result.status == JobStatus.FAILED and not isinstance(value, JobFailed):
+                value = JobFailed(str(value))
+            pipe.send(("ended", result.status.name, value, str(_place(cfg))))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
 

@@ -79,13 +79,20 @@ class Fleet:
 
 def last_round(metrics: Path) -> int:
     """The round of the last complete row of a metrics.csv; 0 where there is none."""
+    return last_row(metrics)[0]
+
+
+def last_row(metrics: Path) -> tuple[int, float]:
+    """Round, and wall seconds until then, of the last complete row of a metrics.csv; 0 where it has none."""
     try:
         with metrics.open("rb") as stream:
-            stream.seek(max(0, metrics.stat().st_size - 1000))
+            header = stream.readline().decode(errors="replace").strip().split(",")
+            stream.seek(max(stream.tell(), metrics.stat().st_size - 1000))
             rows = stream.read().decode(errors="replace").split("\n")[:-1]
-        return int(rows[-1].partition(",")[0])
-    except (OSError, ValueError, IndexError):
-        return 0
+        cells = dict(zip(header, rows[-1].split(","), strict=True))
+        return int(cells["round"]), float(cells.get("wall_seconds", 0.0))
+    except (OSError, ValueError, IndexError, KeyError):
+        return 0, 0.0
 
 
 def duration(seconds: float) -> str:

@@ -39,6 +39,6 @@ class Finished:
 def _copy(place: Path, directory: Path) -> None:
     """All files but locks; summary.json, which says that a run has ended, last."""
     with one_line_os_errors(f"write {directory}"):
-        leave = shutil.ignore_patterns(".lock", "summary.json")
+        leave = shutil.ignore_patterns(".lock", ".lease*", "summary.json")
         shutil.copytree(place, directory, ignore=leave, dirs_exist_ok=True)
     atomically(directory / "summary.json", lambda file: shutil.copy2(place / "summary.json", file))

@@ -11,7 +11,7 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import configure_log
 
 from fedbench.compose import inside
-from fedbench.compose.composer import Composer, JobComposer, user_directories
+from fedbench.compose.composer import Composer, JobComposer, config_directories
 from fedbench.compose.overrides import Grid, recorded, written
 from fedbench.sweeps.execute import Result, run_all
 from fedbench.sweeps.grids import of_file, said
@@ -21,18 +21,22 @@ from fedbench.sweeps.plugins import register
 
 
 def sweep(
-    overrides: Sequence[str], grids: Sequence[Grid], directory: Path, reuse: Path | None = None
+    overrides: Sequence[str],
+    grids: Sequence[Grid],
+    directory: Path,
+    reuse: Path | None = None,
+    config_dir: str | None = None,
 ) -> list[Result]:
     """Run the union of `grids` below `directory`; what is there already is not run again.
 
     `overrides`: what all runs have in common, as on the command line (`hydra/launcher=processes` among them).
     `grids`: over the `params` of an experiment's file; without any, that file's. `reuse`: a directory, the
-    finished runs below which are taken over. A failed run does not stop the others. Raises UserError before
-    anything is written if any run is bad input. Leaves Hydra as it was.
+    finished runs below which are taken over. `config_dir`: the user's own options. A failed run does not stop
+    the others. Raises UserError before anything is written if any run is bad input. Leaves Hydra as it was.
     """
     before = GlobalHydra.instance().hydra
     try:
-        composer = Composer()
+        composer = Composer(config_dir=config_dir)
         place = f"hydra.sweep.dir={written(str(directory))}"
         cfg = composer.compose([*overrides, "hydra.mode=MULTIRUN", place]).cfg
         register()
@@ -48,7 +52,7 @@ def sweep(
             wanted = list(grids) or of_file(node.get("grids") or [], composer.loader)
             fixed, wanted = said(node.get("params") or {}, recorded(cfg, "task"), wanted, composer.loader)
             jobs_of = JobComposer(cfg, composer.loader)
-            jobs = plan(fixed, wanted, jobs_of, task.check, user_directories(cfg.hydra))
-            return run_all(jobs, cfg, launcher, reuse)
+            jobs = plan(fixed, wanted, jobs_of, task.check, config_directories(cfg.hydra))
+            return run_all(jobs, cfg, launcher, task.expect, reuse)
     finally:
         GlobalHydra.instance().hydra = before

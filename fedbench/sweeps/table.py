@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedbench.config.grouping import split
-from fedbench.sweeps.collect import IDENTITY, OUTCOME
+from fedbench.runs.reached import COLUMN
+from fedbench.sweeps.collect import IDENTITY, OUTCOME, levels_asked
 
 LIMIT = 40  # rows; a longer table is read in runs.csv
 
@@ -19,17 +20,22 @@ def outcome(runs: Path) -> str:
         rows = list(csv.DictReader(stream))
     if not rows:
         return "no run has ended"
-    keys = [key for key in rows[0] if key not in ("dir", "seed", *OUTCOME)]
+    beside = ("dir", "seed", *OUTCOME)
+    keys = [key for key in rows[0] if key not in beside and not key.startswith(COLUMN)]
+    reached = [f"{COLUMN}{level:g}" for level in levels_asked(runs.parent)]
+    reached = [column for column in reached if column in rows[0]]
     shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]
     shown.sort(key=lambda key: key in IDENTITY and key != "algorithm")
     groups = list(split(rows, shown, lambda row: row).items())
     groups.sort(key=lambda group: _mean(group[1]), reverse=True)
-    lines = [[*shown, "final accuracy", "best", "n"]]
+    words = [column.replace("_", " ") for column in reached]
+    lines = [[*shown, "final accuracy", "best", *words, "n"]]
     for setting, members in groups:
         spreads = [_spread(members, "final_accuracy"), _spread(members, "best_accuracy")]
+        spreads += [_rounds(members, column) for column in reached]
         lines.append([*map(str, setting), *spreads, _count(members)])
     more = [f"... and {len(lines) - 1 - LIMIT} more lines: {runs}"] if len(lines) - 1 > LIMIT else []
-    return "\n".join(_aligned(lines[: LIMIT + 1]) + more)
+    return "\n".join(aligned(lines[: LIMIT + 1]) + more)
 
 
 def _mean(rows: Sequence[Mapping[str, str]]) -> float:
@@ -47,12 +53,21 @@ def _spread(rows: Sequence[Mapping[str, str]], column: str) -> str:
     return mean if len(numbers) == 1 else f"{mean} +- {statistics.stdev(numbers):.4f}"
 
 
+def _rounds(rows: Sequence[Mapping[str, str]], column: str) -> str:
+    """Mean number of rounds over the runs that got there, and how many did where not all."""
+    numbers = [float(row[column]) for row in rows if row[column]]
+    if not numbers:
+        return "never"
+    mean = f"{statistics.fmean(numbers):.1f}"
+    return mean if len(numbers) == len(rows) else f"{mean} ({len(numbers)} of {len(rows)})"
+
+
 def _count(rows: Sequence[Mapping[str, str]]) -> str:
     odd = [row["status"] for row in rows if row["status"] != "completed"]
     return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

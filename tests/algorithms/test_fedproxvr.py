@@ -209,6 +209,9 @@ def test_measured_smoothness_is_the_largest_curvature() -> None:
     assert given["lr"] == pytest.approx(1 / (5 * given["L"]), rel=1e-15)
     z = np.hstack([p.x, np.ones((len(p.x), 1))])
     assert given["L"] < 0.5 * np.linalg.eigvalsh(z.T @ z / len(z))[-1]
+    q = p.probabilities(p.theta0, p.x)  # a sample's Hessian is (diag q - q q^T) (x) z z^T
+    each = [np.linalg.eigvalsh(np.diag(a) - np.outer(a, a))[-1] * b @ b for a, b in zip(q, z, strict=True)]
+    assert given["L"] < max(each)  # the paper's L bounds these
     assert algorithms.get("fedproxvr").create({"lr": 0.1}).measured(gradient, torch.zeros(1)) == {}
     with pytest.raises(ConfigError, match="estimate"):
         algorithm.measured(torch.zeros_like, torch.zeros(3))
@@ -224,7 +227,9 @@ def test_a_run_measures_the_smoothness(tmp_path: Path) -> None:
     x = to_input(data.x_train, data.mean, data.std, torch.float64).flatten(1).numpy()
     z = np.hstack([x, np.ones((len(x), 1))])
     run(make_plan(cfg), tmp_path)
-    hyper = json.loads((tmp_path / "summary.json").read_text())["hyper"]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert any("mean training loss at theta^0" in note for note in summary["notes"])
+    hyper = summary["hyper"]
     assert hyper["L"] == pytest.approx(np.linalg.eigvalsh(z.T @ z / len(z))[-1] / 10, rel=0.02)
     assert hyper["lr"] == pytest.approx(1 / (5 * hyper["L"]), rel=1e-12)
 

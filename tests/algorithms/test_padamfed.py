@@ -126,3 +126,19 @@ def test_theorem_values_and_clamp() -> None:
     assert "algorithm.beta" in lines[0]
     values = algorithms.get("padamfed_vr")().resolve(Counts(S=10, N=100, K=10, T=1000))
     assert values == pytest.approx({"lr": 1e-4, "server_lr": 0.0464159, "beta": 0.0464159}, rel=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["vector", "tensor"])
+@pytest.mark.parametrize("name", ["padamfed", "padamfed_vr"])
+def test_one_client_with_all_its_data_steps_along_the_gradient_without_noise(name: str, norm: str) -> None:
+    """theta <- theta - gamma grad f / ||grad f||: what padamfed/settings compares with."""
+    p, gamma = Problem(sizes=(20,)), 0.07
+    values = {"server_lr": gamma, "beta": 1.0, "norm": norm}
+    path = engine_path(p, name, [[0]] * T, steps=1, engine="loop", values=values)
+    parts = [slice(None)] if norm == "vector" else [slice(0, 12), slice(12, 15)]
+    reference = [p.theta0]
+    for _ in range(T):
+        g = p.grad(0, reference[-1])
+        unit = np.concatenate([g[part] / np.linalg.norm(g[part]) for part in parts])
+        reference.append(reference[-1] - gamma * unit)
+    assert relative_error(path, reference) < 1e-9

@@ -39,7 +39,7 @@ def test_a_page_says_all_there_is_to_know(name: str) -> None:
 
 def test_the_page_of_a_method_with_a_theorem() -> None:
     text = page(algorithms.get("padamfed"))
-    assert "\nalgorithm.lr=null: must be a number > 0, or null (from the theorem)\n" in text
-    assert "\nalgorithm.norm=vector: must be one of vector, tensor (vector: one norm over q; " in text
-    assert "\nalgorithm.momentum=true: must be true or false (false: beta = 1)\n" in text
+    assert "\nalgorithm.lr=null: a number > 0 (null: from the theorem)\n" in text
+    assert "\nalgorithm.norm=vector: one of vector, tensor (vector: one norm over q; " in text
+    assert "\nalgorithm.momentum=true: true or false (false: beta = 1)\n" in text
     assert "\nuplink      2d (+1d once)\n" in text

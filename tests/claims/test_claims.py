@@ -12,7 +12,7 @@ import pytest
 from fedbench.claims.accuracy import Beats, Faster, MarginGrows, Value
 from fedbench.claims.evidence import MADE, Evidence, exceeds, read, rows_of, slope, tuned
 from fedbench.claims.ledger import Claim, Row, describe, judge, ledger
-from fedbench.claims.ranges import AboveOnRange, Flat, FlatterThan, WidestRange
+from fedbench.claims.ranges import AboveOnRange, Flat, FlatterThan, Reaches, WidestRange
 from fedbench.claims.rates import SameTraffic, Slope, TableTrend, Trend
 from fedbench.papers.registry import CLAIMS
 
@@ -286,6 +286,19 @@ def test_evidence_is_read_from_the_kept_tables(tmp_path):
     assert (data.scale, data.command) == ("cpu", "a command")
 
 
+def test_a_claim_may_be_about_one_stage_of_the_runs(tmp_path):
+    """The order of two methods in the paper's rows is the reverse of that where they are tuned freely."""
+    (tmp_path / MADE).write_text(json.dumps({"scale": "cpu", "command": "", "shared": {}}))
+    table = runs(("a", [0.9, 0.9], {}), ("b", [0.8, 0.8], {}), ("a", [0.7, 0.7], {}), ("b", [0.8, 0.8], {}))
+    stages = ["final"] * 4 + ["final-free"] * 4
+    table.assign(dir=[f"{one}/{run}" for one, run in zip(stages, table.dir, strict=True)]).to_csv(
+        tmp_path / "runs.csv", index=False
+    )
+    data = read(tmp_path)
+    assert Beats("a", ("b",), {"stage": "final"})(data).shown is True
+    assert Beats("a", ("b",), {"stage": "final-free"})(data).shown is False
+
+
 def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():
     rows = ledger({}, CLAIMS)
     assert list(rows.columns) == [field.name for field in fields(Row)]
@@ -307,3 +320,25 @@ def test_the_issues_examples_are_among_the_claims():
         assert words in text
     for accuracy in ("84.02", "84.12", "84.21", "93.52", "94.06", "93.75"):
         assert accuracy in text
+
+
+def test_a_level_is_reached_in_a_setting_of_the_table_or_in_none():
+    table = pd.DataFrame(
+        [
+            ("iid", "padamfed", "vector", "iid", 0.64, 0.79),
+            ("S=20", "padamfed", "vector", "iid", 0.66, 0.83),
+            ("iid", "padamfed", "tensor", "iid", 0.88, None),
+            ("Dirichlet(1)", "padamfed", "vector", "dirichlet", 0.9, None),
+        ],
+        columns=["setting", "algorithm", "algorithm.norm", "partition", "accuracy", "without_noise"],
+    )
+    data = Evidence(tables={"settings": table})
+    iid = {"partition": "iid"}
+    vector = Reaches("settings", "padamfed algorithm.norm=vector", 0.8, iid)(data)
+    assert (vector.shown, vector.reason) == (False, "in none of 2 settings")
+    assert vector.numbers == "iid 64.00%; S=20 66.00%; without noise 83.00% at most"
+    assert vector.brief == "66.00% at most; without noise 83.00% at most"
+    tensor = Reaches("settings", "padamfed algorithm.norm=tensor", 0.8, iid)(data)
+    assert (tensor.shown, tensor.brief) == (True, "88.00% at most")
+    assert Reaches("settings", "fedavg", 0.8)(data).reason == "no rows of fedavg in table settings"
+    assert Reaches("other", "fedavg", 0.8)(data).shown is None

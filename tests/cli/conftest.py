@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from fedbench.config.config import Config
 from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, RunError
 from fedbench.runs import directory as place
+from fedbench.runs.lease import InUse
 
 
 class Runs:
@@ -26,6 +29,7 @@ class Runs:
         self.done: list[DictConfig] = []
         self.planned: list[Config] = []
         self.stops = True
+        self.held: list[int] = []  # seeds that another process has at first
 
     def make_plan(self, config: Config, session: object) -> types.SimpleNamespace:
         """Like fedbench.runs.plan.make_plan; refuses negative step sizes."""
@@ -45,8 +49,31 @@ class Runs:
         (directory / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1,0.2\n")
         if cfg.seed == 13:
             raise RunError("the disk is full")
+        if cfg.seed in self.held:
+            self.held.remove(cfg.seed)
+            self.other(directory, cfg)
+            raise InUse(f"{directory} is in use by another process")
         if cfg.seed == 15 and self.stops:
             raise KeyboardInterrupt
+        return self.end(directory, cfg)
+
+    def other(self, directory: Path, cfg: DictConfig) -> None:
+        """Another process holds the run for a moment; it ends it, fails (18) or leaves it (17)."""
+        stream = open(directory / place.LOCK, "w")  # noqa: SIM115
+        fcntl.flock(stream, fcntl.LOCK_EX)
+
+        def leave() -> None:
+            if cfg.seed == 18:
+                failed = {"status": "failed", "error": "the disk is full", "config": flat(cfg)}
+                (directory / "summary.json").write_text(json.dumps(failed))
+            elif cfg.seed != 17:
+                self.end(directory, cfg)
+            stream.close()
+
+        threading.Timer(0.3, leave).start()
+
+    def end(self, directory: Path, cfg: DictConfig) -> types.SimpleNamespace:
+        """What a run leaves."""
         accuracy = None if cfg.seed == 14 else 0.5 + cfg.seed / 100
         status = "diverged" if accuracy is None else "completed"
         best = {"best_accuracy": 0.9, "best_round": 1, "rounds": 1}

@@ -9,6 +9,7 @@ from fedbench import algorithms
 from fedbench.config.option_files import option_files
 from fedbench.config.options import CLASSES
 from fedbench.config.paths import conf_dir
+from fedbench.config.reference import reference
 from fedbench.fields import defaults
 from fedbench.models.registry import get, names
 
@@ -16,7 +17,8 @@ WITH_TORCH = {
     "model": {name: get(name) for name in names() if get(name).__module__.startswith("fedbench.")},
     "algorithm": {cls.name: cls for cls in algorithms.every() if cls.__module__.startswith("fedbench.")},
 }
-FILES = dict([*option_files(), *option_files(WITH_TORCH)])
+GROUPS = {**CLASSES, **WITH_TORCH}
+FILES = dict(option_files(GROUPS))
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -24,7 +26,7 @@ def test_files_are_fresh(path: str) -> None:
     assert (conf_dir() / path).read_text(encoding="utf-8") == FILES[path], "scripts/options writes them"
 
 
-@pytest.mark.parametrize("group", [*CLASSES, *WITH_TORCH])
+@pytest.mark.parametrize("group", GROUPS)
 def test_there_is_a_file_for_every_option_and_no_other(group: str) -> None:
     found = {f"{group}/{file.name}" for file in (conf_dir() / group).glob("*.yaml")}
     assert found == {path for path in FILES if path.startswith(f"{group}/")}
@@ -35,6 +37,19 @@ def test_a_file_says_all_defaults(path: str) -> None:
     group, name = path.removesuffix(".yaml").split("/")
     content = yaml.safe_load(FILES[path])
     content.pop("defaults", None)
-    assert content == {"name": name, **defaults({**CLASSES, **WITH_TORCH}[group][name])}
+    assert content == {"name": name, **defaults(GROUPS[group][name])}
     assert FILES[path].startswith("# ")
     assert all(len(line) <= 110 for line in FILES[path].splitlines())
+
+
+def test_the_reference_is_fresh_and_names_every_key() -> None:
+    page = (conf_dir() / "README.md").read_text(encoding="utf-8")
+    assert page == reference(GROUPS), "scripts/options writes it"
+    for key in (
+        "clients.per_round",
+        "eval.final_k",
+        "partition.alpha",
+        "algorithm.server_lr",
+        "delay.transfer.up",
+    ):
+        assert f"| `{key}` |" in page

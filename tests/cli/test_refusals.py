@@ -12,7 +12,7 @@ from fedbench.cli import main
 
 Call = Callable[..., tuple[int, str, str]]
 
-KEYS = "keys are rounds, clients, local, seed"
+KEYS = "keys are rounds, patience, target, clients, local, seed"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_showing_leaves_the_environment_as_it_was(fedbench: Call, monkeypatch: p
         ("rounds=1 =3", "=3: must be written key=value"),
         (f"algorithm={'x' * 5000}", "is longer than 1000 characters"),
         (f"clients.total={'x' * 5000}", "clients.total=xxxx"),
-        (f"{'x' * 5000}", "must be one of collect"),
+        (f"{'x' * 5000}", "must be one of "),
         ("-m algorithm.lr=interval(0,1)", "an interval needs a sweeper that draws from it"),
         (
             "+hydra.run.dri=x",

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedbench.sweeps.processes import Launcher
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -28,6 +30,7 @@ def only_sweep(root: Path) -> Path:
 
 IDENTITY = ["dir", "dataset", "partition", "model", "algorithm", "schedule", "seed"]
 OUTCOME = ["status", "final_accuracy", "best_accuracy", "error"]
+OUTCOME += [f"rounds_to_{level}" for level in ("0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99")]
 
 
 def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -65,6 +68,43 @@ def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, t
     code, out, _ = fedbench("collect", str(directory))
     assert out.split() == [str(directory / "runs.csv"), str(directory / "rounds.csv")]
     assert before == {file: file.read_bytes() for file in directory.glob("r*s.csv")}
+
+
+def test_a_launcher_that_gives_up_is_one_line(runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As submitit's for SLURM does on a machine without it."""
+
+    def give_up(*_: object, **__: object) -> None:
+        raise RuntimeError('Could not detect "srun",\nare you indeed on a cluster?')
+
+    monkeypatch.setattr(Launcher, "launch", give_up)
+    code, _, err = fedbench("--multirun", "seed=0,1", "hydra/launcher=processes", "hydra.sweep.dir=there")
+    assert (code, err.count("\n")) == (1, 1)
+    says = 'hydra/launcher=processes: Could not detect "srun",; are you indeed on a cluster?'
+    assert f"2 of 2 runs failed: {says} (see there/runs.csv)" in err
+
+
+def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_path: Path) -> None:
+    """One is ended there, one left unfinished there and run here; in a directory of the user's too."""
+    for place in ("hydra.sweep.dir=ours", "hydra.sweep.subdir=job${hydra.job.num}"):
+        runs.done.clear()
+        runs.held = [16, 17]
+        code, out, err = fedbench("--multirun", "seed=1,16,17,2", place)
+        assert (code, err) == (0, "")
+        assert "2 left to another process that computes them, waiting for it: " in out
+        assert "1 computed by another process, 1 left unfinished there and run here" in out
+        assert [cfg.seed for cfg in runs.done] == [1, 16, 17, 2, 17]
+        (table,) = tmp_path.glob("ours/runs.csv" if "ours" in place else "outputs/sweeps/*/*/runs.csv")
+        assert {row["seed"]: row["status"] for row in read(table)} == dict.fromkeys(
+            ("1", "16", "17", "2"), "completed"
+        )
+    assert sorted(path.name for path in table.parent.glob("job*")) == ["job0", "job1", "job2", "job3"]
+
+
+def test_a_run_that_fails_in_another_process_fails_the_sweep(runs, fedbench: Call) -> None:
+    runs.held = [18]
+    code, _, err = fedbench("--multirun", "seed=1,18", "hydra.sweep.dir=ours")
+    assert (code, len(runs.done)) == (1, 2)
+    assert "1 of 2 runs failed: the disk is full" in err
 
 
 def test_finished_runs_of_other_sweeps_are_taken_over(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -205,10 +245,10 @@ def test_a_single_run_is_reported_once_it_is_there(runs, fedbench: Call, tmp_pat
 def test_another_run_in_a_given_directory_is_refused(runs, fedbench: Call, tmp_path: Path) -> None:
     assert fedbench("hydra.run.dir=a b/c", "rounds=3")[0] == 0
     before = sorted((file, file.stat().st_mtime_ns) for file in tmp_path.rglob("*"))
-    code, _, err = fedbench("hydra.run.dir=a b/c", "rounds=4")
+    code, _, err = fedbench("hydra.run.dir=a b/c", "rounds=2")
     assert (code, err) == (
         2,
-        "fedbench: rounds=4: a b/c holds a run with rounds=3; give another directory, or that value\n",
+        "fedbench: rounds=2: a b/c holds a run with rounds=3; give another directory, or that value\n",
     )
     code, _, err = fedbench("hydra.run.dir=a b/c", "rounds=3", "algorithm=scaffold")
     assert code == 2

@@ -99,7 +99,7 @@ def test_a_killed_worker_has_its_row_before_another_run_ends(
     launcher = Launcher(processes=1)
     launcher.setup(hydra_context=inside.context(composer.loader, cfg), task_function=RunJob(), config=cfg)
     (tmp_path / "s" / "killed").mkdir(parents=True)
-    pool = processes._Pool(launcher, [["seed=3", "hydra.sweep.subdir=killed"]], 0, 1)
+    pool = processes._Pool(launcher, [["seed=3", "hydra.sweep.subdir=killed"]], 0, [None])
     pool._died(0, -9)
     (row,) = read(tmp_path / "s" / "runs.csv")
     assert (row["dir"], row["seed"], row["status"]) == ("killed", "3", "failed")
@@ -112,3 +112,37 @@ def test_a_single_run_is_no_sweep(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it is that of a single run"):
         collect_command([str(tmp_path / "run")])
     assert not (tmp_path / "run" / "runs.csv").exists()
+
+
+def test_rounds_to_an_accuracy_are_columns_and_shown_when_asked(runs, fedbench: Call, tmp_path: Path) -> None:
+    """The stand-in's curves are 0.1, 0.2. The usual levels are always there, last; others once asked for."""
+    assert fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")[0] == 0
+    header = (tmp_path / "s" / "runs.csv").read_text().splitlines()[0].split(",")
+    assert header[header.index("error") + 1 :] == [
+        f"rounds_to_{level}" for level in ("0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99")
+    ]
+    (tmp_path / "s" / read(tmp_path / "s" / "runs.csv")[0]["dir"] / "metrics.csv").write_text(
+        "round,test_accuracy\n0,0.1\n4,0.15\n8,0.2\n"
+    )
+    code, out, _ = fedbench("collect", "s", "--levels", "0.15,0.3")
+    assert code == 0
+    first, second = read(tmp_path / "s" / "runs.csv")
+    assert (first["rounds_to_0.15"], second["rounds_to_0.15"], first["rounds_to_0.3"]) == ("4", "1", "")
+    titles, line = out.splitlines()[:2]
+    assert ("rounds to 0.15" in titles, "2.5" in line, "never" in line) == (True, True, True)
+    fedbench("collect", "s")  # what was asked for once stays
+    assert "rounds_to_0.15" in (tmp_path / "s" / "runs.csv").read_text()
+
+
+@pytest.mark.parametrize("levels", ["0", "1.1", "high"])
+def test_levels_that_are_no_accuracies_are_refused(runs, fedbench: Call, levels: str) -> None:
+    """Exit code 2, with the value."""
+    fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")
+    code, _, err = fedbench("collect", "s", "--levels", levels)
+    assert (code, levels in err) == (2, True)
+
+
+def test_the_target_of_a_sweep_is_in_its_closing_table(runs, fedbench: Call) -> None:
+    """The accuracy at which its runs stop is one that it counts rounds to."""
+    _, out, _ = fedbench("-m", "seed=0,1", "hydra.sweep.dir=s", "target=0.2")
+    assert "rounds to 0.2" in out

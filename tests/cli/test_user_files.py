@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fedbench import algorithms
+from fedbench.config.paths import conf_dir
 from fedbench.config.user_files import check_file
 from fedbench.errors import UserError
+from fedbench.models.registry import get as model
 
 Call = Callable[..., tuple[int, str, str]]
 RUN = "# @package _global_\n"
@@ -97,3 +100,79 @@ def test_the_command_line_names_the_file_and_no_other(
         code, out, err = fedbench("--config-dir", "mine", *words.split())
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert says in err
+
+
+def test_a_users_file_counts_before_ours_of_the_same_name(runs, fedbench: Call, tmp_path: Path) -> None:
+    write(tmp_path, "mine/algorithm/fedavg", "name: fedavg\nlr: 0.77\nserver_lr: 1.0\nweighting: samples\n")
+    write(tmp_path, "mine/algorithm/scaffold", "name: scaffold\nrate: 0.5\n")
+    code, out, err = fedbench("--config-dir", "mine", "algorithm=fedavg", "seed=3")
+    assert (code, err) == (0, "")
+    assert runs.done[0].algorithm.lr == 0.77
+    code, out, err = fedbench("--config-dir", "mine", "--multirun", "algorithm=fedavg", "seed=4,5")
+    assert [cfg.algorithm.lr for cfg in runs.done[1:]] == [0.77, 0.77]
+    code, out, err = fedbench("--config-dir", "mine", "algorithm=scaffold", "algorithm.lr=1")
+    assert (code, out) == (2, "")
+    assert "algorithm.lr=1: no such key; algorithm=scaffold has rate" in err
+
+
+def test_a_users_first_file_is_used_or_refused(runs, fedbench: Call, tmp_path: Path) -> None:
+    ours = (conf_dir() / "config.yaml").read_text()
+    write(tmp_path, "mine/config", ours.replace("data:\n", "rounds: 7\ndata:\n"))
+    code, _, err = fedbench("--config-dir", "mine")
+    assert (code, err) == (0, "")
+    assert runs.done[0].rounds == 7
+    code, out, err = fedbench("hydra.run.dir=there")
+    write(tmp_path, "other/config", "rounds: 7\n")
+    write(tmp_path, "circle/config", "defaults: [config, _self_]\n")
+    for argv, says in [
+        (("--config-dir", "there", "--config-name", "config"), "it holds a run: fedbench replay DIR"),
+        (("--config-dir", "other"), "settings of your own go into another file"),
+        (("--config-dir", "circle"), "a file among its own defaults"),
+    ]:
+        code, out, err = fedbench(*argv)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert says in err
+    assert len(runs.done) == 2
+
+
+def test_list_shows_a_users_options_and_executes_nothing(fedbench: Call, tmp_path: Path) -> None:
+    write(tmp_path, "mine/model/tiny", "# A very small network.\nname: tiny\n")
+    code, out, _ = fedbench("list", "models", "--config-dir", str(tmp_path / "mine"))
+    assert code == 0
+    assert out.splitlines()[-2:] == [f"in {tmp_path / 'mine'}:", "tiny  A very small network."]
+    write(tmp_path, "mine/algorithm/signed", "# Signs.\nname: signed\n")
+    assert fedbench("list", "algorithms", "--config-dir", str(tmp_path / "mine"))[1].endswith(
+        "signed  Signs.\n"
+    )
+    code, _, err = fedbench("list", "models", "--config-dir", str(tmp_path / "nowhere"))
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_an_unknown_method_or_model_says_how_ones_own_is_brought(
+    runs, fedbench: Call, tmp_path: Path
+) -> None:
+    write(tmp_path, "mine/algorithm/own", "name: own\n")
+    for words in ("algorithm=foo", "model=foo"):
+        code, _, err = fedbench(words)
+        assert code == 2
+        assert "or your own: imports=[FILE.py] registers it, --config-dir DIR has its file of options" in err
+    with pytest.raises(UserError, match=r"algorithm=own: .*imports=\[FILE.py\]"):
+        algorithms.get("own")
+    with pytest.raises(UserError, match=r"model=own: .*imports=\[FILE.py\]"):
+        model("own")
+
+
+def test_a_hook_runs_but_makes_no_other_run(runs, fedbench: Call, tmp_path: Path) -> None:
+    """Code that `imports` names may change the numbers; what `hooks` names only watches."""
+    (tmp_path / "hook.py").write_text("from pathlib import Path\nPath('seen').write_text('x')\n")
+    assert fedbench("seed=1")[0] == 0
+    code, out, _ = fedbench("seed=1", "hooks=[hook.py]")
+    assert (code, out.startswith("finished before")) == (0, True)
+    assert fedbench("seed=2", "hooks=[hook.py]")[0] == 0
+    assert (tmp_path / "seen").is_file()
+    code, out, _ = fedbench("seed=2")
+    assert (code, out.startswith("finished before")) == (0, True)
+    assert len(runs.done) == 2
+    code, _, err = fedbench("seed=3", "hooks=[nowhere.py]")
+    assert code == 2
+    assert "hooks=nowhere.py: must be a module importable from here, or a path to a .py file" in err

@@ -76,7 +76,7 @@ def test_what_is_read_is_typed_and_has_the_defaults_of_the_classes(cfg: DictConf
         ("local.batch_size", 0, "an integer >= 1, or null"),
         ("seed", -1, "an integer >= 0"),
         ("seed", 2**64, "2**64"),
-        ("dtype", "float16", "float32, float64 (did you mean 'float64'?)"),
+        ("dtype", "float16", "float32, float64: a model kept in 16 bits"),
         ("device", "gpu", "auto, cpu, cuda"),
         ("engine", "vmapp", "(did you mean 'vmap'?)"),
         ("chunk", 0, "an integer >= 1, or null"),

@@ -289,8 +289,25 @@ def test_npz_with_fewer_or_more_classes(tmp_path: Path) -> None:
     assert data.classes == 47
     assert data.note is not None
     assert "40 of the 47 classes" in data.note
-    with pytest.raises(DataError, match="y_train holds the label 39, but emnist has 26 classes"):
+    with pytest.raises(
+        DataError, match=r"y_train holds the label 39, but emnist \(split=letters\) has 26 classes"
+    ):
         get("emnist", tmp_path, split="letters")
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("split", ["digits", "mnist"])
+def test_digits_are_the_first_ten_labels_of_an_npz(tmp_path: Path, split: str) -> None:
+    npz(tmp_path, "emnist", 39)
+    data, whole = get("emnist", tmp_path, split=split), get("emnist", tmp_path, split="balanced")
+    assert data.classes == 10
+    assert data.y_train.tolist() == list(range(10))
+    assert np.array_equal(data.x_train, whole.x_train[:10])
+    assert data.note is not None
+    assert "(only its labels 0 to 9: 10 of 40 training and 10 of 40 test samples)" in data.note
+    assert f"where the {split} split has" in data.note
+    npz(tmp_path, "emnist", 9)  # a file of the digits alone is taken as it is
+    assert "only" not in str(get("emnist", tmp_path, split=split).note)
 
 
 @pytest.mark.usefixtures("offline")

@@ -59,3 +59,11 @@ def test_emnist_stand_in(real_data: Callable[..., Path]) -> None:
     if data.note is not None:  # the project's own subset
         assert "99,845 training and 20,000 test samples, where the balanced split has 112,800" in data.note
         assert (len(data.y_train), len(data.y_test)) == (99_845, 20_000)
+
+
+def test_emnist_digits_of_the_stand_in(real_data: Callable[..., Path]) -> None:
+    data = load({"name": "emnist", "split": "digits"}, str(real_data("emnist")), seed=0, clients=10)
+    assert data.classes == 10
+    if data.note is not None:
+        assert (len(data.y_train), len(data.y_test)) == (49_706, 9_843)
+        assert "49,706 of 99,845 training and 9,843 of 20,000 test samples" in data.note

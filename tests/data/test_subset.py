@@ -36,6 +36,36 @@ def test_a_subset_keeps_samples_labels_and_clients_together_in_order() -> None:
     assert set(numbered(train_samples=10).y_train.tolist()) < set(data.y_train.tolist())
 
 
+def test_a_selection_of_classes_is_relabelled_in_the_order_given(tmp_path: Path) -> None:
+    whole = load(CFG, str(tmp_path), seed=0, clients=3)
+    data = load({**CFG, "classes": [7, 1]}, str(tmp_path), seed=0, clients=3)
+    assert data.classes == 2
+    for part in ("train", "test"):
+        labels = getattr(whole, f"y_{part}")
+        kept = torch.isin(labels, torch.tensor([1, 7]))
+        assert torch.equal(getattr(data, f"x_{part}"), getattr(whole, f"x_{part}")[kept])
+        assert torch.equal(getattr(data, f"y_{part}"), (labels[kept] == 1).long())
+    assert data.mean is not None
+    assert data.mean.tolist() == mean_std(data.x_train)[0].tolist()  # normalised by itself
+    n = int(torch.isin(whole.y_train, torch.tensor([1, 7])).sum())
+    assert data.note is not None
+    assert data.note.startswith(f"only its labels 7, 1: {n} of 1,437 training and ")
+
+
+@pytest.mark.parametrize(
+    ("classes", "line"),
+    [
+        ([3, 10], "dataset.classes=10: has no training or no test samples: digits has 10 classes, from 0 on"),
+        ([3, 3], "dataset.classes=[3, 3]: must be a list of two or more different labels, such as [0, 1, 7]"),
+        (5, "dataset.classes=5: must be a list of two or more different labels, such as [0, 1, 7]"),
+    ],
+)
+def test_classes_that_are_not_there_are_named(tmp_path: Path, classes: object, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load({**CFG, "classes": classes}, str(tmp_path), seed=0, clients=3)
+    assert str(error.value).removesuffix(", or null (all)") == line
+
+
 def test_null_and_absent_keep_everything_and_say_nothing() -> None:
     for data in (numbered(), numbered(train_samples=None, test_samples=None)):
         assert (len(data.y_train), len(data.y_test), data.note) == (100, 40, "ours")

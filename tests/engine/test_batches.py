@@ -78,7 +78,7 @@ def test_full_batch_is_the_whole_client() -> None:
 def test_full_pass_covers_everything_with_shares() -> None:
     p = planner(5, steps=1)
     plan, share = p.full_pass(p.jobs(np.array([1, 3]), np.zeros(2, dtype=np.int64)), 8)
-    torch.testing.assert_close(share.sum(0), torch.ones(2))
+    torch.testing.assert_close(share.sum(0), torch.ones(2, dtype=torch.float64))
     assert plan.count is not None
     assert plan.count.sum(0).tolist() == [7, 33]
 

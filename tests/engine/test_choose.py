@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 from fedbench.engine import choose
-from fedbench.engine.choose import choose_chunk, choose_engine
+from fedbench.engine.choose import (
+    SAFETY,
+    Prospect,
+    choose_chunk,
+    choose_engine,
+    compile_cost_seconds,
+    expected_gain_seconds,
+)
 from fedbench.engine.load import Load, ModelCost, measure_model
 
 CPU = torch.device("cpu")
@@ -34,6 +41,19 @@ def test_long_runs_are_compiled_and_short_ones_are_not(load: Load, monkeypatch: 
     monkeypatch.setattr(choose, "compiler_missing", lambda device: None)
     assert choose_engine("auto", load, CPU) == ("vmap", None)
     assert choose_engine("auto", replace(load, calls=10**6), CPU) == ("compile", None)
+
+
+def test_what_is_compiled_already_is_used_and_a_sweep_counts_as_a_whole(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "compiler_missing", lambda device: None)
+    calls = 1 + int(SAFETY * compile_cost_seconds(load) / expected_gain_seconds(load, CPU))  # just worth it
+    for runs in (1, 7):
+        before, enough = replace(load, calls=calls // runs - 1), replace(load, calls=calls // runs + 1)
+        assert choose_engine("auto", before, CPU, Prospect(runs)) == ("vmap", None)
+        assert choose_engine("auto", enough, CPU, Prospect(runs)) == ("compile", None)
+    assert choose_engine("auto", load, CPU, Prospect(compiled=True)) == ("compile", None)
+    assert choose_engine("auto", replace(load, calls=0), CPU, Prospect(9, compiled=True)) == ("vmap", None)
 
 
 def test_without_a_compiler_it_says_so_once_it_would_have_compiled(

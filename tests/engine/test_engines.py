@@ -66,3 +66,34 @@ def test_compiled_agrees(kind: str) -> None:
     close(final("padamfed_vr", "compile", kind, chunk=3), final("padamfed_vr", "loop", kind))
     options = {"steps": None, "epochs": 2}
     close(final("scaffold", "compile", kind, **options), final("scaffold", "loop", kind, **options))
+
+
+def test_full_gradients_of_unequal_clients_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """700, 20, 20 and 300 samples are 3 + 1 + 1 + 2 batches of at most 256: two calls for four clients, not
+    three; each client's gradient is that of its own data."""
+    sizes = [700, 20, 20, 300]
+    x, y = torch.randn(sum(sizes), 4, dtype=torch.float64), torch.arange(sum(sizes)) % 3
+    assignment = np.repeat(np.arange(4), sizes)
+    algorithm = algorithms.get("fedproxvr").create({"lr": 0.1})
+    walk = make_walk(
+        algorithm,
+        nn.Linear(4, 3),
+        x.numpy(),
+        y.numpy(),
+        assignment,
+        FixedTrace([[0, 1, 2, 3]], 4),
+        per_round=4,
+        batch=32,
+    )
+    calls: list[int] = []
+    real = walk.trainer.program.accumulate
+    monkeypatch.setattr(walk.trainer.program, "accumulate", lambda *given: calls.append(1) or real(*given))
+    trainer, everyone = walk.trainer, np.arange(4)
+    found = trainer._full_gradient(walk.theta, {}, trainer.planner.jobs(everyone, np.zeros_like(everyone)))
+    assert len(calls) == 2
+    for client in everyone:
+        own = assignment == client
+        weight = walk.theta.clone().requires_grad_()
+        out = x[own] @ weight[:12].reshape(3, 4).T + weight[12:]
+        (expected,) = torch.autograd.grad(nn.functional.cross_entropy(out, y[own]), weight)
+        torch.testing.assert_close(found[client], expected, rtol=1e-12, atol=1e-12)

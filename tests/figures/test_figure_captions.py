@@ -52,3 +52,24 @@ def test_runs_that_stop_early_are_counted(tmp_path: Path, status: str, words: st
     text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
     total = len(list(runs.rglob("summary.json")))
     assert f"1 of {total} runs {words}." in text
+
+
+@pytest.mark.parametrize(("partition", "said"), [("dirichlet", True), ("iid", False)])
+def test_clients_of_unequal_size_that_are_weighted_differently_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, partition: str, said: bool
+) -> None:
+    runs = [
+        {
+            "metrics": rows(0.8, 0.6, 0),
+            "config": {"algorithm": name, "partition": partition} | more,
+        }
+        for name, more in (
+            ("fedavg", {"algorithm.weighting": "samples"}),
+            ("scaffold", {"algorithm.weighting": None}),
+        )
+    ]
+    files = plot_runs([write_sweep(tmp_path / "s", runs, ["algorithm", "partition"])], tmp_path / "figure")
+    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
+    line = "Clients are weighted differently (samples: FedAvg; uniform: SCAFFOLD), so the objectives differ."
+    assert (line in text) == said
+    assert (line in caplog.text) == said

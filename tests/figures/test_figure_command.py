@@ -37,6 +37,17 @@ def test_options_reach_the_figure(tmp_path: Path) -> None:
     assert "round" in out.with_suffix(".csv").read_text().splitlines()[0]
 
 
+def test_the_last_part_of_a_key_is_enough_where_it_is_one_keys(tmp_path: Path) -> None:
+    for lr in (0.1, 1.0):
+        config = {"algorithm.lr": lr, "dataset.path": "a", "init.path": "b"}
+        write_run(tmp_path / str(lr), rows(0.8, 1.0, 0), config=config)
+    out = tmp_path / "out" / "a.png"
+    assert main([str(tmp_path), "--x", "lr", "--out", str(out)]) == 0
+    assert "algorithm.lr" in out.with_suffix(".csv").read_text().splitlines()[0]
+    with pytest.raises(UserError, match=r"x=path: may be dataset.path or init.path"):
+        main([str(tmp_path), "--x", "path", "--out", str(out)])
+
+
 @pytest.mark.parametrize(
     "argv",
     [

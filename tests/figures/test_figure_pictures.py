@@ -12,6 +12,7 @@ import pytest
 import yaml
 from look_at import caption_of, outside, overlaps, texts
 
+from fedbench.api import compose_config
 from fedbench.errors import DataError
 from fedbench.figures.draw.page import Page
 from fedbench.figures.look import Look
@@ -110,13 +111,7 @@ def test_the_table_beside_a_partition(run_dir: Callable[[int], Path], tmp_path: 
 def test_real_labels_come_from_the_run_s_own_data_set(tmp_path: Path) -> None:
     """A digits run: every class's counts add up to scikit-learn's."""
     pytest.importorskip("fedbench.data")
-    config = {
-        "seed": 0,
-        "clients": {"total": 7},
-        "dataset": {"name": "digits", "normalize": True, "augment": "none"},
-        "partition": {"name": "iid"},
-        "data": {"root": "."},
-    }
+    config = dict(compose_config(["clients.total=7", "partition=iid"]).given)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     label, classes, clients = partition.labels(config_of(tmp_path))
     assert (len(label), classes, clients) == (1437, 10, 7)

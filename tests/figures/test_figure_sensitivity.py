@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,3 +185,15 @@ def test_bad_keys_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="y=nothing"):
         plot_sweep([path], tmp_path / "f", y="nothing")
     assert not list(tmp_path.glob("f*"))
+
+
+def test_the_caption_says_what_a_missing_point_is(tmp_path: Path) -> None:
+    """SCAFFOLD was not run at 0.1; FedAvg's runs there diverged, which its cross says."""
+    cases = [("fedavg", 0.01, "completed"), ("fedavg", 0.1, "diverged"), ("scaffold", 0.01, "completed")]
+    runs = [
+        {"metrics": rows(0.7, 0.6, 0), "algorithm": name, "status": status, "config": {"algorithm.lr": lr}}
+        for name, lr, status in cases
+    ]
+    plot_sweep([write_sweep(tmp_path / "sweep", runs, ["algorithm.lr"])], tmp_path / "f")
+    notes = json.loads((tmp_path / "f.json").read_text())["notes"]
+    assert "No mark at a value: not run there (SCAFFOLD)." in notes

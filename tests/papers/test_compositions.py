@@ -14,7 +14,7 @@ from fedbench.compose.overrides import Value, written
 from fedbench.config.identity import run_hash
 from fedbench.config.options import options
 from fedbench.papers import pipeline
-from fedbench.papers.experiment import Branch, Experiment, experiment
+from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
 from fedbench.papers.registry import CLAIMS, FIGURES
 from fedbench.sweeps.grids import of_file
 
@@ -43,7 +43,7 @@ def test_every_branch_validates(name: str, scale: str) -> None:
     made = compose_experiment(name, scale)
     seen = set()
     for branch in made.branches:
-        context = (tuple(sorted(branch.context.items())), tuple(branch.along))
+        context = repr((sorted(branch.context.items()), list(branch.along)))
         if context in seen or (scale == "cpu" and seen):  # the others differ from paper's in sizes only
             continue
         seen.add(context)
@@ -80,6 +80,33 @@ def test_figure_2_keeps_the_step_sizes_of_the_default_concurrency() -> None:
     made = experiment(FIGURES["adamasfl/fig2"], "paper")
     assert made.pinned() == {"schedule.concurrency": None}
     assert all(branch.along == {"schedule.concurrency": [10, 20, 50, 100]} for branch in made.branches)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", [name for name in WITH_RUNS if name.startswith("padamfed/")])
+def test_all_methods_of_padamfeds_figures_weight_clients_equally(name: str, scale: str) -> None:
+    """The paper's objective is (1/N) sum f_i; FedAvg's own default is another."""
+    made = compose_experiment(name, scale)
+    for branch in made.branches:
+        default = algorithm_file(branch.algorithm).get("weighting", "uniform")
+        assert branch.context.get("algorithm.weighting", default) == "uniform", branch
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_steps_without_noise_are_as_long_as_a_theorems(scale: str) -> None:
+    """gamma of the S K of one of the study's settings, from the theorem's own formula."""
+    made = compose_experiment("padamfed/settings", scale)
+    base, rounds = made.base, float(made.base["rounds"])
+    alone = [branch for branch in made.branches if branch.context.get("clients.total") == 1]
+    work = {
+        base["local.steps"] * int(branch.context.get("clients.per_round", base["clients.per_round"]))
+        for branch in made.branches
+        if branch not in alone
+    }
+    for branch in alone:
+        power = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}[branch.algorithm]
+        gammas = [(sk * rounds) ** power / rounds for sk in work]
+        assert min(abs(branch.context["algorithm.server_lr"] / gamma - 1) for gamma in gammas) < 1e-5
 
 
 IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
@@ -121,6 +148,30 @@ def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_pat
     assert (
         lrs == [pytest.approx(1 / (made.base["local.steps"] * made.base["rounds"] ** 0.5))] * 2
     )  # Theorem 1
+
+
+@pytest.mark.parametrize("name", ["fedproxvr/table1_searched", "fedproxvr/table2_searched"])
+def test_a_table_has_three_readings_of_every_method(name: str) -> None:
+    """The paper's rows as they stand, searched within eta = 1/(beta L), searched freely."""
+    made = compose_experiment(name, "cpu")
+    assert [branch.stage for branch in made.branches] == [
+        *["final"] * 3,
+        *["final-rule"] * 3,
+        *["final-free"] * 3,
+    ]
+    smoothness = 40 if "table1" in name else 200
+    for branch in made.branches:
+        eta = branch.context["algorithm.lr"]
+        if branch.search is None:
+            assert branch.context["algorithm.lr"] in (None, 1 / (10 * smoothness))
+        elif branch.search.name == "rule" and branch.algorithm == "fedavg":
+            betas = [1 / (smoothness * float(lr)) for lr in branch.search.space["algorithm.lr"]]
+            assert betas == pytest.approx([5, 7, 9, 10, 15], rel=1e-6)
+        else:
+            assert ("algorithm.beta" in branch.search.space) == (eta is None)
+    alone = compose_experiment(name.removesuffix("_searched"), "cpu")
+    assert alone.branches == made.branches[:3]  # so the same runs serve both
+    assert alone.base == made.base
 
 
 def test_the_grid_of_a_file_has_typed_values() -> None:

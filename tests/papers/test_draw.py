@@ -34,7 +34,13 @@ def invented(name: str, root: Path) -> None:
                 metrics = [{**row, "grad_norm": 1 / (1 + row["round"]), "train_loss": 0.5} for row in
                            rows(0.7 + 0.01 * rank, 0.6, seed, last=20)]  # fmt: skip
                 stages.setdefault(branch.stage, []).append(
-                    {"metrics": metrics, "algorithm": branch.algorithm, "seed": seed, "config": config}
+                    {
+                        "metrics": metrics,
+                        "algorithm": branch.algorithm,
+                        "seed": seed,
+                        "config": config,
+                        "hyper": {"server_lr": 0.03},
+                    }
                 )
                 keys.setdefault(branch.stage, []).extend(config)
     for stage, runs in stages.items():
@@ -87,16 +93,23 @@ def test_relative_rates_are_1_at_each_algorithms_own(tmp_path: Path) -> None:
 
 
 def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
-    """FedAvg and both estimators, with accuracies of two seeds averaged."""
-    invented("fedproxvr/table1", tmp_path)
+    """FedAvg and both estimators in each of three readings, with accuracies of two seeds averaged."""
+    invented("fedproxvr/table1_searched", tmp_path)
+    for file in tmp_path.glob("final*/*/summary.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "hyper": {"lr": 0.0025}}))
     (tmp_path / "out").mkdir()
-    fedproxvr.best_table(tmp_path, tmp_path / "out")
+    fedproxvr.best_table(tmp_path, tmp_path / "out", smoothness=40)
     table = pd.read_csv(tmp_path / "out" / "table.csv")
-    assert list(table.method) == ["fedavg", "fedproxvr svrg", "fedproxvr sarah"]
+    assert list(table.method) == ["fedavg", "fedproxvr svrg", "fedproxvr sarah"] * 3
+    assert list(table.reading.unique()) == ["paper's rows", "one rule, searched", "tuned freely"]
+    assert list(table.B[:3]) == [16, 32, 32]  # as in the paper's table
+    assert list(table.beta) == pytest.approx([10] * 9, rel=1e-12)  # 1 / (0.0025 * 40)
     runs = pd.read_csv(tmp_path / "final" / "runs.csv")
     expected = runs[runs.algorithm == "fedavg"].best_accuracy.mean()
     assert table["best accuracy"][0] == pytest.approx(expected, rel=1e-12)
-    assert "| fedavg |" in (tmp_path / "out" / "table.md").read_text()
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert "| paper's rows | fedavg |" in text
+    assert "Data, model, rounds: fmnist, cnn, 100." in text  # of the invented runs
 
 
 @pytest.mark.slow
@@ -115,3 +128,26 @@ def test_comparison_is_written(tmp_path: Path) -> None:
     assert len(pd.read_csv(files[0])) == 14
     lines = files[1].read_text().splitlines()
     assert sum(line.startswith("| ---") for line in lines) == 2
+
+
+def test_the_speed_ups_slopes_stand_beside_the_names(tmp_path: Path) -> None:
+    """Norms of 3 (S K T)^(-1/4) at three S, one seed each: slope -0.25 with an interval of 0; K does not
+    vary; MasFL, at two values, has no slope."""
+    base = {"clients.per_round": 1, "local.steps": 2, "rounds": 20}
+    runs = []
+    for name, values in (("padamfed", (1, 2, 4)), ("masfl", (1, 2))):
+        for S in values:
+            norm = 3 * (S * 2 * 20) ** -0.25
+            metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, 0, last=20)]
+            config = {**base, "clients.per_round": S}
+            runs.append({"metrics": metrics, "algorithm": name, "config": config})
+    write_sweep(tmp_path / "final", runs, ["clients.per_round"])
+    across.by_work(tmp_path, tmp_path / "out")
+    points = pd.read_csv(tmp_path / "out" / "speedup.csv").set_index("algorithm")
+    assert set(points.varied) == {"S"}
+    assert points.loc["padamfed", "slope"].tolist() == pytest.approx([-0.25] * 3, rel=1e-9)
+    assert points.loc["padamfed", "slope_half"].tolist() == pytest.approx([0.0] * 3, abs=1e-9)
+    assert points.loc["masfl", "slope"].isna().all()
+    found = speedup._labels(points.reset_index(), across.POWERS)
+    assert found["padamfed"] == "PAdaMFed, S \N{MINUS SIGN}0.25 \N{PLUS-MINUS SIGN} 0.00"
+    assert found["masfl"] == "MasFL"

@@ -17,14 +17,21 @@ pytestmark = pytest.mark.slow
 def test_a_smoke_figure_is_tuned_run_drawn_and_current(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """CIFAR-10's figure on digits: 3 baselines x 2 rates tuned, 5 methods x 2 seeds; then nothing is left."""
+    """CIFAR-10's figure on digits: 3 baselines x 2 rates tuned, 7 methods x 2 seeds; then nothing is left."""
     monkeypatch.chdir(tmp_path)
     name = "padamfed/cifar10"
     assert main(["figures", name, "--scale", "smoke"]) == 0
     out = shown(name, "smoke")
     runs = pd.read_csv(out / "runs.csv")
     methods = ("fedavg", "scaffold", "scaffold_m", "padamfed", "padamfed_vr")
-    assert runs.groupby("algorithm").seed.apply(sorted).to_dict() == {name: [0, 1] for name in methods}
+    ours = runs.algorithm.str.startswith("padamfed")
+    norms = ("vector", "tensor")
+    assert runs[~ours].groupby("algorithm").seed.apply(sorted).to_dict() == {
+        name: [0, 1] for name in methods[:3]
+    }
+    read = runs[ours].groupby(["algorithm", "algorithm.norm"]).seed.apply(sorted).to_dict()
+    assert read == {(method, norm): [0, 1] for method in methods[3:] for norm in norms}
+    assert set(runs[runs.algorithm == "fedavg"]["algorithm.weighting"]) == {"uniform"}
     tuning = pd.read_csv(out / "tuning.csv")
     winners = tuning[tuning.role == "winner"].set_index("algorithm")
     for algorithm, part in tuning.groupby("algorithm"):
@@ -33,9 +40,10 @@ def test_a_smoke_figure_is_tuned_run_drawn_and_current(
         assert set(used) == {winners.loc[algorithm, "algorithm.lr"]}
     assert runs[runs.algorithm == "padamfed"]["algorithm.lr"].isna().all()  # the theorem's
     points = pd.read_csv(out / "accuracy.csv")
-    final = points[(points.algorithm == "padamfed") & (points["round"] == 10)].test_accuracy_mean.item()
+    at = {"algorithm": "padamfed", "algorithm.norm": "tensor", "round": 10}
+    final = points.loc[(points[list(at)] == pd.Series(at)).all(axis=1), "test_accuracy_mean"].item()
     rounds = pd.read_csv(out / "rounds.csv")
-    rows = rounds[(rounds.algorithm == "padamfed") & (rounds["round"] == 10)]
+    rows = rounds[(rounds[list(at)] == pd.Series(at)).all(axis=1)]
     assert final == pytest.approx(rows.test_accuracy.mean(), abs=1e-12)
     made = json.loads((out / "made.json").read_text())
     assert "data.root" not in made["shared"]  # where this machine keeps its data is nobody's business

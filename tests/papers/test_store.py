@@ -11,6 +11,7 @@ import pytest
 from fedbench.claims.evidence import MADE
 from fedbench.cli import main
 from fedbench.errors import DataError
+from fedbench.figures.style import WIDTHS
 from fedbench.papers import experiment, pipeline, store
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.registry import CLAIMS, FIGURES, PAPERS
@@ -26,8 +27,8 @@ def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
     out.mkdir(parents=True)
     rows = [
         {"dir": f"final/{name}-{seed}", "dataset": "fmnist", "partition": "dirichlet", "model": "cnn",
-         "algorithm": name, "schedule": "async", "seed": seed, "status": "completed",
-         "final_accuracy": score, "best_accuracy": score}
+         "algorithm": name, "algorithm.norm": "vector", "schedule": "async", "seed": seed,
+         "status": "completed", "final_accuracy": score, "best_accuracy": score}
         for name, score in (("adamasfl", 0.8), ("fedbuff", 0.7))
         for seed in (0, 1)
     ]  # fmt: skip
@@ -135,11 +136,20 @@ def test_published_results_name_a_commit_that_they_were_made_from(
     assert "dirty" not in (Path(__file__).parents[2] / "outputs/README.md").read_text()
 
 
+def test_published_pictures_have_a_column_or_a_page_in_width() -> None:
+    """At the 300 dots per inch that they are saved with: nothing is scaled, so text keeps its size."""
+    pictures = list((Path(__file__).parents[2] / "outputs/figures").rglob("*.png"))
+    widths = {int.from_bytes(picture.read_bytes()[16:20]) for picture in pictures}
+    assert widths == {round(300 * inches) for inches in WIDTHS.values()}
+
+
 def test_kept_results_are_current() -> None:
-    """No change of the code alone makes a committed figure stale."""
-    found = store.states(Path(__file__).parents[2])
-    assert sum(state == "current" for _, _, state in found) == 16
-    assert {state for _, scale, state in found if scale != "smoke"} <= {"current", "absent"}
+    """No change of the code alone makes a committed figure stale, and each is a figure's."""
+    root = Path(__file__).parents[2]
+    published = [made.parent for made in (root / "outputs/figures").rglob("made.json")]
+    states = {shown(name, scale, root): state for name, scale, state in store.states(root)}
+    assert published
+    assert {place: states.get(place) for place in published} == dict.fromkeys(published, "current")
 
 
 def test_a_figure_without_its_data_does_not_stop_the_others(

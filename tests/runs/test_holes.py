@@ -189,7 +189,7 @@ def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         (["model=mlp", f"model.hidden=[{10**18}]"], r"^model=mlp: a model of inf parameters needs about"),
         (
             ["algorithm=scaffold", "clients.total=1000", "clients.per_round=4", "model=mlp",
-             "model.hidden=[4000000]"],
+             "model.hidden=[4000000]", "state.place=memory"],
             r"^clients\.total=1000: scaffold's state of 1,000 clients, 300,000,010 numbers each, needs about",
         ),
     ],

@@ -43,7 +43,13 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Callable]:
         return function
 
     monkeypatch.setattr(torch, "compile", pretend)
+    monkeypatch.setattr("fedbench.engine.compiled.pack", refuse)
     return asked
+
+
+def refuse(*_: object) -> None:
+    """In the place of `pack`: nothing can be compiled ahead of time."""
+    raise RuntimeError("not here")
 
 
 def outcome(
@@ -184,6 +190,7 @@ def test_a_process_compiles_more_programs_than_torch_keeps_for_one_function(
     """Twelve of one code object (torch's limits are 8, and 256 in all), none mixed up with another, none
     compiled twice."""
     monkeypatch.setattr("torch._dynamo.config.accumulated_recompile_limit", 4)
+    monkeypatch.setattr("fedbench.engine.compiled.pack", refuse)
     programs = Programs()
     functions = [torch.func.vmap(lambda x, n=n: x * n + n) for n in range(12)]
     compiled = [Compiled(function, programs, n) for n, function in enumerate(functions)]
@@ -196,13 +203,58 @@ def test_a_process_compiles_more_programs_than_torch_keeps_for_one_function(
 
 
 @pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
-def test_a_compiled_program_serves_another_learning_rate_and_seed(tmp_path: Path, session: Session) -> None:
-    """With the real compiler: nothing is compiled again, and not a bit differs."""
+def test_a_compiled_program_serves_another_learning_rate_and_seed(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the real compiler: nothing is compiled again, and not a bit differs, in this process, another one
+    that finds the program on disk, and one that compiles it anew."""
     before = outcome(tmp_path / "before", session=session)
     after = outcome(tmp_path / "after", "seed=1", "algorithm.lr=0.02", session=session)
     assert before[2]["compile_seconds"] > 0
     assert after[2]["compile_seconds"] == 0
+    found = outcome(tmp_path / "found", "seed=1", "algorithm.lr=0.02", session=Session())
+    assert found[2]["compile_seconds"] == 0
+    assert same(after, found)
+    monkeypatch.setenv("FEDBENCH_CACHE", str(tmp_path / "empty"))
     alone = outcome(tmp_path / "alone", "seed=1", "algorithm.lr=0.02", session=Session())
     assert alone[2]["compile_seconds"] > 0
     assert same(after, alone)
     assert not same(after, before)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("model=rnn", "algorithm=padamfed"),
+        ("model=rnn", "model.cell=gru"),
+        ("model=rnn", "model.cell=lstm", "algorithm=scaffold"),
+        ("model=cnn_small", "algorithm=fedproxvr", "algorithm.lr=0.1"),
+        ("model=resnet18", "model.norm=batch", "algorithm=mime", "rounds=1"),
+        ("model=mlp", "local.steps=null", "local.epochs=2", "partition=dirichlet", "algorithm=scaffold"),
+    ],
+    ids=" ".join,
+)
+def test_every_model_is_found_on_disk_and_is_the_eager_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """The same bits as when it was compiled, and the eager engine's numbers to rounding."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (60, 28, 28)).astype("uint8"), rng.integers(0, 3, 60)
+    np.savez(tmp_path / "images.npz", x_train=x, y_train=y, x_test=x[:8], y_test=y[:8])
+    common = ("dataset=npz", f"dataset.path={tmp_path / 'images.npz'}", "clients.per_round=2",
+              "clients.total=4", "local.batch_size=3", "dtype=float64", "rounds=2")  # fmt: skip
+
+    def go(name: str, *more: str) -> tuple:
+        return outcome(tmp_path / name, *words, *more, session=Session(), model=common)
+
+    first = go("first")
+    assert first[2]["compile_seconds"] > 0
+    monkeypatch.setattr("fedbench.engine.compiled.pack", refuse)
+    monkeypatch.setattr("fedbench.engine.compiled._compile", refuse)
+    found, eager = go("found"), go("eager", "engine=vmap")
+    assert found[2]["compile_seconds"] == 0
+    assert same(first, found)
+    for name, value in eager[1].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-9, atol=1e-10)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,16 @@ def wrap(text: str, width: float) -> list[str]:
     return [*lines, line] if line else lines
 
 
+class Picture(Figure):
+    """A figure that a notebook shows by itself, in the style sheet that it was drawn in."""
+
+    def _repr_png_(self) -> bytes:
+        data = io.BytesIO()
+        with sheet():
+            self.savefig(data, format="png")
+        return data.getvalue()
+
+
 class Page:
     """A figure laid out by matplotlib, `height` inches high but for its legend and the caption below."""
 
@@ -92,7 +104,7 @@ class Page:
         lines = [line for paragraph in caption for line in wrap(paragraph, self.width - 0.08)]
         self._below = len(lines) * _LINE + (0.05 if lines else 0.0)
         self._layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.02)
-        self.figure = Figure(figsize=(self.width, height + self._below), layout=self._layout)
+        self.figure = Picture(figsize=(self.width, height + self._below), layout=self._layout)
         FigureCanvasAgg(self.figure)
         inches = self.figure.dpi_scale_trans
         for rank, line in enumerate(reversed(lines)):
@@ -157,6 +169,28 @@ class Page:
             for draft in drafts.values():
                 draft.unlink(missing_ok=True)
         return list(files.values())
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A page with its points (tidy), what its caption says, and how it is to look."""
+
+    page: Page
+    points: pd.DataFrame
+    said: Mapping[str, object]
+    svg: bool = False
+    style: Path | None = None
+
+    @property
+    def figure(self) -> Figure:
+        """The figure of matplotlib."""
+        return self.page.figure
+
+    def save(self, out: str | Path) -> list[Path]:
+        """Write the files of `out`, with or without .png or .pdf; returns them. ConfigError, RunError."""
+        stem = stem_of(out)
+        with sheet(self.style):
+            return self.page.save(stem, self.points, self.said, self.svg)
 
 
 def _markdown(name: str, caption: Mapping[str, object]) -> str:

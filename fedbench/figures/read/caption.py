@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ from fedbench.figures import names
 from fedbench.figures.read.results import Run
 from fedbench.figures.read.series import Series
 from fedbench.figures.read.statistics import SPREADS, band
+from fedbench.figures.style import of_algorithm
 
+log = logging.getLogger(__name__)
 STEPS = 10
 """Local steps of a run whose configuration names neither steps nor epochs."""
 _EARLY = {
     "starved": "ended early, since too few clients were left to fill an update",
     "running": "not finished",
     "failed": "failed",
+    "paused": "paused before the last round",
 }
 """Statuses of runs whose lines stop early."""
 _COUNTS = (
@@ -79,6 +83,19 @@ def data_notes(runs: Iterable[Run]) -> list[str]:
     return [f"{note}." for note in distinct(run.extra.get("data_note") for run in runs)]
 
 
+def weightings(runs: Iterable[Run]) -> list[str]:
+    """Whether methods weight unequal clients differently, as a sentence: their objectives differ then."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        if run.choices.get("partition", "iid") != "iid":
+            name = of_algorithm(str(run.choices.get("algorithm"))).label
+            found.setdefault(str(run.choices.get("algorithm.weighting") or "uniform"), {})[name] = None
+    if len(found) < 2:
+        return []
+    said = "; ".join(f"{how}: {', '.join(names)}" for how, names in found.items())
+    return [f"Clients are weighted differently ({said}), so the objectives differ."]
+
+
 def ends(runs: Sequence[Run]) -> list[str]:
     """How many runs ended before their last round, and why, as sentences; diverged ones are drawn as such."""
     statuses = [run.status for run in runs]
@@ -125,7 +142,10 @@ def data(
     """The caption as data: what JSON keeps, and under `text` the paragraphs of the caption itself."""
     shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
     mean = "" if shown == "no band" else "Mean over "
-    notes = [*notes, *ends(runs), *data_notes(runs)]
+    mixed = weightings(runs)
+    for line in mixed:
+        log.warning("%s algorithm.weighting makes them one", line)
+    notes = [*notes, *mixed, *ends(runs), *data_notes(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     said = [f"{settings_line(shared)}.".lstrip("."), f"{mean}{n}; {shown}.", *notes]

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedbench.data.options import DATASETS
+from fedbench.config import imports
+from fedbench.config.read import build
 from fedbench.errors import DataError
-from fedbench.fields import read_named
 
 Ints = NDArray[np.int64]
 
@@ -31,12 +31,18 @@ def assignment(path: Path) -> Ints:
 
 
 def labels(cfg: Mapping[str, Any]) -> tuple[Ints, int, int]:
-    """The training labels (n,) of the run so configured, the number of classes and the number of clients."""
-    from fedbench.data import load  # only this picture needs the data, and with them torch
+    """The training labels (n,) of the run so configured, the number of classes and the number of clients.
 
-    options, clients = read_named(DATASETS, cfg["dataset"], "dataset"), int(cfg["clients"]["total"])
-    data = load(options, cfg["data"]["root"], seed=cfg["seed"], clients=clients)
-    return data.y_train.numpy(), data.classes, clients
+    Executes what `imports` names, as the run did. Raises DataError where the data have no classes.
+    """
+    from fedbench.runs.session import Session  # only this picture needs the data, and with them torch
+
+    config = build(cfg)
+    imports.load(config)
+    data = Session().dataset(config)
+    if data.task != "classification":
+        raise DataError(f"dataset={data.name} has no classes to draw ({data.task})")
+    return data.y_train.numpy(), data.classes, config.clients.total
 
 
 def class_counts(client: Ints, label: Ints, classes: int, clients: int) -> Ints:

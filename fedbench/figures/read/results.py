@@ -17,6 +17,7 @@ from fedbench.config import grouping
 from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.read.tables import METRICS, config_of, numbers, parse, summary_of, table
+from fedbench.runs.reached import COLUMN
 
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
 """What runs.csv says of a run beside its place and its choices."""
@@ -125,7 +126,7 @@ def _sweep(path: Path) -> Iterator[Run]:
         place = path / str(row.get("dir") or ".")
         summary = summary_of(place)
         said = {str(key): parse(value) for key, value in row.items()}
-        choices = {key: value for key, value in said.items() if key not in _BESIDE}
+        choices = {k: v for k, v in said.items() if k not in _BESIDE and not k.startswith(COLUMN)}
         rows = groups.get(tuple(row[name] for name in link), rounds.iloc[:0])
         metrics = numbers(rows, path / "rounds.csv")
         yield _made(place, {**summary.get("config", {}), **choices}, said, summary, metrics)

@@ -11,10 +11,10 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from fedbench.errors import DataError
-from fedbench.runs.metrics import HEADER
+from fedbench.runs.metrics import COLUMNS
 
-METRICS = tuple(HEADER.split(","))
-"""Columns of metrics.csv."""
+METRICS = COLUMNS
+"""Columns of metrics.csv; the clients' where they were asked for."""
 
 
 def table(file: Path) -> pd.DataFrame:

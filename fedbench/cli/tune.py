@@ -1,0 +1,65 @@
+"""`fedbench tune KEY=VALUE...`: search hyper-parameters method by method, then run the winners."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from fedbench.config.arguments import Parser
+from fedbench.errors import RunError
+
+_EXAMPLES = """examples:
+  fedbench tune algorithm=fedavg,scaffold,padamfed algorithm.lr=0.01,0.03,0.1,0.3 seed=0,1,2
+  fedbench tune algorithm=fedavg,fedadam seed=range(5) --prune halving        values of conf/grid
+  fedbench tune algorithm=fedavg,fedadam --keys lr partition=iid,dirichlet    each split by itself
+  fedbench tune 'algorithm.lr=tag(log,interval(0.001,1))' --search optuna --trials 30 --prune median
+  fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
+What is swept of algorithm.* is searched (or the keys of --keys); where nothing of it is swept, the method's
+values in conf/grid. What else is swept makes tasks that are tuned by themselves; seed is for the winners.
+The winner has the highest mean final test accuracy over the first --seeds seeds (a diverged run counts 0).
+A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
+stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning.png, and the runs in
+trials/ and final/, which are sweeps (fedbench plot DIR/final)."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the subcommand; the exit code. Raises UserError; RunError where runs failed."""
+    from fedbench.tuning.pruning import RULES
+    from fedbench.tuning.tasks import SEARCHES, How
+
+    default = How()
+    parser = Parser(
+        prog="fedbench tune",
+        description="Search hyper-parameters method by method, then run every winner over all seeds.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="as for a sweep")
+    add("--search", choices=SEARCHES, default=default.search, help="how points are chosen (default: grid)")
+    count = f"points of a random or Optuna search, for each task (default: {default.trials})"
+    add("--trials", type=int, default=default.trials, metavar="N", help=count)
+    stop = "stop trials at evaluations: below the median at 1/4, 1/2, 3/4 of the rounds, or all but the best"
+    add("--prune", choices=RULES, default="none", help=f"{stop} third at 1/9 and 1/3 (default: none)")
+    add("--seeds", type=int, default=1, metavar="N", help="seeds to select by, the first N (default: 1)")
+    past = f"how often a search goes on past an edge (default: {default.extend})"
+    add("--extend", type=int, default=default.extend, metavar="N", help=past)
+    add("--keys", default="", metavar="KEY[,KEY]", help="what is searched (lr, or algorithm.lr)")
+    add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")
+    args = parser.parse_intermixed_args(list(argv))
+    keys = tuple(key.strip() for key in args.keys.split(",") if key.strip())
+    how = How(args.search, args.trials, args.prune, args.seeds, args.extend, keys, args.config_dir)
+    from fedbench.tuning.tune import tune
+
+    tuned = tune(args.overrides, how)
+    if len(tuned.results):
+        print(f"\n{tuned.results.dropna(axis='columns', how='all').to_string(index=False)}\n")
+    for line in tuned.edges:
+        print(f"{line}; a wider grid or --extend may find better")
+    for name in ("trials.csv", "results.csv", "tuning.png"):
+        if (tuned.directory / name).is_file():
+            print(tuned.directory / name)
+    if tuned.failures:
+        more = f" and {len(tuned.failures) - 1} more" if len(tuned.failures) > 1 else ""
+        raise RunError(f"{tuned.failures[0]}{more}")
+    return 0

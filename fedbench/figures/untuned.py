@@ -1,0 +1,183 @@
+"""One setting for all tasks: every method's accuracy relative to the best tuned one's, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fedbench.config.grouping import differing, settings
+from fedbench.errors import DataError
+from fedbench.figures import names
+from fedbench.figures.draw.page import Page, sheet, stem_of
+from fedbench.figures.read import caption
+from fedbench.figures.read.results import Run, read
+from fedbench.figures.read.tables import number
+from fedbench.figures.style import MUTED, LineStyle, apart
+
+_ROW = 0.17  # inches of a method's row
+
+
+@dataclass(frozen=True)
+class Scores:
+    """`table`: a row per schedule, task, method and seed, with the method's one setting, its accuracy, that
+    of the best tuned method (`best`) and their ratio (`relative`). `looks`: method -> its style."""
+
+    table: pd.DataFrame
+    looks: dict[str, LineStyle]
+
+
+def scores(runs: Sequence[Run]) -> Scores:
+    """Judge every method by one setting: where it has several, the best on its schedule's first task.
+
+    A method is an algorithm with its named variant; a setting, its other hyper-parameters that vary. The best
+    tuned method of a task has the highest mean accuracy over seeds of all methods and settings. Diverged runs
+    count as accuracy 0, failed ones are left out. Raises DataError where nothing is there to compare.
+    """
+    runs = [run for run in runs if run.status in ("completed", "starved", "diverged")]
+    if not runs:
+        raise DataError("no finished run to compare")
+    keys = differing([_task(run) for run in runs])
+    algorithms = {str(run.choices.get("algorithm")) for run in runs}
+    varied = {name: _varied(runs, name) for name in algorithms}
+    frame = pd.DataFrame([_row(run, keys, varied[str(run.choices.get("algorithm"))]) for run in runs])
+    labels = dict(zip(frame.method, frame.label, strict=True))
+    looks = apart([(name.split()[0], name, labels[name]) for name in labels])
+    parts = [_of_schedule(part) for _, part in frame.groupby("schedule", sort=False)]
+    return Scores(pd.concat(parts, ignore_index=True), dict(zip(labels, looks, strict=True)))
+
+
+def draw_untuned(directories: Sequence[Path], out: str | Path, width: str = "two") -> list[Path]:
+    """Draw a row for each method with a point for each task, its median and worst; returns the files."""
+    stem, runs = stem_of(out), read(directories)
+    found = scores(runs)
+    said = _caption(found.table, runs, directories)
+    with sheet():
+        return _draw(found, width).save(stem, found.table, said)
+
+
+def _of_schedule(frame: pd.DataFrame) -> pd.DataFrame:
+    """The tasks of one schedule, each method at one setting."""
+    mean = frame.groupby(["task", "method", "setting"], sort=False).accuracy.mean()
+    best = mean.groupby("task", sort=False).max()
+    chosen = mean[frame.task.iloc[0]].groupby("method", sort=False).idxmax().map(lambda place: place[1])
+    kept = frame[frame.setting == frame.method.map(chosen)]
+    kept = kept.assign(best=kept.task.map(best), tuned=kept.method.map(_is_tuned(frame)))
+    columns = ["schedule", "task", "method", "setting", "tuned", "seed", "accuracy", "best"]
+    return kept[columns].assign(relative=kept.accuracy / kept.best)
+
+
+def _is_tuned(frame: pd.DataFrame) -> pd.Series:
+    """Whether a method has several settings."""
+    return frame.groupby("method", sort=False).setting.nunique() > 1
+
+
+def _task(run: Run) -> dict[str, object]:
+    """The choices that make another task: all but the method's."""
+    return {key: value for key, value in settings(run.choices).items() if key.split(".")[0] != "algorithm"}
+
+
+def _varied(runs: Sequence[Run], name: str) -> list[str]:
+    """The hyper-parameters in which the runs of an algorithm differ."""
+    same = [run.choices for run in runs if str(run.choices.get("algorithm")) == name]
+    own = dict.fromkeys(key for choices in same for key in choices if key.startswith("algorithm."))
+    return [key for key in own if len({str(choices.get(key)) for choices in same}) > 1]
+
+
+def _row(run: Run, keys: Sequence[str], varied: Sequence[str]) -> dict[str, object]:
+    """One run: its task, its method, and the values of the keys that are `varied`."""
+    name = str(run.choices.get("algorithm"))
+    variant = [key for key in varied if names.is_variant(key, run.choices.get(key))]
+    setting = [key for key in varied if key not in variant]
+    shown = [key for key in keys if key in run.choices and key not in ("schedule", "delay")]
+    return {
+        "schedule": str(run.choices.get("schedule") or "sync"),
+        "task": names.line(shown, run.choices),
+        "method": " ".join([name, *(str(run.choices[key]) for key in variant)]),
+        "label": names.line(["algorithm", *variant], run.choices),
+        "setting": names.line(setting, run.choices) if setting else "",
+        "seed": run.seed,
+        "accuracy": 0.0 if run.diverged else number(run.outcome.get("final_accuracy")) or 0.0,
+    }
+
+
+def by_task(table: pd.DataFrame) -> pd.Series:
+    """The mean over seeds of `relative`, by schedule, method and task, in the order of the table."""
+    return table.groupby(["schedule", "method", "task"], sort=False).relative.mean()
+
+
+def _draw(found: Scores, width: str) -> Page:
+    """A panel for each schedule, side by side in two columns."""
+    groups = dict(iter(by_task(found.table).groupby("schedule", sort=False)))
+    rows = {kind: list(part.index.unique("method")) for kind, part in groups.items()}
+    most = max(map(len, rows.values()))
+    down, across = (len(rows), 1) if width == "one" else (1, len(rows))
+    page = Page(width, down * (most * _ROW + 0.6))
+    grid = page.figure.subplots(down, across, sharex=True, squeeze=False).flat
+    low = min(0.0, *(float(part.min()) for part in groups.values()))
+    for ax, (kind, part) in zip(grid, groups.items(), strict=True):
+        for place, method in enumerate(rows[kind]):
+            _points(ax, part.xs(method, level="method").to_numpy(), place, found.looks[method])
+        ax.set_yticks(range(len(rows[kind])), [found.looks[name].label for name in rows[kind]])
+        ax.set(xlim=(low, 1.0), ylim=(most - 0.4, -0.6), xlabel="Relative accuracy")
+        ax.grid(False, axis="y")
+        ax.tick_params(axis="y", length=0)
+        ax.set_title(names.option(kind), loc="left", pad=4.0)
+        ax.text(1.06, 1.0, "median, worst", transform=ax.transAxes, va="bottom", color=MUTED)
+    return page
+
+
+def _points(ax: Axes, values: np.ndarray, place: int, look: LineStyle) -> None:
+    """A method's row: a point for each task, a bar at their median, and the numbers beside the axes."""
+    ax.axhline(place, color="#E6E6E6", linewidth=0.5, zorder=0.5)
+    style: dict[str, Any] = {
+        "marker": look.marker,
+        "markersize": 4,
+        "markeredgewidth": 0,
+        "color": look.colour,
+        "linestyle": "none",
+        "alpha": 0.6,
+        "clip_on": False,
+        "zorder": 3,
+        "gid": "task",
+    }
+    ax.plot(values, np.full(len(values), place), **style)
+    median, worst = float(np.median(values)), float(values.min())
+    bar: dict[str, Any] = {"color": "black", "linewidth": 1.4, "zorder": 4, "gid": "median"}
+    ax.plot([median, median], [place - 0.36, place + 0.36], **bar)
+    text = ax.text(1.06, place, f"{median:.2f}, {worst:.2f}", transform=ax.get_yaxis_transform())
+    text.set(va="center", color=look.text_colour, gid="numbers")
+
+
+def _caption(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path]) -> dict[str, object]:
+    shared = caption.common(runs)
+    seeds = sorted({str(seed) for seed in table.seed})
+    tuned = table[table.tuned].groupby("schedule", sort=False)
+    first = {kind: part.task.iloc[0] for kind, part in table.groupby("schedule", sort=False)}
+    said = "; ".join(
+        f"{names.option(kind)}, tuned on {first[kind]}: "
+        + ", ".join(f"{name} {part.setting.iloc[0]}" for name, part in rows.groupby("method", sort=False))
+        for kind, rows in tuned
+    )
+    tasks = {kind: list(dict.fromkeys(part.task)) for kind, part in table.groupby("schedule", sort=False)}
+    listed = " ".join(f"Tasks, {names.option(kind)}: {'; '.join(which)}." for kind, which in tasks.items())
+    text = (
+        f"{caption.settings_line(shared)}. Every method has one setting for all tasks: those of a theorem its"
+        f" own, the others the step size that is best on the first task ({said}). A point is one task:"
+        " final test accuracy, as a share of that of the task's best method at its best setting of those"
+        f" tried there; mean over n = {len(seeds)} seeds ({', '.join(seeds)}). Diverged runs count as 0. Bar:"
+        f" median over tasks. {listed}"
+    )
+    text = " ".join([text.removeprefix(". "), *caption.ends(runs), *caption.data_notes(runs)])
+    return {
+        "settings": shared,
+        "tasks": tasks,
+        "seeds": seeds,
+        "sources": [caption.place(place) for place in places],
+        "text": [text],
+    }

@@ -1,0 +1,85 @@
+"""The options of `logger=`: every key with its default and meaning. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedbench.errors import ConfigError
+from fedbench.fields import choice, read, text
+
+
+@dataclass(frozen=True)
+class LoggerOptions:
+    """What all loggers share."""
+
+    name: ClassVar[str]
+
+
+def _directory(within: str) -> Any:
+    help = "a directory, in which every run has one of its own"
+    return text(None, words="a directory", null=f"{within} in the run's own", help=help)
+
+
+@dataclass(frozen=True)
+class Csv(LoggerOptions):
+    """A CSV file with the configuration beside it: metrics.csv and hparams.yaml, for a place of your own."""
+
+    name = "csv"
+    directory: str | None = _directory("csv")
+
+
+@dataclass(frozen=True)
+class MLflow(LoggerOptions):
+    """MLflow: a tracking server, a database or a directory (extra `mlflow`)."""
+
+    name = "mlflow"
+    tracking_uri: str | None = text(
+        None,
+        words="a URI",
+        null="MLFLOW_TRACKING_URI, or MLflow's own choice",
+        help="sqlite:///mlflow.db, ...",
+    )
+    experiment: str = text("fedbench", help="in which the runs lie")
+
+
+@dataclass(frozen=True)
+class TensorBoard(LoggerOptions):
+    """TensorBoard: `tensorboard --logdir outputs` (extra `tensorboard`)."""
+
+    name = "tensorboard"
+    directory: str | None = _directory("tensorboard")
+
+
+@dataclass(frozen=True)
+class WandB(LoggerOptions):
+    """Weights & Biases (extra `wandb`)."""
+
+    name = "wandb"
+    project: str = text("fedbench")
+    entity: str | None = text(None, null="your own", help="a team or a user")
+    mode: str | None = choice(
+        None, ("online", "offline"), null="WANDB_MODE, or online", help="offline: `wandb sync` sends it later"
+    )
+    directory: str | None = _directory("wandb")
+
+
+LOGGERS: dict[str, type[LoggerOptions]] = {cls.name: cls for cls in (Csv, MLflow, TensorBoard, WandB)}
+
+
+def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
+    """The loggers that the plain values of `logger` say, by name. Raises ConfigError."""
+    if not given:
+        return ()
+    names = ", ".join(LOGGERS)
+    if not isinstance(given, Mapping):
+        raise ConfigError("logger", given, f"must be some of {names}: logger=[csv,tensorboard]")
+    made = []
+    for name, values in given.items():
+        if name not in LOGGERS:
+            raise ConfigError(f"logger.{name}", "{...}", f"no such logger; there are {names}", LOGGERS)
+        if values is not None and not isinstance(values, Mapping):
+            raise ConfigError(f"logger.{name}", values, f"is a section; write logger.{name}.KEY=VALUE")
+        made.append(read(LOGGERS[name], values or {}, f"logger.{name}"))
+    return tuple(made)

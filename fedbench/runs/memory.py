@@ -1,0 +1,150 @@
+"""The memory that a run takes at its largest, added up from what it holds; nothing of it is taken.
+
+A client at work holds what its method keeps and computes (vectors of length d), what one gradient of its
+model needs (measured by `engine.load`), its mini-batch and the indices of all its mini-batches.
+`tests/runs/test_memory.py` compares the sum with what runs take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedbench.config.config import Config
+from fedbench.data import Dataset
+from fedbench.engine.choose import Way
+from fedbench.engine.cohort import FULL_PASS_WIDTH
+from fedbench.engine.load import Load
+from fedbench.engine.memory import gib, total_memory
+from fedbench.errors import ConfigError
+from fedbench.method import Algorithm
+from fedbench.method.cost import Cost
+
+JOB_BYTES = 90  # of a job, at least, in the trace and the weights of its jobs
+PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
+INDEX_BYTES = 40  # of a sample of a mini-batch, in the indices that it is drawn by
+SCRATCH = 1.4  # what kernels need for themselves and the allocator does not use again, as a factor
+MODELS = 4  # copies of the parameters: the plan's, the objective's, the evaluator's, and one that is written
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device that computes, by what takes them."""
+
+    process: float
+    data: float
+    schedule: float  # the jobs of the run
+    state: float  # what all clients keep between their participations
+    server: float  # models, the server's vectors, uploads on their way
+    clients: float  # the clients of a chunk at work
+    evaluation: float
+
+    @property
+    def total(self) -> float:
+        """Of all; clients are not at work during an evaluation, and data are read before all else."""
+        held = self.process + self.data + self.schedule + self.state + self.server
+        return max(held + max(self.clients, self.evaluation), self.process + 2 * self.data)
+
+    @property
+    def said(self) -> str:
+        """The parts that matter, the largest first."""
+        parts = sorted(dataclasses.asdict(self).items(), key=lambda part: -part[1])
+        return ", ".join(f"{name} {gib(size)}" for name, size in parts if size > 0.01 * self.total)
+
+    def refuse(self, config: Config, device: torch.device) -> None:
+        """Raise ConfigError where there is less, naming the key that weighs most."""
+        there = total_memory(device)
+        if self.total <= there:
+            return
+        keys = {
+            "data": ("dataset.train_samples", config.dataset.train_samples),
+            "schedule": ("rounds", config.rounds),
+            "state": ("clients.total", config.clients.total),
+            "server": ("model", config.model.name),
+            "clients": ("local.batch_size", config.local.batch_size),
+            "evaluation": ("eval.batch_size", config.eval.batch_size),
+        }
+        if config.chunk is not None:
+            keys["clients"] = ("chunk", config.chunk)
+        key, value = keys[max(keys, key=lambda name: getattr(self, name))]
+        needed = f"the run needs about {gib(self.total)} of memory, and {gib(there)} are there"
+        raise ConfigError(key, value, f"{needed} ({self.said})")
+
+
+def estimate(
+    config: Config,
+    dataset: Dataset,
+    algorithm: Algorithm,
+    cost: Cost,
+    load: Load,
+    way: Way,
+    steps: np.ndarray,
+    sizes: np.ndarray,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Memory:
+    """What the run takes. `steps`, `sizes`: K_i and n_i of every client (N,)."""
+    item, N, d = dtype.itemsize, config.clients.total, load.d
+    n = len(dataset.y_train)
+    tensors = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+    jobs = config.rounds * config.clients.per_round
+    here = way.state == "memory" or (way.state == "host" and device.type == "cpu")
+    sums = cost.uplink * (1 + _updates_ahead(config) + (2 * N if algorithm.caches else 0))
+    return Memory(
+        process=PROCESS[torch.version.cuda is not None],
+        data=sum(t.numel() * t.element_size() for t in tensors) + n * (4 * 8 + 2 * item),
+        schedule=2.0 * JOB_BYTES * jobs,
+        state=float(item * N * cost.client_state) if here else 0.0,
+        server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
+        clients=_at_work(config, dataset, cost, load, way, steps, sizes, item),
+        evaluation=_evaluating(config, dataset, load, device, item),
+    )
+
+
+def _at_work(
+    config: Config,
+    dataset: Dataset,
+    cost: Cost,
+    load: Load,
+    way: Way,
+    steps: np.ndarray,
+    sizes: np.ndarray,
+    item: int,
+) -> float:
+    """A chunk of clients in a local step: the vectors of their method before and after it, the gradient apart
+    and as one vector, and one gradient of the model."""
+    model, width = load.cost, load.batch
+    if cost.full_passes:
+        width = max(width, min(FULL_PASS_WIDTH, int(sizes.max())))
+    at_once = 1 if way.engine == "loop" else way.chunk
+    waiting = (way.chunk - at_once) * item * (cost.uplink + cost.client_state)
+    sample = 3 * item * dataset.x_train[0].numel()
+    vectors = item * (cost.client_state + 2 * cost.local + 2 * load.d)
+    indices = INDEX_BYTES * float(steps.max()) * load.batch
+    one = vectors + SCRATCH * (model.held_shared + width * model.held) + width * sample
+    return waiting + at_once * one + way.chunk * indices
+
+
+def _evaluating(config: Config, dataset: Dataset, load: Load, device: torch.device, item: int) -> float:
+    batch = config.eval.batch_size or eval_batch(device)
+    batch = min(batch, max(len(dataset.y_test), len(dataset.y_train) if _on_all(config) else 0))
+    held = batch * load.cost.held + load.cost.held_shared
+    return SCRATCH * held + batch * 3 * item * dataset.x_train[0].numel()
+
+
+def eval_batch(device: torch.device) -> int:
+    """Samples evaluated at once where the configuration does not say it: what fits a core's cache."""
+    return 1000 if device.type == "cuda" else 200
+
+
+def _on_all(config: Config) -> bool:
+    return config.eval.train or config.eval.grad_norm
+
+
+def _updates_ahead(config: Config) -> int:
+    """Updates for which uploads are added up at once."""
+    concurrency = getattr(config.schedule, "concurrency", None) or 0
+    return -(-concurrency // config.clients.per_round)

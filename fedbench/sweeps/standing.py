@@ -1,0 +1,92 @@
+"""Where the runs of a directory stand, from their files alone: ended, under way, stopped, missing; time
+left."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedbench.config.read import stored_config
+from fedbench.errors import DataError, UserError
+from fedbench.runs.directory import in_use
+from fedbench.runs.stored import FINISHED, summary
+from fedbench.sweeps.collect import manifest
+from fedbench.sweeps.progress import last_row
+
+RUNNING, STOPPED, FAILED, MISSING = "running", "stopped", "failed", "missing"
+STATUSES = (*FINISHED, FAILED, RUNNING, STOPPED, MISSING)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands. `rounds`: planned, None where nothing says it; `seconds`: it has taken so far."""
+
+    directory: Path
+    status: str
+    round: int = 0
+    rounds: int | None = None
+    seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to its end at its own pace; None where it has none yet."""
+        if self.status in (*FINISHED, FAILED):
+            return 0.0
+        if not self.round or not self.seconds or self.rounds is None:
+            return None
+        return max(self.rounds - self.round, 0) * self.seconds / self.round
+
+
+def standings(directory: Path) -> list[Standing]:
+    """The runs of a sweep in their order, those that have not begun among them; or the one run that lies
+    here.
+
+    Raises DataError where there is none.
+    """
+    if not directory.is_dir():
+        raise DataError(f"{directory}: no such directory")
+    if (directory / "config.yaml").is_file():
+        return [_standing(directory)]
+    found = sorted(file.parent for file in directory.rglob("config.yaml") if file.parent.name != ".hydra")
+    planned = [directory / name for name in manifest(directory).get("jobs", [])]
+    places = list(dict.fromkeys([*planned, *found]))
+    if not places:
+        raise DataError(f"{directory}: no runs here, nor below it")
+    return [_standing(place) for place in places]
+
+
+def left(runs: Sequence[Standing], at_once: int) -> float | None:
+    """Seconds until all are done, `at_once` side by side; None where nothing has been measured yet.
+
+    A run that has no pace of its own yet takes what the others take from start to end, on average.
+    """
+    whole = [run.seconds for run in runs if run.status in FINISHED]
+    whole += [run.seconds + run.left for run in runs if run.status in (RUNNING, STOPPED) and run.left]
+    alone = [run.left for run in runs]
+    if not whole and None in alone:
+        return None
+    mean = statistics.fmean(whole) if whole else 0.0
+    each = [mean if seconds is None else seconds for seconds in alone]
+    return max(sum(each) / max(at_once, 1), max(each, default=0.0))
+
+
+def _standing(place: Path) -> Standing:
+    found = summary(place) or {}
+    status = str(found.get("status", ""))
+    round_, seconds = last_row(place / "metrics.csv")
+    if in_use(place):
+        status = RUNNING
+    elif status not in (*FINISHED, FAILED):
+        status = STOPPED if (place / "checkpoint.pt").is_file() or round_ else MISSING
+    seconds = float(found.get("wall_seconds") or seconds) if status in FINISHED else seconds
+    return Standing(place, status, round_, _planned(place), seconds, found.get("error"))
+
+
+def _planned(place: Path) -> int | None:
+    try:
+        return stored_config(place).rounds
+    except UserError:
+        return None

@@ -1,0 +1,105 @@
+"""The picture of a search: final accuracy against every key that was searched, a line for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from fedbench.compose.overrides import Value
+from fedbench.figures import names
+from fedbench.figures.draw import axes
+from fedbench.figures.draw.curves import handle
+from fedbench.figures.draw.page import Drawing, Page, sheet
+from fedbench.figures.style import MUTED, WIDTHS, LineStyle, apart
+from fedbench.tuning.selection import Selection, Tried
+from fedbench.tuning.tables import trials
+
+Chosen = Sequence[tuple[Mapping[str, Value], Selection]]
+_MOST = 3  # panels in a row
+
+
+def draw(chosen: Chosen, rule: str) -> Drawing:
+    """A panel for each searched number: every trial a point (hollow: pruned, at its accuracy then), a line
+    through the best at each value, a star at the winner. `chosen`: what sets a task apart, and its search."""
+    looks = apart([_named(fixed, chosen) for fixed, _ in chosen])
+    found = [(look, selection) for look, (_, selection) in zip(looks, chosen, strict=True)]
+    keys = list(dict.fromkeys(key for _, s in found for key in s.winner if len(_numbers(s.tried, key)) > 1))
+    columns = min(max(len(keys), 1), _MOST)
+    rows = -(-max(len(keys), 1) // columns)
+    width = "one" if columns == 1 else "two"
+    with sheet():
+        page = Page(width, rows * max(WIDTHS[width] / columns * 0.7, 1.6))
+        panels = page.figure.subplots(rows, columns, sharey=True, squeeze=False).flat
+        for rank, ax in enumerate(panels):
+            if rank < max(len(keys), 1):
+                _panel(ax, keys[rank] if keys else None, found, rank % columns == 0)
+            else:
+                ax.remove()
+        marks = _marks(found)
+        page.legend([*(handle(look) for look in looks), *marks.values()], [*(k.label for k in looks), *marks])
+    said: dict[str, Any] = {"x": keys, "y": "final_accuracy", "rule": rule, "text": [_caption(rule)]}
+    return Drawing(page, trials(chosen), said)
+
+
+def _caption(rule: str) -> str:
+    return (
+        "Final test accuracy of every trial, mean over the seeds of the search; the line joins the best at"
+        f" each value. {rule}"
+    )
+
+
+def _named(fixed: Mapping[str, Value], chosen: Chosen) -> tuple[str | None, str, str]:
+    """The algorithm, method and name of a task's line; a choice that all tasks share is not said."""
+    every = [other for other, _ in chosen]
+    shown = [k for k in fixed if k == "algorithm" or any(other.get(k) != fixed[k] for other in every)]
+    variants = [key for key in shown if names.is_variant(key, fixed[key])]
+    return str(fixed["algorithm"]), names.line(["algorithm", *variants], fixed), names.line(shown, fixed)
+
+
+def _numbers(tried: Sequence[Tried], key: str) -> set[float]:
+    values = [one.values.get(key) for one in tried]
+    return {float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
+
+
+def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection]], leftmost: bool) -> None:
+    """One panel; without a key, where nothing was searched, the tasks side by side."""
+    every = np.array(sorted({x for _, s in found for x in _numbers(s.tried, key or "")}))
+    for rank, (look, selection) in enumerate(found):
+        tried = [one for one in selection.tried if one.scores]
+        if key is not None:
+            tried = [one for one in tried if isinstance(one.values.get(key), int | float)]
+        at = {id(one): float(one.values[key]) if key is not None else float(rank) for one in tried}
+        best: dict[float, float] = {}
+        for one in tried:
+            hollow = one.pruned is not None
+            face = "white" if hollow else look.colour
+            point: dict[str, Any] = {"markersize": 3, "markeredgewidth": 0.7, "alpha": 0.6, "gid": "trial"}
+            point |= {"markerfacecolor": face, "markeredgecolor": look.colour}
+            ax.plot(at[id(one)], one.mean, look.marker, **point)
+            if not hollow:
+                best[at[id(one)]] = max(best.get(at[id(one)], 0.0), one.mean)
+            if one.values == selection.winner:
+                star: dict[str, Any] = {"markersize": 8, "markeredgecolor": "black", "markeredgewidth": 0.6}
+                ax.plot(at[id(one)], one.mean, "*", color=look.colour, gid="winner", zorder=4, **star)
+        line = sorted(best.items())
+        ax.plot(*zip(*line, strict=True), **{**look.line(), "marker": ""}, gid="best")
+    if len(every):
+        axes.limit(ax, "x", every, log=axes.log_worthy(every, 10.0), margin=0.05, given=None)
+        axes.ticks(ax, x=5)
+    else:
+        ax.set_xticks([])
+    ax.set_xlabel(names.axis(key) if key else "")
+    ax.set_ylabel(names.axis("final_accuracy") if leftmost else "")
+
+
+def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Line2D]:
+    marks = {"winner": Line2D([], [], marker="*", markersize=7.5, markeredgecolor="black")}
+    if any(one.pruned is not None for _, selection in found for one in selection.tried):
+        marks["pruned"] = Line2D([], [], marker="o", markerfacecolor="white")
+    for mark in marks.values():
+        mark.set(color=MUTED, linestyle="none")
+    return marks

@@ -1,0 +1,116 @@
+"""Which of the configurations tried wins, and whether it lies at the edge of what was tried.
+
+Rule: the configuration with the highest mean final test accuracy over the tuning seeds wins, the final
+accuracy of a run being the mean of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0,
+a failed one is left out, as is one that was stopped early; the first configuration tried wins a tie.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from fedbench.compose.overrides import Value
+from fedbench.sweeps.execute import Result
+
+
+@dataclass(frozen=True)
+class Pruned(Result):
+    """A run that was stopped at a rung, at which it has `final_accuracy`: it cannot win."""
+
+    rung: int = 0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One configuration of a search: its values of the tuned keys, and its runs, one per seed."""
+
+    values: Mapping[str, Value]
+    runs: Sequence[Result]
+
+    @property
+    def scores(self) -> list[float]:
+        """The final accuracies that count."""
+        return [
+            0.0 if run.status == "diverged" or run.final_accuracy is None else run.final_accuracy
+            for run in self.runs
+            if run.status != "failed"
+        ]
+
+    @property
+    def pruned(self) -> int | None:
+        """The round at which its runs were stopped; None: they were not."""
+        return next((run.rung for run in self.runs if isinstance(run, Pruned)), None)
+
+    @property
+    def mean(self) -> float:
+        """Their mean; NaN where all runs failed."""
+        return statistics.fmean(self.scores) if self.scores else math.nan
+
+    def row(self) -> dict[str, Value]:
+        """Its row of tuning.csv."""
+        status, scores = [run.status for run in self.runs], self.scores
+        return {
+            **self.values,
+            "seeds": len(scores),
+            "mean": self.mean,
+            "std": statistics.stdev(scores) if len(scores) > 1 else math.nan,
+            "diverged": status.count("diverged"),
+            "failed": status.count("failed"),
+        }
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The outcome of tuning one branch: what was tried, in order, and the winner's values."""
+
+    tried: tuple[Tried, ...]
+    winner: Mapping[str, Value]
+
+    @property
+    def edges(self) -> dict[str, str]:
+        """Keys of which the winner has the lowest or highest value tried -> low or high."""
+        return {key: side for key in self.winner if (side := self._edge(key))}
+
+    def _edge(self, key: str) -> str:
+        numbers = [v for one in self.tried if isinstance(v := one.values[key], int | float)]
+        if len(set(numbers)) < 2 or self.winner[key] not in (min(numbers), max(numbers)):
+            return ""
+        return "low" if self.winner[key] == min(numbers) else "high"
+
+    def _role(self, values: Mapping[str, Value]) -> str:
+        """winner; neighbour: differs in one key, by one step of the values tried; else empty."""
+        differing = [key for key in values if values[key] != self.winner[key]]
+        if len(differing) != 1:
+            return "" if differing else "winner"
+        key = differing[0]
+        ladder = sorted({v for one in self.tried if (v := one.values[key]) is not None})
+        both = values[key] in ladder and self.winner[key] in ladder
+        near = both and abs(ladder.index(values[key]) - ladder.index(self.winner[key])) == 1
+        return "neighbour" if near else ""
+
+    def table(self) -> pd.DataFrame:
+        """One row per configuration tried: the keys, seeds, mean, std, diverged, failed, role (winner,
+        neighbour or empty) and the winner's edges."""
+        edge = " ".join(f"{key}:{side}" for key, side in self.edges.items())
+        roles = [self._role(one.values) for one in self.tried]
+        pruned = any(one.pruned is not None for one in self.tried)
+        rows = [
+            one.row() | ({"pruned": one.pruned} if pruned else {}) | {"role": role}
+            for one, role in zip(self.tried, roles, strict=True)
+        ]
+        return pd.DataFrame(rows).assign(edge=[edge if role == "winner" else "" for role in roles])
+
+
+def select(runs: Iterable[Result], keys: Sequence[str]) -> Selection | None:
+    """Choose among the runs of one branch, which differ in `keys` and the seed. None where all failed."""
+    groups: dict[tuple[Value, ...], list[Result]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run)
+    tried = tuple(Tried(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
+    scored = [one for one in tried if one.scores and one.pruned is None]
+    return Selection(tried, max(scored, key=lambda one: one.mean).values) if scored else None

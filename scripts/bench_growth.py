@@ -1,0 +1,197 @@
+"""Milliseconds per round and memory against S, N, K and the model's size, one at a time, from a common base.
+
+Base: FedAvg and SCAFFOLD on an mlp of 100 hidden units, synthetic samples of 64 numbers, S = 10 clients per
+round of N = 1,000, K = 10 steps of batch 20, no evaluation. Each point runs in a process of its own; `ms`
+is the median of the rounds after the first, `memory_mib` the process's resident memory at most, less that
+of the smallest point. `--state disk` adds SCAFFOLD with 10,000 clients of a cnn (1.66 million numbers, 66
+GB of state) on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench_jobs import show, write_rows
+
+AXES: dict[str, tuple[int, ...]] = {
+    "S": (1, 3, 10, 30, 100, 300, 1000),
+    "N": (10, 100, 1_000, 10_000, 100_000),
+    "K": (1, 3, 10, 30, 100),
+    "hidden": (10, 30, 100, 300, 1_000, 3_000),
+}
+BASE = {"S": 10, "N": 1_000, "K": 10, "hidden": 100}
+SAMPLES, FEATURES, CLASSES = 200_000, 64, 10
+COLUMNS = ("algorithm", "axis", "value", "parameters", "engine", "state", "ms", "cpu_ms", "memory_mib")
+
+
+def make_data(file: Path) -> None:
+    """Random samples: nothing here depends on what they say."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((SAMPLES, FEATURES), dtype=np.float32)
+    y = rng.integers(0, CLASSES, SAMPLES)
+    np.savez(file, x_train=x, y_train=y, x_test=x[:1000], y_test=y[:1000])
+
+
+def job(point: dict[str, Any], arguments: argparse.Namespace) -> list[str]:
+    """A point as fedbench's overrides."""
+    size = point["values"]
+    model = ["model=mlp", f"model.hidden=[{size['hidden']}]", "dataset=npz", f"dataset.path={arguments.data}",
+             "dataset.normalize=false"]  # fmt: skip
+    if point["axis"] == "disk":
+        model = ["model=cnn", "dataset=mnist", f"data.root={arguments.root}", "state.place=disk"]
+    return [
+        *model, f"algorithm={point['algorithm']}", "algorithm.lr=0.01", "partition=iid",
+        f"clients.total={size['N']}", f"clients.per_round={size['S']}", f"local.steps={size['K']}",
+        f"local.batch_size={2 if point['axis'] in ('N', 'disk') else 20}", f"rounds={10 * arguments.rounds}",
+        f"engine={arguments.engine}", "device=cpu", "threads=1", "progress=none",
+    ]  # fmt: skip
+
+
+def child(arguments: argparse.Namespace) -> None:
+    """One point in this process; print one line of JSON."""
+    logging.disable(logging.WARNING)
+    from fedbench.api import compose_config
+    from fedbench.engine.malloc import keep_memory
+    from fedbench.runs.numerics import set_numerics
+    from fedbench.runs.plan import make_plan
+    from fedbench.runs.setup import make_ready
+
+    keep_memory()
+    point = json.loads(arguments.point)
+    config = compose_config(job(point, arguments))
+    plan = make_plan(config)
+    set_numerics(config.threads, config.deterministic, plan.device)
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as directory:
+        ready = make_ready(plan, directory=Path(directory) / "state")
+        ready.walk.start(ready.measured())
+        wall, cpu = [], []
+        for _ in range(1 + arguments.rounds):
+            start, used = time.perf_counter(), time.process_time()
+            ready.walk.update()
+            wall.append(time.perf_counter() - start)
+            cpu.append(time.process_time() - used)
+        ready.walk.trainer.store.remove()
+    print(
+        json.dumps(
+            {
+                "algorithm": point["algorithm"],
+                "axis": point["axis"],
+                "value": point["value"],
+                "parameters": plan.layout.d,
+                "engine": ready.way.engine,
+                "state": ready.way.state,
+                "ms": round(statistics.median(wall[1:]) * 1e3, 2),
+                "cpu_ms": round(statistics.median(cpu[1:]) * 1e3, 2),
+                "memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10),
+            }
+        )
+    )
+
+
+def points(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """What is measured."""
+    found = []
+    for algorithm in arguments.algorithms.split(","):
+        for axis in arguments.axes.split(","):
+            for value in AXES[axis][: arguments.points]:
+                values = {**BASE, axis: value}
+                values["S"] = min(values["S"], values["N"])
+                found.append({"algorithm": algorithm, "axis": axis, "value": value, "values": values})
+    if arguments.state == "disk":
+        large = {"S": 10, "N": 10_000, "K": 2, "hidden": 0}
+        found.append({"algorithm": "scaffold", "axis": "disk", "value": 10_000, "values": large})
+    return found
+
+
+def draw(rows: list[dict[str, Any]], file: Path) -> None:
+    """CPU time of a round and memory against each axis."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    from fedbench.figures.style import COLOURS, RC, WIDTHS
+
+    axes_names = [axis for axis in AXES if any(row["axis"] == axis for row in rows)]
+    algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
+    with plt.rc_context(RC):
+        figure, grid = plt.subplots(
+            2,
+            len(axes_names),
+            figsize=(WIDTHS["two"], 3.2),
+            layout="constrained",
+            squeeze=False,
+            sharey="row",
+        )
+        for column, axis in enumerate(axes_names):
+            for i, algorithm in enumerate(algorithms):
+                mine = [row for row in rows if (row["axis"], row["algorithm"]) == (axis, algorithm)]
+                x = [row["parameters" if axis == "hidden" else "value"] for row in mine]
+                for row, name in enumerate(("cpu_ms", "memory_mib")):
+                    grid[row][column].plot(x, [r[name] for r in mine], "os"[i] + "-", color=COLOURS[i],
+                                           label=algorithm)  # fmt: skip
+            for row in range(2):
+                grid[row][column].set_xscale("log")
+                grid[row][column].set_yscale("log")
+            grid[1][column].set_xlabel("parameters" if axis == "hidden" else axis)
+        grid[0][0].set_ylabel("CPU ms / round")
+        grid[1][0].set_ylabel("memory, MiB")
+        grid[0][0].legend()
+        figure.savefig(file)
+
+
+def main() -> None:
+    """Measure all points; print a table and write it as CSV and PNG."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--axes", default=",".join(AXES))
+    parser.add_argument("--algorithms", default="fedavg,scaffold")
+    parser.add_argument("--engine", default="vmap")
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds of a point")
+    parser.add_argument("--points", type=int, help="only the first so many of an axis, to try it out")
+    parser.add_argument("--state", choices=("memory", "disk"), default="memory")
+    parser.add_argument("--scratch", help="a directory for state on disk")
+    parser.add_argument("--root", default=os.environ.get("FEDBENCH_DATA", "data"), help="torchvision's files")
+    parser.add_argument("--out", type=Path, help="CSV file; .png is written beside it")
+    parser.add_argument("--data", help=argparse.SUPPRESS)
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.point:
+        child(arguments)
+        return
+    rows: list[dict[str, Any]] = []
+    show({name: name for name in COLUMNS}, COLUMNS)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        data = Path(elsewhere) / "random.npz"
+        make_data(data)
+        for point in points(arguments):
+            command = [sys.executable, __file__, "--point", json.dumps(point), "--data", str(data)]
+            command += ["--engine", arguments.engine, "--rounds", str(arguments.rounds)]
+            command += ["--root", str(Path(arguments.root).resolve())]
+            command += ["--scratch", str(Path(arguments.scratch).resolve())] if arguments.scratch else []
+            done = subprocess.run(command, capture_output=True, text=True, cwd=elsewhere)
+            if done.returncode:
+                sys.exit(f"{point}:\n{done.stderr}")
+            rows.append(json.loads(done.stdout.splitlines()[-1]))
+            show(rows[-1], COLUMNS)
+            if arguments.out:
+                write_rows(arguments.out, rows)
+                draw([row for row in rows if row["axis"] in AXES], arguments.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

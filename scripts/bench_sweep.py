@@ -1,0 +1,203 @@
+"""Runs per hour of a sweep, start-up included: 5 learning rates x 3 methods x 2 seeds, 100 rounds each.
+
+Ways, each from a cold start and with nothing computed before:
+  bare         the same runs as bare PyTorch loops, a process for each, as many at a time as there are cores
+  one_thread   fedbench, as many processes as cores, one thread each (the launcher's default), cold
+  warm         the same when the steps have been compiled by an earlier sweep
+  all_threads  fedbench, one process with all threads, cold
+`ratio` is the number of runs per hour beside the bare loops'; `cpu_seconds` that of all processes, which a
+busy machine changes less. Every way computes the same job (MNIST, 10 of 100 clients, see bench_jobs.py),
+evaluated every 10 rounds; `accuracy` is the mean over the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench_jobs import BLOCK, MODELS, Bare, overrides, show, write_rows
+
+RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
+METHODS = ("fedavg", "fedprox", "scaffold")
+SEEDS = (0, 1)
+WAYS = ("bare", "one_thread", "warm", "all_threads")
+GOALS = {"logistic": 3.0, "mlp": 2.0, "cnn_small": 1.8, "rnn": 2.5}
+COLUMNS = (
+    "model",
+    "way",
+    "runs",
+    "rounds",
+    "seconds",
+    "cpu_seconds",
+    "runs_per_hour",
+    "ratio",
+    "goal",
+    "accuracy",
+)
+Point = tuple[str, float, int]
+
+
+def points(count: int | None) -> list[Point]:
+    """The runs of the sweep; `count`: only so many, taken evenly."""
+    every = list(itertools.product(METHODS, RATES, SEEDS))
+    if count is None or count >= len(every):
+        return every
+    return [every[i * len(every) // count] for i in range(count)]
+
+
+def words(model: str, root: str, rounds: int) -> list[str]:
+    """What all runs have in common."""
+    return [word for word in overrides(model, "fedavg", root, rounds) if "algorithm" not in word]
+
+
+def bare_run(model: str, root: str, rounds: int, point: Point) -> float:
+    """One run as a script of its own: its test accuracy."""
+    import torch
+
+    from fedbench.engine.malloc import keep_memory
+
+    keep_memory()
+    torch.set_num_threads(1)
+    method, lr, seed = point
+    job = [
+        *words(model, root, rounds),
+        f"algorithm={method}",
+        f"algorithm.lr={lr}",
+        f"seed={seed}",
+        "device=cpu",
+    ]
+    loop, accuracy = Bare(job, model), 0.0
+    for t in range(1, rounds + 1):
+        loop.round()
+        if t % BLOCK == 0 or t == rounds:
+            accuracy = loop.accuracy()
+    return accuracy
+
+
+def bare(model: str, arguments: argparse.Namespace, directory: Path) -> list[float]:
+    """All runs, a process each, `cores` at a time."""
+
+    def one(point: Point) -> float:
+        command = [sys.executable, __file__, "--bare", json.dumps(point), "--models", model]
+        command += ["--root", arguments.root, "--rounds", str(arguments.rounds)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return float(done.stdout.splitlines()[-1])
+
+    with ThreadPoolExecutor(cores()) as pool:
+        return list(pool.map(one, points(arguments.runs)))
+
+
+def ours(model: str, arguments: argparse.Namespace, directory: Path, *launcher: str) -> list[float]:
+    """The sweep by fedbench; the accuracies of its runs."""
+    there = directory / "sweep"
+    grids = [
+        {"algorithm": [method], "algorithm.lr": [lr], "seed": [seed]}
+        for method, lr, seed in points(arguments.runs)
+    ]
+    code = (
+        "import json, sys; from pathlib import Path; from fedbench.sweeps.sweep import sweep\n"
+        "common, grids, place = json.loads(sys.argv[1])\n"
+        "sweep(common, grids, Path(place))"
+    )
+    common = [
+        *words(model, arguments.root, arguments.rounds),
+        "device=cpu",
+        "hydra/launcher=processes",
+        *launcher,
+    ]
+    command = [sys.executable, "-c", code, json.dumps([common, grids, str(there)])]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    with open(there / "runs.csv", newline="") as stream:
+        return [float(row["final_accuracy"] or "nan") for row in csv.DictReader(stream)]
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def measure(model: str, way: str, arguments: argparse.Namespace, cache: Path) -> dict[str, Any]:
+    """One way of doing the sweep, from a fresh directory."""
+    everything: dict[str, Callable[[Path], Sequence[float]]] = {
+        "bare": lambda where: bare(model, arguments, where),
+        "one_thread": lambda where: ours(model, arguments, where),
+        "warm": lambda where: ours(model, arguments, where),
+        "all_threads": lambda where: ours(
+            model, arguments, where, "hydra.launcher.processes=1", f"hydra.launcher.threads={cores()}"
+        ),
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["FEDBENCH_CACHE"] = str(
+            cache if way in ("one_thread", "warm") else Path(directory) / "cache"
+        )
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(directory) / "inductor")
+        start, before = time.perf_counter(), spent()
+        accuracies = everything[way](Path(directory))
+        seconds, cpu = time.perf_counter() - start, spent() - before
+    return {
+        "model": model, "way": way, "runs": len(accuracies), "rounds": arguments.rounds,
+        "seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1),
+        "runs_per_hour": round(3600 * len(accuracies) / seconds, 1),
+        "accuracy": round(statistics.fmean(accuracies), 4),
+    }  # fmt: skip
+
+
+def spent() -> float:
+    """CPU seconds of all processes that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
+
+
+def main() -> None:
+    """Measure all ways; print a table and write a CSV."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--ways", default=",".join(WAYS), help="warm needs one_thread before it")
+    parser.add_argument("--root", default=os.environ.get("FEDBENCH_DATA", "data"), help="torchvision's files")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--runs", type=int, help="only so many of the 30, to try it out")
+    parser.add_argument("--out", type=Path, help="CSV file")
+    parser.add_argument("--bare", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.root = str(Path(arguments.root).resolve())
+    if arguments.bare:
+        print(bare_run(arguments.models, arguments.root, arguments.rounds, json.loads(arguments.bare)))
+        return
+    rows: list[dict[str, Any]] = []
+    show({name: name for name in COLUMNS}, COLUMNS)
+    for model in arguments.models.split(","):
+        with tempfile.TemporaryDirectory() as cache:
+            for way in arguments.ways.split(","):
+                row = measure(model, way, arguments, Path(cache))
+                first = next((r for r in rows if r["model"] == model and r["way"] == "bare"), None)
+                first = row if way == "bare" else first
+                if first is not None:
+                    row["ratio"] = round(row["runs_per_hour"] / first["runs_per_hour"], 2)
+                row["goal"] = GOALS.get(model, "") if way != "bare" else ""
+                rows.append(row)
+                show(row, COLUMNS)
+                if arguments.out:
+                    write_rows(arguments.out, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""`fedbench.run`, `sweep`, `results` and `plot`: what the command line does, as Python values."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hydra.core.global_hydra import GlobalHydra
+
+import fedbench
+from fedbench.cli import main
+from fedbench.config.identity import flat
+from fedbench.data.digits import digits
+from fedbench.errors import ConfigError, DataError, UsageError
+
+SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(directory: Path) -> list[dict[str, str]]:
+    with open(directory / "metrics.csv", newline="") as stream:
+        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    heavy = "{'torch', 'pandas', 'matplotlib', 'hydra', 'omegaconf'}"
+    code = f"import sys, fedbench; dir(fedbench); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+    assert {"run", "sweep", "results", "plot", "Run"} <= set(dir(fedbench))
+    with pytest.raises(AttributeError):
+        fedbench.walk  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_run_is_that_of_the_command_line() -> None:
+    """Same place, same numbers; and the one that is there is reported, not computed again."""
+    words = [*SMALL, "algorithm=scaffold"]
+    run = fedbench.run(words)
+    assert main([*words, "hydra.run.dir=other"]) == 0
+    assert rows(run.directory) == rows(Path("other"))
+    written = (run.directory / "metrics.csv").stat().st_mtime_ns
+    assert main(words) == 0  # finds it finished
+    again = fedbench.run({**{text.split("=")[0]: text.split("=")[1] for text in words}})
+    assert again.directory == fedbench.run(run.config).directory == run.directory
+    assert (run.directory / "metrics.csv").stat().st_mtime_ns == written
+    assert {"model.pt", "summary.json", "checkpoint.pt"} <= {path.name for path in run.directory.iterdir()}
+
+
+def test_what_a_run_leaves() -> None:
+    run = fedbench.Run(fedbench.run([*SMALL, "seed=3", "model=mlp"], "mine").directory)
+    assert run.directory == Path("mine")
+    assert [repr(float(value)) for value in run.metrics["test_loss"]] == [
+        row["test_loss"] for row in rows(Path("mine"))
+    ]
+    assert run.metrics["round"].tolist() == [0, 1, 2]
+    assert run.metrics["uplink_bytes"].dtype == "int64"
+    assert run.config.seed == 3
+    assert run.final_accuracy == run.metrics["test_accuracy"].iloc[-1] == run.summary["final_accuracy"]
+    # the model's accuracy on the test set, computed here from the raw pixels
+    data = digits()
+    x = data.x_test.float()
+    raw = data.x_train.float()
+    mean, std = raw.mean(), raw.std(correction=0)
+    with torch.no_grad():
+        right = run.model((x - mean) / std).argmax(1) == data.y_test
+    assert right.float().mean().item() == pytest.approx(run.final_accuracy, abs=0.01)
+    assert not run.model.training
+
+
+def test_a_sweep_its_results_and_its_figure(caplog: pytest.LogCaptureFixture) -> None:
+    root, handler = logging.getLogger(), logging.NullHandler()
+    root.addHandler(handler)
+    grid = {"algorithm": ["fedavg", "scaffold"], "seed": range(2)}
+    swept = fedbench.sweep([*SMALL, "model=logistic"], grid)
+    assert handler in root.handlers
+    root.removeHandler(handler)
+    assert GlobalHydra.instance().hydra is None
+    command = ["-m", *SMALL, "model=logistic", "algorithm=fedavg,scaffold", "seed=0,1"]
+    before = (swept.directory / "multirun.yaml").stat().st_mtime_ns
+    assert main(command) == 0
+    assert (swept.directory / "multirun.yaml").stat().st_mtime_ns > before  # the same directory
+
+    table = fedbench.results(swept)
+    assert table.equals(swept.results)
+    assert list(zip(table["algorithm"], table["seed"], strict=True)) == [
+        ("fedavg", 0), ("fedavg", 1), ("scaffold", 0), ("scaffold", 1),
+    ]  # fmt: skip
+    for run, (_, row) in zip(swept.runs, table.iterrows(), strict=True):
+        choices = flat(run.config)
+        assert set(choices) <= set(table.columns)
+        assert {key: row[key] for key in ("rounds", "algorithm.lr", "local.steps", "dtype")} == {
+            "rounds": 2,
+            "algorithm.lr": {"fedavg": 0.1, "scaffold": 0.05}[row["algorithm"]],  # as their files say
+            "local.steps": 2,
+            "dtype": "float32",
+        }
+        assert row["final_accuracy"] == float(rows(run.directory)[-1]["test_accuracy"])
+        assert (row["status"], row["rounds_done"]) == ("completed", 2)
+
+    figure = fedbench.plot(swept, out="picture.png")
+    assert Path("picture.pdf").stat().st_size > 1000
+    drawn = [line.get_ydata() for line in figure.axes[0].get_lines() if line.get_gid() == "mean"]
+    mean = np.mean([run.metrics["test_accuracy"] for run in swept.runs[:2]], axis=0)
+    assert any(np.allclose(ys, mean) for ys in drawn)
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+    # a run that has not ended is a row too
+    (swept.runs[0].directory / "summary.json").unlink()
+    (swept.directory / "runs.csv").unlink()
+    found = fedbench.results(swept.directory).set_index("dir")
+    assert found.loc[str(swept.runs[0].directory), "status"] == "running"
+    assert found.loc[str(swept.runs[0].directory), "rounds_done"] == 2
+
+
+def test_failures_are_rows(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """A directory where a run's file belongs: that run fails, the other one is there."""
+    first = fedbench.sweep(SMALL, {"seed": [0, 1]}, directory="s")
+    place = first.runs[0].directory
+    for name in ("summary.json", "metrics.csv", "checkpoint.pt"):
+        (place / name).unlink()
+    (place / "metrics.csv").mkdir()
+    table = fedbench.sweep(SMALL, {"seed": [0, 1]}, directory="s").results
+    assert table.set_index("seed")["status"].to_dict() == {0: "failed", 1: "completed"}
+    assert "1 of 2 runs failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fedbench.run("rounds=1"), "rounds=1: a list of overrides is needed"),
+        (lambda: fedbench.run(["rounds=-1"]), "rounds=-1: must be an integer >= 0"),
+        (lambda: fedbench.run(["seed=0,1"]), "seed=0,1: several values need --multirun"),
+        (lambda: fedbench.run(["hydra.mode=MULTIRUN"]), "hydra.mode=MULTIRUN: is a sweep"),
+        (lambda: fedbench.sweep([], {"seed": "01"}), "grid: seed: must be a list of values"),
+        (lambda: fedbench.sweep([], {"seed": []}), "grid: seed: must be a list of values"),
+        (lambda: fedbench.sweep([], {"rounds": [1, -1]}), "rounds=-1: must be an integer >= 0"),
+        (lambda: fedbench.results("nowhere"), "nowhere: no such directory"),
+        (lambda: fedbench.Run("nowhere").metrics, "nowhere/metrics.csv: cannot be read"),
+        (lambda: fedbench.Run("nowhere").config, "nowhere/config.yaml: cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(call, said: str, tmp_path: Path) -> None:
+    with pytest.raises((UsageError, ConfigError, DataError)) as refused:
+        call()
+    assert str(refused.value).startswith(said)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,220 @@
+"""`fedbench status`, `best`, `compare`, `rerun` and `--dry-run`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedbench.cli import main
+from fedbench.runs import pace
+from fedbench.runs.pace import Pace
+from fedbench.sweeps import forecast
+from fedbench.sweeps.standing import Standing, left
+
+Call = Callable[..., tuple[int, str, str]]
+SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
+
+
+def rounds(place: Path, *rows: tuple[int, float]) -> None:
+    """A metrics.csv of which the run has come so far; half a row follows."""
+    lines = ["round,test_accuracy,wall_seconds", *(f"{t},0.5,{seconds}" for t, seconds in rows)]
+    (place / "metrics.csv").write_text("\n".join(lines) + "\n99,0")
+
+
+def test_where_a_sweep_stands(runs, fedbench: Call, tmp_path: Path) -> None:
+    """Ended, failed, diverged, running, stopped and missing runs, and the time left at their own pace."""
+    fedbench("-m", "seed=0,1,2,13,14", "rounds=100", "hydra.sweep.dir=s")
+    done, running, stopped, *_ = manifest = json.loads(Path("s/sweep.json").read_text())["jobs"]
+    found = json.loads(Path("s", done, "summary.json").read_text())
+    Path("s", done, "summary.json").write_text(json.dumps({**found, "wall_seconds": 50.0}))
+    for name, so_far in ((running, (40, 20.0)), (stopped, (10, 10.0))):
+        Path("s", name, "summary.json").unlink()
+        rounds(Path("s", name), (0, 0.1), so_far)
+    more = {"swept": ["seed"], "jobs": [*manifest, "seed_9-missing"]}
+    Path("s/sweep.json").write_text(json.dumps(more))
+    Path("s", stopped, "checkpoint.pt").write_bytes(b"")
+    with open(Path("s", running, ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, out, _ = fedbench("status", "s")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "s: 6 runs: 1 completed, 1 diverged, 1 failed, 1 running, 1 stopped, 1 missing"
+    assert f"  running  {running}: round 40 of 100, 30 s left" in lines
+    assert f"  stopped  {stopped}: round 10 of 100" in lines
+    assert "  missing  seed_9-missing" in lines
+    assert any(line.startswith("  failed") and line.endswith(": the disk is full") for line in lines)
+    # running 60 * 0.5 = 30 s, stopped 90 * 1 = 90 s, missing: the mean of the runs that say their time
+    whole = [50.0, 20 + 30.0, 10 + 90.0, *[0.0] * 0]
+    diverged = 0.0  # its summary says no time
+    mean = (sum(whole) + diverged) / 4
+    assert lines[-1] == f"about {(30 + 90 + mean) / 60:.0f} min left at the measured pace (1 at once, as now)"
+
+
+def test_time_left_is_not_guessed() -> None:
+    here = Path()
+    missing, half = Standing(here, "missing"), Standing(here, "running", 5, 10, 2.0)
+    assert left([missing], 1) is None
+    assert left([half], 1) == 2.0
+    assert left([half, missing], 1) == 2.0 + 4.0
+    assert left([half, missing], 2) == 4.0  # the longest run decides
+    assert left([Standing(here, "completed", 10, 10, 3.0)], 1) == 0.0
+
+
+def test_status_of_what_is_none(fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fedbench("status", "nowhere") == (2, "", "fedbench: nowhere: no such directory\n")
+    (tmp_path / "empty").mkdir()
+    assert fedbench("status", "empty") == (2, "", "fedbench: empty: no runs here, nor below it\n")
+
+
+def test_the_best_setting_over_seeds(runs, fedbench: Call, tmp_path: Path) -> None:
+    """The mean over seeds decides; a setting of which a run diverged is left out, and said."""
+    fedbench("-m", "algorithm.lr=0.1,0.2", "seed=0,2", "hydra.sweep.dir=s")
+    fedbench("-m", "algorithm.lr=0.3", "seed=9,14", "hydra.sweep.dir=s")  # 14 diverges
+    for file in Path("s").glob("lr_0.2*/summary.json"):
+        found = json.loads(file.read_text())
+        file.write_text(json.dumps({**found, "final_accuracy": found["final_accuracy"] + 0.1}))
+    fedbench("collect", "s")
+    code, out, err = fedbench("best", "s")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["algorithm", "algorithm.lr", "final", "accuracy", "n"]
+    assert lines[1].split() == ["fedavg", "0.2", "0.6100", "+-", "0.0141", "2"]
+    assert lines[2] == "(1 setting left out: a run failed, diverged or not ended)"
+    assert sorted(lines[4:]) == sorted(str(path) for path in Path("s").glob("lr_0.2*"))
+    lines = fedbench("best", "s", "--by", "algorithm.lr")[1].splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["0.2", "0.1"]
+    assert fedbench("best", "s", "--metric", "accuracy")[0] == 2
+    assert fedbench("best", "s", "--by", "algorithm.lrr")[2].endswith("(did you mean 'algorithm.lr'?)\n")
+
+
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two real runs, `a` and `b`, of two rates."""
+    monkeypatch.chdir(tmp_path)
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        assert main([*SMALL, f"algorithm.lr={rate}", f"hydra.run.dir={name}"]) == 0
+
+
+def test_two_runs_compared_and_one_computed_again(real, fedbench: Call) -> None:
+    code, out, _ = fedbench("compare", "a", "b")
+    assert code == 0
+    lines = [re.split(r"  +", line.strip()) for line in out.splitlines()]
+    assert lines[0] == ["a", "b"]
+    assert lines[1:4] == [["configuration:"], ["algorithm.lr", "0.1", "0.2"], ["computed with: the same"]]
+    assert any(line[0] == "test_loss in round 1" for line in lines)
+    assert not any(line[0].endswith("in round 0") for line in lines)
+    assert fedbench("compare", "a", "nowhere")[0] == 2
+
+    code, out, _ = fedbench("rerun", "a")
+    assert (code, out.splitlines()[-1]) == (0, "outputs/reruns/a: the same numbers")
+    assert Path("outputs/reruns/a/model.pt").is_file()
+    again = fedbench("compare", "a", "outputs/reruns/a")[1].splitlines()
+    assert "metrics.csv: the same" in again
+    text = Path("a/metrics.csv").read_text().splitlines()
+    cells = text[2].split(",")
+    cells[3] = "1.5"
+    Path("a/metrics.csv").write_text("\n".join([*text[:2], ",".join(cells), *text[3:]]) + "\n")
+    code, out, _ = fedbench("rerun", "a")
+    assert code == 1
+    assert out.splitlines()[-1].startswith("outputs/reruns/a-2: metrics.csv, row 1: test_loss was 1.5, is ")
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(
+    real, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def counting(plan, session, threads=None) -> Pace:
+        measured.append((plan.algorithm.name, threads))
+        return Pace(1.0, 0.0, 2.0, 0.5, 3)
+
+    monkeypatch.setattr(pace, "measure", counting)
+    before = sorted(Path().rglob("*"))
+    words = [*SMALL[1:], "algorithm.lr=0.1,0.2", "algorithm=fedavg,scaffold", "seed=0,1,2", "rounds=10"]
+    code, out, err = fedbench(
+        "-m", "--dry-run", *words, "hydra/launcher=processes", "hydra.launcher.processes=2"
+    )
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert re.fullmatch(r"12 runs in outputs/sweeps/\S+: 0 finished already, 12 to run", lines[0])
+    assert sorted(measured) == [
+        ("fedavg", 1),
+        ("scaffold", 1),
+    ]  # one program each, whatever the rates and seeds
+    # 1 + 10 rounds of 2 s + 11 evaluations of 0.5 s = 26.5 s; 12 runs, two at once: 159 s
+    assert [line for line in lines if "algorithm=" in line] == [
+        f"  dataset=digits model=logistic algorithm={name}: 26 s a run (2 s a round (median of 3), "
+        "500 ms an evaluation, 1 s to start); 6 runs"
+        for name in ("fedavg", "scaffold")
+    ]
+    assert lines[-1] == "about 3 min in all, 2 at once (measured alone)"
+    assert sorted(Path().rglob("*")) == before
+
+    one = [*SMALL, "algorithm.lr=0.1", "hydra.run.dir=a"]
+    assert fedbench("--dry-run", *one)[1] == "1 run in a: 1 finished already, 0 to run\n"
+    (Path("a") / "summary.json").unlink()
+    out = fedbench("--dry-run", *one)[1]
+    assert out.splitlines()[0] == "1 run in a: 0 finished already, 1 going on from round 2, 0 to run"
+    assert out.splitlines()[-1] == "about 0 s in all"
+    assert fedbench("--dry-run", *SMALL, "algorithm.lr=9", "hydra.run.dir=b")[0] == 2  # holds another run
+    assert fedbench("--dry-run", "rounds=-1")[0] == 2
+
+
+def test_a_dry_run_takes_the_time_of_runs_that_are_there(
+    real, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same program with another rate, on this hardware; nothing is measured."""
+    monkeypatch.setattr(pace, "measure", lambda *_: pytest.fail("measured"))
+    for name in ("a", "b"):
+        shutil.rmtree(name)
+    words = ["-m", *SMALL, "algorithm.lr=0.1,0.2", "hydra.sweep.dir=s"]
+    assert main(words) == 0
+    first, second = (path.parent for path in Path("s").glob("*/summary.json"))
+    found = json.loads((first / "summary.json").read_text())
+    (first / "summary.json").write_text(json.dumps({**found, "wall_seconds": 40.0}))
+    shutil.rmtree(second)
+    out = fedbench(*words, "--dry-run")[1]
+    assert "40 s a run (as 1 finished here took); 1 run\n" in out
+    assert out.splitlines()[-1] == "about 40 s in all"
+
+
+def test_rounds_are_really_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedbench.api import compose_config
+    from fedbench.runs.plan import make_plan
+    from fedbench.runs.session import Session
+    from fedbench.runs.walk import Walk
+
+    seen = []
+    update = Walk.update
+
+    def counted(walk: Walk) -> None:
+        seen.append(walk.version)
+        update(walk)
+
+    monkeypatch.setattr(Walk, "update", counted)
+    found = pace.measure(make_plan(compose_config([*SMALL, "rounds=4"])), Session())
+    assert seen == list(range(len(seen)))
+    assert found.measured == len(seen) - 1 >= 1
+    assert min(found.start, found.round, found.evaluation) > 0
+    assert found.seconds(10, 4) == pytest.approx(found.start + 10 * found.round + 4 * found.evaluation)
+
+
+def test_a_sweep_whose_runs_do_not_fit_side_by_side_is_said(
+    real, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedbench.engine import memory
+
+    monkeypatch.setattr(memory, "total_memory", lambda device: 1 << 30)
+    words = [*SMALL, "seed=0,1,2", "hydra/launcher=processes", "hydra.launcher.processes=3"]
+    code, _, err = fedbench("-m", "--dry-run", *words)
+    assert code == 2
+    assert err.startswith("fedbench: hydra.launcher.processes=3: memory: about ")
+    assert err.endswith("; 1.0 GiB are there; 1 would fit\n")
+    assert forecast.Side().at_once == 1

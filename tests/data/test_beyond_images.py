@@ -1,0 +1,191 @@
+"""Token sequences, targets that are no classes, clients of one's own, and a user's registered data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from option_helpers import load, partition
+from sklearn.linear_model import LogisticRegression
+
+from fedbench.data import from_arrays, register_dataset, to_input
+from fedbench.data.options import read_dataset
+from fedbench.data.registry import load as load_options
+from fedbench.data.reviews import NOT, VOCABULARY, WORDS, user_reviews
+from fedbench.errors import ConfigError, DataError
+
+RNG = np.random.default_rng(0)
+FEATURES = {"x_train": RNG.normal(size=(8, 3)), "x_test": RNG.normal(size=(4, 3))}
+CLASSES = {"y_train": np.arange(8) % 3, "y_test": np.arange(4) % 3}
+
+
+def read(path: Path, arrays: dict[str, Any], **keys: Any) -> Any:
+    np.savez(path / "a.npz", **arrays)
+    return load({"name": "npz", "path": str(path / "a.npz"), **keys}, "unused", seed=0, clients=2)
+
+
+def test_targets_of_a_regression_are_columns_of_floats(tmp_path: Path) -> None:
+    y = {"y_train": np.arange(8), "y_test": np.linspace(0, 1, 4)}
+    data = read(tmp_path, {**FEATURES, **y}, task="regression")
+    assert (data.task, data.classes, data.y_train.dtype, data.y_test.dtype) == (
+        ("regression", 1, torch.float32, torch.float64)
+    )
+    assert data.y_train.tolist() == [[float(i)] for i in range(8)]
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    y = {"y_train": RNG.integers(0, 2, (8, 5)), "y_test": RNG.random((4, 5)) > 0.5}
+    data = read(tmp_path, {**FEATURES, **y}, task="multilabel")
+    assert (data.classes, data.y_test.dtype) == (5, torch.float32)
+    assert np.array_equal(data.y_test, y["y_test"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "arrays", "said"),
+    [
+        ({"task": "multilabel"}, {"y_train": np.full((8, 2), 2)}, "something else than 0 and 1 in sample 0"),
+        (
+            {"task": "regression"},
+            {"y_train": np.array([1.0, np.nan] * 4)},
+            "a NaN or an infinity in sample 1",
+        ),
+        ({"task": "regression"}, {"y_train": np.zeros((8, 2, 2))}, "numbers (n,) or (n, k) are expected"),
+        ({"task": "regression"}, {"y_train": np.zeros(7)}, "floats (8, 1) are expected"),
+        ({"task": "regression"}, {"y_test": np.zeros((4, 2))}, "floats (4, 1) are expected"),
+        ({"vocabulary": 5}, {}, "tokens (n, t), integers, are expected"),
+        ({"vocabulary": 5}, {"x_train": np.full((8, 2), 5)}, "the token 5, but the vocabulary has 5: 0 .. 4"),
+        ({"vocabulary": 5}, {"x_train": np.full((8, 2), -1)}, "a token that is negative"),
+        ({}, {"client": np.zeros(7, dtype=int)}, "integers (8,), one client per sample, are expected"),
+        ({}, {"client_test": np.zeros(4)}, "client_test is float64 of shape (4,); integers (4,)"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    tmp_path: Path, keys: dict[str, Any], arrays: dict[str, Any], said: str
+) -> None:
+    if "vocabulary" in keys and arrays:
+        arrays = {"x_test": np.zeros((4, 2), dtype=int), **arrays}
+    targets = CLASSES if "task" not in keys else {"y_train": np.zeros((8, 1)), "y_test": np.zeros((4, 1))}
+    if keys.get("task") == "multilabel":
+        targets = {**targets, "y_test": np.zeros((4, 2))}
+    with pytest.raises(DataError) as error:
+        read(tmp_path, {**FEATURES, **targets, **arrays}, **keys)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_tokens_stay_integers_and_are_not_normalised(tmp_path: Path) -> None:
+    x = {"x_train": RNG.integers(0, 9, (8, 6), dtype=np.uint8), "x_test": RNG.integers(0, 9, (4, 6))}
+    data = read(tmp_path, {**CLASSES, **x}, vocabulary=9)
+    assert (data.vocabulary, data.mean, data.shape) == (9, None, (6,))
+    given = to_input(data.x_train, None, None, torch.float32)
+    assert given.dtype == torch.int64
+    assert np.array_equal(given, x["x_train"])
+
+
+def test_a_files_own_clients_are_its_natural_partition(tmp_path: Path) -> None:
+    own = {"client": np.array([0, 1] * 4), "client_test": np.array([0, 0, 1, 1])}
+    data = read(tmp_path, {**FEATURES, **CLASSES, **own})
+    found = partition({"name": "natural"}, data.y_train.numpy(), 3, 2, 0, data.client)
+    assert found.tolist() == [0, 1] * 4
+    assert data.test_client.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "shards", "lognormal_labels"])
+def test_targets_cannot_be_divided_by_class(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"partition={name}: divides by class, .* natural or file"):
+        partition({"name": name}, np.zeros((8, 2)), 2, 2, 0)
+    for other in ("iid", "powerlaw"):
+        assert len(partition({"name": other}, np.zeros((8, 2)), 2, 2, 0)) == 8
+
+
+# ---- generated reviews ---------------------------------------------------------------------------------
+
+
+def test_reviews_are_addressed_by_seed_and_user() -> None:
+    cfg = {"name": "reviews"}
+    few, more = (load(cfg, "unused", seed=3, clients=n) for n in (2, 4))
+    n = int((more.client < 2).sum())
+    assert np.array_equal(few.x_train, more.x_train[:n])
+    assert few.client.tolist() == more.client[:n].tolist()
+    assert not np.array_equal(few.x_train[:20], load(cfg, "unused", seed=4, clients=2).x_train[:20])
+    assert np.bincount(more.test_client).tolist() == [
+        max(1, round(0.2 * len(user_reviews(3, user, 40, 1.0)[1]))) for user in range(4)
+    ]
+
+
+def test_the_law_of_the_reviews() -> None:
+    """Lengths, shares of words, and that a word behind "not" says its opposite, over many users."""
+    drawn = [user_reviews(0, user, 40, 0.0) for user in range(30)]
+    x, y = (np.concatenate(part) for part in zip(*drawn, strict=True))
+    assert x.dtype == np.int32
+    assert x.min() >= 0
+    assert x.max() < VOCABULARY
+    words = (x != 0).sum(1)
+    assert (words.min(), words.max()) == (10, 40)
+    assert abs(y.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(y))
+    assert all((np.diff((row != 0).astype(int)) >= 0).all() for row in x[:200])  # padding is in front
+    good, bad = (x >= 2) & (x < 2 + WORDS), (x >= 2 + WORDS) & (x < 2 + 2 * WORDS)
+    behind = np.zeros_like(good)
+    behind[:, 1:] = x[:, :-1] == NOT
+    assert not x[:, -1][x[:, -1] == NOT].any()
+    says_good = np.where(behind, bad, good)[good | bad]
+    agrees = says_good == np.repeat(y, (good | bad).sum(1)).astype(bool)
+    assert abs(agrees.mean() - 0.85) < 4 * np.sqrt(0.85 * 0.15 / len(agrees))
+    # of the sentiment words 0.2 * (1 - 0.2) have a neutral word in front, of those 0.4 are negated
+    share = (good | bad)[:, 1:][x[:, :-1] > 0]
+    assert abs(share.mean() - 0.2) < 0.01
+    assert abs(behind[good | bad].mean() - 0.32) < 0.02
+    counts = np.stack([np.bincount(row, minlength=VOCABULARY) for row in x])
+    half = len(y) // 2
+    alone = LogisticRegression(max_iter=500).fit(counts[:half], y[:half]).score(counts[half:], y[half:])
+    informed = ((np.where(behind, bad, good) * 2 - (good | bad)).sum(1) > 0)[half:] == y[half:]
+    assert alone < informed.mean() - 0.05  # the order of words matters
+
+
+def test_users_differ_by_skew() -> None:
+    shares = {
+        skew: np.std([user_reviews(0, user, 10, skew)[1].mean() for user in range(40)]) for skew in (0.0, 4.0)
+    }
+    assert shares[4.0] > 3 * shares[0.0]
+
+
+# ---- a user's own data set -----------------------------------------------------------------------------
+
+
+@register_dataset("gauges")
+def gauges(root: Path, clients: int, noise: float = 0.1) -> Any:
+    x = np.arange(4.0 * clients)[:, None]
+    own = np.repeat(np.arange(clients), 4)
+    return from_arrays("gauges", x, noise * x, x, x, task="regression", client=own, test_client=own)
+
+
+def test_a_registered_function_gets_what_it_asks_for(tmp_path: Path) -> None:
+    options = read_dataset({"name": "gauges", "noise": 0.5, "train_samples": 6})
+    data = load_options(options, str(tmp_path), seed=0, clients=3)
+    assert len(data.y_train) == 6
+    assert data.y_train.tolist() == (0.5 * (data.x_train * 1.0)).tolist()
+    assert data.mean is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"name": "gauge"}, "dataset=gauge: must be one of cifar10, .*did you mean 'gauges'"),
+        ({"name": "gauges", "nois": 1}, "dataset.nois=1: no such key; dataset=gauges has noise"),
+        (
+            {"name": "gauges", "noise": "loud"},
+            "dataset=gauges: its function failed: UFuncTypeError|_UFunc",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_users_data_set_is_one_line(values: dict[str, Any], said: str) -> None:
+    with pytest.raises((ConfigError, DataError), match=said):
+        load_options(read_dataset(values), "unused", seed=0, clients=3)
+
+
+def test_our_own_names_cannot_be_taken() -> None:
+    with pytest.raises(ValueError, match="mnist is a data set of fedbench's own"):
+        register_dataset("mnist")

@@ -1,0 +1,93 @@
+"""One setting for all tasks: what is a task, which setting a method keeps, what it is compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from figures.make_results import rows, write_sweep
+
+from fedbench.claims.evidence import Evidence
+from fedbench.claims.tasks import AcrossTasks
+from fedbench.errors import DataError
+from fedbench.figures.read.results import read
+from fedbench.figures.untuned import by_task, draw_untuned, scores
+
+FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
+THEOREM = {
+    ("iid", "vector"): 0.72,
+    ("iid", "tensor"): 0.5,
+    ("shards", "vector"): 0.5,
+    ("shards", "tensor"): 0.3,
+}
+
+
+def sweep(path: Path) -> Path:
+    """FedAvg with two rates and PAdaMFed with two norms on two tasks, two seeds; accuracies as above."""
+    cases = [("fedavg", "algorithm.lr", FEDAVG), ("padamfed", "algorithm.norm", THEOREM)]
+    runs = []
+    for algorithm, key, table in cases:
+        for (partition, value), accuracy in table.items():
+            for seed in (0, 1):
+                metrics = [{**row, "test_accuracy": accuracy or 0.1} for row in rows(0.5, 0.6, 0, last=5)]
+                status = "completed" if accuracy else "diverged"
+                config = {"partition": partition, "partition.alpha": None, key: value}
+                runs.append({"metrics": metrics, "algorithm": algorithm, "seed": seed,
+                             "status": status, "config": config})  # fmt: skip
+    return write_sweep(path, runs, ["partition", "algorithm.lr", "algorithm.norm"])
+
+
+def test_a_method_keeps_the_setting_that_is_best_on_the_first_task(tmp_path: Path) -> None:
+    """FedAvg keeps lr = 1, which diverges on the second task; its best there, 0.6 at 0.1, is what all are
+    measured by. The two norms are two methods, neither of them tuned."""
+    table = scores(read([sweep(tmp_path)])).table
+    found = by_task(table)["sync"]
+    assert found.to_dict() == pytest.approx({
+        ("fedavg", "iid"): 1.0, ("fedavg", "shards"): 0.0,
+        ("padamfed vector", "iid"): 0.72 / 0.9, ("padamfed vector", "shards"): 0.5 / 0.6,
+        ("padamfed tensor", "iid"): 0.5 / 0.9, ("padamfed tensor", "shards"): 0.5,
+    })  # fmt: skip
+    assert set(table[table.method == "fedavg"].setting) == {"lr=1"}
+    assert table.groupby("method").tuned.first().to_dict() == {
+        "fedavg": True, "padamfed vector": False, "padamfed tensor": False,
+    }  # fmt: skip
+
+
+def test_schedules_are_judged_apart(tmp_path: Path) -> None:
+    """An asynchronous task has its own best method, however good the synchronous ones are."""
+    slow = [{"metrics": rows(0.4, 0.6, seed, last=5), "algorithm": "fedbuff", "seed": seed,
+             "config": {"schedule": "async"}} for seed in (0, 1)]  # fmt: skip
+    write_sweep(tmp_path / "b", slow, ["partition"])
+    sweep(tmp_path / "a")
+    assert by_task(scores(read([tmp_path / "a", tmp_path / "b"])).table)["async"].tolist() == [1.0]
+
+
+def test_the_picture_says_how_it_was_judged(tmp_path: Path) -> None:
+    """What was tuned where and the tasks are in the caption; nothing finished is an error."""
+    files = draw_untuned([sweep(tmp_path / "sweep")], tmp_path / "out")
+    text = (tmp_path / "out.md").read_text()
+    assert "tuned on iid: fedavg lr=1" in text
+    assert "iid; shards" in text
+    assert {file.suffix for file in files} == {".png", ".pdf", ".csv", ".json", ".md"}
+    runs = read([tmp_path / "sweep"])
+    with pytest.raises(DataError, match="no finished run"):
+        scores([run for run in runs if run.status == "failed"])
+
+
+def test_a_claim_over_tasks_compares_the_median_or_the_worst() -> None:
+    """Worst: 0.7 against 0.2 in both seeds; median: 0.8 against 0.9. Two tasks are no range."""
+    parts = [
+        {"method": method, "task": task, "seed": seed, "relative": value + 0.002 * seed}
+        for method, values in (("padamfed vector", (0.8, 0.7, 0.9)), ("fedavg", (1.0, 0.9, 0.2)))
+        for task, value in enumerate(values)
+        for seed in (0, 1)
+    ]
+    data = Evidence(tables={"untuned": pd.DataFrame(parts)})
+    worst = AcrossTasks("padamfed vector", ("fedavg",), "worst")(data)
+    assert (worst.shown, worst.brief) == (True, "0.701 of the best; fedavg 0.201")
+    median = AcrossTasks("padamfed vector", ("fedavg",), "median")(data)
+    assert (median.shown, median.reason) == (False, "not above fedavg (higher)")
+    few = Evidence(tables={"untuned": pd.DataFrame(parts)[lambda table: table.task < 2]})
+    assert AcrossTasks("padamfed vector", ("fedavg",), "worst")(few).reason == "fewer than 3 tasks"
+    assert AcrossTasks("padamfed vector", ("mime",), "worst")(data).reason == "no runs of mime"

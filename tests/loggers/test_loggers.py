@@ -1,0 +1,249 @@
+"""Loggers for real, on local files: what they hold is metrics.csv, also after an interruption."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedbench.api import compose_config
+from fedbench.cli import main
+from fedbench.runs import runner
+from fedbench.runs.plan import make_plan
+from fedbench.runs.walk import Walk
+
+BASE = [
+    "rounds=6", "clients.total=8", "clients.per_round=3", "local.steps=2", "progress=none", "threads=1",
+    "checkpoint.seconds=0", "eval.train=true",
+]  # fmt: skip
+SCHEDULES = {"sync": [], "async": ["schedule=async", "schedule.concurrency=5", "delay=exponential"]}
+Points = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("fedbench.loggers.feed.PATIENCE", 300.0)  # machines may be busy
+    monkeypatch.setattr("fedbench.loggers.feed.HASTE", 300.0)
+
+
+def needs(*packages: str) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def csv_points(directory: Path) -> Points:
+    found: Points = defaultdict(list)
+    with open(directory / "csv" / "metrics.csv", newline="") as stream:
+        for row in csv.DictReader(stream):
+            for name, value in row.items():
+                found[name].append((int(row["round"]), float(value)))
+    del found["round"]
+    hparams = yaml.safe_load((directory / "csv" / "hparams.yaml").read_text())
+    assert hparams["clients.total"] == 8
+    return found
+
+
+def tensorboard_points(directory: Path) -> Points:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    found: Points = defaultdict(list)
+    for file in sorted((directory / "tensorboard").glob("events.out.tfevents.*")):
+        for event in EventFileLoader(str(file)).Load():
+            for value in event.summary.value:
+                if value.tensor.float_val and "/" not in value.tag:
+                    found[value.tag].append((event.step, value.tensor.float_val[0]))
+    return found
+
+
+def mlflow_points(directory: Path) -> Points:
+    from mlflow.tracking import MlflowClient
+
+    kept = json.loads((directory / ".loggers" / "mlflow.json").read_text())
+    client = MlflowClient(tracking_uri=kept["uri"])
+    run = client.get_run(kept["run"])
+    assert run.data.params["algorithm"] == "fedavg"
+    assert run.data.tags["fedbench.status"] == "completed"
+    assert run.info.status == "FINISHED"
+    assert len(client.search_runs([run.info.experiment_id])) == 1
+    return {
+        name: [(metric.step, metric.value) for metric in client.get_metric_history(kept["run"], name)]
+        for name in run.data.metrics
+    }
+
+
+def leveldb_records(content: bytes) -> Iterator[bytes]:
+    """The records of a .wandb file: 7 bytes, then LevelDB's log format in blocks of 32 KiB."""
+    at, whole = 7, b""
+    while at + 7 <= len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        length, kind = struct.unpack("<HB", content[at + 4 : at + 7])
+        whole += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            yield whole
+            whole = b""
+
+
+def wandb_records(directory: Path) -> list[Any]:
+    """What is in the file, once W&B's own process has written the last record of it."""
+    from wandb.proto import wandb_internal_pb2
+
+    for _ in range(600):
+        (file,) = (directory / "wandb").glob("offline-run-*/*.wandb")
+        found = [
+            wandb_internal_pb2.Record.FromString(data) for data in leveldb_records(file.read_bytes()) if data
+        ]
+        if found and found[-1].WhichOneof("record_type") == "exit":
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{file} has no end")
+
+
+def wandb_points(directory: Path) -> Points:
+    found: Points = defaultdict(list)
+    for record in wandb_records(directory):
+        items = {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
+        for name, value in items.items():
+            if not name.startswith("_"):
+                found[name].append((int(items["_step"]), float(value)))
+    return found
+
+
+def overrides(logger: str, database: str, directory: Path) -> list[str]:
+    own = {
+        "mlflow": [f"logger.mlflow.tracking_uri={database}", f"logger.mlflow.experiment={directory.name}"],
+        "wandb": ["logger.wandb.mode=offline"],
+    }
+    return [f"logger={logger}", *own.get(logger, [])]
+
+
+READERS: dict[str, Callable[[Path], Points]] = {
+    "csv": csv_points,
+    "tensorboard": tensorboard_points,
+    "mlflow": mlflow_points,
+    "wandb": wandb_points,
+}
+
+
+def expected(directory: Path) -> Points:
+    found: Points = defaultdict(list)
+    with open(directory / "metrics.csv", newline="") as stream:
+        for row in csv.DictReader(stream):
+            for name, value in row.items():
+                if value and name != "round":
+                    found[name].append((int(row["round"]), float(value)))
+    return found
+
+
+def same(found: Points, wanted: Points) -> None:
+    assert set(found) == set(wanted)
+    for name, points in wanted.items():
+        assert [step for step, _ in sorted(found[name])] == [step for step, _ in points], name
+        if name != "wall_seconds":  # of a step that was computed twice, either
+            assert [v for _, v in sorted(found[name])] == pytest.approx([v for _, v in points], rel=1e-6)
+
+
+@pytest.mark.parametrize("schedule", list(SCHEDULES))
+@pytest.mark.parametrize("logger", list(READERS))
+def test_what_is_logged_is_the_table_also_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str, logger: str, schedule: str
+) -> None:
+    needs(*[logger] * (logger != "csv"))
+    plain = [*BASE, *SCHEDULES[schedule]]
+    config = compose_config([*plain, *overrides(logger, database, tmp_path)])
+    update, left = Walk.update, [4]
+
+    def stopping(self: Walk) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        update(self)
+
+    monkeypatch.setattr(Walk, "update", stopping)
+    monkeypatch.setattr("fedbench.runs.checkpoint.Checkpointer.due", property(lambda self: left[0] == 2))
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(make_plan(config), tmp_path)  # the checkpoint is of round 2, rounds 3 and 4 are logged
+    assert len(expected(tmp_path)["round"] or expected(tmp_path)["test_loss"]) == 5
+    monkeypatch.setattr(Walk, "update", update)
+    runner.run(make_plan(config), tmp_path)
+    same(READERS[logger](tmp_path), expected(tmp_path))
+    again = compose_config(
+        [*plain, "resume=false", *overrides(logger, database, tmp_path.with_name(f"{tmp_path.name}-again"))]
+    )
+    runner.run(make_plan(again), tmp_path)
+    same(READERS[logger](tmp_path), expected(tmp_path))
+
+
+def test_tensorboard_reads_hyper_parameters_and_results(tmp_path: Path) -> None:
+    needs("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    place = f"logger.tensorboard.directory={tmp_path / 'all'}"
+    config = compose_config([*BASE, "logger=tensorboard", place])
+    outcome = runner.run(make_plan(config), tmp_path / "runs" / "one")
+    (directory,) = (tmp_path / "all").iterdir()
+    assert directory.name == "runs-one"
+    events = EventAccumulator(str(directory)).Reload()
+    assert [e.step for e in events.Scalars("test_accuracy")] == list(range(7))
+    assert events.Scalars("result/final_accuracy")[0].value == pytest.approx(outcome.final_accuracy)
+    assert "_hparams_/session_start_info" in events.Tags()["tensors"] or events.PluginTagToContent("hparams")
+
+
+def test_several_loggers_of_one_run_are_no_part_of_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs("tensorboard", "mlflow", "wandb")
+    monkeypatch.chdir(tmp_path)
+    words = [*BASE, *overrides("many_loggers", database, tmp_path)]
+    words += ["logger.wandb.mode=offline", f"logger.mlflow.tracking_uri={database}"]
+    words += [f"logger.mlflow.experiment={tmp_path.name}"]
+    assert main(words) == 0
+    (directory,) = Path("outputs").glob("*/*")
+    table = expected(directory)
+    for reader in READERS.values():
+        same(reader(directory), table)
+    assert "logger" not in (directory / "reproduce").read_text()
+    assert main(BASE) == 0
+    assert "finished before" in capsys.readouterr().out
+    assert list(Path("outputs").glob("*/*")) == [directory]
+
+
+@pytest.mark.slow
+def test_the_processes_of_a_sweep_share_a_new_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("mlflow")
+    monkeypatch.chdir(tmp_path)
+    words = [*BASE, "hydra/launcher=processes", "hydra.launcher.processes=2", "hydra.sweep.dir=sweep"]
+    words += ["logger=[csv,mlflow]", "logger.mlflow.tracking_uri=sqlite:///new.db"]
+    assert main([*words, "seed=0,1,2,3", "--multirun"]) == 0
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri="sqlite:///new.db")
+    experiment = client.get_experiment_by_name("fedbench")
+    runs = client.search_runs([experiment.experiment_id])
+    assert sorted(run.data.params["seed"] for run in runs) == ["0", "1", "2", "3"]
+    assert {run.data.tags["fedbench.sweep"] for run in runs} == {str(tmp_path / "sweep")}
+    assert all(len(client.get_metric_history(run.info.run_id, "test_loss")) == 7 for run in runs)
+    assert len(list((tmp_path / "sweep").glob("*/csv/metrics.csv"))) == 4
+    assert "logger" not in (tmp_path / "sweep" / "runs.csv").read_text()

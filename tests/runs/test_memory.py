@@ -1,0 +1,137 @@
+"""What memory a run takes: the sum beside closed forms, beside what runs take, and refused where it is not
+there."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedbench.api import compose_config
+from fedbench.cli import main
+from fedbench.engine import load
+from fedbench.engine.load import measure_model
+from fedbench.engine.memory import gib
+from fedbench.runs import memory
+from fedbench.runs.plan import make_plan
+
+MARGIN = 0.25  # by which estimate and measured peak may differ
+D = 64 * 200 + 200 + 200 * 10 + 10  # parameters of the mlp on digits
+
+
+def test_bytes_that_exist_at_once_are_counted() -> None:
+    x = torch.zeros(1000)  # 4,000 bytes each
+    with load._Counter() as counter:
+        y = x + 1
+        z = y * 2
+        del y
+        w = z.exp()
+        del z, w
+        v = x - 1
+        v.view(-1)
+    assert counter.most == 8000
+    del v
+    assert counter._bytes == 0
+
+
+def test_what_a_gradient_holds_grows_with_the_batch() -> None:
+    """Of a softmax regression: per sample the logits and a few vectors like them, in all the gradient."""
+    cost = measure_model(nn.Linear(784, 10), torch.zeros(1, 784))
+    assert 40 <= cost.held <= 8 * 40
+    assert 7850 * 4 <= cost.held_shared <= 7850 * 4 * 1.1
+
+
+def test_the_parts_are_what_the_run_holds() -> None:
+    words = ["model=mlp", "algorithm=padamfed", "clients.total=50", "clients.per_round=4", "engine=vmap"]
+    found = make_plan(compose_config(words)).memory
+    assert found.state == 50 * D * 4  # one control variate a client, float32
+    images = (1437 + 360) * (64 * 4 + 8)
+    assert images <= found.data <= images + 1437 * 50
+    # at work: control variate, local vectors before and after a step, gradients; indices of 10 mini-batches
+    vectors = 4 * D * 4
+    assert 5 * vectors <= found.clients <= 14 * vectors
+    twice = make_plan(compose_config([*words, "dtype=float64"])).memory
+    assert twice.state == 2 * found.state
+    one = make_plan(compose_config([*words, "engine=loop"])).memory
+    assert 3 <= found.clients / one.clients <= 4
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (["algorithm=padamfed", "model=mlp", "clients.total=700"], "clients.total=700"),
+        (["model=mlp", "model.hidden=[500]", "engine=vmap", "chunk=10", "clients.per_round=10"], "chunk=10"),
+        (["eval.batch_size=360", "model=mlp", "model.hidden=[20000]", "engine=loop"], "eval.batch_size=360"),
+    ],
+)
+def test_a_run_that_does_not_fit_is_refused_before_it_starts(
+    words: list[str],
+    key: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One byte less than it needs is too little; the line names the largest part and has the numbers."""
+    monkeypatch.chdir(tmp_path)
+    needed = make_plan(compose_config(words)).memory
+    monkeypatch.setattr(memory, "total_memory", lambda device: math.ceil(needed.total))
+    make_plan(compose_config([*words]))
+    monkeypatch.setattr(memory, "total_memory", lambda device: math.ceil(needed.total) - 1)
+    assert main([*words, "progress=none"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"fedbench: {key}: the run needs about {gib(needed.total)} of memory, and ")
+    assert said.count("\n") == 1
+    assert f"process {gib(needed.process)}" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+RUN = """
+import json, resource, sys
+import fedbench
+from fedbench.runs.plan import make_plan
+config = fedbench.compose_config(sys.argv[2:])
+fedbench.run(config, sys.argv[1])
+if sys.platform == "linux":  # where ru_maxrss is at least what the parent process took when it forked
+    peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([peak, make_plan(config).memory.total]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model=mlp", "algorithm=padamfed", "clients.total=200", "local.steps=1", "state.place=memory"],
+        ["model=cnn", "clients.per_round=10", "local.steps=2", "local.batch_size=64"],
+        ["model=cnn", "local.batch_size=64", "local.steps=2", "engine=loop"],
+        ["model=logistic", "clients.per_round=10", "local.batch_size=null", "local.steps=2"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_the_estimate_is_what_a_run_takes(words: list[str], tmp_path: Path) -> None:
+    """Peak resident memory of a process that does nothing but the run, within MARGIN."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, size=(20000, 32, 32, 3), dtype=np.uint8), np.arange(20000) % 10
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:1000], y_test=y[:1000])
+    more = [
+        "dataset=npz",
+        f"dataset.path={tmp_path / 'data.npz'}",
+        "rounds=1",
+        "progress=none",
+        "engine=vmap",
+    ]
+    command = [sys.executable, "-c", RUN, str(tmp_path / "run"), *more, *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    peak, estimate = json.loads(done.stdout.splitlines()[-1])
+    assert 1 - MARGIN <= estimate / peak <= 1 + MARGIN, (peak, estimate)

@@ -1,0 +1,277 @@
+"""Runs beyond images and classes, and the clients' accuracies: their columns recomputed here in NumPy."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import r2_score
+
+from fedbench.api import compose_config
+from fedbench.cli import main
+from fedbench.data import registered
+from fedbench.data.pool import held_out
+from fedbench.errors import ConfigError
+from fedbench.runs import runner
+from fedbench.runs.clients import spread
+from fedbench.runs.plan import Plan, make_plan
+from fedbench.runs.walk import Walk
+
+RNG = np.random.default_rng(0)
+CLIENTS = 12
+BASE = [
+    f"clients.total={CLIENTS}", "clients.per_round=3", "rounds=3", "local.steps=2", "progress=none",
+    "threads=1", "model=logistic", "algorithm.lr=0.05",
+]  # fmt: skip
+ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
+ADDED = ["client_accuracy_mean", "client_accuracy_worst", "client_accuracy_std"]
+SCHEDULES = pytest.mark.parametrize("schedule", [[], ASYNC], ids=["sync", "async"])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """240 training and 96 test samples of 3 features and their clients; client 11 has no test sample."""
+    x_train, x_test = RNG.normal(size=(240, 3)), RNG.normal(size=(96, 3))
+    arrays = {"x_train": x_train, "x_test": x_test}
+    arrays |= {"client": np.arange(240) % CLIENTS, "client_test": np.arange(96) % (CLIENTS - 1)}
+    slope = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.0]]).T
+    for part in ("train", "test"):
+        arrays[f"y_{part}"] = arrays[f"x_{part}"] @ slope + 0.1
+    np.savez(tmp_path / "numbers.npz", **arrays)
+    labels = {key: (arrays[key] > 0).astype(int) for key in ("y_train", "y_test")}
+    np.savez(tmp_path / "labels.npz", **{**arrays, **labels})
+    classes = {key: labels[key][:, 0] + labels[key][:, 1] for key in labels}
+    np.savez(tmp_path / "classes.npz", **{**arrays, **classes})
+    return tmp_path
+
+
+def run(directory: Path, *overrides: str) -> tuple[Plan, dict[str, str], dict[str, torch.Tensor]]:
+    """Plan, last row of metrics.csv and model of a run."""
+    plan = make_plan(compose_config([*BASE, *overrides]))
+    runner.run(plan, directory)
+    with open(directory / "metrics.csv", newline="") as stream:
+        last = list(csv.DictReader(stream))[-1]
+    return plan, last, torch.load(directory / "model.pt", weights_only=True)
+
+
+def linear(model: dict[str, torch.Tensor], plan: Plan) -> np.ndarray:
+    """Outputs on the test set, from the model's numbers."""
+    data = plan.dataset
+    x = ((data.x_test - data.mean) / data.std).double().flatten(1).numpy() if data.mean is not None else None
+    weight, bias = (model[f"1.{name}"].double().numpy() for name in ("weight", "bias"))
+    found: np.ndarray = x @ weight.T + bias
+    return found
+
+
+def npz(file: Path, name: str, task: str) -> list[str]:
+    return ["dataset=npz", f"dataset.path={file / name}.npz", f"dataset.task={task}", "dtype=float64"]
+
+
+@SCHEDULES
+def test_regression(file: Path, schedule: list[str]) -> None:
+    options = npz(file, "numbers", "regression")
+    plan, last, model = run(file / "run", *options, *schedule, "partition=natural", "eval.clients=true")
+    y, out = plan.dataset.y_test.double().numpy(), linear(model, plan)
+    assert float(last["test_loss"]) == pytest.approx(((out - y) ** 2).mean(), rel=1e-9)
+    assert float(last["test_accuracy"]) == pytest.approx(r2_score(y, out), rel=1e-9)
+    whose = np.arange(96) % (CLIENTS - 1)
+    each = sorted(r2_score(y[whose == i], out[whose == i]) for i in range(CLIENTS - 1))
+    expected = [np.mean(each), np.mean(each[:2]), np.std(each)]  # the worst tenth of 11 are two
+    assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
+    summary = json.loads((file / "run" / "summary.json").read_text())
+    assert summary["metric"] == "R2"
+    assert summary["final_accuracy"] == float(last["test_accuracy"])
+
+
+@SCHEDULES
+def test_several_labels(file: Path, schedule: list[str]) -> None:
+    options = npz(file, "labels", "multilabel")
+    plan, last, model = run(file / "run", *options, *schedule, "partition=natural", "eval.clients=true")
+    y, out = plan.dataset.y_test.double().numpy(), linear(model, plan)
+    losses = np.log1p(np.exp(-out)) + (1 - y) * out
+    assert float(last["test_loss"]) == pytest.approx(losses.mean(), rel=1e-9)
+    right = ((out > 0) == (y > 0.5)).all(1)
+    assert float(last["test_accuracy"]) == right.mean()
+    whose = np.arange(96) % (CLIENTS - 1)
+    each = sorted(right[whose == i].mean() for i in range(CLIENTS - 1))
+    expected = [np.mean(each), np.mean(each[:2]), np.std(each)]
+    assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
+
+
+@SCHEDULES
+def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path, schedule: list[str]) -> None:
+    options = [*npz(file, "classes", "classification"), "partition=dirichlet", "partition.alpha=0.3"]
+    plan, last, model = run(file / "run", *options, *schedule, "eval.clients=true")
+    y, labels = plan.dataset.y_test.numpy(), plan.dataset.y_train.numpy()
+    right = linear(model, plan).argmax(1) == y
+    each = []
+    for i in range(CLIENTS):
+        own = labels[plan.assignment == i]
+        each.append(sum((own == c).mean() * right[y == c].mean() for c in range(3)))
+    each.sort()
+    expected = [np.mean(each), np.mean(each[:2]), np.std(each)]
+    assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
+    assert float(last["test_accuracy"]) == right.mean()
+
+
+def test_pooled_data_are_tested_on_each_clients_own(file: Path) -> None:
+    options = [*npz(file, "classes", "classification"), "partition=dirichlet", "dataset.pool=0.25"]
+    plan, last, model = run(file / "run", *options, "eval.clients=true")
+    right = linear(model, plan).argmax(1) == plan.dataset.y_test.numpy()
+    whose = plan.test_client
+    assert whose is not None
+    sizes = np.bincount(plan.assignment, minlength=CLIENTS)
+    _, test = held_out(np.repeat(np.arange(CLIENTS), sizes), 0.25, np.random.default_rng(0))
+    assert abs(len(whose) - len(test) / 0.75) < 2 * CLIENTS
+    each = sorted(right[whose == i].mean() for i in np.unique(whose))
+    assert float(last["client_accuracy_mean"]) == pytest.approx(np.mean(each), rel=1e-9)
+
+
+def test_a_method_with_personal_layers_says_its_clients_too(tmp_path: Path) -> None:
+    model = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "algorithm=fedbn"]
+    _, last, _ = run(tmp_path, "dataset=digits", "partition=dirichlet", *model, "eval.clients=true")
+    assert float(last["client_accuracy_mean"]) == pytest.approx(float(last["test_accuracy"]), rel=1e-12)
+    assert 0 <= float(last["client_accuracy_worst"]) < float(last["client_accuracy_mean"])
+
+
+def test_measuring_clients_changes_nothing_else(file: Path) -> None:
+    options = npz(file, "classes", "classification")
+    _, plain, one = run(file / "plain", *options)
+    _, more, other = run(file / "more", *options, "eval.clients=true")
+    assert set(more) - set(plain) == set(ADDED)
+    assert {k: v for k, v in more.items() if k in plain and k != "wall_seconds"} == {
+        k: v for k, v in plain.items() if k != "wall_seconds"
+    }
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_an_interrupted_run_keeps_the_clients_columns(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = [*npz(file, "classes", "classification"), "eval.clients=true", "checkpoint.seconds=0"]
+    _, whole, _ = run(file / "whole", *options)
+    update, left = Walk.update, [2]
+
+    def stopping(self: Walk) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        update(self)
+
+    monkeypatch.setattr(Walk, "update", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run(file / "cut", *options)
+    monkeypatch.setattr(Walk, "update", update)
+    _, resumed, _ = run(file / "cut", *options)
+    assert {**resumed, "wall_seconds": ""} == {**whole, "wall_seconds": ""}
+
+
+@SCHEDULES
+def test_token_sequences(tmp_path: Path, schedule: list[str]) -> None:
+    model = ["model=embedding_rnn", "model.embedding=4", "model.hidden=4", "dataset.length=8"]
+    plan, last, _ = run(tmp_path, "dataset=reviews", *model, *schedule, "eval.clients=true")
+    assert (plan.config.partition.name, plan.dataset.vocabulary) == ("natural", 1000)
+    assert 0 < float(last["client_accuracy_worst"]) <= float(last["client_accuracy_mean"]) < 1
+    assert math.isfinite(float(last["test_loss"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["loss.kind=mse"],
+            "loss.kind=mse: does not fit dataset=digits (classification); must be cross_entropy",
+        ),
+        (["loss.kind=hinge"], "loss.kind=hinge: must be one of cross_entropy, mse, bce, or null"),
+        (["NUMBERS", "loss.kind=bce"], "loss.kind=bce: does not fit dataset=npz (regression); must be mse"),
+        (
+            ["NUMBERS", "algorithm=fedbn", "model=mlp", "model.norm=layer"],
+            "algorithm=fedbn: is evaluated by class",
+        ),
+        (["NUMBERS", "eval.clients=true"], "eval.clients=true: needs classes, or a test set that says whose"),
+        (
+            ["NUMBERS", "partition=dirichlet"],
+            "partition=dirichlet: divides by class, and this data set has no",
+        ),
+        (["NUMBERS", "dataset.augment=crop_flip"], "dataset.augment=crop_flip: must be none"),
+        (["dataset=reviews"], "model=logistic: needs images or features; samples are token sequences"),
+        (["dataset=digits", "model=embedding_rnn"], "model=embedding_rnn: needs token sequences"),
+    ],
+)
+def test_what_does_not_fit_is_refused(file: Path, overrides: list[str], said: str) -> None:
+    numbers = npz(file, "numbers", "regression")
+    words = [text for word in overrides for text in (numbers if word == "NUMBERS" else [word])]
+    with pytest.raises(ConfigError) as error:
+        make_plan(compose_config([*BASE, *words]))
+    assert str(error.value).startswith(said)
+
+
+def test_a_test_sample_of_a_client_that_is_not_there(file: Path) -> None:
+    with np.load(file / "classes.npz") as arrays:
+        np.savez(file / "odd.npz", **{**arrays, "client_test": np.full(96, CLIENTS)})
+    words = [*npz(file, "odd", "classification"), "partition=natural", "eval.clients=true"]
+    with pytest.raises(ConfigError, match=r"the test samples' clients are 12 \.\. 12, clients.total=12"):
+        make_plan(compose_config([*BASE, *words]))
+
+
+def test_the_worst_tenth_of_scores() -> None:
+    scores = np.array([0.5, 0.1, np.nan, *np.linspace(0.6, 1.0, 19)])  # 21 are known: the worst 3
+    mean, worst, std = spread(scores)
+    known = scores[~np.isnan(scores)]
+    assert (mean, worst, std) == pytest.approx((known.mean(), (0.1 + 0.5 + 0.6) / 3, known.std()))
+    assert all(map(math.isnan, spread(np.array([np.nan]))))
+
+
+MODULE = """
+from pathlib import Path
+
+import numpy as np
+
+from fedbench.data import Dataset, from_arrays, register_dataset
+
+
+@register_dataset("stations")
+def stations(root: Path, clients: int, noise: float = 0.1) -> Dataset:
+    rng = np.random.default_rng(0)
+    own = np.repeat(np.arange(clients), 20)
+    x = rng.normal(size=(20 * clients, 3))
+    y = x @ [1.0, 2.0, 3.0] + own + noise * rng.normal(size=len(own))
+    return from_arrays("stations", x, y, x, y, task="regression", client=own, test_client=own)
+"""
+OPTION = """defaults:
+  - override /partition@_global_.partition: natural
+name: stations
+noise: 0.2
+normalize: true
+"""
+
+
+def test_a_users_own_data_set_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_data.py").write_text(MODULE)
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    (tmp_path / "conf" / "dataset" / "stations.yaml").write_text(OPTION)
+    words = ["--config-dir", "conf", "imports=[my_data.py]", "dataset=stations", *BASE, "eval.clients=true"]
+    assert main([*words, "hydra.run.dir=one", "dataset.noise=0.3", "dataset.normalize=false"]) == 0
+    config = json.loads((tmp_path / "one" / "summary.json").read_text())["config"]
+    assert (config["dataset"], config["dataset.noise"], config["partition"]) == ("stations", 0.3, "natural")
+    assert "final R2 " in capsys.readouterr().out
+    assert main([*words, "seed=0,1", "--multirun", "hydra.sweep.dir=sweep"]) == 0
+    assert len((tmp_path / "sweep" / "runs.csv").read_text().splitlines()) == 3
+    assert main([*words, "dataset.nois=0.3"]) == 2
+    assert "dataset.nois=0.3: no such key; dataset=stations has" in capsys.readouterr().err
+    assert main([*words, "dataset.normalize=maybe"]) == 2
+    assert "dataset.normalize=maybe: must be true or false" in capsys.readouterr().err
+    assert main(["replay", "one"]) == 0
+    assert main(["plot", "--partition", "one"]) == 2
+    assert "dataset=stations has no classes to draw (regression)" in capsys.readouterr().err
+    monkeypatch.delitem(registered._REGISTRY, "stations")  # as in a process of its own
+    others = [word for word in words if not word.startswith("imports")]
+    assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
+    assert "or your own: imports=[FILE.py] registers it" in capsys.readouterr().err
+    assert not (tmp_path / "two").exists()

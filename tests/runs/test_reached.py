@@ -1,0 +1,163 @@
+"""Stopping at an accuracy or for want of a better one, pausing, and the rounds that an accuracy took."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedbench.api import compose_config
+from fedbench.config.identity import run_hash
+from fedbench.runs import runner
+from fedbench.runs.plan import make_plan
+from fedbench.runs.reached import reason_to_stop, rounds_to
+from fedbench.runs.signals import Interrupted
+from fedbench.runs.stored import finished
+from fedbench.runs.walk import Walk
+
+BASE = [
+    "rounds=12",
+    "clients.total=8",
+    "clients.per_round=3",
+    "local.steps=2",
+    "progress=none",
+    "engine=vmap",
+]
+ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
+Call = Callable[..., tuple[int, str, str]]
+
+
+def run(directory: Path, *overrides: str) -> dict[str, Any]:
+    """The summary of a run in `directory`."""
+    runner.run(make_plan(compose_config([*BASE, *overrides])), directory)
+    return json.loads((directory / "summary.json").read_text())
+
+
+def rows(directory: Path) -> list[dict[str, str]]:
+    """metrics.csv without the column that says how long it took."""
+    with open(directory / "metrics.csv", newline="") as stream:
+        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
+
+
+def accuracies(directory: Path) -> list[float]:
+    return [float(row["test_accuracy"]) for row in rows(directory)]
+
+
+def test_the_rounds_to_an_accuracy_are_those_of_the_first_evaluation_that_has_it() -> None:
+    """0.5 exactly counts; a later fall below changes nothing; what is never reached is None."""
+    curve = [(0, 0.1), (5, 0.5), (10, 0.4), (15, 0.8)]
+    assert rounds_to(curve, [0.5, 0.9, 0.6]) == {"0.5": 5, "0.6": 15, "0.9": None}
+
+
+@pytest.mark.parametrize(
+    ("seen", "patience", "target", "reason"),
+    [
+        ([0.1, 0.3, 0.3, 0.2], 2, None, "patience=2"),  # an equal one is not better
+        ([0.1, 0.3, 0.2], 2, None, None),
+        ([0.1, 0.3, 0.2, 0.4], 2, None, None),
+        ([0.3, 0.2, 0.1], 2, None, "patience=2"),  # the initial model counts
+        ([0.1, 0.9], None, 0.9, "target=0.9"),
+        ([0.1, 0.9, 0.8], None, 0.9, None),  # only the last evaluation is asked
+        ([0.5, 0.5, 0.5], 2, 0.5, "target=0.5"),
+        ([0.1], 1, None, None),
+    ],
+)
+def test_reasons_to_stop(
+    seen: list[float], patience: int | None, target: float | None, reason: str | None
+) -> None:
+    """Invented evaluations."""
+    assert reason_to_stop(seen, patience, target) == reason
+
+
+@pytest.mark.parametrize("schedule", [[], ASYNC], ids=["sync", "async"])
+def test_a_run_stops_at_its_target_as_the_longer_run_got_there(tmp_path: Path, schedule: list[str]) -> None:
+    """The same numbers up to the first evaluation that has the accuracy, and nothing after it."""
+    run(tmp_path / "all", *schedule)
+    whole = accuracies(tmp_path / "all")
+    target = sorted(whole)[len(whole) // 2]
+    at = next(i for i, value in enumerate(whole) if value >= target)
+    assert 0 < at < 12
+    found = run(tmp_path / "cut", *schedule, f"target={target!r}")
+    assert rows(tmp_path / "cut") == rows(tmp_path / "all")[: at + 1]
+    assert (found["status"], found["rounds"], found["stopped"]) == ("completed", at, f"target={target:g}")
+    assert found["rounds_to_accuracy"][f"{target:g}"] == at
+    assert found["rounds_to_accuracy"]["0.99"] is None
+
+
+@pytest.mark.parametrize("schedule", [[], ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize("killed_after", [1, 2, 3])
+def test_a_resumed_run_stops_where_the_uninterrupted_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: list[str], killed_after: int
+) -> None:
+    """A rate of 0 never gets better, so patience=3 ends it at round 3, wherever it was interrupted."""
+    words = [*schedule, "patience=3", "algorithm.lr=1e-12", "checkpoint.seconds=0"]
+    whole = run(tmp_path / "whole", *words)
+    assert (whole["rounds"], whole["stopped"]) == (3, "patience=3")
+    update = Walk.update
+
+    def interrupted(self: Walk) -> None:
+        if self.version == killed_after:
+            raise Interrupted("stopped", 130)
+        update(self)
+
+    monkeypatch.setattr(Walk, "update", interrupted)
+    if killed_after < 3:
+        with pytest.raises(Interrupted):
+            run(tmp_path / "cut", *words)
+    monkeypatch.setattr(Walk, "update", update)
+    cut = run(tmp_path / "cut", *words)
+    assert (cut["rounds"], cut["stopped"]) == (3, "patience=3")
+    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
+
+
+def test_a_checkpoint_of_the_last_evaluation_is_not_gone_on_from(tmp_path: Path) -> None:
+    """Killed between saving the evaluation that ends the run and its summary: nothing more is computed."""
+    found = run(tmp_path, "patience=2", "algorithm.lr=1e-12", "checkpoint.seconds=0")
+    (tmp_path / "summary.json").unlink()
+    again = run(tmp_path, "patience=2", "algorithm.lr=1e-12", "checkpoint.seconds=0")
+    assert (again["rounds"], again["stopped"]) == (found["rounds"], found["stopped"]) == (2, "patience=2")
+
+
+@pytest.mark.parametrize("schedule", [[], ASYNC], ids=["sync", "async"])
+def test_a_paused_run_goes_on_to_the_bytes_of_an_uninterrupted_one(
+    tmp_path: Path, schedule: list[str]
+) -> None:
+    """Paused at the first evaluation from round 5 on, which is round 6; asked again, it stays there."""
+    words = [*schedule, "eval.every=3"]
+    run(tmp_path / "whole", *words)
+    paused = run(tmp_path / "cut", *words, "checkpoint.until=5")
+    assert (paused["status"], paused["rounds"], paused["stopped"]) == ("paused", 6, None)
+    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")[:3]
+    there = compose_config([*BASE, *words, "checkpoint.until=6"])
+    assert finished(tmp_path / "cut", there) is not None
+    assert finished(tmp_path / "cut", compose_config([*BASE, *words, "checkpoint.until=7"])) is None
+    on = run(tmp_path / "cut", *words)
+    assert (on["status"], on["rounds"]) == ("completed", 12)
+    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
+    models = [torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("cut", "whole")]
+    assert all(torch.equal(models[0][key], models[1][key]) for key in models[1])
+
+
+def test_only_what_is_set_is_part_of_a_runs_identity() -> None:
+    """Runs kept from before the keys are the same runs; pausing changes no run."""
+    plain, old = compose_config(BASE), compose_config(BASE)
+    for key in ("patience", "target"):
+        del old.given[key]  # type: ignore[attr-defined]
+    assert run_hash(old) == run_hash(plain)
+    assert run_hash(compose_config([*BASE, "checkpoint.until=3"])) == run_hash(plain)
+    other = {run_hash(compose_config([*BASE, word])) for word in ("patience=3", "target=0.9", "target=0.8")}
+    assert len(other | {run_hash(plain)}) == 4
+
+
+@pytest.mark.parametrize("word", ["patience=0", "target=0", "target=1.5", "checkpoint.until=-1"])
+def test_bad_values_are_refused(word: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """One line with key and value; exit code 2."""
+    from fedbench.cli import main
+
+    assert main([word]) == 2
+    assert word in capfd.readouterr().err

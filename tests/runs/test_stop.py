@@ -1,0 +1,109 @@
+"""The first signal is answered at once, the second one ends at once; what was saved stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SLOW = """
+import ctypes, signal, time
+from pathlib import Path
+from fedbench.runs.walk import Walk
+update = Walk.update
+def stuck(self):
+    if self.version < 3:
+        time.sleep(0.5)  # so that a checkpoint is due
+        return update(self)
+    Path(f"stuck{id(self)}").touch()
+    HOW
+Walk.update = stuck
+"""
+ASLEEP = "time.sleep(600)"
+DEAF = """signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    ctypes.CDLL(None).sleep(600)"""  # as a long operation: the main thread is not interrupted
+COMMON = ["rounds=9", "threads=1", "checkpoint.seconds=0", "hooks=[slow.py]", "progress=none"]
+POOL = [
+    "--multirun",
+    "seed=0,1",
+    "hydra.sweep.dir=.",
+    "hydra/launcher=processes",
+    "hydra.launcher.processes=2",
+]
+
+
+SECOND = "; a second Ctrl-C stops at once"
+
+
+def start(place: Path, how: str, *words: str) -> subprocess.Popen:
+    (place / "slow.py").write_text(SLOW.replace("HOW", how))
+    command = [sys.executable, "-m", "fedbench", *COMMON, *words]
+    errors = (place / "errors").open("w")
+    return subprocess.Popen(
+        command, cwd=place, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+    )
+
+
+def until(process: subprocess.Popen, place: Path, pattern: str, count: int) -> None:
+    deadline = time.monotonic() + 300
+    while len(list(place.glob(pattern))) < count:
+        assert process.poll() is None, (place / "errors").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def said(process: subprocess.Popen, place: Path, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in (place / "errors").read_text():
+        assert process.poll() is None, (place / "errors").read_text()
+        assert time.monotonic() < deadline, (place / "errors").read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "number"), [(ASLEEP, 2), (ASLEEP, 15), (DEAF, 2)], ids=["INT", "TERM", "deaf"]
+)
+def test_a_run_says_what_it_waits_for_and_a_second_signal_ends_it(
+    tmp_path: Path, how: str, number: int
+) -> None:
+    run = start(tmp_path, how, "hydra.run.dir=run")
+    until(run, tmp_path, "stuck*", 1)
+    saved = (tmp_path / "run" / "checkpoint.pt").read_bytes()
+    run.send_signal(number)
+    said(run, tmp_path, "stopping: waits for the end of round 4, to save it" + SECOND)
+    assert run.poll() is None
+    run.send_signal(number)
+    assert run.wait(60) == 128 + number
+    assert "Traceback" not in (tmp_path / "errors").read_text()
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == saved
+    assert not list(tmp_path.glob("run/.*.tmp"))
+    (tmp_path / "slow.py").write_text("")
+    again = [sys.executable, "-m", "fedbench", *COMMON, "hydra.run.dir=run"]
+    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert "going on from round 3" in done.stdout
+    assert "completed after 9 rounds" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_sweep_stops_all_its_workers_together(tmp_path: Path) -> None:
+    sweep = start(tmp_path, ASLEEP, *POOL)
+    until(sweep, tmp_path, "stuck*", 2)
+    os.kill(sweep.pid, signal.SIGINT)
+    said(
+        sweep,
+        tmp_path,
+        "stopping: waits for 2 runs to end a round and save it; a second Ctrl-C stops at once",
+    )
+    os.kill(sweep.pid, signal.SIGINT)
+    assert sweep.wait(60) == 130
+    assert (
+        "stopped at once; the same command goes on with what is missing" in (tmp_path / "errors").read_text()
+    )
+    assert len(list(tmp_path.glob("seed*/checkpoint.pt"))) == 2
+    assert not list(tmp_path.glob("seed*/.*.tmp"))

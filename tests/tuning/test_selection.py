@@ -1,0 +1,150 @@
+"""Tuning on invented tables: who wins, what counts, what is flagged, where the search goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench.sweeps.execute import Result
+from fedbench.tuning.search import Task
+from fedbench.tuning.selection import select
+from fedbench.tuning.space import Tuning, beyond, first_values, samples
+
+LR = "algorithm.lr"
+
+
+def result(choices: dict[str, Any], score: float | str | None = 0.5) -> Result:
+    """A run: its score, None where it diverged, "failed" where it failed."""
+    status = "diverged" if score is None else "failed" if score == "failed" else "completed"
+    accuracy = score if isinstance(score, float) else None
+    return Result(Path(), choices, status, accuracy)
+
+
+def table(scores: dict[float, list[float | str | None]], **more: float) -> list[Result]:
+    """Runs of several seeds at each learning rate."""
+    return [
+        result({LR: lr, "seed": seed, **{f"algorithm.{key}": value for key, value in more.items()}}, score)
+        for lr, values in scores.items()
+        for seed, score in enumerate(values)
+    ]
+
+
+def test_the_highest_mean_over_seeds_wins() -> None:
+    """0.1 has the best single run, 0.03 the best mean: (0.7 + 0.72) / 2 = 0.71 against 0.65."""
+    found = select(table({0.01: [0.5, 0.5], 0.03: [0.7, 0.72], 0.1: [0.8, 0.5]}), [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.03}
+    assert max(one.mean for one in found.tried) == pytest.approx(0.71)
+    assert list(found.table().role) == ["neighbour", "winner", "neighbour"]
+    assert found.edges == {}
+
+
+def test_a_diverged_run_counts_as_zero() -> None:
+    """One of two runs at 0.1 diverged: its mean is 0.45, below 0.5."""
+    found = select(table({0.01: [0.5, 0.5], 0.1: [0.9, None]}), [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.01}
+    row = found.table().set_index(LR).loc[0.1]
+    assert (row["mean"], row.diverged, row.failed) == (pytest.approx(0.45), 1, 0)
+
+
+def test_a_failed_run_is_left_out() -> None:
+    """The failed run is no evidence against 0.1, whose other run has 0.9."""
+    found = select(table({0.01: [0.5, 0.5], 0.1: [0.9, "failed"]}), [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.1}
+    assert found.table().failed.sum() == 1
+    assert select(table({0.1: ["failed"]}), [LR]) is None
+
+
+@pytest.mark.parametrize(("best", "side"), [(0.01, "low"), (0.1, "high")])
+def test_a_winner_at_the_edge_is_flagged(best: float, side: str) -> None:
+    """The smallest and the largest value tried are edges; the middle is none."""
+    scores = {lr: [0.9 if lr == best else 0.5] for lr in (0.01, 0.03, 0.1)}
+    found = select(table(scores), [LR])
+    assert found is not None
+    assert found.edges == {LR: side}
+
+
+@pytest.mark.parametrize(
+    ("best", "grid", "value"),
+    [
+        (0.1, [0.01, 0.03, 0.1, 0.3], 0.3),  # the grid goes on
+        (0.1, [0.001, 0.01, 0.1], 1.0),  # beyond its end at the same ratio
+        (0.01, [0.01, 0.1], 0.001),
+        (0.01, [0.001, 0.003, 0.01, 0.1], 0.003),
+    ],
+)
+def test_the_search_goes_on_past_an_edge(best: float, grid: list[float], value: float) -> None:
+    """One further point, at the winner's other values."""
+    tried = {lr: [0.9 if lr == best else 0.5] for lr in (0.01, 0.03, 0.1)}
+    found = select(table(tried, beta=0.2), [LR, "algorithm.beta"])
+    assert found is not None
+    points = beyond(found, {LR: grid, "algorithm.beta": [0.2]})
+    assert points == [{LR: pytest.approx(value), "algorithm.beta": 0.2}]
+
+
+def test_neighbours_differ_in_one_key_by_one_step() -> None:
+    """On a 3 x 2 grid the winner (0.03, 1) has the neighbours (0.01, 1), (0.1, 1) and (0.03, 0.3)."""
+    rows = [
+        result({LR: lr, "algorithm.server_lr": g, "seed": 0}, 0.9 if (lr, g) == (0.03, 1.0) else 0.1)
+        for lr in (0.01, 0.03, 0.1)
+        for g in (0.3, 1.0)
+    ]
+    found = select(rows, [LR, "algorithm.server_lr"])
+    assert found is not None
+    near = found.table().query("role == 'neighbour'")
+    assert set(zip(near[LR], near["algorithm.server_lr"], strict=True)) == {
+        (0.01, 1.0),
+        (0.1, 1.0),
+        (0.03, 0.3),
+    }
+
+
+def test_the_first_values_surround_the_default() -> None:
+    """Nearest on a logarithmic scale, in the grid's order; all of them where nothing limits."""
+    grid = {LR: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0], "algorithm.beta": [0.05, 0.2, 0.9]}
+    how = Tuning(first=3, others=1, extensions=0, seeds=(0,), samples=1)
+    assert first_values(grid, {"lr": 0.1, "beta": 0.2}, how) == {
+        LR: [0.03, 0.1, 0.3],
+        "algorithm.beta": [0.2],
+    }
+    assert first_values(grid, {"lr": 0.1}, Tuning(None, None, 0, (0,), 1)) == grid
+
+
+def test_samples_are_different_points_and_repeatable() -> None:
+    """No point twice; the whole space where it is small enough."""
+    space = {"a": [1, 2, 3], "b": [10, 20]}
+    some = samples(space, 4)
+    assert some == samples(space, 4)
+    assert len({(p["a"], p["b"]) for p in some}) == 4
+    everything = {(p["a"], p["b"]) for p in samples(space, 100)}
+    assert everything == {(a, b) for a in (1, 2, 3) for b in (10, 20)}
+
+
+def test_a_task_has_the_rows_of_its_context_but_for_tuned_keys() -> None:
+    """The estimator sets tasks apart; beta, although the context has a value of it, is what is tuned."""
+    names = ("algorithm", "algorithm.estimator", "algorithm.lr", "algorithm.beta")
+    rows = [
+        ("fedavg", None, 0.1, None),
+        ("fedproxvr", "svrg", None, 5.0),
+        ("fedproxvr", "svrg", None, 10.0),
+        ("fedproxvr", "sarah", None, 5.0),
+    ]
+    runs = [result(dict(zip(names, row, strict=True))) for row in rows]
+    fixed = {"algorithm.estimator": "svrg", "algorithm.lr": None, "algorithm.beta": 10}
+    task = Task({**fixed, "algorithm": "fedproxvr"}, {"algorithm.beta": [5, 10]}, [])
+    assert [task.owns(run) for run in runs] == [False, True, True, False]
+    assert [Task(task.fixed, {}, []).owns(run) for run in runs] == [False, False, True, False]
+
+
+def test_a_random_search_chooses_within_its_space() -> None:
+    """Two searches of one method: the better run belongs to the other one; a grid's may lie beyond it."""
+    runs = [result({"algorithm": "fedavg", LR: lr}, score) for lr, score in ((0.0025, 0.6), (0.1, 0.9))]
+    for extends, winner in ((False, 0.0025), (True, 0.1)):
+        task = Task({"algorithm": "fedavg"}, {LR: [0.005, 0.0025]}, [], extends)
+        found = task.selected(runs)
+        assert found is not None
+        assert found.winner == {LR: winner}

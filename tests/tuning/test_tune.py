@@ -1,0 +1,133 @@
+"""A tuning from start to end, on the embedded digits: its files, going on after a stop, what is said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedbench.cli import main
+from fedbench.runs.signals import Interrupted
+from fedbench.runs.walk import Walk
+
+WORDS = [
+    "algorithm=fedavg,padamfed", "algorithm.lr=1e-9,0.1,1", "seed=0,1", "rounds=9", "model.init=zeros",
+    "clients.total=4", "clients.per_round=2", "local.steps=2", "engine=vmap", "progress=none",
+    "hydra/launcher=basic",
+]  # fmt: skip
+
+
+def tune(place: Path, *more: str) -> int:
+    return main(["tune", *WORDS, f"hydra.sweep.dir={place}", *more])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid search of two methods with one extension."""
+    place = tmp_path_factory.mktemp("tuned")
+    assert tune(place, "--extend", "1") == 0
+    return place
+
+
+def test_the_tables_say_what_was_tried_and_what_the_winners_reached(done: Path) -> None:
+    """Checked against the runs themselves: the mean over the first seed selects, over both is the result."""
+    trials, results = pd.read_csv(done / "trials.csv"), pd.read_csv(done / "results.csv")
+    runs, final = pd.read_csv(done / "trials" / "runs.csv"), pd.read_csv(done / "final" / "runs.csv")
+    assert set(runs.seed) == {0}
+    for method, part in trials.groupby("algorithm"):
+        mine = runs[runs.algorithm == method].set_index("algorithm.lr").final_accuracy
+        assert dict(zip(part["algorithm.lr"], part["mean"], strict=True)) == pytest.approx(dict(mine))
+        (row,) = results[results.algorithm == method].to_dict("records")
+        assert row["algorithm.lr"] == mine.idxmax()
+        won = final[(final.algorithm == method) & (final["algorithm.lr"] == row["algorithm.lr"])]
+        assert sorted(won.seed) == [0, 1]
+        assert row["final_accuracy"] == pytest.approx(won.final_accuracy.mean())
+        assert row["std"] == pytest.approx(won.final_accuracy.std())
+        assert (row["n"], row["trials"]) == (2, len(part))
+    for name in ("tuning.png", "tuning.pdf", "tuning.md"):
+        assert (done / name).stat().st_size > 0
+
+
+def test_a_search_goes_on_past_an_edge_and_flags_one_that_remains(done: Path) -> None:
+    """FedAvg's best of three is at their end, 1; the next in ratio is 10. An edge that is left is named."""
+    trials = pd.read_csv(done / "trials.csv")
+    assert 10.0 in set(trials[trials.algorithm == "fedavg"]["algorithm.lr"])
+    results = pd.read_csv(done / "results.csv")
+    for row in results.to_dict("records"):
+        rates = trials[trials.algorithm == row["algorithm"]]["algorithm.lr"]
+        at_end = row["algorithm.lr"] in (rates.min(), rates.max())
+        assert bool(re.fullmatch(r"algorithm.lr:(low|high)", str(row["edge"]))) == at_end
+
+
+def test_the_same_command_computes_nothing_again(
+    done: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All runs are there; the tables are the same bytes."""
+    before = [(done / f"{name}.csv").read_bytes() for name in ("trials", "results")]
+    monkeypatch.setattr(Walk, "update", lambda self: pytest.fail("computed again"))
+    assert tune(done, "--extend", "1") == 0
+    assert [(done / f"{name}.csv").read_bytes() for name in ("trials", "results")] == before
+    out = capsys.readouterr().out
+    assert "the highest mean final test accuracy" in out
+    assert "fedavg: grid search, 3 trials over algorithm.lr 1e-09, 0.1, 1" in out
+
+
+@pytest.mark.slow
+def test_a_stopped_search_goes_on_to_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in the middle of a rung, with pruning; then as if it had never been."""
+    options = ("--prune", "halving", "--extend", "1", "algorithm.lr=1e-9,0.01,0.1,1", "checkpoint.seconds=0")
+    assert tune(tmp_path / "whole", *options) == 0
+    update, count = Walk.update, 0
+
+    def interrupted(self: Walk) -> None:
+        nonlocal count
+        count += 1
+        if count == 13:
+            raise Interrupted("stopped", 130)
+        update(self)
+
+    monkeypatch.setattr(Walk, "update", interrupted)
+    assert tune(tmp_path / "cut", *options) == 130
+    monkeypatch.setattr(Walk, "update", update)
+    assert tune(tmp_path / "cut", *options) == 0
+    for name in ("trials.csv", "results.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert pd.read_csv(tmp_path / "cut" / "trials.csv").pruned.notna().any()
+
+
+def test_trials_that_fail_are_said_and_the_others_are_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, with the tables written."""
+    update = Walk.update
+
+    def broken(self: Walk) -> None:
+        if self.hyper["lr"] == 0.1:
+            raise RuntimeError("broken")
+        update(self)
+
+    monkeypatch.setattr(Walk, "update", broken)
+    assert tune(tmp_path, "--extend", "0", "algorithm=fedavg", "seed=0") == 1
+    assert "1 of 3 runs failed" in capsys.readouterr().err
+    trials = pd.read_csv(tmp_path / "trials.csv")
+    assert list(trials.failed) == [0, 1, 0]
+    assert list(pd.read_csv(tmp_path / "results.csv")["algorithm.lr"]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--search", "bayes"], "bayes"),
+        (["--trials", "0"], "--trials 0"),
+        (["algorithm.lr=-1,1"], "algorithm.lr=-1"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    """Exit code 2, and nothing is left behind."""
+    assert tune(tmp_path / "t", *words) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
