@@ -18,6 +18,7 @@ from fedbench.engine import compiled, shelf
 from fedbench.engine.compiled import Compiled, Programs, compiler_missing
 from fedbench.engine.package import load, pack
 from fedbench.engine.shelf import Shelf
+from fedbench.models.layers import BatchNorm2d
 from fedbench.models.recurrence import recur
 
 CPU = torch.device("cpu")
@@ -214,3 +215,17 @@ def test_without_a_place_to_write_programs_are_the_process_own(
     function = Compiled(lambda x: x, Programs(Shelf(tmp_path / "file" / "programs", CPU)), "double")
     assert torch.equal(function(torch.ones(2)), torch.full((2,), 2.0))
     assert function.seconds > 0
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_batch_norm_over_whole_batches_can_be_packed(tmp_path: Path) -> None:
+    """Inductor cannot divide by the 0-dim number of samples that whole batches would have."""
+    layer = BatchNorm2d(4).train()
+
+    def function(x: Tensor) -> Tensor:
+        return torch.func.grad(lambda x: layer(x).square().sum())(x)
+
+    file, x = tmp_path / "program.pt2", torch.rand(2, 3, 4, 5, 5)
+    pack(torch.func.vmap(function), (x,), (), file)
+    torch.testing.assert_close(load(file, (), CPU)(x), torch.stack([function(one) for one in x]))

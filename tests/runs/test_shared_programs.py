@@ -231,7 +231,7 @@ def test_a_compiled_program_serves_another_learning_rate_and_seed(
         ("model=rnn", "model.cell=gru"),
         ("model=rnn", "model.cell=lstm", "algorithm=scaffold"),
         ("model=cnn_small", "algorithm=fedproxvr", "algorithm.lr=0.1"),
-        ("model=resnet18", "model.norm=batch", "algorithm=mime", "rounds=1"),
+        ("model=resnet18", "model.norm=batch", "model.width=8", "rounds=1"),
         ("model=mlp", "local.steps=null", "local.epochs=2", "partition=dirichlet", "algorithm=scaffold"),
     ],
     ids=" ".join,
