@@ -83,9 +83,8 @@ class BatchNorm2d(nn.Module):
         """Mean and biased variance (C,) of the weighted samples; updates the running statistics."""
         samples, _, height, width = x.shape
         weights = self.weights.to(x.dtype).expand(samples)
-        total = weights.sum(0, keepdim=True) * (
-            height * width
-        )  # values per channel; inductor fails on a scalar
+        # values per channel, (1,): inductor cannot divide by it as a scalar
+        total = weights.sum(0, keepdim=True) * (height * width)
         share = (weights / total.clamp(min=1))[:, None, None, None]
         mean = (share * x).sum((0, 2, 3))
         var = (share * (x - mean[:, None, None]).square()).sum((0, 2, 3))
