@@ -61,6 +61,10 @@ def _dispatch(argv: list[str]) -> int:
         if word not in SUBCOMMANDS:
             raise _unknown(shortened(word))
         return int(importlib.import_module(SUBCOMMANDS[word]).main(argv[1:]))
+    from fedbench.cli import completion
+
+    if completion.asked(argv):
+        return completion.answer(SUBCOMMANDS)
     from fedbench.cli.run import main as run
 
     return run(argv)

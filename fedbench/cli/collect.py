@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.config.arguments import Parser
 from fedbench.errors import ConfigError
-from fedbench.sweeps.collect import MANIFEST, collect, write_manifest
+from fedbench.sweeps.collect import collect
+from fedbench.sweeps.manifest import MANIFEST, write_manifest
 from fedbench.sweeps.table import outcome
 
 
@@ -40,7 +40,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _levels(text: str) -> list[float]:
-    levels = [float(word) for word in text.split(",")]
+    try:
+        levels = [float(word) for word in text.split(",")]
+    except ValueError:
+        levels = [0.0]
     if not all(0 < level <= 1 for level in levels):
-        raise argparse.ArgumentTypeError(f"{text}: must be accuracies in (0, 1], such as 0.8,0.9")
+        raise ConfigError("--levels", text, "must be accuracies in (0, 1], such as 0.8,0.9")
     return levels

@@ -3,6 +3,7 @@ written, and no torch is imported before a run is known to be needed."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -31,22 +32,12 @@ from fedbench.sweeps.table import outcome
 
 def main(argv: Sequence[str]) -> int:
     """Hydra's flags and overrides; without any, the quickstart. The exit code."""
-
-    def refuse(message: str) -> NoReturn:
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
-        near = nearest(unknown, parser._option_string_actions) if unknown.startswith("-") else None
-        raise UsageError(
-            f"{message} ({f'did you mean {near}? ' if near else ''}--hydra-help lists the flags)"
-        )
-
     if argv == ["--version"]:
         print(f"fedbench-runner {__version__}")
         return 0
-    parser = inside.flags()
-    parser.error = refuse  # type: ignore[method-assign]
-    said = "Say what would run and what it takes (disk, memory, measured time), and run nothing"
-    parser.add_argument("--dry-run", action="store_true", help=said)
-    args = parser.parse_intermixed_args(argv or ["experiment=quickstart"])
+    flags = parser()
+    refuse = flags.error
+    args = flags.parse_intermixed_args(argv or ["experiment=quickstart"])
     if args.experimental_rerun:
         refuse("--experimental-rerun is refused, because it would execute what a pickle says")
     shown = [args.help, args.hydra_help, args.cfg, args.info, args.shell_completion]
@@ -59,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     if any(shown):
         from fedbench.cli.show import show
 
-        show(composer, args, parser)
+        show(composer, args, flags)
         return 0
     if args.dry_run:
         for line in foresee(composer, args.overrides, args.multirun):
@@ -71,6 +62,23 @@ def main(argv: Sequence[str]) -> int:
 
         return plot([str(directory)])
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of Hydra's flags and ours; its errors are UsageErrors."""
+
+    def refuse(message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        near = nearest(unknown, made._option_string_actions) if unknown.startswith("-") else None
+        raise UsageError(
+            f"{message} ({f'did you mean {near}? ' if near else ''}--hydra-help lists the flags)"
+        )
+
+    made = inside.flags()
+    made.error = refuse  # type: ignore[method-assign]
+    said = "Say what would run and what it takes (disk, memory, measured time), and run nothing"
+    made.add_argument("--dry-run", action="store_true", help=said)
+    return made
 
 
 def launch(composer: Composer, overrides: Sequence[str], multirun: bool) -> Path | None:

@@ -13,10 +13,13 @@ _EXAMPLES = """examples:
   fedbench tune algorithm=fedavg,fedadam seed=range(5) --prune halving        values of conf/grid
   fedbench tune algorithm=fedavg,fedadam --keys lr partition=iid,dirichlet    each split by itself
   fedbench tune 'algorithm.lr=tag(log,interval(0.001,1))' --search optuna --trials 30 --prune median
+  fedbench tune algorithm=fedavg,fedadam target=0.9                           the fewest rounds to 0.9
   fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
 What is swept of algorithm.* is searched (or the keys of --keys); where nothing of it is swept, the method's
 values in conf/grid. What else is swept makes tasks that are tuned by themselves; seed is for the winners.
 The winner has the highest mean final test accuracy over the first --seeds seeds (a diverged run counts 0).
+With target=ACCURACY runs stop there, and the fewest mean rounds to it win: a run that does not get there
+counts twice its rounds, and of equals the more accurate wins.
 A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
 stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning.png, and the runs in
 trials/ and final/, which are sweeps (fedbench plot DIR/final)."""

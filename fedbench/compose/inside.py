@@ -23,6 +23,7 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
+from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -105,12 +106,19 @@ def _repository(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> Ca
     return loader._parse_overrides_and_create_caching_repo(name, list(overrides))[1]
 
 
+def completions(loader: ConfigLoader, name: str, words: Sequence[str]) -> list[str]:
+    """What the last of these words, which may be empty, can become; the others are overrides."""
+    return [str(word) for word in DefaultCompletionPlugin(loader)._query(name, " ".join(["-m", *words]))]
+
+
 def list_quickly(loader: ConfigLoader) -> None:
     """Let `loader` list its groups from one repository: Hydra copies all of it for every group (1.3 s)."""
     assert isinstance(loader, ConfigLoaderImpl)
     repository = CachingConfigRepository(loader.repository)
 
-    def options(group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
+    def options(
+        group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG, **_: object
+    ) -> list[str]:
         return repository.get_group_options(group_name, results_filter)
 
     loader.get_group_options = options  # type: ignore[method-assign, assignment]

@@ -16,6 +16,7 @@ _AXES = {
     "test_accuracy": "Test accuracy",
     "final_accuracy": "Final test accuracy",
     "best_accuracy": "Best test accuracy",
+    "rounds_to_target": "Rounds to the target",
     "best_round": "Round of the best accuracy",
     "grad_norm": "Gradient norm",
     "uplink_bytes": "Uplink",
@@ -64,13 +65,15 @@ _OPTIONS = {
     "sync": "synchronous",
     "async": "asynchronous",
 }
+_METRICS = {"R2": "R²", "subset accuracy": "share with all labels right"}
 _DETAILS = ("partition.alpha", "partition.labels")
 _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 
 
-def axis(name: str) -> str:
-    """A column or key as the label of an axis."""
-    return _AXES.get(name, name.split(".")[-1].replace("_", " "))
+def axis(name: str, metric: str = "accuracy") -> str:
+    """A column or key as the label of an axis. `metric`: what accuracies are."""
+    label = _AXES.get(name, name.split(".")[-1].replace("_", " "))
+    return label.replace("accuracy", _METRICS.get(metric, metric))
 
 
 def option(name: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,12 @@ log = logging.getLogger(__name__)
 FILES = ("metrics.csv", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
 FINISHED = ("completed", "diverged", "starved")
 PAUSED = "paused"  # at checkpoint.until
+UNFINISHED = ("running", "stopped", "missing")  # no summary.json says it
+
+
+def worst(metric: str) -> float:
+    """What a diverged run counts: the lowest that its metric (fedbench.engine.tasks) can be."""
+    return 0.0 if metric.endswith("accuracy") else -math.inf
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,11 @@ class Outcome:
             metric=summary.get("metric", "accuracy"),  # younger than runs that are kept
             **{name: summary[name] for name in names},
         )
+
+    @property
+    def score(self) -> float:
+        """The final accuracy; where the run diverged, the worst there is."""
+        return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
 
     @property
     def line(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -15,57 +15,32 @@ from omegaconf import OmegaConf
 
 from fedbench.config.grouping import differing
 from fedbench.config.identity import flat
-from fedbench.files import read_json, write_json, write_text
+from fedbench.files import write_text
 from fedbench.runs.reached import COLUMN, LEVELS, rounds_to
-from fedbench.runs.stored import summary
+from fedbench.runs.stored import UNFINISHED, summary
+from fedbench.sweeps.manifest import jobs_of, manifest
+from fedbench.sweeps.standing import MISSING, unfinished
 
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
-MANIFEST = "sweep.json"
 RUNS, ROUNDS = "runs.csv", "rounds.csv"
 _UNREADABLE = {"status": "failed", "error": "summary.json cannot be read"}
 
 log = logging.getLogger(__name__)
 
 
-def write_manifest(
-    directory: Path, swept: Sequence[str] = (), jobs: Sequence[str] = (), levels: Iterable[float] = ()
-) -> None:
-    """Say in `directory` which keys are swept, which subdirectories belong to the sweep, in order, and to
-    which accuracies its tables count rounds, beside the usual ones.
-
-    A directory that is given to several sweeps keeps the jobs of all of them.
-    """
-    before = manifest(directory)
-    content = {
-        "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
-        "jobs": list(dict.fromkeys([*before.get("jobs", []), *jobs])),
-    }
-    asked = sorted({*before.get("levels", []), *levels})
-    write_json(directory / MANIFEST, content | ({"levels": asked} if asked else {}))
-
-
-def levels_asked(directory: Path) -> list[float]:
-    """The accuracies to which the closing table of a sweep counts rounds."""
-    return list(manifest(directory).get("levels", []))
-
-
-def manifest(directory: Path) -> dict[str, Any]:
-    """What `write_manifest` has said of a sweep; empty where nothing."""
-    return read_json(directory / MANIFEST) or {}
-
-
 def collect(directory: Path) -> tuple[Path, Path]:
     """Write runs.csv and rounds.csv of the sweep in `directory`; return their paths.
 
-    Rows: the runs that have ended (completed, diverged or failed). Columns: what was swept, and every other
-    key in which runs of the directory are different experiments. Safe while other jobs run elsewhere.
+    Rows of runs.csv: all runs, those that have not ended (running, stopped, missing) with what is known of
+    them; of rounds.csv: what those that have ended measured. Columns: what was swept, and every other key in
+    which runs of the directory are different experiments. Safe while other jobs run elsewhere.
     """
     from filelock import FileLock  # slow to import, and not needed by `--help`
 
     with FileLock(directory / ".collect.lock"):
         said = manifest(directory)
-        runs = _runs(directory, said.get("jobs", []))
+        runs = _runs(directory, jobs_of(said))
         swept = said.get("swept") or _varied(runs)
         columns = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
         metrics = list(dict.fromkeys(name for run in runs for name in run.metrics[0]))
@@ -88,24 +63,26 @@ def collect(directory: Path) -> tuple[Path, Path]:
 
 
 class _Run:
-    """One ended run: its place in the sweep, summary, overrides and metrics."""
+    """One run: its place in the sweep, summary, overrides and metrics. `choices`: what was planned of it."""
 
-    def __init__(self, directory: Path, name: str, found: dict[str, Any]) -> None:
-        self.name, self.summary = name, found
-        path = directory / name
-        self.path = path
+    def __init__(self, directory: Path, name: str, choices: Mapping[str, Any]) -> None:
+        self.name, self.choices = name, choices
+        self.path = path = directory / name
+        self.summary = found = _summary(path)
         self.config = found.get("config") or _config(path)
         metrics = path / "metrics.csv"
         self.metrics: list[list[str]] = [[]]
-        if metrics.is_file():
+        if found.get("status") not in UNFINISHED and metrics.is_file():
             status = metrics.stat()
             self.metrics = _read_csv(metrics, status.st_mtime_ns, status.st_size) or [[]]
 
     @cached_property
     def overrides(self) -> dict[str, str]:
-        """The overrides of the job, as Hydra recorded them."""
+        """The overrides of the job, as Hydra recorded them, else as they were planned."""
         file = self.path / ".hydra" / "overrides.yaml"
-        texts = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else []
+        if not file.is_file():
+            return {key: _text(value) for key, value in self.choices.items()}
+        texts = yaml.safe_load(file.read_text(encoding="utf-8"))
         return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts)}
 
     @property
@@ -122,17 +99,22 @@ class _Run:
         return self.config[key] if key in self.config else self.overrides.get(key)
 
 
-def _runs(directory: Path, planned: Sequence[str]) -> list[_Run]:
-    """The ended runs below `directory`: those planned in their order, then any others by name."""
-    others = sorted(
-        file.parent.relative_to(directory).as_posix()
-        for file in directory.rglob("summary.json")
-        if file.parent != directory
-    )
-    ended = [
-        name for name in dict.fromkeys([*planned, *others]) if (directory / name / "summary.json").exists()
-    ]
-    return [_Run(directory, name, summary(directory / name) or _UNREADABLE) for name in ended]
+def _runs(directory: Path, planned: Mapping[str, Mapping[str, Any]]) -> list[_Run]:
+    """The runs below `directory`: those planned in their order, then any others by name."""
+    places = {
+        file.parent
+        for file in directory.rglob("*.*")
+        if file.name in ("summary.json", "config.yaml") and not file.parent.name.startswith(".")
+    }
+    others = sorted(place.relative_to(directory).as_posix() for place in places - {directory})
+    return [_Run(directory, name, planned.get(name, {})) for name in dict.fromkeys([*planned, *others])]
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """summary.json of a run; the status alone where it has none yet."""
+    if not (path / "summary.json").exists():
+        return {"status": unfinished(path) if path.is_dir() else MISSING}
+    return summary(path) or _UNREADABLE
 
 
 def _varied(runs: Iterable[_Run]) -> list[str]:

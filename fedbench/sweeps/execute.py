@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ from fedbench.config.identity import flat
 from fedbench.errors import UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs.directory import in_use
-from fedbench.runs.stored import finished, summary
-from fedbench.sweeps.collect import collect, write_manifest
+from fedbench.runs.stored import finished, summary, worst
+from fedbench.sweeps.collect import collect
 from fedbench.sweeps.job import JobFailed, held
+from fedbench.sweeps.manifest import write_manifest
 from fedbench.sweeps.plan import Job
 from fedbench.sweeps.reuse import Finished
 
@@ -43,6 +45,20 @@ class Result:
     final_accuracy: float | None
     best_accuracy: float | None = None
     error: str | None = None
+    metric: str = "accuracy"  # what the accuracies are
+    rounds_to_target: float | None = None  # infinite: never; None: no target
+    rounds: int = 0  # planned
+
+    @property
+    def score(self) -> float:
+        """The final accuracy; where the run diverged, the worst there is."""
+        diverged = self.status == "diverged" or self.final_accuracy is None
+        return worst(self.metric) if diverged else self.final_accuracy or 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """Rounds to the target, twice all of them where it was not reached; None: no target."""
+        return None if self.rounds_to_target is None else min(self.rounds_to_target, 2.0 * self.rounds)
 
 
 def run_all(
@@ -75,7 +91,8 @@ def run_all(
         OmegaConf.save(cfg, directory / "multirun.yaml")
     swept = list(dict.fromkeys(key for job in jobs for key in job.choices))
     targets = [job.config.target for job in jobs if job.config.target is not None]
-    write_manifest(directory, swept, [job.name for job in jobs] if ours else [], targets)
+    planned = {job.name: job.choices for job in jobs} if ours else {}
+    write_manifest(directory, swept, planned, targets)
     collect(directory)
     elsewhere: dict[str, _Elsewhere] = {}
     while pending or elsewhere:
@@ -199,8 +216,16 @@ def _await(elsewhere: dict[str, _Elsewhere], results: dict[str, Result]) -> list
 
 
 def _result(job: Job, directory: Path, found: Mapping[str, Any]) -> Result:
-    final, best = found.get("final_accuracy"), found.get("best_accuracy")
-    status = str(found.get("status", "completed"))
+    target, reached = job.config.target, found.get("rounds_to_accuracy") or {}
+    at = None if target is None else reached.get(f"{target:g}")
     return Result(
-        directory, {**flat(job.config.given), **job.choices}, status, final, best, found.get("error")
+        directory,
+        {**flat(job.config.given), **job.choices},
+        str(found.get("status", "completed")),
+        found.get("final_accuracy"),
+        found.get("best_accuracy"),
+        found.get("error"),
+        str(found.get("metric", "accuracy")),
+        None if target is None else math.inf if at is None else float(at),
+        job.config.rounds,
     )

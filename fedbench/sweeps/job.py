@@ -93,7 +93,8 @@ class RunJob:
             self._waiting[digest(flat(config.given))] = plan
 
     def __call__(self, cfg: DictConfig) -> float:
-        """The final accuracy (0 if the run diverged).
+        """The final accuracy, for sweepers that maximise it; if the run diverged, the worst there is: 0, and
+        of an R2 -inf.
 
         A single run raises what went wrong as it is. In a sweep the failure is first recorded in the job's
         directory, and the sweep's tables are rewritten whatever happens.
@@ -125,13 +126,12 @@ class RunJob:
             shared = session()
             plan = self._waiting.pop(digest(flat(config.given)), None) or make_plan(config, shared)
             shared.alike = self._alike.get(program(config), 1)
-            accuracy = run(plan, directory, shared).final_accuracy
+            return float(run(plan, directory, shared).score)
         except InUse:
             raise  # the log is that of the process that has the run
         except Exception as error:
             _traceback_log.error("the run failed", exc_info=error)
             raise
-        return 0.0 if accuracy is None else accuracy
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_waiting": {}, "_alike": self._alike}  # another process makes plans of its own

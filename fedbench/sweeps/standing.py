@@ -11,11 +11,12 @@ from pathlib import Path
 from fedbench.config.read import stored_config
 from fedbench.errors import DataError, UserError
 from fedbench.runs.directory import in_use
-from fedbench.runs.stored import FINISHED, summary
-from fedbench.sweeps.collect import manifest
+from fedbench.runs.stored import FINISHED, UNFINISHED, summary
+from fedbench.sweeps.manifest import jobs_of, manifest
 from fedbench.sweeps.progress import last_row
 
-RUNNING, STOPPED, FAILED, MISSING = "running", "stopped", "failed", "missing"
+RUNNING, STOPPED, MISSING = UNFINISHED
+FAILED = "failed"
 STATUSES = (*FINISHED, FAILED, RUNNING, STOPPED, MISSING)
 
 
@@ -51,7 +52,7 @@ def standings(directory: Path) -> list[Standing]:
     if (directory / "config.yaml").is_file():
         return [_standing(directory)]
     found = sorted(file.parent for file in directory.rglob("config.yaml") if file.parent.name != ".hydra")
-    planned = [directory / name for name in manifest(directory).get("jobs", [])]
+    planned = [directory / name for name in jobs_of(manifest(directory))]
     places = list(dict.fromkeys([*planned, *found]))
     if not places:
         raise DataError(f"{directory}: no runs here, nor below it")
@@ -77,12 +78,18 @@ def _standing(place: Path) -> Standing:
     found = summary(place) or {}
     status = str(found.get("status", ""))
     round_, seconds = last_row(place / "metrics.csv")
-    if in_use(place):
-        status = RUNNING
-    elif status not in (*FINISHED, FAILED):
-        status = STOPPED if (place / "checkpoint.pt").is_file() or round_ else MISSING
+    if status not in (*FINISHED, FAILED) or in_use(place):
+        status = unfinished(place)
     seconds = float(found.get("wall_seconds") or seconds) if status in FINISHED else seconds
     return Standing(place, status, round_, _planned(place), seconds, found.get("error"))
+
+
+def unfinished(place: Path) -> str:
+    """running, stopped or missing: the status of a run that has not ended."""
+    if in_use(place):
+        return RUNNING
+    begun = (place / "checkpoint.pt").is_file() or last_row(place / "metrics.csv")[0]
+    return STOPPED if begun else MISSING
 
 
 def _planned(place: Path) -> int | None:

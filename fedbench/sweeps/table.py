@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedbench.config.grouping import split
 from fedbench.runs.reached import COLUMN
-from fedbench.sweeps.collect import IDENTITY, OUTCOME, levels_asked
+from fedbench.runs.stored import summary
+from fedbench.sweeps.collect import IDENTITY, OUTCOME
+from fedbench.sweeps.manifest import levels_asked
 
 LIMIT = 40  # rows; a longer table is read in runs.csv
 
@@ -29,7 +32,7 @@ def outcome(runs: Path) -> str:
     groups = list(split(rows, shown, lambda row: row).items())
     groups.sort(key=lambda group: _mean(group[1]), reverse=True)
     words = [column.replace("_", " ") for column in reached]
-    lines = [[*shown, "final accuracy", "best", *words, "n"]]
+    lines = [[*shown, f"final {_metric(rows, runs.parent)}", "best", *words, "n"]]
     for setting, members in groups:
         spreads = [_spread(members, "final_accuracy"), _spread(members, "best_accuracy")]
         spreads += [_rounds(members, column) for column in reached]
@@ -38,10 +41,17 @@ def outcome(runs: Path) -> str:
     return "\n".join(aligned(lines[: LIMIT + 1]) + more)
 
 
+def _metric(rows: Sequence[Mapping[str, str]], directory: Path) -> str:
+    """What the accuracies are; `score` where runs measure several things."""
+    summaries = [found for row in rows if (found := summary(directory / row["dir"]))]
+    metrics = {found.get("metric", "accuracy") for found in summaries} or {"accuracy"}
+    return str(metrics.pop()) if len(metrics) == 1 else "score"
+
+
 def _mean(rows: Sequence[Mapping[str, str]]) -> float:
     """Of the final accuracy; below all others where there is none."""
     numbers = [float(row["final_accuracy"]) for row in rows if row["final_accuracy"]]
-    return statistics.fmean(numbers) if numbers else -1.0
+    return statistics.fmean(numbers) if numbers else -math.inf
 
 
 def _spread(rows: Sequence[Mapping[str, str]], column: str) -> str:

@@ -60,7 +60,7 @@ class Optuna:
         if one is None or not one.scores:
             self._study.tell(trial, state=self._states.FAIL)
         elif one.pruned is not None:
-            trial.report(one.mean, one.pruned)
+            trial.report(one.merit, one.pruned)
             self._study.tell(trial, state=self._states.PRUNED)
         else:
-            self._study.tell(trial, one.mean)
+            self._study.tell(trial, one.merit)

@@ -1,7 +1,9 @@
-"""The picture of a search: final accuracy against every key that was searched, a line for each task."""
+"""The picture of a search: final accuracy, or rounds to a target, against every key that was searched, a line
+for each task."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,15 +43,27 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
                 ax.remove()
         marks = _marks(found)
         page.legend([*(handle(look) for look in looks), *marks.values()], [*(k.label for k in looks), *marks])
-    said: dict[str, Any] = {"x": keys, "y": "final_accuracy", "rule": rule, "text": [_caption(rule)]}
+    y = _y([selection for _, selection in chosen])
+    said: dict[str, Any] = {"x": keys, "y": y, "rule": rule, "text": [_caption(rule, y)]}
     return Drawing(page, trials(chosen), said)
 
 
-def _caption(rule: str) -> str:
+def _caption(rule: str, y: str) -> str:
     return (
-        "Final test accuracy of every trial, mean over the seeds of the search; the line joins the best at"
-        f" each value. {rule}"
+        f"{names.axis(y)} of every trial, mean over the seeds of the search; the line joins the best at each"
+        f" value. {rule}"
     )
+
+
+def _y(searches: Sequence[Selection]) -> str:
+    """What decides, as a column of trials.csv or runs.csv."""
+    to_target = any(one.rounds is not None for selection in searches for one in selection.tried)
+    return "rounds_to_target" if to_target else "final_accuracy"
+
+
+def _metric(searches: Sequence[Selection]) -> str:
+    metrics = {run.metric for selection in searches for one in selection.tried for run in one.runs}
+    return metrics.pop() if len(metrics) == 1 else "score"
 
 
 def _named(fixed: Mapping[str, Value], chosen: Chosen) -> tuple[str | None, str, str]:
@@ -69,23 +83,23 @@ def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection
     """One panel; without a key, where nothing was searched, the tasks side by side."""
     every = np.array(sorted({x for _, s in found for x in _numbers(s.tried, key or "")}))
     for rank, (look, selection) in enumerate(found):
-        tried = [one for one in selection.tried if one.scores]
+        tried = [one for one in selection.tried if math.isfinite(one.merit)]
         if key is not None:
             tried = [one for one in tried if isinstance(one.values.get(key), int | float)]
         at = {id(one): float(one.values[key]) if key is not None else float(rank) for one in tried}
-        best: dict[float, float] = {}
+        best: dict[float, Tried] = {}
         for one in tried:
             hollow = one.pruned is not None
             face = "white" if hollow else look.colour
             point: dict[str, Any] = {"markersize": 3, "markeredgewidth": 0.7, "alpha": 0.6, "gid": "trial"}
             point |= {"markerfacecolor": face, "markeredgecolor": look.colour}
-            ax.plot(at[id(one)], one.mean, look.marker, **point)
+            ax.plot(at[id(one)], _height(one), look.marker, **point)
             if not hollow:
-                best[at[id(one)]] = max(best.get(at[id(one)], 0.0), one.mean)
+                best[at[id(one)]] = max(best.get(at[id(one)], one), one, key=lambda it: it.merit)
             if one.values == selection.winner:
                 star: dict[str, Any] = {"markersize": 8, "markeredgecolor": "black", "markeredgewidth": 0.6}
-                ax.plot(at[id(one)], one.mean, "*", color=look.colour, gid="winner", zorder=4, **star)
-        line = sorted(best.items())
+                ax.plot(at[id(one)], _height(one), "*", color=look.colour, gid="winner", zorder=4, **star)
+        line = [(x, _height(best[x])) for x in sorted(best)]
         ax.plot(*zip(*line, strict=True), **{**look.line(), "marker": ""}, gid="best")
     if len(every):
         axes.limit(ax, "x", every, log=axes.log_worthy(every, 10.0), margin=0.05, given=None)
@@ -93,7 +107,12 @@ def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection
     else:
         ax.set_xticks([])
     ax.set_xlabel(names.axis(key) if key else "")
-    ax.set_ylabel(names.axis("final_accuracy") if leftmost else "")
+    searches = [selection for _, selection in found]
+    ax.set_ylabel(names.axis(_y(searches), _metric(searches)) if leftmost else "")
+
+
+def _height(one: Tried) -> float:
+    return one.mean if one.rounds is None else one.rounds
 
 
 def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Line2D]:

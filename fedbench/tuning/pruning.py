@@ -88,7 +88,9 @@ class Rungs:
 
     def _stopped(self, run: Result, rung: int) -> Result:
         here: dict[str, Any] = {one.name: getattr(run, one.name) for one in fields(Result)}
-        if run.status != "diverged":
+        if run.rounds_to_target is not None and run.rounds_to_target <= rung:
+            here["final_accuracy"] = math.inf  # it is at the target: it goes on
+        elif run.status != "diverged":
             here |= {"status": "pruned", "final_accuracy": accuracy_at(run.directory, rung, self.final_k)}
         return Pruned(**here, rung=rung)
 

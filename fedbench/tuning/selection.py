@@ -1,8 +1,13 @@
 """Which of the configurations tried wins, and whether it lies at the edge of what was tried.
 
 Rule: the configuration with the highest mean final test accuracy over the tuning seeds wins, the final
-accuracy of a run being the mean of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0,
-a failed one is left out, as is one that was stopped early; the first configuration tried wins a tie.
+accuracy of a run being the mean of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0
+(of an R2: minus infinity), a failed one is left out, as is one that was stopped early; the first
+configuration tried wins a tie.
+
+With a `target`, runs stop at that accuracy, and the fewest mean rounds to it win. A run that does not get
+there, or diverges, counts twice its planned rounds (as solvers are compared: PAR2); ties, also where no run
+gets there, go to the higher mean final accuracy, then to the first.
 """
 
 from __future__ import annotations
@@ -35,11 +40,18 @@ class Tried:
     @property
     def scores(self) -> list[float]:
         """The final accuracies that count."""
-        return [
-            0.0 if run.status == "diverged" or run.final_accuracy is None else run.final_accuracy
-            for run in self.runs
-            if run.status != "failed"
-        ]
+        return [run.score for run in self.runs if run.status != "failed"]
+
+    @property
+    def rounds(self) -> float | None:
+        """Mean rounds to the target; None without one."""
+        costs = [run.cost for run in self.runs if run.status != "failed" and run.cost is not None]
+        return statistics.fmean(costs) if costs else None
+
+    @property
+    def merit(self) -> float:
+        """What the winner has most of."""
+        return self.mean if self.rounds is None else -self.rounds
 
     @property
     def pruned(self) -> int | None:
@@ -54,11 +66,15 @@ class Tried:
     def row(self) -> dict[str, Value]:
         """Its row of tuning.csv."""
         status, scores = [run.status for run in self.runs], self.scores
+        reached = [run.rounds_to_target for run in self.runs if run.status != "failed"]
+        there = sum(at is not None and math.isfinite(at) for at in reached)
+        spread = len(scores) > 1 and all(map(math.isfinite, scores))
         return {
             **self.values,
             "seeds": len(scores),
             "mean": self.mean,
-            "std": statistics.stdev(scores) if len(scores) > 1 else math.nan,
+            "std": statistics.stdev(scores) if spread else math.nan,
+            **({} if self.rounds is None else {"rounds_to_target": self.rounds, "reached": there}),
             "diverged": status.count("diverged"),
             "failed": status.count("failed"),
         }
@@ -113,4 +129,4 @@ def select(runs: Iterable[Result], keys: Sequence[str]) -> Selection | None:
         groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run)
     tried = tuple(Tried(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
     scored = [one for one in tried if one.scores and one.pruned is None]
-    return Selection(tried, max(scored, key=lambda one: one.mean).values) if scored else None
+    return Selection(tried, max(scored, key=lambda one: (one.merit, one.mean)).values) if scored else None

@@ -9,7 +9,8 @@ import pandas as pd
 from fedbench.compose.overrides import Value
 from fedbench.tuning.selection import Selection, Tried
 
-_LAST = ["seeds", "mean", "std", "diverged", "failed", "pruned", "role", "edge"]
+_LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
+_LAST += ["diverged", "failed", "pruned", "role", "edge"]
 
 
 def trials(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.DataFrame:
@@ -27,7 +28,7 @@ def trials(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.DataFr
 
 
 def result(fixed: Mapping[str, Value], selection: Selection, final: Tried) -> dict[str, Value]:
-    """The row of a task in results.csv: the winner, and its final accuracy over all seeds (diverged: 0)."""
+    """The row of a task in results.csv: the winner, and its final accuracy over all seeds."""
     row = final.row()
     best = [run.best_accuracy for run in final.runs if run.best_accuracy is not None]
     return {
@@ -39,6 +40,7 @@ def result(fixed: Mapping[str, Value], selection: Selection, final: Tried) -> di
         "final_accuracy": row["mean"],
         "std": row["std"],
         "best_accuracy": sum(best) / len(best) if best else None,
+        **{name: row[name] for name in ("rounds_to_target", "reached") if name in row},
         "diverged": row["diverged"],
         "failed": row["failed"],
     }

@@ -63,8 +63,6 @@ def read(overrides: Sequence[str], how: How) -> Asked:
     composer = Composer(config_dir=how.config_dir)
     parsed, composed = read_sweep(composer, [lenient(text) for text in overrides])
     cfg, config, loader = composed.cfg, composed.config, composer.loader
-    if config.target is not None:
-        raise ConfigError("target", config.target, "must be null: trials are compared by final accuracy")
     if config.checkpoint.until is not None:
         allowed = "must be null: where trials pause is for --prune to say"
         raise ConfigError("checkpoint.until", config.checkpoint.until, allowed)

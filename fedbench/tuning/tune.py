@@ -19,8 +19,12 @@ from fedbench.tuning.selection import Selection, Tried, select
 from fedbench.tuning.tasks import Asked, How, check, read
 
 RULE = (
-    "the highest mean final test accuracy over the seeds of the search; a diverged run counts 0, a failed one"
-    " is left out, the first of equals wins"
+    "the highest mean final test accuracy over the seeds of the search; a diverged run counts 0 (an R2: minus"
+    " infinity), a failed one is left out, the first of equals wins"
+)
+TO_TARGET = (
+    "the fewest mean rounds to the target over the seeds of the search; a run that does not get there counts"
+    " twice its rounds, a failed one is left out, the more accurate of equals wins"
 )
 
 
@@ -62,6 +66,7 @@ class _Tuning:
     def __init__(self, asked: Asked, how: How) -> None:
         self.asked, self.how = asked, how
         self.failures: list[str] = []
+        self._rule = RULE if asked.config.target is None else TO_TARGET
 
     def go(self) -> Tuned:
         asked, how = self.asked, self.how
@@ -88,14 +93,14 @@ class _Tuning:
         self._write("results", results)
         from fedbench.tuning.picture import draw
 
-        draw([(fixed, selection) for _, fixed, selection in chosen], f"Winner: {RULE}.").save(
+        draw([(fixed, selection) for _, fixed, selection in chosen], f"Winner: {self._rule}.").save(
             asked.directory / "tuning"
         )
         return Tuned(asked.directory, tried, results, self.failures)
 
     def _said(self) -> str:
         """What is going to be done, as a line for each task."""
-        lines = [f"rule: {RULE}"]
+        lines = [f"rule: {self._rule}"]
         for task, method in zip(self.asked.tasks, self.asked.methods, strict=True):
             name = ", ".join([method, *(f"{k}={v}" for k, v in task.fixed.items() if k != "algorithm")])
             if not task.space:

@@ -80,7 +80,7 @@ class Runs:
         content = {"status": status, "final_accuracy": accuracy, **best, "config": flat(cfg)}
         (directory / "model.pt").write_bytes(b"a model")
         (directory / "summary.json").write_text(json.dumps(content))
-        return types.SimpleNamespace(final_accuracy=accuracy)
+        return types.SimpleNamespace(score=accuracy or 0.0)
 
 
 @pytest.fixture

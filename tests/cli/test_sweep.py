@@ -166,7 +166,8 @@ def test_a_stopped_sweep_keeps_its_tables_and_goes_on(
     assert code == 130
     assert "stopped; the same command goes on with what is missing in outputs/sweeps/" in err
     directory = only_sweep(tmp_path)
-    assert [row["seed"] for row in read(directory / "runs.csv")] == ["0"]
+    rows = read(directory / "runs.csv")  # those that have not ended too, with what was planned of them
+    assert {row["seed"]: row["status"] for row in rows} == {"0": "completed", "15": "stopped", "1": "missing"}
     assert {row["seed"] for row in read(directory / "rounds.csv")} == {"0"}
     monkeypatch.setattr(runs, "stops", False)
     assert fedbench("--multirun", "seed=0,15,1")[0] == 0
@@ -294,7 +295,8 @@ def test_a_run_that_another_process_computes_is_left_alone(runs, fedbench: Call,
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert fedbench("-m", "seed=1,13", "hydra.sweep.dir=s")[0] == 1
         assert not summary.exists()
-    assert [row["seed"] for row in read(tmp_path / "s" / "runs.csv")] == ["1"]
+    after = read(tmp_path / "s" / "runs.csv")
+    assert [(row["seed"], row["status"]) for row in after] == [("1", "completed"), ("13", "running")]
 
 
 def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from make_results import rows, write_run
 from sklearn.isotonic import IsotonicRegression
 
 from fedbench.errors import ConfigError
 from fedbench.figures.draw import axes
 from fedbench.figures.draw.ends import apart
 from fedbench.figures.draw.page import stem_of, text_width, wrap
+from fedbench.figures.plot import draw
 
 numbers = st.lists(st.floats(0, 100), min_size=1, max_size=12)
 
@@ -85,3 +90,24 @@ def test_out_with_or_without_an_ending(name: str) -> None:
 
 def test_a_name_with_a_dot_is_kept() -> None:
     assert stem_of("dir/lr_0.1").name == "lr_0.1"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "label"),
+    [
+        (["accuracy", "accuracy"], "Test accuracy"),
+        (["R2", "R2"], "Test R²"),
+        (["subset accuracy"] * 2, "Test share with all labels right"),
+        (["accuracy", "R2"], "Test score"),
+    ],
+)
+def test_axes_say_what_the_accuracies_are(tmp_path: Path, metrics: list[str], label: str) -> None:
+    """As summary.json says; in rows of curves and against a key alike."""
+    for seed, metric in enumerate(metrics):
+        place = tmp_path / str(seed)
+        config = {"algorithm.lr": 0.1 + seed}
+        summary = write_run(place, rows(0.8, 1.0, seed), seed=seed, config=config)
+        (place / "summary.json").write_text(json.dumps({**summary, "metric": metric}))
+    for x, expected in (("round", label), ("algorithm.lr", label.replace("Test", "Final test"))):
+        figure = draw([tmp_path], x, "test_accuracy").figure
+        assert [ax.get_ylabel() for ax in figure.axes] == [expected]

@@ -177,7 +177,7 @@ def test_two_seeds_are_shown_as_they_are_and_more_by_their_deviation(tmp_path: P
 @pytest.mark.parametrize(("y", "high"), [("test_accuracy", 1.0), ("test_loss", 1.2)])
 def test_a_band_of_accuracies_stays_between_0_and_1(y: str, high: float) -> None:
     values = np.array([[1.0], [0.9], [0.6]]) if y == "test_accuracy" else np.array([[1.0], [0.6]])
-    *_, top, _ = spread(values, "std", within(y))
+    *_, top, _ = spread(values, "std", within(y, []))
     expected = min(values.mean() + values.std(ddof=1), 1.0 if y == "test_accuracy" else np.inf)
     assert top[0] == pytest.approx(expected)
     assert (top[0] == 1.0) == (high == 1.0)

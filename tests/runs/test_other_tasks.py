@@ -20,6 +20,7 @@ from fedbench.errors import ConfigError
 from fedbench.runs import runner
 from fedbench.runs.clients import spread
 from fedbench.runs.plan import Plan, make_plan
+from fedbench.runs.stored import Outcome
 from fedbench.runs.walk import Walk
 
 RNG = np.random.default_rng(0)
@@ -215,6 +216,15 @@ def test_a_test_sample_of_a_client_that_is_not_there(file: Path) -> None:
     words = [*npz(file, "odd", "classification"), "partition=natural", "eval.clients=true"]
     with pytest.raises(ConfigError, match=r"the test samples' clients are 12 \.\. 12, clients.total=12"):
         make_plan(compose_config([*BASE, *words]))
+
+
+@pytest.mark.parametrize(
+    ("metric", "worst"), [("accuracy", 0.0), ("subset accuracy", 0.0), ("R2", -math.inf)]
+)
+def test_a_diverged_run_counts_the_worst_there_is(metric: str, worst: float) -> None:
+    """What sweepers are told: R2 has no lower end, so 0 would be better than many runs that end."""
+    assert Outcome(Path(), "diverged", 3, 9, None, 0.5, 1, metric=metric).score == worst
+    assert Outcome(Path(), "completed", 9, 9, -2.5, 0.5, 1, metric=metric).score == -2.5
 
 
 def test_the_worst_tenth_of_scores() -> None:

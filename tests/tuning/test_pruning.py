@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -108,6 +110,26 @@ def test_a_second_time_gives_the_same_though_runs_have_gone_further(tmp_path: Pa
     again.reached = dict.fromkeys(lrs, 18)
     assert tuned(again, "halving", lrs).table().equals(first)
     assert again.computed == 0
+
+
+def test_a_trial_at_the_target_is_not_stopped(tmp_path: Path) -> None:
+    """At the rung all but the best third of six are stopped; the worst by accuracy there has been at the
+    target before, and goes on."""
+
+    class ToTarget(Runs):
+        def __call__(self, grids: Sequence[Grid], until: int | None) -> list[Result]:
+            found = super().__call__(grids, until)
+            return [
+                dataclasses.replace(
+                    run, rounds=18, rounds_to_target=1.0 if run.choices[LR] == 0.1 else math.inf
+                )
+                for run in found
+            ]
+
+    runs = ToTarget(tmp_path, lambda lr, at: lr)
+    found = tuned(runs, "halving", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert found.winner == {LR: 0.1}
+    assert {one.values[LR] for one in found.tried if one.pruned is None} == {0.1, 0.6}
 
 
 def test_diverged_trials_are_stopped_and_count_nothing(tmp_path: Path) -> None:

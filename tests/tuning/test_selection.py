@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,48 @@ def test_a_failed_run_is_left_out() -> None:
     assert found.winner == {LR: 0.1}
     assert found.table().failed.sum() == 1
     assert select(table({0.1: ["failed"]}), [LR]) is None
+
+
+def to_target(lr: float, *rounds: float, score: float = 0.5) -> list[Result]:
+    """Runs of 100 rounds at a rate, a seed each: rounds to the target, infinite where it is not reached."""
+    return [
+        Result(Path(), {LR: lr, "seed": seed}, "completed", score, rounds_to_target=at, rounds=100)
+        for seed, at in enumerate(rounds)
+    ]
+
+
+def test_with_a_target_the_fewest_rounds_to_it_win() -> None:
+    """0.03: (30 + 50) / 2 = 40 rounds. 0.1 has the fastest run, but one that never gets there, which counts
+    2 * 100: (10 + 200) / 2 = 105. The most accurate, 0.01, is slow."""
+    runs = [*to_target(0.01, 90, 80, score=0.9), *to_target(0.03, 30, 50), *to_target(0.1, 10, math.inf)]
+    found = select(runs, [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.03}
+    table = found.table().set_index(LR)
+    assert dict(table.rounds_to_target) == {0.01: 85.0, 0.03: 40.0, 0.1: 105.0}
+    assert dict(table.reached) == {0.01: 2, 0.03: 2, 0.1: 1}
+
+
+def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> None:
+    """Equal rounds: 0.1 is more accurate; equal in both: the first. A failed run is no evidence."""
+    for at in (20.0, math.inf):
+        runs = [*to_target(0.01, at, score=0.6), *to_target(0.1, at, score=0.7), *to_target(1, at, score=0.7)]
+        failed = Result(Path(), {LR: 0.1, "seed": 1}, "failed", None, rounds_to_target=math.inf, rounds=100)
+        found = select([*runs, failed], [LR])
+        assert found is not None
+        assert found.winner == {LR: 0.1}
+
+
+def test_a_diverged_regression_loses_to_one_below_zero() -> None:
+    """R2 has no lower end: -3 is better than having diverged; of an accuracy it would be 0."""
+    runs = [
+        Result(Path(), {LR: 1.0, "seed": 0}, "diverged", None, metric="R2"),
+        Result(Path(), {LR: 0.1, "seed": 0}, "completed", -3.0, metric="R2"),
+    ]
+    found = select(runs, [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.1}
+    assert [one.mean for one in found.tried] == [-math.inf, -3.0]
 
 
 @pytest.mark.parametrize(("best", "side"), [(0.01, "low"), (0.1, "high")])

@@ -106,7 +106,6 @@ def test_the_place_follows_from_the_configuration_and_what_is_swept(tmp_path: Pa
         ([f"{LR}=interval(1,0)"], {"search": "random"}, "low < high"),
         (["algorithm=padamfed"], {"keys": ("lr",)}, "no method has values"),
         (["rounds=5,9", f"{LR}=0.1,1"], {"prune": "median"}, "rounds has several values"),
-        (["target=0.9"], {}, "target=0.9: must be null"),
         (["checkpoint.until=3"], {}, "checkpoint.until=3: must be null"),
         (["algorithm=fedavgg"], {}, "did you mean 'fedavg"),
     ],

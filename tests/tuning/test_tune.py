@@ -74,6 +74,21 @@ def test_the_same_command_computes_nothing_again(
     assert "fedavg: grid search, 3 trials over algorithm.lr 1e-09, 0.1, 1" in out
 
 
+def test_the_fewest_rounds_to_a_target_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checked against the runs themselves, of 9 rounds: what never gets there counts 18."""
+    words = ["algorithm=fedavg", "algorithm.lr=1e-9,0.1", "target=0.8"]
+    assert tune(tmp_path / "t", *words, "--extend", "0") == 0
+    trials = pd.read_csv(tmp_path / "t" / "trials.csv").set_index("algorithm.lr")
+    runs = pd.read_csv(tmp_path / "t" / "trials" / "runs.csv").set_index("algorithm.lr")["rounds_to_0.8"]
+    assert trials.rounds_to_target.to_dict() == runs.fillna(18).to_dict()
+    assert trials.reached.to_dict() == runs.notna().astype(int).to_dict()
+    (row,) = pd.read_csv(tmp_path / "t" / "results.csv").to_dict("records")
+    final = pd.read_csv(tmp_path / "t" / "final" / "runs.csv")
+    assert (row["algorithm.lr"], row["reached"]) == (runs.idxmin(), final["rounds_to_0.8"].count())
+    assert row["rounds_to_target"] == final["rounds_to_0.8"].fillna(18).mean()
+    assert "rule: the fewest mean rounds to the target" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_stopped_search_goes_on_to_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the middle of a rung, with pruning; then as if it had never been."""

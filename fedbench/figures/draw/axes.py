@@ -28,9 +28,9 @@ class Axis:
     divisor: float = 1.0
 
 
-def axis(name: str, values: Iterable[Floats]) -> Axis:
-    """The axis of column `name` with these values on it."""
-    label = names.axis(name)
+def axis(name: str, values: Iterable[Floats], metric: str = "accuracy") -> Axis:
+    """The axis of column `name` with these values on it. `metric`: what accuracies are."""
+    label = names.axis(name, metric)
     largest = max((float(np.nanmax(np.abs(part), initial=0.0)) for part in values), default=0.0)
     if name.endswith("_bytes"):
         divisor, unit = next(((size, unit) for size, unit in _BYTES if largest >= size), _BYTES[-1])

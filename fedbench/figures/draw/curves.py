@@ -15,6 +15,7 @@ from fedbench.figures.draw.page import Page
 from fedbench.figures.draw.panels import rows_of, small_multiples
 from fedbench.figures.look import Look
 from fedbench.figures.read.lines import Line
+from fedbench.figures.read.results import metric
 from fedbench.figures.read.statistics import Floats
 from fedbench.figures.style import BAND, MUTED, WIDTHS, LineStyle
 
@@ -29,9 +30,11 @@ def draw_lines(rows: Mapping[str, Sequence[Line]], x: str, y: str, look: Look, t
     """All lines in one picture, with their names at the ends, or above where they are too long; more than
     `MOST` in a picture each. Several `rows` (title -> lines): a picture for each, with one legend."""
     lines = [line for part in rows.values() for line in part]
-    schedules = {run.choices.get("schedule") for line in lines for run in line.series.runs}
+    runs = [run for line in lines for run in line.series.runs]
+    schedules = {run.choices.get("schedule") for run in runs}
     x = "updates" if x == "round" and schedules == {"async"} else x
-    across, up = axes.axis(x, _xs(lines)), axes.axis(y, [line.curve.mean for line in lines])
+    across = axes.axis(x, _xs(lines))
+    up = axes.axis(y, [line.curve.mean for line in lines], metric(runs))
     units = (across.divisor, up.divisor)
     lines = [line.drawn(*units) for line in lines]
     titles = {"xlabel": look.labels.get("x", across.label), "ylabel": look.labels.get("y", up.label)}

@@ -15,6 +15,7 @@ from fedbench.figures.draw.page import Page
 from fedbench.figures.draw.panels import rows_of, small_multiples
 from fedbench.figures.look import Look
 from fedbench.figures.read.points import Points
+from fedbench.figures.read.results import metric
 from fedbench.figures.style import MUTED, WIDTHS
 
 _RATIO = {"one": 0.62, "two": 0.4}
@@ -28,7 +29,8 @@ def draw_points(
     `rows` (title -> lines): a picture for each, with one legend."""
     lines = [line for part in rows.values() for line in part]
     across = axes.axis(x, [line.curve.x for line in lines])
-    up = axes.axis(y, [line.curve.mean for line in lines])
+    measured = metric([run for line in lines for run in line.series.runs])
+    up = axes.axis(y, [line.curve.mean for line in lines], measured)
     units = (across.divisor, up.divisor)
     lines = [line.drawn(*units) for line in lines]
     titles = {"xlabel": look.labels.get("x", across.label), "ylabel": look.labels.get("y", up.label)}

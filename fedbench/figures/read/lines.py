@@ -50,7 +50,7 @@ def line(series: Series, x: str, y: str, spread: str) -> Line:
     """The mean over the runs that did not diverge, and each diverged run as far as it got."""
     trails = [(run, trail(run, x, y)) for run in series.runs]
     kept = [one for run, one in trails if not run.diverged]
-    made = curve(kept, band(spread, series.n), within(y))
+    made = curve(kept, band(spread, series.n), within(y, series.runs))
     return Line(series, made, tuple(one for run, one in trails if run.diverged and len(one.x)))
 
 

@@ -64,7 +64,7 @@ def points(series: Series, x: str, y: str, spread: str) -> Points:
     places = np.array([at for (at, _), _ in ordered], dtype=float)
     theorem = np.array([by_theorem for (_, by_theorem), _ in ordered], dtype=bool)
     diverged = np.array([sum(run.diverged for run in runs) for _, runs in ordered], dtype=int)
-    statistics = spread_of(values, band(spread, series.n), within(y))
+    statistics = spread_of(values, band(spread, series.n), within(y, series.runs))
     return Points(series, Curve(places, *statistics), diverged, theorem)
 
 

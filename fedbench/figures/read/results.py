@@ -18,6 +18,7 @@ from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.read.tables import METRICS, config_of, numbers, parse, summary_of, table
 from fedbench.runs.reached import COLUMN
+from fedbench.runs.stored import UNFINISHED
 
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
 """What runs.csv says of a run beside its place and its choices."""
@@ -92,6 +93,12 @@ def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[R
     return list(runs)
 
 
+def metric(runs: Sequence[Run]) -> str:
+    """What the accuracies of these runs are (`metric` in summary.json); `score` where several things."""
+    found = {str(run.extra.get("metric", "accuracy")) for run in runs} or {"accuracy"}
+    return found.pop() if len(found) == 1 else "score"
+
+
 def _directory(path: Path) -> Iterator[Run]:
     if not path.is_dir():
         raise DataError(f"{path}: no such directory")
@@ -123,6 +130,8 @@ def _sweep(path: Path) -> Iterator[Run]:
     link = ["dir"] if "dir" in shared else shared
     groups = dict(iter(rounds.groupby(link, sort=False))) if link and len(rounds) else {}
     for row in runs.to_dict("records"):
+        if row.get("status") in UNFINISHED:
+            continue  # what lies there by now is read from the run itself
         place = path / str(row.get("dir") or ".")
         summary = summary_of(place)
         said = {str(key): parse(value) for key, value in row.items()}

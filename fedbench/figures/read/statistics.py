@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedbench.figures.read.results import Run
+from fedbench.figures.read.results import Run, metric
+from fedbench.runs.stored import worst
 
 Floats = NDArray[np.float64]
 SPREADS = {
@@ -62,9 +63,9 @@ def band(spread: str, seeds: int) -> str:
     return spread if spread != AUTO else "minmax" if seeds == 2 else "std"
 
 
-def within(y: str) -> tuple[float, float]:
-    """What values column `y` can have; a band does not leave it."""
-    return (0.0, 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
+def within(y: str, runs: Sequence[Run]) -> tuple[float, float]:
+    """What values column `y` can have in these runs; a band does not leave it."""
+    return (worst(metric(runs)), 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
 
 
 def spread(

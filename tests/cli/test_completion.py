@@ -1,0 +1,79 @@
+"""Shell completion, as a shell asks for it: the installed script in bash, and each kind of word."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedbench.cli import SUBCOMMANDS, main
+
+COMMAND = Path(sys.executable).parent / "fedbench"
+ASK = """
+eval "$(fedbench -sc install=bash)"
+COMP_LINE={line!r}; COMP_WORDS=($COMP_LINE); COMP_CWORD={word}; COMP_POINT=${{#COMP_LINE}}
+$(complete -p fedbench | sed 's/.*-F \\([^ ]*\\).*/\\1/')  # the function that Tab calls
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def completed(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `fedbench -sc query=` prints for a line."""
+    monkeypatch.setenv("COMP_LINE", line)
+    assert main(["-sc", "query=fish"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("line", "word", "found"),
+    [
+        ("fedbench sta", 1, ["state.", "status"]),
+        ("fedbench tune --pru", 2, ["--prune"]),
+        ("fedbench algorithm=fedada", 1, ["algorithm=fedadagrad", "algorithm=fedadam"]),
+    ],
+)
+def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) -> None:
+    """With the function that the script gives to `complete`, as Tab calls it."""
+    script = ASK.format(line=line, word=word)
+    env = {**os.environ, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (found, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("fedbench tune --prune ", ["halving", "median", "none"]),
+        ("fedbench --dry", ["--dry-run"]),
+        ("fedbench collect DIR --le", ["--levels"]),
+        ("fedbench list sch", ["schedules"]),
+        ("fedbench show scaffold_m", ["scaffold_m", "scaffold_m_vr"]),
+        ("fedbench figures --scale sm", ["smoke"]),
+        ("fedbench figures adamasfl/fig1", ["adamasfl/fig1"]),
+        ("fedbench tune --prune median algorithm=fedavg,fedadam partition=dir", ["partition=dirichlet"]),
+        ("fedbench --dry-run -m algorithm.lr=0.1,1 clients.per", ["clients.per_round="]),
+        ("fedbench collect S", []),
+        ("fedbench plot DI", []),
+        ("fedbench 'algorithm=(", []),
+    ],
+)
+def test_words(
+    line: str, found: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert completed(line, capsys, monkeypatch) == found
+
+
+def test_every_subcommand_has_its_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that come: nothing here names them."""
+    assert set(SUBCOMMANDS) <= set(completed("fedbench ", capsys, monkeypatch))
+    for name in SUBCOMMANDS:
+        assert "--help" in completed(f"fedbench {name} --", capsys, monkeypatch)
