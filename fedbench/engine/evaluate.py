@@ -42,25 +42,30 @@ class Evaluator:
     def whole(self, theta: Tensor, statistics: Vectors) -> tuple[Tensor, Tensor]:
         """`per_sample` of the whole test set."""
         n = len(self.y)
-        return self._mark(
-            theta, statistics, [slice(at, min(at + self.batch, n)) for at in range(0, n, self.batch)]
-        )
+        batches = [slice(at, min(at + self.batch, n)) for at in range(0, n, self.batch)]
+        return self._mark({**self.layout.unflatten(theta), **statistics}, batches)
 
     def per_sample(self, theta: Tensor, statistics: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
         """(losses, the task's marks: whether they are right) of the test samples `index` (m,)."""
-        return self._mark(theta, statistics, index.split(self.batch))
+        return self.marked({**self.layout.unflatten(theta), **statistics}, index)
 
-    def _mark(
-        self, theta: Tensor, statistics: Vectors, batches: Iterable[Tensor | slice]
-    ) -> tuple[Tensor, Tensor]:
-        values = {**self.layout.unflatten(theta), **statistics}
+    def marked(self, values: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
+        """`per_sample` of the model with parameters and statistics `values`."""
+        return self._mark(values, index.split(self.batch))
+
+    def _mark(self, values: Vectors, batches: Iterable[Tensor | slice]) -> tuple[Tensor, Tensor]:
         losses, marks = [], []
         with torch.no_grad():
             for at in batches:
-                out = functional_call(self.model, values, (self._input(at),))
-                losses.append(self.objective.loss(out, self.y[at]))
-                marks.append(self.task.marks(out, self.y[at]))
+                x, y = self.samples(at)
+                out = functional_call(self.model, values, (x,))
+                losses.append(self.objective.loss(out, y))
+                marks.append(self.task.marks(out, y))
         return torch.cat(losses), torch.cat(marks)
+
+    def samples(self, at: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """(the model's input, labels) of test samples."""
+        return self._input(at), self.y[at]
 
     def _input(self, at: Tensor | slice) -> Tensor:
         """Test samples as the model's input; those of a small test set are made once."""

@@ -13,12 +13,24 @@ class MaxPool2x2(nn.Module):
     """torch.nn.MaxPool2d(2): the same values and gradients (of equal entries the first has the gradient).
 
     What torch's compiler makes of torch's pooling on a CPU is slow, two thirds of a compiled step of
-    cnn_small; of this it makes vector code. Without a compiler torch's own is as fast.
+    cnn_small; of this it makes vector code. Without a compiler torch's own is as fast, where it is not asked
+    for gradients a tenth as fast, for it notes down where each maximum stood.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H, W) to (..., H // 2, W // 2); an odd last row or column is left out."""
-        return by_quarters(x) if torch.compiler.is_compiling() else functional.max_pool2d(x, 2)
+        if torch.compiler.is_compiling():
+            return by_quarters(x)
+        if x.device.type == "cpu" and not torch.is_grad_enabled():
+            return by_halves(x)
+        return functional.max_pool2d(x, 2)
+
+
+def by_halves(x: Tensor) -> Tensor:
+    """The maximum over each two rows, then over each two columns of these."""
+    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+    rows = torch.maximum(x[..., 0:height:2, :], x[..., 1:height:2, :])
+    return torch.maximum(rows[..., 0:width:2], rows[..., 1:width:2])
 
 
 def by_quarters(x: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ JOB_BYTES = 90  # of a job, at least, in the trace and the weights of its jobs
 PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
 INDEX_BYTES = 40  # of a sample of a mini-batch, in the indices that it is drawn by
 SCRATCH = 1.4  # what kernels need for themselves and the allocator does not use again, as a factor
+OWN = 3  # batches with a gradient that hold what some without it do, of clients' own models (engine.several)
 MODELS = 4  # copies of the parameters: the plan's, the objective's, the evaluator's, and one that is written
 
 
@@ -100,7 +101,7 @@ def estimate(
         state=float(item * N * cost.client_state) if here else 0.0,
         server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
         clients=_at_work(config, dataset, cost, load, way, steps, sizes, item),
-        evaluation=_evaluating(config, dataset, load, device, item),
+        evaluation=_evaluating(config, dataset, load, device, item) * (OWN if algorithm.is_personal else 1),
     )
 
 
@@ -129,6 +130,7 @@ def _at_work(
 
 
 def _evaluating(config: Config, dataset: Dataset, load: Load, device: torch.device, item: int) -> float:
+    """A batch, with what a gradient of it holds."""
     batch = config.eval.batch_size or eval_batch(device)
     batch = min(batch, max(len(dataset.y_test), len(dataset.y_train) if _on_all(config) else 0))
     held = batch * load.cost.held + load.cost.held_shared

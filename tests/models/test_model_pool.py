@@ -1,4 +1,4 @@
-"""Pooling by quarters against torch's."""
+"""Pooling by quarters, and by halves where no gradient is asked for, against torch's."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def test_values_and_gradients_are_torchs(size: tuple[int, int], levels: int) -> 
     x = torch.randint(-levels, levels, (2, 3, *size), generator=generator).float()
     (ours, gradient), (expected, wanted) = both(x)
     assert torch.equal(ours, expected)
+    with torch.no_grad():
+        assert torch.equal(MaxPool2x2()(x), expected)
     assert torch.equal(gradient, wanted)
 
 
