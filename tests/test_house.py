@@ -37,6 +37,7 @@ BELOW: dict[str, set[str]] = {
     "compose": {"config"},
     "sweeps": {"compose", "runs", "engine", "figures", "config"},
     "tuning": {"compose", "sweeps", "figures", "config"},
+    "webpage": {"sweeps", "runs", "figures", "config"},
     "papers": {"compose", "sweeps", "tuning", "runs", "claims", "figures", "theory", "config"},
     "api": {"compose", "sweeps", "runs", "figures", "config"},
     "cli": {
@@ -47,6 +48,7 @@ BELOW: dict[str, set[str]] = {
         "papers",
         "figures",
         "sweeps",
+        "webpage",
         "algorithms",
         "method",
         "config",

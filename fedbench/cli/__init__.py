@@ -20,6 +20,7 @@ SUBCOMMANDS = {
     "list": "fedbench.cli.listing",
     "plot": "fedbench.figures.plot",
     "replay": "fedbench.cli.replay",
+    "report": "fedbench.cli.report",
     "rerun": "fedbench.cli.rerun",
     "show": "fedbench.cli.method_page",
     "status": "fedbench.cli.status",

@@ -202,6 +202,13 @@ def test_one_run_has_no_spread() -> None:
     assert n.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("kind", ["std", "sem", "minmax"])
+def test_no_run_has_neither_mean_nor_spread(kind: str) -> None:
+    """Two seeds of which both diverged."""
+    assert [len(part) for part in spread(np.empty((0, 0)), kind)] == [0, 0, 0, 0]
+    assert spread(np.empty((0, 2)), kind)[3].tolist() == [0, 0]
+
+
 def test_a_shorter_run_ends_and_n_says_so() -> None:
     x = np.arange(5.0)
     made = curve([Trail(x, x), Trail(x[:3], x[:3] + 2)], "std")

@@ -72,6 +72,9 @@ def spread(
     values: Floats, kind: str, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> tuple[Floats, Floats, Floats, NDArray[np.int64]]:
     """Mean, lower and upper end of the spread, and n, over axis 0 of (runs, points); NaN means no value."""
+    if not values.size:  # no run, or none with a value
+        nothing = np.full(values.shape[1], np.nan)
+        return nothing, nothing, nothing, np.zeros(values.shape[1], dtype=np.int64)
     kept = np.ma.masked_invalid(values)
     n = np.asarray(kept.count(axis=0))
     mean = kept.mean(axis=0)
