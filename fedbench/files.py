@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def free_bytes(place: Path) -> int:
+    """Free bytes of the disk that `place` lies on, or will lie on."""
+    there = next(path for path in (place, *place.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
 
 
 def user_cache() -> Path:

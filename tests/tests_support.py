@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -48,6 +49,20 @@ class FixedTrace:
 
     def staleness(self, t: int) -> np.ndarray:
         return np.zeros(int((self.applied_update == t).sum()), dtype=np.int64)
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> list[int]:
+    """The next updates of a walk are computed, then Ctrl-C comes; [how many are left]."""
+    update, left = Walk.update, [updates]
+
+    def stopping(self: Walk) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        update(self)
+
+    monkeypatch.setattr(Walk, "update", stopping)
+    return left
 
 
 def make_walk(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from fedbench.api.read import Sweep
@@ -51,12 +50,8 @@ def run(overrides: Overrides | Config = (), directory: Place | None = None) -> R
         config, place = overrides, Path("outputs") / run_dir(overrides)
     else:
         with _composer() as composer:
-            words = _words(overrides)
-            composed = _one(composer, words)
-            config = composed.config
-            HydraConfig.instance().set_config(composed.cfg)
-            with composer.one_line(words):
-                place = Path(str(composed.cfg.hydra.run.dir))
+            composed = _one(composer, _words(overrides))
+            config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
     if finished(place, config) is None:  # no torch is imported to say that a run is finished
         from fedbench.runs.plan import make_plan

@@ -10,6 +10,7 @@ from fedbench.config.arguments import Parser
 from fedbench.config.options import options
 from fedbench.config.paths import conf_dir
 from fedbench.errors import UsageError
+from fedbench.sweeps.table import aligned
 
 GROUPS = {
     "datasets": "dataset",
@@ -41,21 +42,17 @@ def main(argv: Sequence[str]) -> int:
             print(markdown(algorithms.every()), end="")
             return 0
         titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
-        _print([titles, *(list(dataclasses.astuple(entry)) for entry in table(algorithms.every()))])
+        rows = [titles, *(list(dataclasses.astuple(entry)) for entry in table(algorithms.every()))]
     else:
-        _print([[name, _description(conf_dir() / group / f"{name}.yaml")] for name in options(group)])
+        rows = [[name, _description(conf_dir() / group / f"{name}.yaml")] for name in options(group)]
+    lines = aligned(rows)
     if own is not None:  # nothing of the user's is executed to list it
-        print(f"in {own}:")
         files = sorted((own / group).rglob("*.yaml"))
         names = [file.relative_to(own / group).with_suffix("").as_posix() for file in files]
-        _print([[name, _description(file)] for name, file in zip(names, files, strict=True)])
+        found = aligned([[name, _description(file)] for name, file in zip(names, files, strict=True)])
+        lines += [f"in {own}:", *found]
+    print("\n".join(lines))
     return 0
-
-
-def _print(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _description(file: Path) -> str:

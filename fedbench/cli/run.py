@@ -8,16 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobStatus, configure_log
 from hydra.core.utils import run_job as hydra_run_job
 from hydra.types import RunMode
-from omegaconf import OmegaConf
 
 from fedbench import __version__
 from fedbench.compose import inside
 from fedbench.compose.composer import Composed, Composer, lenient
-from fedbench.compose.overrides import recorded
 from fedbench.errors import RunError, UsageError, nearest
 from fedbench.files import one_line_os_errors
 from fedbench.runs.stored import finished, refuse_other
@@ -103,23 +100,13 @@ def foresee(composer: Composer, overrides: Sequence[str], multirun: bool) -> Ite
     with composer.one_line(overrides):
         inside.refuse_sweeps(parsed, RunMode.RUN)
     config = composed.config
-    return forecast([Wanted(_place(composer, composed), config)], Side())
-
-
-def _place(composer: Composer, composed: Composed) -> Path:
-    """The directory of a single run."""
-    cfg = composed.cfg
-    OmegaConf.set_readonly(cfg.hydra, False)
-    cfg.hydra.mode = RunMode.RUN
-    HydraConfig.instance().set_config(cfg)
-    with composer.one_line(recorded(cfg, "task")):
-        return Path(str(cfg.hydra.run.dir))
+    return forecast([Wanted(composer.place(composed), config)], Side())
 
 
 def _run(composer: Composer, composed: Composed) -> None:
     """Run, resume or report a single run."""
     config = composed.config  # first: it names the key that cannot be meant
-    cfg, directory = composed.cfg, _place(composer, composed)
+    cfg, directory = composed.cfg, composer.place(composed)
     refuse_other(directory, config)
     done = finished(directory, config)
     if done is not None:

@@ -67,6 +67,15 @@ class Composer:
         self.hydra = inside.start(Path(config_path).absolute() if config_path else conf_dir(), further)
         self.loader: ConfigLoader = self.hydra.config_loader
 
+    def place(self, composed: Composed) -> Path:
+        """The directory of the single run that was composed."""
+        cfg = composed.cfg
+        OmegaConf.set_readonly(cfg.hydra, False)
+        cfg.hydra.mode = RunMode.RUN
+        HydraConfig.instance().set_config(cfg)
+        with self.one_line(recorded(cfg, "task")):
+            return Path(str(cfg.hydra.run.dir))
+
     @contextlib.contextmanager
     def one_line(self, overrides: Sequence[str], *more: type[Exception]) -> Iterator[None]:
         """Turn Hydra's errors into ours; `more`: what it also raises where input is odd."""

@@ -67,6 +67,21 @@ class Dataset:
         return -self.mean / self.std
 
 
+def of_users(
+    name: str, drawn: Sequence[tuple[np.ndarray, np.ndarray]], test_fraction: float, **more: Any
+) -> Dataset:
+    """Samples (n, *shape) and labels (n,) that users have; the last max(1, round(test_fraction * n)) of each
+    user are for the test. `more`: of the Dataset."""
+    held_out = [max(1, round(test_fraction * len(y))) for _, y in drawn]
+    train = [(x[:-n], y[:-n]) for (x, y), n in zip(drawn, held_out, strict=True)]
+    test = [(x[-n:], y[-n:]) for (x, y), n in zip(drawn, held_out, strict=True)]
+    x, y, x_test, y_test = (
+        torch.from_numpy(np.concatenate(one)) for part in (train, test) for one in zip(*part, strict=True)
+    )
+    client, whose = (np.repeat(np.arange(len(part)), [len(y) for _, y in part]) for part in (train, test))
+    return Dataset(name, x, y, x_test, y_test, client=client, test_client=whose, **more)
+
+
 def check_labels(where: str, y: Tensor, samples: int, name: str, classes: int, lowest: int = 0) -> None:
     """Raise DataError unless y (n,) holds a label of `lowest` .. lowest + classes - 1 for every sample."""
     if y.shape != (samples,):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
-from fedbench.data.dataset import Dataset
+from fedbench.data.dataset import Dataset, of_users
 from fedbench.rng import Stream, host_generator
 
 VOCABULARY = 1000
@@ -50,17 +49,11 @@ def user_reviews(seed: int, user: int, length: int, skew: float) -> tuple[np.nda
 
 def reviews(length: int, skew: float, test_fraction: float, *, seed: int, users: int) -> Dataset:
     """The reviews of `users` users; the last max(1, round(test_fraction * n)) of each are for the test."""
-    train, test = [], []
-    for user in range(users):
-        x, y = user_reviews(seed, user, length, skew)
-        held_out = max(1, round(test_fraction * len(y)))
-        train.append((x[:-held_out], y[:-held_out]))
-        test.append((x[-held_out:], y[-held_out:]))
-    x_train, y_train = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*train, strict=True))
-    x_test, y_test = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*test, strict=True))
-    client, test_client = (np.repeat(np.arange(users), [len(y) for _, y in part]) for part in (train, test))
-    note = "reviews are generated here, no texts of IMDB's"
-    return Dataset(
-        "reviews", x_train, y_train, x_test, y_test, classes=2,
-        client=client, test_client=test_client, note=note, vocabulary=VOCABULARY,
-    )  # fmt: skip
+    return of_users(
+        "reviews",
+        [user_reviews(seed, user, length, skew) for user in range(users)],
+        test_fraction,
+        classes=2,
+        note="reviews are generated here, no texts of IMDB's",
+        vocabulary=VOCABULARY,
+    )

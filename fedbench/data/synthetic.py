@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
-from fedbench.data.dataset import Dataset
+from fedbench.data.dataset import Dataset, of_users
 from fedbench.rng import Stream, host_generator
 
 FEATURES, CLASSES = 60, 10
@@ -47,15 +46,5 @@ def synthetic(
     iid: all users share one W, b ~ N(0, 1), and v_k = B_k in every feature.
     The last max(1, round(test_fraction * n_k)) samples of every user go to the common test set.
     """
-    train: list[tuple[np.ndarray, np.ndarray]] = []
-    test: list[tuple[np.ndarray, np.ndarray]] = []
-    for user in range(users):
-        x, y, _, _ = user_data(seed, user, alpha, beta, iid)
-        held_out = max(1, round(test_fraction * len(y)))
-        train.append((x[:-held_out], y[:-held_out]))
-        test.append((x[-held_out:], y[-held_out:]))
-    x_train, y_train = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*train, strict=True))
-    x_test, y_test = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*test, strict=True))
-    client, whose = (np.repeat(np.arange(users), [len(y) for _, y in part]) for part in (train, test))
-    sets = (x_train, y_train, x_test, y_test)
-    return Dataset("synthetic", *sets, classes=CLASSES, client=client, test_client=whose)
+    drawn = [user_data(seed, user, alpha, beta, iid)[:2] for user in range(users)]
+    return of_users("synthetic", drawn, test_fraction, classes=CLASSES)

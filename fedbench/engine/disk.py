@@ -20,7 +20,7 @@ from torch import Tensor
 from fedbench.engine.memory import gib
 from fedbench.engine.state import StateStore
 from fedbench.errors import ConfigError, RunError
-from fedbench.files import one_line_os_errors
+from fedbench.files import free_bytes, one_line_os_errors
 from fedbench.method import Vectors
 
 
@@ -33,11 +33,8 @@ class DiskStore(StateStore):
 
     def refuse_too_large(self, needed: int) -> None:
         """Raise ConfigError where the disk has not so many bytes."""
-        there = next(
-            place for place in (self.directory, *self.directory.absolute().parents) if place.exists()
-        )
         taken = sum(file.stat().st_blocks * 512 for file in self.directory.glob("*.rows"))
-        free = shutil.disk_usage(there).free + taken
+        free = free_bytes(self.directory) + taken
         if needed > free:
             allowed = f"clients' state needs about {gib(needed)} of disk, and {gib(free)} are free there"
             raise ConfigError("state.directory", self.directory, allowed)

@@ -14,8 +14,9 @@ from fedbench.config.config import Config
 from fedbench.data import Dataset
 from fedbench.data.options import Natural
 from fedbench.engine.batches import local_steps
-from fedbench.engine.choose import choose_device
+from fedbench.engine.choose import Way, choose_device
 from fedbench.engine.flat import Layout
+from fedbench.engine.load import Load
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.tasks import TASKS
 from fedbench.errors import ConfigError
@@ -47,6 +48,8 @@ class Plan:
     steps: np.ndarray  # (N,) K_i
     hyper: dict[str, float]  # after theorems; what a method measures is not known yet
     notes: tuple[str, ...]  # what a reader of the results should know
+    load: Load  # of a local step
+    way: Way  # loop or vmap, which may be compiled; as it would be chosen now
     memory: Memory  # what the run takes at its largest
 
     @property
@@ -135,6 +138,8 @@ def make_plan(config: Config, session: Session | None = None) -> Plan:
         steps=steps,
         hyper=hyper,
         notes=tuple(notes),
+        load=load,
+        way=way,
         memory=memory,
     )
     if config.eval.clients:

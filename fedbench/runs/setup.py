@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +11,10 @@ import torch
 
 from fedbench import schedule
 from fedbench.engine.batches import BatchPlanner, ClientIndex
-from fedbench.engine.choose import (
-    NOTHING_KNOWN,
-    Prospect,
-    Way,
-    choose_chunk,
-    choose_engine,
-    choose_state,
-    make_executor,
-)
+from fedbench.engine.choose import NOTHING_KNOWN, Prospect, Way, choose_engine, make_executor
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.disk import DiskStore
 from fedbench.engine.evaluate import Evaluator
-from fedbench.engine.load import Load, measure_model
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import Objective
 from fedbench.engine.state import MemoryStore, StateStore
@@ -84,14 +74,13 @@ def make_ready(
     index = ClientIndex(plan.assignment, plan.counts.N, device)
     blocks = config.local.sampler == "blocks"
     planner = BatchPlanner(index, config.seed, config.local.batch_size, plan.steps, blocks)
-    load = _load(plan, planner, objective)
     program = LocalProgram(plan.algorithm, objective, masked=not planner.equal_steps)
 
     def prospect(chunk: int) -> Prospect:
         depends = step_depends(program, chunk, planner.width)
         return Prospect(session.alike, depends is not None and here.programs.knows(depends))
 
-    chosen, line = _choose(plan, load, prospect)
+    chosen, line = _choose(plan, prospect)
     way, line = (kept, None) if kept else (chosen, line)
     executor = make_executor(way.engine, program, way.chunk, planner.width, here.programs)
     trace = plan.trace
@@ -114,13 +103,11 @@ def make_ready(
     )
 
 
-def _choose(plan: Plan, load: Load, prospect: Callable[[int], Prospect]) -> tuple[Way, str | None]:
-    config, device = plan.config, plan.device
-    default = 1 if config.engine == "loop" else choose_chunk(load, device, plan.dtype.itemsize)
-    chunk = min(config.chunk or default, load.cohort)
-    known = prospect(chunk) if config.engine == "auto" else NOTHING_KNOWN  # others need no look at the disk
-    engine, line = choose_engine(config.engine, load, device, known)
-    return Way(engine, chunk, choose_state(config.state.place, plan.state_bytes, device)), line
+def _choose(plan: Plan, prospect: Callable[[int], Prospect]) -> tuple[Way, str | None]:
+    name, way = plan.config.engine, plan.way
+    known = prospect(way.chunk) if name == "auto" else NOTHING_KNOWN  # others need no look at the disk
+    engine, line = choose_engine(name, plan.load, plan.device, known)
+    return replace(way, engine=engine), line
 
 
 def _store(plan: Plan, trace: schedule.Trace, kind: str, directory: Path) -> StateStore:
@@ -151,11 +138,3 @@ def _evaluator(plan: Plan, objective: Objective) -> Evaluator:
 def _passes(plan: Plan) -> np.ndarray:
     batch = plan.config.local.batch_size
     return np.ones_like(plan.sizes) if batch is None else -(-plan.sizes // batch)
-
-
-def _load(plan: Plan, planner: BatchPlanner, objective: Objective) -> Load:
-    sample = objective.data.to_input(plan.dataset.x_train[:1].to(plan.device))
-    cohort = min(plan.counts.S, plan.counts.N)
-    calls = plan.counts.T * int(plan.steps.max())
-    model = copy.deepcopy(objective.model)  # counting moves batch-norm statistics
-    return Load(measure_model(model, sample), plan.layout.d, planner.width, cohort, calls)

@@ -139,8 +139,20 @@ def earlier(directory: Path, config: Config) -> Earlier | None:
 
 
 def earlier_beside(directory: Path, config: Config) -> Earlier | None:
-    """That of most rounds among the directories beside `directory`."""
-    places = (file.parent for file in sorted(directory.parent.glob("*/summary.json")))
+    """That of most rounds among the directories beside `directory`.
+
+    Jobs of a sweep of which its sweep.json says that they differ in more than rounds are not opened: every
+    run of it would read the files of all.
+    """
+    jobs = (read_json(directory.parent / "sweep.json") or {}).get("jobs")
+    jobs = jobs if isinstance(jobs, dict) else {}
+    own = jobs.get(directory.name, {})
+
+    def other(name: str) -> bool:
+        said = jobs.get(name, {})
+        return any(own.get(key, value) != value for key, value in said.items() if key != "rounds")
+
+    places = [place for place in sorted(directory.parent.iterdir()) if not other(place.name)]
     found = [one for place in places if place != directory and (one := earlier(place, config))]
     return max(found, key=lambda one: one.rounds, default=None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from fedbench.config.config import Config
 from fedbench.config.identity import digest, flat
 from fedbench.errors import ConfigError, RunError
+from fedbench.files import free_bytes
 from fedbench.runs.stored import finished, refuse_other, summary
 from fedbench.sweeps.progress import duration, last_round
 
@@ -87,10 +87,7 @@ def _counts(wanted: Sequence[Wanted], missing: Sequence[Wanted]) -> str:
 def _disk(kinds: dict[str, list[Wanted]], plans: dict[str, Plan]) -> str:
     sizes = {kind: _bytes_of(plans[kind]) for kind in kinds}
     needed = sum(sizes[kind] * len(runs) for kind, runs in kinds.items())
-    place = next(iter(kinds.values()))[0].directory.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    free = free_bytes(next(iter(kinds.values()))[0].directory)
     line = f"disk: about {_size(max(sizes.values()))} a run, {_size(needed)} in all; {_size(free)} are free"
     return line if needed < free else f"{line}: NOT ENOUGH"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests_support import stop_after
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -171,15 +172,7 @@ def test_what_is_logged_is_the_table_also_after_an_interruption(
     needs(*[logger] * (logger != "csv"))
     plain = [*BASE, *SCHEDULES[schedule]]
     config = compose_config([*plain, *overrides(logger, database, tmp_path)])
-    update, left = Walk.update, [4]
-
-    def stopping(self: Walk) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        update(self)
-
-    monkeypatch.setattr(Walk, "update", stopping)
+    update, left = Walk.update, stop_after(monkeypatch, 4)
     monkeypatch.setattr("fedbench.runs.checkpoint.Checkpointer.due", property(lambda self: left[0] == 2))
     with pytest.raises(KeyboardInterrupt):
         runner.run(make_plan(config), tmp_path)  # the checkpoint is of round 2, rounds 3 and 4 are logged

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests_support import stop_after
 
 from fedbench import algorithms
 from fedbench.api import compose_config
@@ -15,6 +16,7 @@ from fedbench.cli import main
 from fedbench.errors import ConfigError
 from fedbench.method.cost import reads_rounds
 from fedbench.method.registry import registered
+from fedbench.runs import stored
 from fedbench.runs.further import further
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
@@ -71,24 +73,28 @@ def test_going_on_equals_one_go_beside_and_in_place(tmp_path: Path, overrides: l
     assert len(metrics(tmp_path / "beside" / "short")) < len(metrics(tmp_path / "beside" / "long"))
 
 
+def test_the_other_jobs_of_a_sweep_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sweep.json tells apart; a job that differs in rounds alone, or is no job, may be."""
+    jobs = {"here": (0, 8), "seed": (1, 4), "rounds": (0, 4)}
+    said = {name: {"seed": seed, "rounds": rounds} for name, (seed, rounds) in jobs.items()}
+    (tmp_path / "sweep.json").write_text(json.dumps({"jobs": said}))
+    for name in (*jobs, "other"):
+        (tmp_path / name).mkdir()
+    opened: list[str] = []
+    monkeypatch.setattr(stored, "earlier", lambda place, config: opened.append(place.name))
+    assert stored.earlier_beside(tmp_path / "here", plan(8).config) is None
+    assert opened == ["other", "rounds", "sweep.json"]
+
+
 def test_an_interrupted_continuation_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before and after its first checkpoint."""
     run(plan(8), tmp_path / "whole")
     run(plan(4), tmp_path / "parts")
-    from fedbench.runs.walk import Walk
-
-    update = Walk.update
-    for stop in (4, 6):
-
-        def stopping(self: Walk, stop: int = stop) -> None:
-            if self.version == stop:
-                raise KeyboardInterrupt
-            update(self)
-
-        monkeypatch.setattr(Walk, "update", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            run(plan(8), tmp_path / "parts")
-    monkeypatch.setattr(Walk, "update", update)
+    for updates in (0, 2):
+        with monkeypatch.context() as patch:
+            stop_after(patch, updates)
+            with pytest.raises(KeyboardInterrupt):
+                run(plan(8), tmp_path / "parts")
     run(plan(8), tmp_path / "parts")
     assert_same(tmp_path / "parts", tmp_path / "whole")
 

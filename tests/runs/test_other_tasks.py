@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import r2_score
+from tests_support import stop_after
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -21,7 +22,6 @@ from fedbench.runs import runner
 from fedbench.runs.clients import spread
 from fedbench.runs.plan import Plan, make_plan
 from fedbench.runs.stored import Outcome
-from fedbench.runs.walk import Walk
 
 RNG = np.random.default_rng(0)
 CLIENTS = 12
@@ -154,18 +154,10 @@ def test_measuring_clients_changes_nothing_else(file: Path) -> None:
 def test_an_interrupted_run_keeps_the_clients_columns(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = [*npz(file, "classes", "classification"), "eval.clients=true", "checkpoint.seconds=0"]
     _, whole, _ = run(file / "whole", *options)
-    update, left = Walk.update, [2]
-
-    def stopping(self: Walk) -> None:
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        update(self)
-
-    monkeypatch.setattr(Walk, "update", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        run(file / "cut", *options)
-    monkeypatch.setattr(Walk, "update", update)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            run(file / "cut", *options)
     _, resumed, _ = run(file / "cut", *options)
     assert {**resumed, "wall_seconds": ""} == {**whole, "wall_seconds": ""}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from test_runner import BASE, model, without_wall
+from tests_support import stop_after
 
 from fedbench.api import compose_config
 from fedbench.engine import choose
 from fedbench.errors import ConfigError, RunError
 from fedbench.runs import runner
 from fedbench.runs.plan import make_plan
-from fedbench.runs.walk import Walk
 
 SCAFFOLD = ("algorithm=scaffold", "rounds=8")
 
@@ -32,14 +32,7 @@ def equal(a: Path, b: Path) -> bool:
 @pytest.fixture
 def killed_at_5(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process is gone in the middle of round 5, three rounds after its last checkpoint."""
-    update = Walk.update
-
-    def dying(self: Walk) -> None:
-        if self.version == 5:
-            raise KeyboardInterrupt
-        update(self)
-
-    monkeypatch.setattr(Walk, "update", dying)
+    stop_after(monkeypatch, 5)
     monkeypatch.setattr(
         "fedbench.runs.checkpoint.Checkpointer.due", property(lambda self: self.took == 0.0)
     )  # after round 1 only
