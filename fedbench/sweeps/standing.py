@@ -4,9 +4,10 @@ left."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedbench.config.read import stored_config
 from fedbench.errors import DataError, UserError
@@ -81,7 +82,7 @@ def _standing(place: Path) -> Standing:
     if status not in (*FINISHED, FAILED) or in_use(place):
         status = unfinished(place)
     seconds = float(found.get("wall_seconds") or seconds) if status in FINISHED else seconds
-    return Standing(place, status, round_, _planned(place), seconds, found.get("error"))
+    return Standing(place, status, round_, _planned(place, found), seconds, found.get("error"))
 
 
 def unfinished(place: Path) -> str:
@@ -92,7 +93,10 @@ def unfinished(place: Path) -> str:
     return STOPPED if begun else MISSING
 
 
-def _planned(place: Path) -> int | None:
+def _planned(place: Path, found: Mapping[str, Any]) -> int | None:
+    said = (found.get("config") or {}).get("rounds")  # what config.yaml says too, read faster
+    if isinstance(said, int):
+        return said
     try:
         return stored_config(place).rounds
     except UserError:
