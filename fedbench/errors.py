@@ -49,6 +49,14 @@ class RunError(UserError):
     """A run that could not go on (a full disk, a directory in use); exit code 1."""
 
 
+class SaidElsewhere(UserError):
+    """Another process of the same run has failed and says why; this one ends without a line."""
+
+    def __init__(self, line: str, exit_code: int) -> None:
+        super().__init__(line)
+        self.exit_code = exit_code
+
+
 def shortened(value: object, limit: int = 200) -> str:
     """The text of a value, its middle left out where it is too long for a line."""
     text = str(value)

@@ -70,6 +70,8 @@ NO_TORCH = (
     "loggers.options",
     "runs.stored",
     "runs.signals",
+    "runs.ranks",
+    "engine.group",
 )
 
 

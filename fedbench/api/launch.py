@@ -19,6 +19,7 @@ from fedbench.compose.overrides import parse, written
 from fedbench.config.config import Config
 from fedbench.config.identity import run_dir
 from fedbench.errors import UsageError
+from fedbench.runs import ranks
 from fedbench.runs.stored import finished
 from fedbench.sweeps.collect import collect
 
@@ -46,6 +47,7 @@ def run(overrides: Overrides | Config = (), directory: Place | None = None) -> R
 
     Raises UserError, in one line: ConfigError before anything is written, RunError where it cannot go on.
     """
+    ranks.refuse_several("fedbench.run")
     if isinstance(overrides, Config):
         config, place = overrides, Path("outputs") / run_dir(overrides)
     else:

@@ -9,7 +9,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from fedbench.errors import UsageError, UserError, nearest, shortened
+from fedbench.errors import SaidElsewhere, UsageError, UserError, nearest, shortened
+from fedbench.runs import ranks
 from fedbench.runs.signals import Signals
 
 SUBCOMMANDS = {
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except SaidElsewhere as error:
+        return error.exit_code
     except Exception as error:
         from fedbench.compose.explain import line_of
 
@@ -61,6 +64,7 @@ def _dispatch(argv: list[str]) -> int:
     if word[:1].isidentifier() and "=" not in word:
         if word not in SUBCOMMANDS:
             raise _unknown(shortened(word))
+        ranks.refuse_several(f"fedbench {word}")
         return int(importlib.import_module(SUBCOMMANDS[word]).main(argv[1:]))
     from fedbench.cli import completion
 

@@ -8,22 +8,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hydra.core.utils import JobStatus, configure_log
-from hydra.core.utils import run_job as hydra_run_job
 from hydra.types import RunMode
 
 from fedbench import __version__
 from fedbench.compose import inside
-from fedbench.compose.composer import Composed, Composer, lenient
+from fedbench.compose.composer import Composer, lenient
 from fedbench.errors import RunError, UsageError, nearest
-from fedbench.files import one_line_os_errors
-from fedbench.runs.stored import finished, refuse_other
+from fedbench.runs import ranks
 from fedbench.sweeps.collect import RUNS, collect
 from fedbench.sweeps.forecast import Side, Wanted, forecast
-from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.launch import Ended, planned, read
 from fedbench.sweeps.launch import launch as sweep
-from fedbench.sweeps.results import report
+from fedbench.sweeps.single import run
 from fedbench.sweeps.table import outcome
 
 
@@ -83,12 +79,17 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool) -> Path
 
     Raises UserError, with exit code 1 if a job of the sweep failed.
     """
+    if ranks.here().size > 1:
+        from fedbench.sweeps.together import launch as together
+
+        together(composer, overrides, multirun, ranks.here())
+        return None
     parsed, composed = read(composer, overrides)
     if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
         return _report(sweep(composer, parsed, composed))
     with composer.one_line(overrides):
         inside.refuse_sweeps(parsed, RunMode.RUN)
-    _run(composer, composed)
+    run(composer, composed)
     return None
 
 
@@ -101,33 +102,6 @@ def foresee(composer: Composer, overrides: Sequence[str], multirun: bool) -> Ite
         inside.refuse_sweeps(parsed, RunMode.RUN)
     config = composed.config
     return forecast([Wanted(composer.place(composed), config)], Side())
-
-
-def _run(composer: Composer, composed: Composed) -> None:
-    """Run, resume or report a single run."""
-    config = composed.config  # first: it names the key that cannot be meant
-    cfg, directory = composed.cfg, composer.place(composed)
-    refuse_other(directory, config)
-    done = finished(directory, config)
-    if done is not None:
-        print(report(done, directory))
-        return
-    configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
-    task = RunJob()
-    task.check(config, directory)
-    context = inside.context(composer.loader, cfg)
-    context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
-    with one_line_os_errors(f"write {directory}"):  # Hydra's own files
-        result = hydra_run_job(
-            hydra_context=context,
-            task_function=task,
-            config=cfg,
-            job_dir_key="hydra.run.dir",
-            job_subdir_key=None,
-        )
-    context.callbacks.on_run_end(config=cfg, config_name=composer.config_name, job_return=result)
-    if result.status == JobStatus.FAILED:
-        raise result._return_value
 
 
 def _report(ended: Ended) -> Path:

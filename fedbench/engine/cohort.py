@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs
 from fedbench.engine.executors import Executor, Work
+from fedbench.engine.group import ALONE, Group
 from fedbench.engine.local import Facts
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
@@ -38,7 +39,9 @@ class CohortTrainer:
         store: StateStore,
         chunk: int,
         dtype: torch.dtype,
+        group: Group = ALONE,
     ) -> None:
+        """`group`: the processes among which jobs are divided."""
         self.executor, self.planner, self.store, self.chunk, self.dtype = (
             executor,
             planner,
@@ -46,7 +49,7 @@ class CohortTrainer:
             chunk,
             dtype,
         )
-        self.program = executor.program
+        self.group, self.program = group, executor.program
         self.algorithm = self.program.algorithm
         self.objective = self.program.objective
 
@@ -65,12 +68,13 @@ class CohortTrainer:
         pending: dict[int, Sums],
         cached: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        """Train jobs (client[j], n[j]) from one broadcast; add weights[j] * upload to pending[updates[j]].
+        """Train jobs (client[j], n[j]) from one broadcast; add weights[j] * upload to pending[updates[j]]:
+        of the jobs that are this process's part.
 
         `base_weights` weigh batch-norm statistics (the aggregation weights without staleness factors).
         `cached`: further weights and updates (-1: none), of which the uploads are what the server has kept.
         """
-        for at in self._chunks(len(client)):
+        for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at])
             mine = self.store.gather(jobs.client)
             start = self._statistics(statistics, mine, len(at))
@@ -90,7 +94,7 @@ class CohortTrainer:
         """Mean gradients over K mini-batches at theta^0 of ALL clients; fills clients' state; mean upload."""
         everyone = np.arange(len(self.planner.clients))
         total: Vectors = {}
-        for at in self._chunks(len(everyone)):
+        for at in self._chunks(everyone):
             jobs = self.planner.jobs(everyone[at], np.zeros_like(at))
             batches = self.planner.draw(Stream.INIT_BATCH, jobs, self._masks(Stream.SURVEY_MASKS))
             start = self._expand(statistics, len(at))
@@ -105,26 +109,31 @@ class CohortTrainer:
             for name, value in uploads.items():
                 part = torch.tensordot(w, value, dims=1)
                 total[name] = total[name] + part if name in total else part
-        return total
+        return self.group.sum(total)
 
     def survey_cohort(
         self, theta: Tensor, statistics: Vectors, client: np.ndarray, n: np.ndarray, weights: np.ndarray
     ) -> Vectors:
         """Weighted mean of the cohort's full local gradients at theta."""
         total: Vectors = {}
-        for at in self._chunks(len(client)):
+        for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at])
             grads = self._full_gradient(theta, self._expand(statistics, len(at)), jobs)
             w = torch.from_numpy(weights[at]).to(theta)
             for name, value in torch.func.vmap(self.algorithm.survey_upload)(grads).items():
                 part = torch.tensordot(w, value, dims=1)
                 total[name] = total[name] + part if name in total else part
-        return total
+        return self.group.sum(total)
 
     # ---- pieces ------------------------------------------------------------------------------------
 
-    def _chunks(self, jobs: int) -> list[np.ndarray]:
-        return [np.arange(i, min(i + self.chunk, jobs)) for i in range(0, jobs, self.chunk)]
+    def mine(self, client: np.ndarray) -> np.ndarray:
+        """Which of the jobs of clients (jobs,) are this process's part."""
+        return self.group.part(client, self.algorithm.keeps_state)
+
+    def _chunks(self, client: np.ndarray) -> list[np.ndarray]:
+        mine = self.mine(client)
+        return [mine[i : i + self.chunk] for i in range(0, len(mine), self.chunk)]
 
     def _work(
         self, down: Vectors, mine: Vectors, start: Vectors, h: Vectors, jobs: Jobs, full: Tensor | None

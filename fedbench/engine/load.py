@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,10 @@ class Load:
     batch: int
     cohort: int  # clients trained together at most
     calls: int  # vectorised local steps in the whole run, if the cohort fits one chunk
+
+    def among(self, processes: int) -> Load:
+        """The load of one of several processes that divide every cohort."""
+        return replace(self, cohort=-(-self.cohort // processes))
 
 
 class _Counter(TorchDispatchMode):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.choose import Way
+from fedbench.engine.group import Group
 from fedbench.errors import RunError
 from fedbench.files import atomically
 from fedbench.runs.metrics import Row
@@ -91,6 +92,14 @@ class Checkpointer:
 
     def _unusable(self, reason: str) -> RunError:
         return RunError(f"{self.path} {reason}; resume=false computes the run again")
+
+
+def share(saved: Saved | None, group: Group) -> Saved | None:
+    """What the first process goes on from, in every process; without clients' rows in the others."""
+    if saved is None or group.size == 1:
+        return group.first(saved)
+    group.first(dataclasses.replace(saved, walk={**saved.walk, "clients": {}}))
+    return saved
 
 
 def checksum(state: Any) -> str:

@@ -55,9 +55,10 @@ class Memory:
         parts = sorted(dataclasses.asdict(self).items(), key=lambda part: -part[1])
         return ", ".join(f"{name} {gib(size)}" for name, size in parts if size > 0.01 * self.total)
 
-    def refuse(self, config: Config, device: torch.device) -> None:
-        """Raise ConfigError where there is less, naming the key that weighs most."""
-        there = total_memory(device)
+    def refuse(self, config: Config, device: torch.device, beside: int = 1) -> None:
+        """Raise ConfigError where there is less, naming the key that weighs most. `beside`: processes of the
+        run on this host, which share its memory; each has a GPU of its own."""
+        there = total_memory(device) // (beside if device.type == "cpu" else 1)
         if self.total <= there:
             return
         keys = {

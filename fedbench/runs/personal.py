@@ -34,14 +34,16 @@ class PersonalEvaluator:
     def test(self, walk: Walk) -> tuple[float, np.ndarray]:
         """(mean loss over clients, accuracy (N,) of each)."""
         losses, right = (self.weight.new_zeros(self.clients) for _ in range(2))
-        for ids in torch.arange(self.clients, device=self.weight.device).split(HELD):
+        mine = torch.from_numpy(walk.trainer.mine(np.arange(self.clients))).to(self.weight.device)
+        for ids in mine.split(HELD):
             models = Models.of(self._models(walk, ids))
             for which, index in self._samples(ids):
                 here, weight = ids[which], self.weight[ids[which]][:, self.evaluator.y[index]]
                 lost, marks = self.several.per_sample(models.pick(which), index)
                 losses[here] += (lost.double() * weight).sum(1)
                 right[here] += (marks.double() * weight).sum(1)
-        return losses.sum().item() / self.clients, right.cpu().numpy()
+        both = walk.group.sum({"losses": losses, "right": right})
+        return both["losses"].sum().item() / self.clients, both["right"].cpu().numpy()
 
     def _models(self, walk: Walk, ids: Tensor) -> Iterator[Vectors]:
         """The values of each client's model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from fedbench.data.options import Natural
 from fedbench.engine.batches import local_steps
 from fedbench.engine.choose import Way, choose_device
 from fedbench.engine.flat import Layout
+from fedbench.engine.group import ALONE, Group
 from fedbench.engine.load import Load
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.tasks import TASKS
@@ -51,6 +52,7 @@ class Plan:
     load: Load  # of a local step
     way: Way  # loop or vmap, which may be compiled; as it would be chosen now
     memory: Memory  # what the run takes at its largest
+    group: Group = ALONE  # the processes that compute it
 
     @property
     def counts(self) -> Counts:
@@ -70,8 +72,8 @@ class Plan:
 
     @property
     def state_bytes(self) -> int:
-        """What all clients keep between their jobs."""
-        return self.counts.N * self.cost.client_state * self.dtype.itemsize
+        """What this process's clients keep between their jobs: all clients, where it is alone."""
+        return self.group.clients(self.counts.N) * self.cost.client_state * self.dtype.itemsize
 
     @property
     def sample_weights(self) -> np.ndarray:
@@ -89,13 +91,16 @@ class Plan:
         return schedule.build_trace(self.config, self.algorithm.dispatch, payload)
 
 
-def make_plan(config: Config, session: Session | None = None) -> Plan:
+def make_plan(config: Config, session: Session | None = None, group: Group = ALONE) -> Plan:
     """Check everything that can be checked; ConfigError or DataError in one line.
 
-    `session`: keeps the data sets that are read, for later plans.
+    `session`: keeps the data sets that are read, for later plans; `group`: the processes that will compute.
     """
     imports.load(config)
-    device = choose_device(config.device)
+    device = choose_device(group.device(config.device))
+    if config.clients.per_round < group.size:
+        allowed = f"must be at least the number of processes, {group.size}"
+        raise ConfigError("clients.per_round", config.clients.per_round, allowed)
     if config.precision == "tf32" and device.type != "cuda":
         raise ConfigError("precision", "tf32", "is a format of CUDA devices, and this is a CPU; use bf16")
     algorithm = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))
@@ -119,11 +124,14 @@ def make_plan(config: Config, session: Session | None = None) -> Plan:
     if dataset.note:
         notes.append(dataset.note)
     cost = measure(algorithm, setting)
-    _refuse_too_much_state(config, cost, device, dtype)
-    load = load_of(config, dataset, model, sizes, steps, dtype)
-    way = foreseen(config, load, dtype.itemsize * config.clients.total * cost.client_state, device, dtype)
+    kept = group.clients(config.clients.total) * cost.client_state
+    _refuse_too_much_state(config, cost, kept, device, dtype)
+    load = load_of(config, dataset, model, sizes, steps, dtype).among(group.size)
+    way = foreseen(config, load, dtype.itemsize * kept, device, dtype)
+    refuse_disk(way.state, group)
     memory = estimate(config, dataset, algorithm, cost, load, way, steps, sizes, device, dtype)
-    memory.refuse(config, device)
+    memory = replace(memory, state=memory.state * group.clients(config.clients.total) / config.clients.total)
+    memory.refuse(config, device, group.beside)
     plan = Plan(
         config=config,
         device=device,
@@ -141,6 +149,7 @@ def make_plan(config: Config, session: Session | None = None) -> Plan:
         load=load,
         way=way,
         memory=memory,
+        group=group,
     )
     if config.eval.clients:
         _refuse_unknown_clients(plan)
@@ -190,10 +199,21 @@ def _refuse_too_many_rounds(config: Config) -> None:
     refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
 
 
-def _refuse_too_much_state(config: Config, cost: Cost, device: torch.device, dtype: torch.dtype) -> None:
+def refuse_disk(place: str, group: Group) -> None:
+    """ConfigError where clients' state would lie on disk and several processes compute."""
+    if place == "disk" and group.size > 1:
+        allowed = (
+            f"{group.size} processes keep clients' state in memory; must be auto or memory, and it must fit"
+        )
+        raise ConfigError("state.place", place, allowed)
+
+
+def _refuse_too_much_state(
+    config: Config, cost: Cost, kept: int, device: torch.device, dtype: torch.dtype
+) -> None:
     """What must be in memory; state on disk is compared with the disk's space when the run starts."""
     N = config.clients.total
-    in_memory = N * cost.client_state if config.state.place == "memory" else 0
+    in_memory = kept if config.state.place == "memory" else 0
     what = f"{config.algorithm.name}'s state of {N:,} clients, {cost.client_state:,} numbers each,"
     needed = dtype.itemsize * (in_memory + cost.server_state)
     refuse_too_large("clients.total", N, what, needed, device)

@@ -20,7 +20,7 @@ class Recorder:
     def __init__(self, ready: ReadyRun) -> None:
         self.ready = ready
         self.eval = ready.plan.config.eval
-        self.personal = _personal(ready) if ready.plan.algorithm.is_personal else None
+        self.personal = personal(ready) if ready.plan.algorithm.is_personal else None
         asked = self.eval.clients and self.personal is None
         self.clients = ClientScores(ready.plan, ready.evaluator.y) if asked else None
 
@@ -52,6 +52,7 @@ class Recorder:
         walk, evaluator = self.ready.walk, self.ready.evaluator
         each = None
         if self.personal is not None:
+            self.ready.plan.group.lead("clients")
             loss, scores = self.personal.test(walk)
             accuracy = sum(scores.tolist()) / len(scores)
             each = scores if self.eval.clients else None
@@ -80,6 +81,7 @@ class Recorder:
         return mean, int(max((s.max() for s in found), default=0))
 
 
-def _personal(ready: ReadyRun) -> PersonalEvaluator:
+def personal(ready: ReadyRun) -> PersonalEvaluator:
+    """What evaluates the clients' own models."""
     plan = ready.plan
     return PersonalEvaluator(ready.evaluator, plan.dataset.y_train, plan.assignment, plan.counts.N)

@@ -40,6 +40,10 @@ def rerun(directory: Path, again: Path, session: Session | None = None) -> list[
     found = summary(directory)
     if found is None or found.get("status") not in FINISHED:
         raise RunError(f"{directory} holds no finished run")
+    processes = int(found.get("processes", 1))
+    if processes > 1:
+        why = "were added in another order than one process adds them"
+        raise RunError(f"{directory} was computed by {processes} processes: its numbers {why}")
     plan = make_plan(_as_it_was(directory, found), session)
     _refuse_other_data(directory, found, plan)
     run(plan, again, session)

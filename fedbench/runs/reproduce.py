@@ -21,6 +21,8 @@ def write_reproduce(directory: Path, ready: ReadyRun) -> None:
     """A shell script whose comments say versions, hardware and hashes."""
     lines = ["#!/bin/sh", "# Computes this run again; `fedbench replay DIRECTORY` also compares the numbers."]
     found = {**versions(), "commit": commit(), **hardware(ready.plan.device), "device": ready.plan.device}
+    if ready.plan.group.size > 1:
+        found["processes"] = ready.plan.group.size  # the command computes it with one: the same to rounding
     lines += [f"# {name}: {value}" for name, value in found.items()]
     lines += [f"# {key}: sha256 {digest}" for key, digest in inputs(flat(ready.plan.config.given)).items()]
     for file in ready.plan.dataset.files:

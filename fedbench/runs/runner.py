@@ -18,7 +18,7 @@ from fedbench.loggers.feed import Feed
 from fedbench.loggers.logger import About
 from fedbench.runs import directory as place
 from fedbench.runs import summary as files
-from fedbench.runs.checkpoint import Checkpointer, Saved
+from fedbench.runs.checkpoint import Checkpointer, Saved, share
 from fedbench.runs.further import Further, further
 from fedbench.runs.lease import Lease
 from fedbench.runs.metrics import MetricsFile, Row
@@ -83,6 +83,7 @@ def _compute(
     file = directory / "checkpoint.pt"
     checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given), lease.check)
     saved = before.saved if before else checkpointer.load() if config.resume else None
+    share(saved, plan.group)
     way = saved.way if saved else None
     notes: tuple[str, ...] = (before.note,) if before else ()
     while True:
@@ -109,6 +110,7 @@ class Runner:
     def __init__(self, ready: ReadyRun, directory: Path, checkpointer: Checkpointer, feed: Feed) -> None:
         self.ready, self.directory, self.checkpointer, self.feed = ready, directory, checkpointer, feed
         self.config, self.walk, self.recorder = ready.plan.config, ready.walk, Recorder(ready)
+        self.group = ready.plan.group
         self.before = 0.0  # wall seconds of earlier processes
         self.start = time.monotonic()
 
@@ -125,6 +127,7 @@ class Runner:
                 if not metrics.rows:
                     self._record(metrics)
                 while self.walk.version < rounds and not self._at_end(metrics.rows):
+                    self.group.lead("update")
                     self.walk.update()
                     due = self.walk.version % self.config.eval.every == 0 or self.walk.version == rounds
                     if due:
@@ -152,8 +155,9 @@ class Runner:
 
     @property
     def may_halve(self) -> bool:
-        """Whether a smaller chunk may help: nothing is done yet, and there is a smaller one."""
-        return self.walk.version == 0 and self.ready.way.chunk > 1
+        """Whether a smaller chunk may help: nothing is done yet, there is a smaller one, and no other process
+        has to start again too."""
+        return self.walk.version == 0 and self.ready.way.chunk > 1 and self.group.size == 1
 
     def _begin(self, saved: Saved | None) -> MetricsFile:
         ready, plan = self.ready, self.ready.plan
@@ -166,6 +170,7 @@ class Runner:
         for note in ready.notes:
             log.warning(note)
         if saved is None:
+            self.group.lead("start")
             self.walk.start(ready.measured())
             return MetricsFile(self.directory / "metrics.csv", [], self.config.eval.clients)
         self.walk.load_state_dict(saved.walk)
@@ -184,12 +189,14 @@ class Runner:
         self.feed.put(row.point())
 
     def _save_or_stop(self, signals: Signals, metrics: MetricsFile) -> None:
+        signals.heed(self.group.asked)
         if signals.stop is None and not signals.save and not self.checkpointer.due:
             return
         signals.save = False
         self._save(metrics)
         signals.relay()
         if signals.stop is not None:
+            self.group.lead(f"end {signals.exit_code}")
             text = f"stopped after round {self.walk.version}; the same command goes on from there"
             raise Interrupted(text, signals.exit_code)
 
@@ -197,6 +204,7 @@ class Runner:
         return f"waits for the end of round {self.walk.version + 1}, to save it"
 
     def _save(self, metrics: MetricsFile) -> None:
+        self.group.lead("state")
         state = self.walk.state_dict()
         self.checkpointer.save(Saved(state, metrics.rows, self.wall_seconds(), self.ready.way))
         self.walk.trainer.store.saved()
@@ -210,6 +218,7 @@ class Runner:
         summary = files.summarise(ready, metrics.rows, self.wall_seconds())
         files.write_summary(where / "summary.json", {**summary, "files": sizes(where)})
         self.walk.trainer.store.remove()
+        self.group.lead("end 0")
         return summary
 
 

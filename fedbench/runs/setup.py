@@ -17,12 +17,13 @@ from fedbench.engine.disk import DiskStore
 from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import Objective
+from fedbench.engine.owned import OwnedStore
 from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.engine.tasks import TASKS
 from fedbench.engine.vectorised import step_depends
 from fedbench.runs.memory import eval_batch
 from fedbench.runs.objective import objective_of, targets
-from fedbench.runs.plan import Plan
+from fedbench.runs.plan import Plan, refuse_disk
 from fedbench.runs.session import Session
 from fedbench.runs.spent import Spent, spent
 from fedbench.runs.walk import Walk
@@ -68,7 +69,8 @@ def make_ready(
     `session`: what earlier runs have put there; `kept`: a choice made before, and `notes` on it;
     `directory`: for clients' state where that lies on disk.
     """
-    session = session or Session()
+    session, group = session or Session(), plan.group
+    group.use(plan.device)
     here = objective_of(plan, session)
     objective, device, config = here.objective, plan.device, plan.config
     index = ClientIndex(plan.assignment, plan.counts.N, device)
@@ -81,11 +83,11 @@ def make_ready(
         return Prospect(session.alike, depends is not None and here.programs.knows(depends))
 
     chosen, line = _choose(plan, prospect)
-    way, line = (kept, None) if kept else (chosen, line)
+    way, line = group.first((kept, None) if kept else (chosen, line))
     executor = make_executor(way.engine, program, way.chunk, planner.width, here.programs)
     trace = plan.trace
     store = _store(plan, trace, way.state, directory)
-    trainer = CohortTrainer(executor, planner, store, way.chunk, plan.dtype)
+    trainer = CohortTrainer(executor, planner, store, way.chunk, plan.dtype, group)
     offset = schedule.survey_offset(config) if plan.algorithm.survey == "once" else 0.0
     passes = _passes(plan)
     item_bytes = plan.dtype.itemsize
@@ -111,8 +113,11 @@ def _choose(plan: Plan, prospect: Callable[[int], Prospect]) -> tuple[Way, str |
 
 
 def _store(plan: Plan, trace: schedule.Trace, kind: str, directory: Path) -> StateStore:
+    refuse_disk(kind, plan.group)
     if kind != "disk":
-        return MemoryStore(plan.counts.N, plan.device if kind == "memory" else "cpu")
+        place = plan.device if kind == "memory" else "cpu"
+        several = plan.group.size > 1
+        return OwnedStore(plan.counts.N, place, plan.group) if several else MemoryStore(plan.counts.N, place)
     store = DiskStore(plan.counts.N, directory)
     working = plan.counts.N if plan.algorithm.survey == "once" else len(np.unique(trace.client))
     store.refuse_too_large(plan.cost.client_state * plan.dtype.itemsize * working)

@@ -35,8 +35,8 @@ class Signals:
     """The process is ours alone, so a second signal may end it where an operation does not end."""
 
     def __init__(self, waits_for: Callable[[], str], raises: bool = True) -> None:
-        """`waits_for`: what the first signal leaves under way, in words; `raises`: the second one raises
-        Interrupted where the main thread is."""
+        """`waits_for`: what the first signal leaves under way, in words ("": nothing to say); `raises`: the
+        second one raises Interrupted where the main thread is."""
         self.stop: signal.Signals | None = None
         self.at_once = self.save = False
         self._waits_for, self._raises = waits_for, raises
@@ -77,6 +77,11 @@ class Signals:
         assert self.stop is not None
         return 128 + int(self.stop)
 
+    def heed(self, number: int | None) -> None:
+        """Stop as for signal `number`, which another process of the run has got."""
+        if self.stop is None and number is not None:
+            self.stop = signal.Signals(number)
+
     def relay(self) -> None:
         """Give the signals of others to their handlers, which may end the process."""
         while self._relayed:
@@ -104,6 +109,8 @@ class Signals:
                 if byte[0] not in _STOPS or byte[0] in self._others:
                     continue
                 asked += 1
+                if asked == 1 and not self._waits_for():
+                    continue
                 if asked == 1:
                     line = f"fedbench: stopping: {self._waits_for()}; a second Ctrl-C stops at once"
                     print(f"\n{line}" if sys.stderr.isatty() else line, file=sys.stderr, flush=True)

@@ -66,6 +66,7 @@ def summarise(ready: ReadyRun, rows: list[Row], wall_seconds: float) -> dict[str
         "wall_seconds": wall_seconds,
         "compile_seconds": ready.walk.trainer.executor.compile_seconds,
         "device": str(plan.device),
+        "processes": plan.group.size,
         "hardware": hardware(plan.device),
         "engine": ready.way.engine,
         "chunk": ready.way.chunk,

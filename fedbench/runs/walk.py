@@ -39,7 +39,8 @@ class Walk:
         self.version = 0
         self.server: Vectors = {"theta": theta}
         self.statistics = statistics
-        self.pending: dict[int, Sums] = {}
+        self.pending: dict[int, Sums] = {}  # this process's part
+        self.group = trainer.group
         self._use(hyper)
 
     @property
@@ -68,7 +69,7 @@ class Walk:
         """Train the jobs that start from the present version, then make the next one."""
         t = self.version
         survey = self._train(t)
-        sums = self.pending.pop(t)
+        sums = self._together(self.pending.pop(t, Sums()))
         staleness = self.trace.staleness(t)
         counts = dataclasses.replace(
             self.counts, t=t, staleness_mean=float(staleness.mean()), staleness_max=int(staleness.max())
@@ -107,6 +108,10 @@ class Walk:
                 self._kept_until(group),
             )
         return survey
+
+    def _together(self, mine: Sums) -> Sums:
+        """An update's sums over all processes."""
+        return Sums(self.group.sum(mine.uploads), self.group.sum(mine.statistics))
 
     def _kept_until(self, jobs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Where the server keeps uploads: weights and updates in which those of `jobs` count again."""
@@ -157,6 +162,7 @@ class Walk:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed walk needs (the trace and the mini-batches follow from the config)."""
+        beside = self._beside()
         return {
             "version": self.version,
             "hyper": self.hyper,
@@ -164,7 +170,15 @@ class Walk:
             "statistics": self.statistics,
             "clients": self.trainer.store.state_dict(),
             "pending": {t: (s.uploads, s.statistics) for t, s in self.pending.items()},
+            **({"beside": beside} if beside else {}),  # what is pending at the other processes
         }
+
+    def _beside(self) -> list[dict[int, tuple[Vectors, Vectors]]]:
+        """What is pending at the other processes, where this is the first of several."""
+        if self.group.size == 1:
+            return []
+        mine = {t: (_on_cpu(s.uploads), _on_cpu(s.statistics)) for t, s in self.pending.items()}
+        return self.group.gather(mine if self.group.rank else {})[1:]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint's state."""
@@ -177,4 +191,18 @@ class Walk:
         self._use(state["hyper"])
         self.server, self.statistics = here(state["server"]), here(state["statistics"])
         self.trainer.store.load_state_dict(state["clients"])
-        self.pending = {t: Sums(here(u), here(s)) for t, (u, s) in state["pending"].items()}
+        self.pending = {}
+        for part in [state["pending"], *state.get("beside", [])][self.group.rank :: self.group.size]:
+            for t, (uploads, statistics) in part.items():
+                sums = self.pending.setdefault(t, Sums())
+                _add(sums.uploads, here(uploads))
+                _add(sums.statistics, here(statistics))
+
+
+def _add(total: Vectors, more: Vectors) -> None:
+    for name, value in more.items():
+        total[name] = total[name] + value if name in total else value
+
+
+def _on_cpu(vectors: Vectors) -> Vectors:
+    return {name: value.cpu() for name, value in vectors.items()}

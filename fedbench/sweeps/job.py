@@ -22,6 +22,7 @@ from fedbench.compose.names import register_resolvers
 from fedbench.compose.validate import validate
 from fedbench.config.config import Config
 from fedbench.config.identity import digest, flat
+from fedbench.engine.group import ALONE, Group
 from fedbench.errors import UserError
 from fedbench.runs.lease import InUse
 from fedbench.runs.stored import earlier
@@ -71,7 +72,9 @@ class RunJob:
 
     MOST = 10_000_000  # parameters of all plans that wait
 
-    def __init__(self) -> None:
+    def __init__(self, group: Group = ALONE) -> None:
+        """`group`: the processes that compute a run together."""
+        self._group = group
         self._waiting: dict[str, Plan] = {}
         self._alike: Counter[str] = Counter()
 
@@ -80,17 +83,30 @@ class RunJob:
         self._alike = Counter(program(config) for config in configs)
 
     def check(self, config: Config, directory: Path | None = None) -> None:
+        """`plan`, for what it refuses."""
+        self.plan(config, directory)
+
+    def plan(self, config: Config, directory: Path | None = None) -> Plan:
         """The checks that need the user's code and torch: hyper-parameters, data, model, device; and whether
-        a run of fewer rounds in `directory` can go on."""
+        a run of fewer rounds in `directory` can go on. The plan, which is kept for the run if it is small."""
         from fedbench.runs.plan import make_plan
 
-        plan = make_plan(config, session())
+        plan = make_plan(config, session(), self._group)
         if directory is not None and earlier(directory, config) is not None:
             from fedbench.runs.further import further
 
             further(plan, directory)
         if plan.layout.d + sum(plan.layout.d for plan in self._waiting.values()) <= self.MOST:
             self._waiting[digest(flat(config.given))] = plan
+        return plan
+
+    def follow(self, config: Config) -> int:
+        """Compute this process's share of a checked run that another process leads; the exit code."""
+        from fedbench.runs.follow import follow
+        from fedbench.runs.plan import make_plan
+
+        plan = self._waiting.pop(digest(flat(config.given)), None)
+        return follow(plan or make_plan(config, session(), self._group), session())
 
     def __call__(self, cfg: DictConfig) -> float:
         """The final accuracy, for sweepers that maximise it; if the run diverged, the worst there is: 0, and
@@ -124,7 +140,9 @@ class RunJob:
 
         try:
             shared = session()
-            plan = self._waiting.pop(digest(flat(config.given)), None) or make_plan(config, shared)
+            plan = self._waiting.pop(digest(flat(config.given)), None) or make_plan(
+                config, shared, self._group
+            )
             shared.alike = self._alike.get(program(config), 1)
             return float(run(plan, directory, shared).score)
         except InUse:
@@ -134,4 +152,8 @@ class RunJob:
             raise
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_waiting": {}, "_alike": self._alike}  # another process makes plans of its own
+        return {
+            "_waiting": {},
+            "_alike": self._alike,
+            "_group": ALONE,
+        }  # another process makes plans of its own

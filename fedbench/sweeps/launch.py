@@ -20,6 +20,7 @@ from fedbench.compose import inside
 from fedbench.compose.composer import Composed, Composer
 from fedbench.compose.overrides import first_values, parse, recorded, written
 from fedbench.errors import UsageError
+from fedbench.runs import ranks
 from fedbench.sweeps.execute import Result
 from fedbench.sweeps.forecast import Side, Wanted
 from fedbench.sweeps.job import RunJob
@@ -57,6 +58,7 @@ def launch(composer: Composer, parsed: Sequence[Override], composed: Composed) -
 
     Raises UserError before anything is written if any run is bad input.
     """
+    ranks.refuse_several("a sweep")
     cfg, words = _prepare(composer, parsed, composed)
     directory = str(cfg.hydra.sweep.dir)
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)

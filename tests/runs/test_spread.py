@@ -1,0 +1,308 @@
+"""One run by several processes: the same numbers as by one, to rounding, for every method and schedule."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedbench import algorithms
+from fedbench.api import compose_config
+from fedbench.engine.group import Group
+from fedbench.engine.owned import OwnedStore
+from fedbench.engine.state import MemoryStore
+from fedbench.errors import ConfigError, RunError
+from fedbench.runs.plan import make_plan
+from fedbench.runs.replay import replay
+from fedbench.runs.runner import run
+
+TINY = [
+    "dtype=float64", "rounds=4", "clients.total=7", "clients.per_round=4", "local.steps=2", "engine=vmap",
+    "local.batch_size=16", "partition=dirichlet", "dataset.train_samples=200", "progress=none", "threads=1",
+    "checkpoint.seconds=0", "eval.grad_norm=true", "eval.train=true",
+]  # fmt: skip
+ASYNC = ["schedule=async", "schedule.concurrency=6", "delay=exponential", "schedule.p_fail=0.1"]
+FULL = ["clients.per_round=7"]
+BN = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "eval.clients=true"]
+UNEQUAL = ["local.steps=null", "local.epochs=2"]
+
+FAST = {
+    "fedavg": ["algorithm=fedavg"],
+    "unequal steps": ["algorithm=fedavg", *UNEQUAL],
+    "loop": ["algorithm=fedavg", "engine=loop", *UNEQUAL],
+    "chunks": ["algorithm=scaffold", "chunk=1"],
+    "scaffold": ["algorithm=scaffold"],
+    "scaffold_m": ["algorithm=scaffold_m"],
+    "padamfed": ["algorithm=padamfed"],
+    "padamfed_vr": ["algorithm=padamfed_vr"],
+    "fedproxvr": ["algorithm=fedproxvr"],
+    "mime": ["algorithm=mime"],
+    "vrl_sgd": ["algorithm=vrl_sgd", *FULL],
+    "fedbn": ["algorithm=fedbn", *BN],
+    "adamasfl": ["algorithm=adamasfl", *ASYNC],
+    "ca2fl": ["algorithm=ca2fl", *ASYNC],
+    "fadas": ["algorithm=fadas", *ASYNC],
+}
+NEEDS = {"vrl_sgd": FULL, "led": FULL, "fafed": FULL, "fedbn": BN}
+OF_ALL = ("defedavg_iid", "dude_asgd")  # asynchronously, every client is always at work
+ALONE = {"fedasync"}  # one client makes an update
+
+
+def needs(name: str, schedule: str) -> list[str]:
+    whole = ["schedule.concurrency=null"] if schedule == "async" and name in OF_ALL else []
+    steps = [] if algorithms.get(name).fixed_steps is None else ["local.steps=null"]
+    return [*NEEDS.get(name, []), *whole, *steps]
+
+
+def start(size: int, command: list[str], **more: str) -> list[subprocess.Popen]:
+    """`size` processes that meet, as torchrun starts them; the first one's lines and the others' are kept."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    each = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+    return [
+        subprocess.Popen(
+            [sys.executable, *command],
+            env={**os.environ, **common, **place, **mine, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for mine in each
+    ]
+
+
+def ended(processes: list[subprocess.Popen], seconds: float = 300) -> list[tuple[int, str]]:
+    """Exit codes, and what was said."""
+    try:
+        said = [process.communicate(timeout=seconds)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, text) for process, text in zip(processes, said, strict=True)]
+
+
+def several(size: int, root: Path, cases: dict[str, list[str]]) -> None:
+    """All cases by the same `size` processes."""
+    root.mkdir(exist_ok=True)
+    (root / "cases.json").write_text(json.dumps({name: [*TINY, *more] for name, more in cases.items()}))
+    worker = Path(__file__).with_name("spread_worker.py")
+    found = ended(start(size, [str(worker), str(root), str(root / "cases.json")]))
+    assert [code for code, _ in found] == [0] * size, found
+
+
+def alone(root: Path, cases: dict[str, list[str]]) -> None:
+    for name, more in cases.items():
+        run(make_plan(compose_config([*TINY, *more])), root / name)
+
+
+def rows(directory: Path) -> list[list[float]]:
+    with open(directory / "metrics.csv", newline="") as stream:
+        found = list(csv.DictReader(stream))
+    return [[float(v or "nan") for k, v in row.items() if k != "wall_seconds"] for row in found]
+
+
+def same(one: Path, other: Path) -> None:
+    np.testing.assert_allclose(rows(one), rows(other), rtol=1e-12, err_msg=one.name)
+    models = [torch.load(where / "model.pt", weights_only=True) for where in (one, other)]
+    for name, value in models[0].items():
+        largest = value.abs().max().clamp_min(1e-30).item()
+        torch.testing.assert_close(models[1][name], value, rtol=1e-12, atol=1e-12 * largest)
+
+
+def summary(directory: Path) -> dict[str, object]:
+    return json.loads((directory / "summary.json").read_text())
+
+
+def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
+    alone(tmp_path / "one", FAST)
+    several(2, tmp_path / "two", FAST)
+    for name in FAST:
+        same(tmp_path / "one" / name, tmp_path / "two" / name)
+    assert summary(tmp_path / "two/scaffold")["processes"] == 2
+    assert summary(tmp_path / "one/scaffold")["processes"] == 1
+    with pytest.raises(RunError, match="was computed by 2 processes"):
+        replay(tmp_path / "two/scaffold")
+
+
+@pytest.mark.slow
+def test_any_number_of_processes_goes_on(tmp_path: Path) -> None:
+    """From what 3 have saved, with uploads under way and clients' state: 2, and one alone; from one's: 2."""
+    cases = {"scaffold": FAST["scaffold"], "ca2fl": FAST["ca2fl"], "fedbn": FAST["fedbn"]}
+    until = {name: [*more, "checkpoint.until=2"] for name, more in cases.items()}
+    alone(tmp_path / "one", cases)
+    several(3, tmp_path / "three", {**until, **{f"{name} alone": more for name, more in until.items()}})
+    assert summary(tmp_path / "three/ca2fl")["status"] == "paused"
+    assert summary(tmp_path / "three/ca2fl")["rounds"] == 2
+    alone(tmp_path / "three", {f"{name} alone": more for name, more in cases.items()})
+    alone(tmp_path / "three", {"from one": until["scaffold"]})
+    several(2, tmp_path / "three", {**cases, "from one": cases["scaffold"]})
+    for name in cases:
+        same(tmp_path / "one" / name, tmp_path / "three" / name)
+        same(tmp_path / "one" / name, tmp_path / "three" / f"{name} alone")
+    same(tmp_path / "one/scaffold", tmp_path / "three/from one")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_method_under_every_schedule(tmp_path: Path, size: int) -> None:
+    cases = {}
+    for name in algorithms.names():
+        method = algorithms.get(name)
+        for schedule, more in (("sync", []), ("async", ASYNC)):
+            if schedule in method.schedules and name not in ALONE:
+                cases[f"{name} {schedule}"] = [f"algorithm={name}", *more, *needs(name, schedule)]
+    alone(tmp_path / "one", cases)
+    several(size, tmp_path / "several", cases)
+    for name in cases:
+        same(tmp_path / "one" / name, tmp_path / "several" / name)
+
+
+class Second(Group):
+    """The second of three processes, as far as plans see it."""
+
+    rank, size = 1, 3
+
+    def clients(self, total: int) -> int:
+        return len(range(self.rank, total, self.size))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["clients.per_round=2"], "clients.per_round=2: must be at least the number of processes, 3"),
+        (["state.place=disk"], "state.place=disk: 3 processes keep clients' state in memory"),
+        (["algorithm=fedasync", *ASYNC, "clients.per_round=1"], "must be at least the number of processes"),
+    ],
+)
+def test_what_several_processes_cannot_do_is_refused(overrides: list[str], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        make_plan(compose_config([*TINY, *overrides]), None, Second())
+
+
+def test_each_process_has_the_rows_of_its_own_clients() -> None:
+    whole, own = MemoryStore(7, "cpu"), OwnedStore(7, "cpu", Second())
+    ids = torch.tensor([4, 1])
+    for store in (whole, own):
+        store.fill({"c": torch.zeros(2)})
+        store.scatter(ids, {"c": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
+    assert own.tensors["c"].shape == (2, 2)
+    assert torch.equal(own.gather(ids)["c"], whole.gather(ids)["c"])
+    assert torch.equal(own.tensors["c"], whole.tensors["c"][1::3])
+
+
+def test_methods_with_vectors_at_their_clients_say_so() -> None:
+    """Else their clients' jobs would be divided without regard to whose rows are where."""
+    for name in algorithms.names():
+        asynchronous = "sync" not in algorithms.get(name).schedules
+        more = [*(ASYNC if asynchronous else []), *needs(name, "async" if asynchronous else "sync")]
+        if name in ALONE:
+            more += ["clients.per_round=1"]
+        plan = make_plan(compose_config([*TINY, f"algorithm={name}", *more]))
+        assert plan.algorithm.keeps_state or plan.cost.client_state == 0, name
+
+
+# ---- the command line ------------------------------------------------------------------------------------
+
+COMMAND = ["-m", "fedbench", *TINY, "algorithm=scaffold"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["-m", "fedbench", "plot", "."], "fedbench: fedbench plot is for one process"),
+        pytest.param(
+            [*COMMAND, "--multirun", "seed=0,1"],
+            "fedbench: a sweep is for one process",
+            marks=pytest.mark.slow,
+        ),
+        ([*COMMAND, "clients.per_round=1"], "fedbench: clients.per_round=1: must be at least"),
+    ],
+)
+def test_one_line_says_what_is_refused(tmp_path: Path, words: list[str], line: str) -> None:
+    more = [] if "plot" in words else [f"hydra.run.dir={tmp_path / 'run'}"]
+    found = ended(start(2, [*words, *more]), 60)
+    assert [code for code, _ in found] == [2, 2]
+    assert found[0][1].startswith(line)
+    assert found[1][1] == ""
+    assert not (tmp_path / "run").exists()
+
+
+FAILS = """
+import os
+from fedbench.runs.walk import Walk
+update = Walk.update
+def fails(self):
+    if os.environ["RANK"] == "1" and self.version == 2:
+        {what}
+    update(self)
+Walk.update = fails
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("raise ValueError('a wrong turn')", "fedbench: process 1: internal error: ValueError: a wrong turn"),
+        pytest.param(
+            "os.kill(os.getpid(), 9)",
+            "another of the 3 processes of this run has ended\n",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["error", "killed"],
+)
+def test_an_error_in_one_process_ends_all(tmp_path: Path, what: str, line: str) -> None:
+    (tmp_path / "hook.py").write_text(FAILS.format(what=what))
+    more = [f"hooks=[{tmp_path / 'hook.py'}]", f"hydra.run.dir={tmp_path / 'run'}", "rounds=100000"]
+    before = time.monotonic()
+    found = ended(start(3, [*COMMAND, *more]), 120)
+    assert time.monotonic() - before < 100
+    assert all(code != 0 for code, _ in found), found
+    said = [text for _, text in found if "fedbench: " in text]
+    assert len(said) == 1, found
+    assert line in said[0]
+
+
+@pytest.mark.slow
+def test_torchrun_starts_and_a_signal_saves_and_stops(tmp_path: Path) -> None:
+    run_dir = f"hydra.run.dir={tmp_path / 'run'}"
+    words = [*COMMAND, run_dir, "rounds=150"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
+    process = subprocess.Popen([sys.executable, *launcher], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run/metrics.csv").is_file() or len(rows(tmp_path / "run")) < 4:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert (tmp_path / "run/checkpoint.pt").is_file()
+    assert not (tmp_path / "run/summary.json").exists()
+    found = ended(start(2, words), 300)  # goes on
+    assert [code for code, _ in found] == [0, 0], found
+    assert len(rows(tmp_path / "run")) == 151
+
+
+@pytest.mark.slow
+def test_a_signal_at_another_process_stops_all(tmp_path: Path) -> None:
+    words = [*COMMAND, f"hydra.run.dir={tmp_path / 'run'}", "rounds=100000"]
+    processes = start(2, words)
+    while not (tmp_path / "run/metrics.csv").is_file() or len(rows(tmp_path / "run")) < 3:
+        assert processes[0].poll() is None, ended(processes)
+        time.sleep(0.05)
+    processes[1].terminate()
+    found = ended(processes, 60)
+    assert [code for code, _ in found] == [143, 143]
+    assert "stopped after round" in found[0][1]
+    assert "stopp" not in found[1][1]
+    assert (tmp_path / "run/checkpoint.pt").is_file()
