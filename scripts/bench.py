@@ -9,8 +9,10 @@ product, `outside` the share of fedbench's CPU time that is not local training (
 evaluation), `accuracy` the test accuracy after the same number of rounds, `same` whether it is within 0.02
 of the bare loop's. `auto` is what a run of --job-rounds rounds takes when the steps are compiled already.
 
-A peer takes part where it is installed: pfl (SimulatedBackend, one process). PYTHON=... scripts/bench runs
-it with another interpreter.
+A peer takes part where it is installed: pfl (SimulatedBackend, one process) and Flower (its simulation, an
+actor with one thread for each core; `cpu_ms` is that of its server's process alone). PYTHON=... scripts/bench
+runs it with another interpreter, such as that of an environment with `pip install pfl 'flwr[simulation]'`
+beside this project. BlazeFL is no contender: it is not on the package index.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from bench_jobs import (
 )
 
 ENGINES = ("loop", "vmap", "compile", "auto")
-PEERS = ("pfl",)
+PEERS = {"pfl": "pfl", "flower": "flwr"}  # by the module that they need
 GOALS = {"logistic": 0.25, "mlp": 0.6, "cnn_small": 0.45, "cnn": 0.7, "rnn": 0.3}
 COLUMNS = ("model", "contender", "engine", "ms_per_round", "cpu_ms", "ratio", "spread", "cpu_ratio", "goal",
            "floor_ms", "outside", "accuracy", "same")  # fmt: skip
@@ -65,9 +67,13 @@ def contender(name: str, model: str, arguments: argparse.Namespace) -> Contender
         return Bare(job, model)
     if name in ENGINES:
         return Ours([*job, f"engine={name}"])
-    if importlib.util.find_spec(name) is None:
+    if importlib.util.find_spec(PEERS[name]) is None:
         print(f"{name} is not installed here", file=sys.stderr)
         return None
+    if name == "flower":
+        import bench_flower
+
+        return bench_flower.Flower(Bare(job, model))
     import bench_pfl
 
     return bench_pfl.Pfl(Bare(job, model))

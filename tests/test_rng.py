@@ -37,6 +37,15 @@ def test_addresses_do_not_collide_and_do_not_depend_on_the_container() -> None:
     assert make_key(2**40, Stream.BATCH, 5) != make_key(0, Stream.BATCH, 5)
 
 
+def test_arrays_of_any_shapes_are_what_python_integers_give() -> None:
+    keys, words = np.array([[3], [2**32 - 1]]), np.array([0, 1, 2**32, 2**40 + 7, 2**62])
+    k0, k1 = fold((keys, keys[::-1]), words)
+    assert k0.dtype == k1.dtype == np.int64
+    for i, row in enumerate(keys[:, 0].tolist()):
+        for j, word in enumerate(words.tolist()):
+            assert (k0[i, j], k1[i, j]) == fold((row, int(keys[1 - i, 0])), word)
+
+
 def test_uniform_has_53_bits_and_the_law() -> None:
     u = uniform(fold((1, 2), torch.arange(20000)))
     assert u.dtype == torch.float64

@@ -141,6 +141,7 @@ class BatchPlanner:
         whole = bool((per_client == self.width).all() and (clients.sizes % self.width == 0).all())
         self.uniform = whole and not blocks
         self.equal_steps = bool((steps == steps[0]).all())
+        self._of_clients: dict[Stream, Any] = {}  # keys of all clients (N,), of the streams that are in use
 
     def jobs(self, client: np.ndarray, n: np.ndarray) -> Jobs:
         """Put a chunk of jobs, given by clients and their running job indices, on the device."""
@@ -150,7 +151,7 @@ class BatchPlanner:
 
     def uniforms(self, jobs: Jobs) -> Tensor:
         """One number in [0, 1) per job (C,), float64."""
-        numbers = uniform(make_key(self.seed, Stream.OUTPUT, jobs.host, jobs.host_n))
+        numbers = uniform(self._host_key(Stream.OUTPUT, jobs))
         return torch.from_numpy(numbers).to(jobs.client.device)
 
     def draw(self, stream: Stream, jobs: Jobs, masks: Stream | None = None) -> BatchIndices:
@@ -197,14 +198,13 @@ class BatchPlanner:
     ) -> tuple[Tensor, Tensor]:
         assert self.batch is not None
         width, ids = self.width, jobs.client
-        per_pass = (size + self.batch - 1) // self.batch  # (C,) batches in one pass
+        shuffled = self._permutations(stream, jobs, size, slots)
         k = torch.arange(length, device=ids.device)[:, None]
-        q = torch.arange(slots, device=ids.device)[None, :]
-        which = q // size[:, None]  # (C, slots) pass of a slot
-        k0, k1 = self._key(stream, jobs)
-        bits, _ = _fold((k0[:, None], k1[:, None]), which * (MASK + 1) + q % size[:, None])
-        # sort by (pass, hash): each pass's slots stay together, in hashed order
-        shuffled = torch.argsort(which * (MASK + 1) + bits, dim=1, stable=True) % size[:, None]
+        if self.uniform:  # passes follow each other without a gap: a batch is the next `width` slots
+            rows = self.clients.order[self.clients.start[ids][:, None] + shuffled[:, : length * width]]
+            index = rows.view(-1, length, width).transpose(0, 1).contiguous()
+            return index, torch.full_like(size, width).expand(length, -1)
+        per_pass = (size + self.batch - 1) // self.batch  # (C,) batches in one pass
         first = (k // per_pass) * size + (k % per_pass) * self.batch  # (K, C) first slot of a batch
         count = torch.minimum(size - (k % per_pass) * self.batch, torch.full_like(size, self.batch))
         r = torch.arange(width, device=ids.device)
@@ -213,6 +213,18 @@ class BatchPlanner:
         )  # (K, C, B); padding repeats the last
         local = torch.gather(shuffled.expand(length, -1, -1), 2, slot)
         return self.clients.order[self.clients.start[ids][:, None] + local], count
+
+    def _permutations(self, stream: Stream, jobs: Jobs, size: Tensor, slots: int) -> Tensor:
+        """Passes over each job's data, one behind the other: (C, slots), below n_i."""
+        q = torch.arange(slots, device=size.device)[None, :]
+        k0, k1 = self._key(stream, jobs)
+        key = k0[:, None], k1[:, None]
+        if slots <= jobs.sizes.min():  # no job begins a second pass
+            return torch.argsort(_fold(key, q)[0], dim=1, stable=True)
+        which = q // size[:, None]  # (C, slots) pass of a slot
+        bits, _ = _fold(key, which * (MASK + 1) + q % size[:, None])
+        # sort by (pass, hash): each pass's slots stay together, in hashed order
+        return torch.argsort(which * (MASK + 1) + bits, dim=1, stable=True) % size[:, None]
 
     def full_pass(self, jobs: Jobs, width: int, masks: Stream | None = None) -> tuple[BatchIndices, Tensor]:
         """Fixed-order blocks over whole local data sets, and each block's share count / n_i (blocks, C)."""
@@ -237,9 +249,16 @@ class BatchPlanner:
 
     def _key(self, stream: Stream, jobs: Jobs) -> tuple[Tensor, Tensor]:
         """The jobs' keys of a stream (C,), made on the host, where few numbers are quick."""
-        k0, k1 = make_key(self.seed, stream, jobs.host, jobs.host_n)
+        k0, k1 = self._host_key(stream, jobs)
         device = jobs.client.device
         return torch.from_numpy(k0).to(device), torch.from_numpy(k1).to(device)
+
+    def _host_key(self, stream: Stream, jobs: Jobs) -> Any:
+        """`make_key` of (stream, client, n), of which the part up to the client is made once."""
+        if stream not in self._of_clients:
+            self._of_clients[stream] = make_key(self.seed, stream, np.arange(len(self.clients)))
+        k0, k1 = self._of_clients[stream]
+        return fold((k0[jobs.host], k1[jobs.host]), jobs.host_n)
 
 
 def _fold(key: tuple[Tensor, Tensor], word: Tensor) -> tuple[Tensor, Tensor]:

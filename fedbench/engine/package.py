@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,14 @@ def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
     if said is None:
         raise RunError(f"{file} is no program of fedbench")
     shape = _Shape(**json.loads(said))
-    structure = pytree.treespec_loads(shape.structure)
+    build = _builder(pytree.treespec_loads(shape.structure))
     first = [held[i] for i in shape.held]
 
     def call(*args: Any) -> Any:
         tensors = _tensors(args)
         outputs = program.boxed_run([*first, *tensors])
         places = {"argument": tensors, "output": outputs}
-        return pytree.tree_unflatten([places[kind][number] for kind, number in shape.leaves], structure)
+        return build(iter([places[kind][number] for kind, number in shape.leaves]))
 
     return call
 
@@ -79,10 +79,34 @@ def _like(value: Tensor) -> Tensor:
 
 def _tensors(args: Any) -> list[Tensor]:
     """All tensors in nested tuples, lists and dicts, in pytree's order (which takes longer)."""
-    if isinstance(args, Tensor):
-        return [args]
-    items = args.values() if isinstance(args, dict) else args if isinstance(args, tuple | list) else ()
-    return [leaf for item in items for leaf in _tensors(item)]
+    found: list[Tensor] = []
+    _find((args,), found)
+    return found
+
+
+def _find(items: Iterable[Any], found: list[Tensor]) -> None:
+    for item in items:
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, dict):
+            _find(item.values(), found)
+        elif isinstance(item, tuple | list):
+            _find(item, found)
+
+
+def _builder(structure: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
+    """What makes the nested result of its leaves: pytree's `tree_unflatten`, which takes longer."""
+    parts = [_builder(child) for child in structure.children()]
+    if structure.is_leaf():
+        return next
+    if structure.type is dict:
+        names = list(structure.context)
+        return lambda leaves: {name: part(leaves) for name, part in zip(names, parts, strict=True)}
+    if structure.type is tuple:
+        return lambda leaves: tuple(part(leaves) for part in parts)
+    return lambda leaves: pytree.tree_unflatten(
+        [next(leaves) for _ in range(structure.num_leaves)], structure
+    )
 
 
 def _trace(

@@ -11,7 +11,7 @@ import torch
 from fedbench.api import compose_config
 from fedbench.engine.batches import Batch, BatchIndices, BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.objective import DeviceData, Objective
-from fedbench.rng import Stream
+from fedbench.rng import Stream, fold, make_key
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
 
@@ -81,6 +81,24 @@ def test_full_pass_covers_everything_with_shares() -> None:
     torch.testing.assert_close(share.sum(0), torch.ones(2, dtype=torch.float64))
     assert plan.count is not None
     assert plan.count.sum(0).tolist() == [7, 33]
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_whole_batches_of_equal_clients_are_what_a_sort_of_the_keys_gives(epochs: int) -> None:
+    sizes = [12, 12, 12]
+    assignment = np.repeat(np.arange(3), sizes)
+    p = BatchPlanner(ClientIndex(assignment, 3), 7, 4, np.full(3, 3 * epochs))
+    drawn = draw(p, [2, 0], [5, 1])
+    assert drawn.count is None
+    assert drawn.index.is_contiguous()
+    for c, (client, n) in enumerate([(2, 5), (0, 1)]):
+        key = make_key(7, Stream.BATCH, client, n)
+        passes = [
+            sorted(range(12), key=lambda i, key=key, at=turn: fold(key, at * 2**32 + i)[0])
+            for turn in range(epochs)
+        ]
+        expected = torch.tensor(passes).view(3 * epochs, 4) + 12 * client
+        assert torch.equal(drawn.index[:, c], expected)
 
 
 def test_no_order_bias() -> None:
