@@ -136,7 +136,11 @@ def child(arguments: argparse.Namespace) -> None:
                 "torch": torch.__version__,
             }
         )
-    print(json.dumps(rows))
+    print(json.dumps(rows), flush=True)
+    for one in everyone.values():
+        if hasattr(one, "close"):
+            one.close()
+            os._exit(0)  # the simulation waits for its next block in threads that would keep the process
 
 
 def measure(arguments: argparse.Namespace, model: str) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch
 from bench_jobs import BLOCK, PER_ROUND, Bare, synchronise
 
@@ -127,6 +128,10 @@ class Flower:
             raise RuntimeError("the simulation has ended")
         except BaseException as error:  # or the caller would wait for ever
             self.done.put(error)
+
+    def close(self) -> None:
+        """End the actors; threads that wait for the next block stay."""
+        ray.shutdown()
 
     def block(self) -> float:
         """BLOCK rounds, then the test accuracy."""
