@@ -25,8 +25,7 @@ class ConfigError(UserError):
         self.key, self.value, self.allowed, self.options = key, value, allowed, tuple(options)
         near = nearest(value, self.options)
         hint = f" (did you mean '{near}'?)" if near else ""
-        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-        super().__init__(f"{shortened(key)}={shortened(shown)}: {allowed}{hint}")
+        super().__init__(f"{shortened(key)}={shortened(word(value))}: {allowed}{hint}")
 
     def within(self, where: str) -> ConfigError:
         """The same, saying in which file the value stands."""
@@ -55,6 +54,11 @@ class SaidElsewhere(UserError):
     def __init__(self, line: str, exit_code: int) -> None:
         super().__init__(line)
         self.exit_code = exit_code
+
+
+def word(value: object) -> str:
+    """A value as a configuration writes it: null, true, false, or its text."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shortened(value: object, limit: int = 200) -> str:

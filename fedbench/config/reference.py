@@ -7,6 +7,7 @@ from typing import Any
 
 from fedbench.config.config import Settings
 from fedbench.config.option_files import Groups, head
+from fedbench.errors import word
 from fedbench.fields import rules
 from fedbench.loggers.options import LOGGERS
 
@@ -43,13 +44,9 @@ def _table(cls: type[Any], prefix: str) -> Iterator[str]:
         return
     yield from ("| key | default | allowed | meaning |", "|---|---|---|---|")
     for key, rule in found:
-        cells = (f"`{key}`", f"`{_said(rule.default)}`", rule.words, rule.meaning)
+        cells = (f"`{key}`", f"`{word(rule.default)}`", rule.words, rule.meaning)
         yield "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")
-
-
-def _said(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -110,13 +110,3 @@ def norm_parameters(model: nn.Module) -> list[str]:
         if isinstance(module, NORM_TYPES)
         for name, _ in module.named_parameters(recurse=False)
     ]
-
-
-def batch_norm_modules(model: nn.Module) -> list[str]:
-    """Names of the `BatchNorm2d` layers; buffers: `<name>.` weights, running_mean, running_var."""
-    return [name for name, module in model.named_modules() if isinstance(module, BatchNorm2d)]
-
-
-def dropout_modules(model: nn.Module) -> list[str]:
-    """Names of the `Dropout` layers; their buffer is `<name>.key`."""
-    return [name for name, module in model.named_modules() if isinstance(module, Dropout)]

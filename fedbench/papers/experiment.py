@@ -13,6 +13,7 @@ from fedbench.compose.composer import compose
 from fedbench.compose.overrides import Grid, Value
 from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, flat, identity
 from fedbench.config.paths import conf_dir
+from fedbench.errors import word
 from fedbench.papers.figure import TUNING, Figure, Search
 from fedbench.sweeps.grids import of_file
 
@@ -153,6 +154,4 @@ def _said(values: Sequence[Value]) -> str:
 
 
 def _word(value: Value) -> str:
-    if isinstance(value, float):
-        return f"{value:.9g}"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{value:.9g}" if isinstance(value, float) else word(value)

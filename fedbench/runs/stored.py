@@ -12,7 +12,7 @@ from typing import Any
 from fedbench.config.config import Config
 from fedbench.config.identity import difference, digest, flat, identity, identity_in, stored
 from fedbench.config.inputs import MARK
-from fedbench.errors import ConfigError, UsageError
+from fedbench.errors import ConfigError, UsageError, word
 from fedbench.files import read_json
 
 log = logging.getLogger(__name__)
@@ -172,6 +172,5 @@ def refuse_other(directory: Path, config: Config) -> None:
             name, _, module = key.removesuffix(MARK).partition(" ")
             allowed = f"has changed since the run in {directory}; give another directory, or undo the change"
             raise ConfigError(name, module or flat(config).get(name), allowed)
-        shown = "null" if there is None else str(there).lower() if isinstance(there, bool) else there
-        allowed = f"{directory} holds a run with {key}={shown}; give another directory, or that value"
+        allowed = f"{directory} holds a run with {key}={word(there)}; give another directory, or that value"
         raise ConfigError(key, here, allowed)

@@ -87,15 +87,6 @@ class Trace:
         )
 
     @cached_property
-    def max_waiting(self) -> int:
-        """Largest number of results that wait for their update, where a job is trained as soon as its start
-        version exists; at most concurrency + per_update - 1 unless staleness is prescribed."""
-        if self.updates == 0:
-            return 0
-        consumed = np.arange(self.updates, dtype=np.int64) * self.per_update
-        return int((self._trained_from[1:-1] - consumed).max())
-
-    @cached_property
     def earlier(self) -> Ints:
         """For each job: how many earlier jobs of the same client are applied only after this one started.
 

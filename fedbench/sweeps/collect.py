@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from fedbench.config.grouping import differing
 from fedbench.config.identity import flat
+from fedbench.errors import word
 from fedbench.files import write_text
 from fedbench.runs.reached import COLUMN, LEVELS, rounds_to
 from fedbench.runs.stored import UNFINISHED, summary
@@ -143,9 +144,7 @@ def _read_csv(file: Path, modified: int, size: int) -> list[list[str]]:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "" if value is None else word(value)
 
 
 def _write(file: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

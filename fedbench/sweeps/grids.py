@@ -9,6 +9,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 
 from fedbench.compose.overrides import Grid, Value, parse, typed
+from fedbench.errors import word
 
 
 def said(
@@ -19,7 +20,7 @@ def said(
     `params`: a file's; `arguments` count more than `params` and `grids`, a grid's keys more than `params`.
     """
     given = {item.key_or_group for item in parse(arguments)}
-    words = [f"{key}={_word(value)}" for key, value in params.items() if key not in given]
+    words = [f"{key}={word(value)}" for key, value in params.items() if key not in given]
     fixed: dict[str, str] = {}
     base: dict[str, list[Value]] = {}
     for item in parse([*words, *arguments], loader):
@@ -41,7 +42,7 @@ def said(
 def of_file(grids: Sequence[Mapping[str, Any]], loader: ConfigLoader | None = None) -> list[Grid]:
     """The grids that a file writes with texts such as `0.1,0.2`."""
     return [
-        {key: typed(parse([f"{key}={_word(value)}"], loader)[0]) for key, value in grid.items()}
+        {key: typed(parse([f"{key}={word(value)}"], loader)[0]) for key, value in grid.items()}
         for grid in grids
     ]
 
@@ -50,8 +51,3 @@ def points(grid: Grid) -> Iterator[dict[str, Value]]:
     """The points of a grid, the last key fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
-
-
-def _word(value: Any) -> str:
-    """A value of a YAML file as an override writes it: texts are written there as overrides already."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,6 +12,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from fedbench.compose.composer import JobComposer, config_directories
+from fedbench.compose.overrides import Grid
 from fedbench.compose.register import OUR_LAUNCHER, OUR_SWEEPER
 from fedbench.sweeps.execute import Result, run_all
 from fedbench.sweeps.grids import of_file, said
@@ -31,7 +32,7 @@ class Sweeper(HydraSweeper):
         max_batch_size: int | None = None,
         params: Mapping[str, Any] | None = None,
         grids: Sequence[Mapping[str, Any]] = (),
-        reuse: str | None = None,
+        reuse: str | Path | None = None,
     ) -> None:
         """`max_batch_size`: jobs that the launcher gets at once; `params`: overrides that stand in a file;
         `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
@@ -48,24 +49,25 @@ class Sweeper(HydraSweeper):
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
-    def sweep(self, arguments: list[str]) -> list[Result]:
-        """Run the grids with the overrides `arguments`, which count more than `params` and `grids`.
+    def sweep(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[Result]:
+        """Run the grids with the overrides `arguments`, which count more than `params` and `grids`; typed
+        `grids` stand in for those of a file.
 
         Raises a UserError with exit code 2 before anything is written if any job is bad input.
         """
-        jobs = self.jobs(arguments)
+        jobs = self.jobs(arguments, grids)
         assert self.config is not None
         assert self.launcher is not None
         return run_all(jobs, self.config, self.launcher, self.task.expect, self.reuse, self.max_batch_size)
 
-    def jobs(self, arguments: list[str]) -> list[Job]:
+    def jobs(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[Job]:
         """The jobs of the grids, checked, none of them run."""
         assert self.config is not None
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
-        fixed, grids = said(self.params, arguments, of_file(self.grids, loader), loader)
+        fixed, wanted = said(self.params, arguments, grids or of_file(self.grids, loader), loader)
         composer = JobComposer(self.config, loader)
-        return plan(fixed, grids, composer, self.task.check, config_directories(self.config.hydra))
+        return plan(fixed, wanted, composer, self.task.check, config_directories(self.config.hydra))
 
 
 def register() -> None:

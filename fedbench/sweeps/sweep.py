@@ -7,17 +7,14 @@ from pathlib import Path
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
 from hydra.core.utils import configure_log
 
 from fedbench.compose import inside
-from fedbench.compose.composer import Composer, JobComposer, config_directories
+from fedbench.compose.composer import Composer
 from fedbench.compose.overrides import Grid, recorded, written
-from fedbench.sweeps.execute import Result, run_all
-from fedbench.sweeps.grids import of_file, said
+from fedbench.sweeps.execute import Result
 from fedbench.sweeps.job import RunJob
-from fedbench.sweeps.plan import plan
-from fedbench.sweeps.plugins import register
+from fedbench.sweeps.plugins import Sweeper, register
 
 
 def sweep(
@@ -42,17 +39,11 @@ def sweep(
         register()
         HydraConfig.instance().set_config(cfg)
         context = inside.context(composer.loader, cfg)
-        task = RunJob()
-        launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=context, task_function=task, config=cfg
-        )
         node = cfg.hydra.sweeper
+        sweeper = Sweeper(None, node.get("params"), node.get("grids") or (), reuse)
+        sweeper.setup(hydra_context=context, task_function=RunJob(), config=cfg)
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
         with composer.one_line(overrides):
-            wanted = list(grids) or of_file(node.get("grids") or [], composer.loader)
-            fixed, wanted = said(node.get("params") or {}, recorded(cfg, "task"), wanted, composer.loader)
-            jobs_of = JobComposer(cfg, composer.loader)
-            jobs = plan(fixed, wanted, jobs_of, task.check, config_directories(cfg.hydra))
-            return run_all(jobs, cfg, launcher, task.expect, reuse)
+            return sweeper.sweep(recorded(cfg, "task"), grids)
     finally:
         GlobalHydra.instance().hydra = before

@@ -11,7 +11,7 @@ from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedbench.models.layers import BatchNorm2d, Dropout, batch_norm_modules, dropout_modules, norm_parameters
+from fedbench.models.layers import BatchNorm2d, Dropout, norm_parameters
 from fedbench.rng import threefry2x32
 
 KEY = torch.tensor([123, 456])
@@ -127,18 +127,22 @@ def test_batch_without_samples_changes_nothing_and_stays_finite() -> None:
     assert torch.equal(buffers["running_var"], torch.full((2,), 3.0))
 
 
+def named(model: nn.Module, kind: type[nn.Module]) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, kind)]
+
+
 def test_layers_are_found_by_type() -> None:
     resnet = build({"name": "resnet18", "norm": "batch"}, (1, 8, 8), 3, 0)
     found = norm_parameters(resnet)
     assert len(found) == 2 * 20  # one per convolution: 1 + 16 + 3
     assert {"bn1.weight", "layer2.0.downsample.1.bias"} <= set(found)
     assert not {"conv1.weight", "layer2.0.downsample.0.weight", "fc.bias"} & set(found)
-    assert len(batch_norm_modules(resnet)) == 20
+    assert len(named(resnet, BatchNorm2d)) == 20
     grouped = build({"name": "resnet18"}, (1, 8, 8), 3, 0)
     assert norm_parameters(grouped) == found
-    assert batch_norm_modules(grouped) == []
+    assert named(grouped, BatchNorm2d) == []
     mlp = build({"name": "mlp", "hidden": [4, 4], "norm": "layer", "dropout": 0.5}, (6,), 3, 0)
     assert norm_parameters(mlp) == ["2.weight", "2.bias", "6.weight", "6.bias"]
-    assert dropout_modules(mlp) == ["4", "8"]
-    assert dropout_modules(build({"name": "cnn", "dropout": 0.1}, (1, 8, 8), 3, 0)) == ["7", "10"]
+    assert named(mlp, Dropout) == ["4", "8"]
+    assert named(build({"name": "cnn", "dropout": 0.1}, (1, 8, 8), 3, 0), Dropout) == ["7", "10"]
     assert norm_parameters(nn.LayerNorm(3)) == ["weight", "bias"]
