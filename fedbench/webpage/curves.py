@@ -43,7 +43,7 @@ def _figure(lines: Sequence[Line], title: str) -> Any:
     every = 1 + points // POINTS
     traces = [trace for rank, one in enumerate(lines) for trace in _traces(one, f"s{rank}", every)]
     figure = go.Figure(traces)
-    title += f" (every {every}th evaluation)" if every > 1 else ""
+    title += f" (one in {every} evaluations)" if every > 1 else ""
     figure.update_layout(
         template="plotly_white",
         height=480,

@@ -27,12 +27,13 @@ class Heat:
     figure: Any
 
 
-def maps(settings: Sequence[Setting], keys: Sequence[str], result: str) -> list[Heat]:
-    """The heat maps of all pairs of `keys` of which settings have two values each, at most PAIRS.
+def pairs(settings: Sequence[Setting], keys: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs of `keys` of which settings that have both have at least two values each."""
+    return [pair for pair in itertools.combinations(keys, 2) if _crossed(settings, *pair)]
 
-    `result`: what the numbers are, in words.
-    """
-    pairs = [pair for pair in itertools.combinations(keys, 2) if _crossed(settings, *pair)]
+
+def maps(settings: Sequence[Setting], pairs: Sequence[tuple[str, str]], result: str) -> list[Heat]:
+    """The heat maps of these pairs, at most PAIRS. `result`: what the numbers are, in words."""
     return [_heat(settings, one, other, result) for one, other in pairs[:PAIRS]]
 
 

@@ -54,7 +54,8 @@ def _page(directory: Path, entries: Sequence[Entry], out: Path, program: str) ->
     measured = metric(whole)
     result = axis("final_accuracy", measured)
     swept = [key for key in manifest(directory).get("swept", []) if key in keys] or keys
-    drawn, heats = curves.figures(found, measured), heat.maps(found, swept, result)
+    pairs = heat.pairs(found, swept)
+    drawn, heats = curves.figures(found, measured), heat.maps(found, pairs, result)
     shown = min(SHOWN, len(found))
     data = {
         "curves": {y: _plain(figure) for y, figure in drawn.items()},
@@ -71,7 +72,7 @@ def _page(directory: Path, entries: Sequence[Entry], out: Path, program: str) ->
         "settings": tables.of_settings(found, keys, result, shown),
         "columns": "".join(f'<option value="{y}">{escape(axis(y, measured))}</option>' for y in drawn),
         "curves": _note(found, shown),
-        "heat": _heat(heats),
+        "heat": _heat(heats, len(pairs)),
         "troubles": tables.of_troubles(entries, out),
         "runs": tables.of_runs(entries, keys, measured, out),
         "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # no tag ends the script
@@ -137,7 +138,7 @@ def _note(found: Sequence[Setting], shown: int) -> str:
     return escape(text)
 
 
-def _heat(heats: Sequence[heat.Heat]) -> str:
+def _heat(heats: Sequence[heat.Heat], pairs: int) -> str:
     if not heats:
         return "<p>Fewer than two keys with at least two values each were searched.</p>"
     parts = [
@@ -145,4 +146,5 @@ def _heat(heats: Sequence[heat.Heat]) -> str:
         f'style="height:{one.figure.layout.height}px"></div></figure>'
         for rank, one in enumerate(heats)
     ]
-    return "\n".join(parts)
+    more = f"<p>The first {len(heats)} of {pairs} pairs of keys are drawn.</p>" if len(heats) < pairs else ""
+    return more + "\n".join(parts)

@@ -154,6 +154,21 @@ def test_real_runs_of_which_one_diverges(plotly, fedbench: Call, tmp_path: Path,
     assert files.count("metrics.csv") == files.count("reproduce") == 4
 
 
+def test_what_is_left_out_is_said(plotly, runs, fedbench: Call, monkeypatch) -> None:
+    from fedbench.webpage import curves, heat
+
+    monkeypatch.setattr(heat, "PAIRS", 2)
+    monkeypatch.setattr(curves, "POINTS", 4)
+    fedbench("-m", "algorithm.lr=0.1,0.2", "local.steps=2,4", "local.batch_size=8,16", "hydra.sweep.dir=s")
+    assert fedbench("report", "s")[0] == 0
+    page = Page(Path("s/report.html"))
+    assert len(page.data["heat"]) == 2
+    assert "The first 2 of 3 pairs of keys are drawn." in page.text
+    assert "mean over seeds and the best over all other keys<" in page.text
+    figure = page.data["curves"]["test_accuracy"]
+    assert figure["layout"]["yaxis"]["title"]["text"] == "Test accuracy (one in 5 evaluations)"
+
+
 def test_one_run_and_a_page_elsewhere(plotly, runs, fedbench: Call, tmp_path: Path) -> None:
     """Links start from where the page is."""
     fedbench("seed=3", "hydra.run.dir=r")
