@@ -31,7 +31,7 @@ class Runs:
         self.stops = True
         self.held: list[int] = []  # seeds that another process has at first
 
-    def make_plan(self, config: Config, session: object) -> types.SimpleNamespace:
+    def make_plan(self, config: Config, session: object, *more: object) -> types.SimpleNamespace:
         """Like fedbench.runs.plan.make_plan; refuses negative step sizes."""
         imports.load(config)
         self.planned.append(config)
