@@ -13,12 +13,13 @@ LINE_SECONDS = 30.0
 
 
 class Progress:
-    """Rounds done, accuracy, rounds per second and time left. `mode`: auto | bar | lines | none."""
+    """Rounds done, the metric's value, rounds per second, time left. `mode`: auto | bar | lines | none."""
 
-    def __init__(self, mode: str, label: str, total: int, done: int) -> None:
+    def __init__(self, mode: str, label: str, total: int, done: int, metric: str = "accuracy") -> None:
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() else "lines"
         self.mode, self.label, self.total, self.first = mode, label, total, done
+        self.metric = metric
         self.start = self.last = time.monotonic()
         self.accuracy: float | None = None
         self.bar = None
@@ -33,7 +34,7 @@ class Progress:
             self.accuracy = accuracy
         if self.bar is not None:
             if accuracy is not None:
-                self.bar.set_postfix(accuracy=f"{accuracy:.4f}", refresh=False)
+                self.bar.set_postfix({self.metric: f"{accuracy:.4f}"}, refresh=False)
             self.bar.update(done - self.bar.n)
         elif self.mode == "lines" and time.monotonic() - self.last > LINE_SECONDS:
             self.last = time.monotonic()
@@ -41,8 +42,8 @@ class Progress:
             left = (self.total - done) / rate if rate else float("inf")
             shown = "-" if self.accuracy is None else f"{self.accuracy:.4f}"
             log.info(
-                "%s: round %d/%d, accuracy %s, %.2f rounds/s, %.0f s left",
-                self.label, done, self.total, shown, rate, left,
+                "%s: round %d/%d, %s %s, %.2f rounds/s, %.0f s left",
+                self.label, done, self.total, self.metric, shown, rate, left,
             )  # fmt: skip
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from fedbench.config.identity import flat, run_hash
 from fedbench.engine.malloc import keep_memory
 from fedbench.engine.memory import is_out_of_memory
+from fedbench.engine.tasks import TASKS
 from fedbench.errors import RunError, UserError
 from fedbench.loggers.feed import Feed
 from fedbench.loggers.logger import About
@@ -121,7 +122,8 @@ class Runner:
             metrics = self._begin(saved)
             self.feed.start([row.point() for row in metrics.rows])
             label = f"{self.ready.plan.algorithm.name} seed={self.config.seed}"
-            progress = Progress(self.config.progress, label, rounds, self.walk.version)
+            metric = TASKS[self.ready.plan.dataset.task].metric
+            progress = Progress(self.config.progress, label, rounds, self.walk.version, metric)
             results: Mapping[str, Any] | None = {"status": "failed"}
             try:
                 if not metrics.rows:

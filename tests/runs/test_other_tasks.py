@@ -18,7 +18,7 @@ from fedbench.cli import main
 from fedbench.data import registered
 from fedbench.data.pool import held_out
 from fedbench.errors import ConfigError
-from fedbench.runs import runner
+from fedbench.runs import progress, runner
 from fedbench.runs.clients import spread
 from fedbench.runs.plan import Plan, make_plan
 from fedbench.runs.stored import Outcome
@@ -277,3 +277,12 @@ def test_a_users_own_data_set_on_the_command_line(
     assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
     assert "or your own: imports=[FILE.py] registers it" in capsys.readouterr().err
     assert not (tmp_path / "two").exists()
+
+
+def test_the_progress_line_names_the_metric(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1.0)
+    with caplog.at_level("INFO"):
+        progress.Progress("lines", "fedavg seed=0", 3, 0, "R2").update(1, -0.25)
+    assert "round 1/3, R2 -0.2500, " in caplog.text
