@@ -45,7 +45,7 @@ def draw_settings(
     settings = list(dict.fromkeys(data.setting))
     note = f"Tick: the same steps without noise, along gradients of {_samples(runs)} training samples."
     said = caption.data(
-        runs, series, directories, x="final_accuracy", y="setting", spread="auto", notes=[note]
+        runs, series, directories, x="final_accuracy", y="setting", spread="minmax", notes=[note]
     )
     with sheet():
         page = Page("two", len(settings) * _ROW + 0.45)
@@ -57,6 +57,7 @@ def draw_settings(
             rank = [settings.index(setting) + beside for setting in mine.setting]
             style = look.line() | {"linestyle": "none", "clip_on": False, "zorder": 3}
             ax.plot(mine.accuracy, rank, **style, gid="accuracy")
+            ax.hlines(rank, mine.low, mine.high, color=style["color"], linewidth=1, zorder=2, gid="spread")
             style |= {"marker": "|", "markersize": 7, "markeredgewidth": 1.3}
             ax.plot(mine.without_noise, rank, **style, gid="bound")
         ax.set_yticks(range(len(settings)), settings)
@@ -71,8 +72,8 @@ def draw_settings(
 
 def table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataFrame:
     """A row per setting and method, in order: setting, method, algorithm, algorithm.norm, dataset.split,
-    model.cell, partition, work (S K), path (gamma T), accuracy (mean over seeds, diverged ones 0), std, n,
-    without_noise (NaN where it was not run).
+    model.cell, partition, work (S K), path (gamma T), accuracy (mean over seeds, diverged ones 0), std, low,
+    high (the smallest and the largest), n, without_noise (NaN where it was not run).
 
     DataError where no run has several clients.
     """
@@ -99,7 +100,7 @@ def table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataFrame:
     of_bound = [key for key in keys if key not in ("setting", "partition")]
     without = made[made.bound].groupby(of_bound, dropna=False).accuracy.mean().rename("without_noise")
     groups = made[~made.bound].groupby(keys, sort=False, dropna=False).accuracy
-    found = groups.agg(accuracy="mean", std="std", n="size").reset_index()
+    found = groups.agg(accuracy="mean", std="std", low="min", high="max", n="size").reset_index()
     return found.merge(without.reset_index(), on=of_bound, how="left")
 
 

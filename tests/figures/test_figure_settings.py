@@ -50,6 +50,7 @@ def test_each_setting_has_the_bound_of_its_own_path_length_split_and_cell() -> N
     assert rows.path.tolist() == [11.89, 11.89, 14.14, 27.14, 11.89]
     first = rows.loc[("Dirichlet(0.5)", "padamfed")]
     assert (first.accuracy, first.n, first.without_noise) == (pytest.approx(0.65), 2, 0.79)
+    assert (first.low, first.high) == (0.6, 0.7)
     assert rows.loc[("iid", "padamfed"), "without_noise"] == 0.79
     assert rows.loc[("S=20", "padamfed"), "without_noise"] == 0.85
     diverged = rows.loc[("Dirichlet(0.5)", "padamfed_vr")]
