@@ -1,0 +1,57 @@
+"""Sweeps through launchers and sweepers of others, each where it is installed."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
+
+
+def needs(plugin: str) -> pytest.MarkDecorator:
+    found = importlib.util.find_spec("hydra_plugins") and importlib.util.find_spec(f"hydra_plugins.{plugin}")
+    return pytest.mark.skipif(not found, reason=f"{plugin} is not installed")
+
+
+def sweep(place: Path, *words: str) -> None:
+    command = [sys.executable, "-m", "fedbench", "-m", *SMALL, f"hydra.sweep.dir={place}", *words]
+    done = subprocess.run(command, cwd=place.parent, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(
+            ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], marks=needs("hydra_joblib_launcher")
+        ),
+        pytest.param(
+            ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"],
+            marks=needs("hydra_submitit_launcher"),
+        ),
+    ],
+    ids=["joblib", "submitit_local"],
+)
+def test_another_launcher_completes_a_sweep(words: list[str], tmp_path: Path) -> None:
+    sweep(tmp_path / "sweep", *words, "seed=0,1")
+    rows = list(csv.DictReader((tmp_path / "sweep" / "runs.csv").open()))
+    assert [(row["seed"], row["status"]) for row in rows] == [("0", "completed"), ("1", "completed")]
+
+
+@pytest.mark.slow
+@needs("hydra_optuna_sweeper")
+def test_optunas_sweeper_gets_the_accuracies(tmp_path: Path) -> None:
+    words = ["hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "hydra.sweeper.n_jobs=1"]
+    sweep(tmp_path / "sweep", *words, "hydra.sweeper.n_trials=2", "algorithm.lr=interval(0.01,0.3)")
+    (found,) = (tmp_path / "sweep").glob("**/optimization_results.yaml")
+    summaries = [json.loads(file.read_text()) for file in (tmp_path / "sweep").glob("**/summary.json")]
+    assert len(summaries) == 2
+    best = max(summary["final_accuracy"] for summary in summaries)
+    assert f"best_value: {best}" in found.read_text()
