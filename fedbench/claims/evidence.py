@@ -37,6 +37,10 @@ class Evidence:
     scale: str = "paper"
     command: str = ""
 
+    def table(self, name: str) -> pd.DataFrame:
+        """One of `tables`; empty where the figure has none of this name."""
+        return self.tables.get(name, pd.DataFrame())
+
 
 SETTINGS = (
     "dataset",

@@ -68,7 +68,7 @@ class Reaches(Test):
     choose: Mapping[str, Any] = field(default_factory=dict)
 
     def _judge(self, data: Evidence) -> Finding:
-        rows = data.tables.get(self.table, pd.DataFrame())
+        rows = data.table(self.table)
         rows = rows.assign(status="completed", final_accuracy=rows.accuracy) if len(rows) else rows
         rows = rows_of(rows, self.method, self.choose)
         if rows.empty:

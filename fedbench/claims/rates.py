@@ -149,7 +149,7 @@ class TableTrend(Test):
     choose: Mapping[str, Any] = field(default_factory=dict)
 
     def _judge(self, data: Evidence) -> Finding:
-        rows = data.tables.get(self.table, pd.DataFrame())
+        rows = data.table(self.table)
         if rows.empty:
             raise Untested(f"no table {self.table}")
         for key, value in self.choose.items():

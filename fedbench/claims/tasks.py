@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
-
 from fedbench.claims.accuracy import compared
 from fedbench.claims.evidence import Evidence
 from fedbench.claims.finding import Finding, Test, Untested
@@ -30,7 +28,7 @@ class AcrossTasks(Test):
     table: str = "untuned"
 
     def _judge(self, data: Evidence) -> Finding:
-        rows = data.tables.get(self.table, pd.DataFrame())
+        rows = data.table(self.table)
         names = (self.method, *self.others)
         absent = [name for name in names if rows.empty or name not in set(rows.method)]
         if absent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hydra.core.utils import JobStatus, configure_log
 from hydra.core.utils import run_job as hydra_run_job
@@ -19,8 +20,7 @@ def run(composer: Composer, composed: Composed) -> None:
     """Run, resume or report a single run."""
     config = composed.config  # first: it names the key that cannot be meant
     cfg, directory = composed.cfg, composer.place(composed)
-    refuse_other(directory, config)
-    done = finished(directory, config)
+    done = ended(composed, directory)
     if done is not None:
         print(report(done, directory))
         return
@@ -28,6 +28,12 @@ def run(composer: Composer, composed: Composed) -> None:
     task = RunJob()
     task.check(config, directory)
     run_checked(composer, composed, task, directory)
+
+
+def ended(composed: Composed, directory: Path) -> dict[str, Any] | None:
+    """The summary of a run that `directory` holds, finished. Raises UserError where it holds another."""
+    refuse_other(directory, composed.config)
+    return finished(directory, composed.config)
 
 
 def run_checked(composer: Composer, composed: Composed, task: RunJob, directory: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra.core.utils import configure_log
@@ -16,11 +15,10 @@ from fedbench.compose.composer import Composed, Composer
 from fedbench.compose.explain import line_of
 from fedbench.errors import SaidElsewhere, UserError
 from fedbench.runs import ranks
-from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.launch import read
 from fedbench.sweeps.results import report
-from fedbench.sweeps.single import run_checked
+from fedbench.sweeps.single import ended, run_checked
 
 if TYPE_CHECKING:
     from fedbench.engine.spread import Spread
@@ -59,7 +57,7 @@ def _run(composer: Composer, overrides: Sequence[str], multirun: bool, group: Sp
     config, task = composed.config, RunJob(group)
     first = group.rank == 0
     directory = group.agree(lambda: composer.place(composed))
-    done = group.agree(lambda: _finished(composed, directory) if first else None)
+    done = group.agree(lambda: ended(composed, directory) if first else None)
     if group.first(done is not None):
         if done is not None:
             print(report(done, directory))
@@ -85,8 +83,3 @@ def _composed(composer: Composer, overrides: Sequence[str], multirun: bool) -> C
         inside.refuse_sweeps(parsed, RunMode.RUN)
     composed.config  # noqa: B018  # names the key that cannot be meant
     return composed
-
-
-def _finished(composed: Composed, directory: Path) -> dict[str, object] | None:
-    refuse_other(directory, composed.config)
-    return finished(directory, composed.config)

@@ -73,7 +73,7 @@ def _cell(held: Sequence[Setting]) -> _Shown:
     whole = [one for one in held if one.complete]
     if not whole:
         why = held[0].ends if held else _MISSING
-        return None, _word(held), f"{why}"
+        return None, _word(held), why
     best = max(whole, key=lambda one: one.mean or 0.0)
     value = best.mean or 0.0
     seeds = f"n = {len(best.values)}" + (f"; best of {len(held)} settings" if len(held) > 1 else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fedbench.config.grouping import differing
@@ -70,8 +70,7 @@ def settings(entries: Sequence[Entry]) -> list[Setting]:
     found.sort(key=lambda one: (not one.complete, -(one.mean or 0.0)))
     looks = _looks(found)
     return [
-        Setting(Series(one.series.choices, look, one.series.runs, one.series.repeated), look.label)
-        for one, look in zip(found, looks, strict=True)
+        Setting(replace(one.series, style=look), look.label) for one, look in zip(found, looks, strict=True)
     ]
 
 
