@@ -8,6 +8,7 @@ the same of CPU time. `floor_ms` is the arithmetic of the training alone at the 
 product, `outside` the share of fedbench's CPU time that is not local training (batches, state, aggregation,
 evaluation), `accuracy` the test accuracy after the same number of rounds, `same` whether it is within 0.02
 of the bare loop's. `auto` is what a run of --job-rounds rounds takes when the steps are compiled already.
+Rows of `--out` whose model is not measured this time are kept.
 
 A peer takes part where it is installed: pfl (SimulatedBackend, one process) and Flower (its simulation, an
 actor with one thread for each core; `cpu_ms` is that of its server's process alone). PYTHON=... scripts/bench
@@ -180,9 +181,11 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
             label = f"fedbench, {name}" if name in ENGINES else name.replace("bare", "bare PyTorch loop")
             axes.bar(at, heights, width, yerr=errors, label=label, color=COLOURS[i], error_kw={"lw": 0.7})
         axes.set_xticks(range(len(models)), models)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.set_ylabel("time of a round / bare loop's")
         axes.grid(axis="x", visible=False)
-        axes.legend(ncols=3, loc="upper left", bbox_to_anchor=(0, 1.28))
+        axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
         figure.savefig(file)
 
 
@@ -205,6 +208,11 @@ def main() -> None:
         child(arguments)
         return
     rows: list[dict[str, Any]] = []
+    earlier = arguments.out.with_suffix(".json") if arguments.out else None
+    if earlier and earlier.exists():
+        rows += [
+            row for row in json.loads(earlier.read_text()) if row["model"] not in arguments.models.split(",")
+        ]
     show({name: name for name in COLUMNS}, COLUMNS)
     for model in arguments.models.split(","):
         for row in measure(arguments, model):

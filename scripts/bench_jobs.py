@@ -125,28 +125,12 @@ class Bare:
 
 
 def with_torchs_layers(model: torch.nn.Module) -> torch.nn.Module:
-    """What a bare loop would use: torch.nn's recurrent layers in place of ours, with the same parameters."""
-    import torch
+    """What a bare loop would use."""
+    from bench_models import PlainRNN
 
     from fedbench.models.rnn import RNN
 
-    if not isinstance(model, RNN):
-        return model
-    ours = model.recurrent
-    kind = {"tanh": torch.nn.RNN, "gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[ours.cell]
-    inputs = ours.weight_ih_l0.shape[1]
-    layers = kind(inputs, ours.hidden, ours.layers, batch_first=True)
-    layers.load_state_dict(ours.state_dict())
-
-    class Plain(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers, self.head = layers, model.head
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.layers(x.transpose(1, 2).flatten(2))[0][:, -1])
-
-    return Plain()
+    return PlainRNN(model) if isinstance(model, RNN) else model
 
 
 class Ours:

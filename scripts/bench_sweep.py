@@ -7,7 +7,8 @@ Ways, each from a cold start and with nothing computed before:
   all_threads  fedbench, one process with all threads, cold
 `ratio` is the number of runs per hour beside the bare loops'; `cpu_seconds` that of all processes, which a
 busy machine changes less. Every way computes the same job (MNIST, 10 of 100 clients, see bench_jobs.py),
-evaluated every 10 rounds; `accuracy` is the mean over the runs.
+evaluated every 10 rounds; `accuracy` is the mean over the runs. Rows of `--out` whose model is not measured
+this time are kept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,8 @@ COLUMNS = (
     "ratio",
     "goal",
     "accuracy",
+    "cores",
+    "torch",
 )
 Point = tuple[str, float, int]
 
@@ -155,7 +159,7 @@ def measure(model: str, way: str, arguments: argparse.Namespace, cache: Path) ->
         "model": model, "way": way, "runs": len(accuracies), "rounds": arguments.rounds,
         "seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1),
         "runs_per_hour": round(3600 * len(accuracies) / seconds, 1),
-        "accuracy": round(statistics.fmean(accuracies), 4),
+        "accuracy": round(statistics.fmean(accuracies), 4), "cores": cores(), "torch": version("torch"),
     }  # fmt: skip
 
 
@@ -183,6 +187,9 @@ def main() -> None:
         print(bare_run(arguments.models, arguments.root, arguments.rounds, json.loads(arguments.bare)))
         return
     rows: list[dict[str, Any]] = []
+    if arguments.out and arguments.out.exists():
+        with open(arguments.out, newline="") as stream:
+            rows += [row for row in csv.DictReader(stream) if row["model"] not in arguments.models.split(",")]
     show({name: name for name in COLUMNS}, COLUMNS)
     for model in arguments.models.split(","):
         with tempfile.TemporaryDirectory() as cache:
