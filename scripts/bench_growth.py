@@ -155,14 +155,16 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
                 for row, name in enumerate(("cpu_ms", "memory_mib")):
                     grid[row][column].plot(x, [r[name] for r in mine], "os"[i] + "-", color=COLOURS[i],
                                            label=algorithm)  # fmt: skip
-            for row in range(2):
-                grid[row][column].set_xscale("log")
-                grid[row][column].set_yscale("log")
+            for axes in (grid[0][column], grid[1][column]):
+                axes.set_xscale("log")
             grid[1][column].set_xlabel("parameters" if axis == "hidden" else axis)
         grid[0][0].set_ylabel("CPU ms / round")
         grid[1][0].set_ylabel("memory, MiB")
+        grid[0][0].set_yscale("log")
+        grid[1][0].set_ylim(bottom=0)
         grid[0][0].legend()
         figure.savefig(file)
+        plt.close(figure)
 
 
 def main() -> None:

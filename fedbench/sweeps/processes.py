@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -38,6 +37,7 @@ from fedbench.runs.signals import AT_ONCE, Interrupted, Signals
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.job import JobFailed, held
 from fedbench.sweeps.progress import Fleet
+from fedbench.sweeps.queue import Queue
 from fedbench.sweeps.results import record_failure
 
 WORKERS_LOG = "workers.log"
@@ -139,7 +139,7 @@ class _Pool:
         self.launcher, self.first = launcher, first
         self.jobs, self.slots = [list(job) for job in jobs], list(slots)
         self.directory = Path(str(launcher.config.hydra.sweep.dir))
-        self.queue = deque(range(len(jobs)))
+        self.queue = Queue(self.jobs)
         self.results: dict[int, JobReturn] = {}
         self.fleet = Fleet(len(jobs))
         self.workers: list[_Worker] = []
@@ -183,7 +183,7 @@ class _Pool:
         return worker
 
     def _next(self, worker: _Worker) -> None:
-        worker.job = self.queue.popleft() if self.queue else None
+        worker.job = self.queue.take()
         if worker.job is None:
             worker.pipe.send(None)
         else:
@@ -223,6 +223,7 @@ class _Pool:
 
     def _end(self, job: int, result: JobReturn) -> None:
         self.results[job] = result
+        self.queue.end(job)
         failed = result.status == JobStatus.FAILED and not held(result)
         self.fleet.end(job, str(result._return_value) if failed else None)
 
