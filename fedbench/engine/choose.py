@@ -39,6 +39,8 @@ CPU = torch.device("cpu")
 NOTHING_KNOWN = Prospect()
 SAFETY = 1.25
 """How many times the seconds of compiling must be gained."""
+CACHE = 2**22
+"""Bytes that a core works on fast."""
 
 
 def choose_device(name: str, key: str = "device") -> torch.device:
@@ -57,6 +59,18 @@ def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
     """Clients per vectorised chunk: as many of the cohort as half of the device's memory holds."""
     per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
     return max(1, min(load.cohort, int(0.5 * total_memory(device) / per_client)))
+
+
+def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, item_bytes: int) -> int:
+    """Clients per chunk of a compiled step, at most `chunk`. A thread alone gains little from many; where a
+    step works on parameters more than on activations, those of its clients should stay in the cache."""
+    if device.type != "cpu" or threads != 1 or load.batch * load.cost.written > load.d:
+        return chunk
+    most = max(
+        1, CACHE // (3 * item_bytes * load.d)
+    )  # parameters before and after the step, and the gradient
+    padded = {size: -(-load.cohort // size) * size for size in range(1, min(most, chunk) + 1)}
+    return min(padded, key=lambda size: (padded[size], -size))
 
 
 def choose_state(place: str, needed: float, device: torch.device) -> str:

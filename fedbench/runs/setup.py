@@ -11,7 +11,7 @@ import torch
 
 from fedbench import schedule
 from fedbench.engine.batches import BatchPlanner, ClientIndex
-from fedbench.engine.choose import NOTHING_KNOWN, Prospect, Way, choose_engine, make_executor
+from fedbench.engine.choose import NOTHING_KNOWN, Prospect, Way, choose_engine, compiled_chunk, make_executor
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.disk import DiskStore
 from fedbench.engine.evaluate import Evaluator
@@ -106,10 +106,13 @@ def make_ready(
 
 
 def _choose(plan: Plan, prospect: Callable[[int], Prospect]) -> tuple[Way, str | None]:
-    name, way = plan.config.engine, plan.way
-    known = prospect(way.chunk) if name == "auto" else NOTHING_KNOWN  # others need no look at the disk
-    engine, line = choose_engine(name, plan.load, plan.device, known)
-    return replace(way, engine=engine), line
+    config, way = plan.config, plan.way
+    threads = config.threads or torch.get_num_threads()
+    few = compiled_chunk(plan.load, way.chunk, threads, plan.device, plan.dtype.itemsize)
+    compiled = replace(way, engine="compile", chunk=config.chunk or few)
+    known = prospect(compiled.chunk) if config.engine == "auto" else NOTHING_KNOWN  # or no look at the disk
+    engine, line = choose_engine(config.engine, plan.load, plan.device, known)
+    return compiled if engine == "compile" else replace(way, engine=engine), line
 
 
 def _store(plan: Plan, trace: schedule.Trace, kind: str, directory: Path) -> StateStore:

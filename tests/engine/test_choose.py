@@ -15,6 +15,7 @@ from fedbench.engine.choose import (
     choose_chunk,
     choose_engine,
     compile_cost_seconds,
+    compiled_chunk,
     expected_gain_seconds,
 )
 from fedbench.engine.load import Load, ModelCost, measure_model
@@ -76,3 +77,18 @@ def test_a_chunk_fits_into_half_of_the_memory(load: Load) -> None:
     assert choose_chunk(load, CPU, 4) == 10  # small clients: the cohort
     huge = ModelCost(operations=1, written=1e12, shared=0.0, convolutions=0)
     assert choose_chunk(replace(load, cost=huge), CPU, 4) == 1
+
+
+def test_a_compiled_chunk_of_one_thread_stays_in_the_cache() -> None:
+    """An mlp's parameters are most of what a step works on: 3 * 4 * 159,010 bytes a client."""
+    mlp = ModelCost(operations=15, written=841.0, shared=159013.0, convolutions=0)
+    load = Load(mlp, 159010, 20, 10, calls=1)
+    assert compiled_chunk(load, 10, 1, CPU, 4) == 2
+    assert compiled_chunk(load, 10, 2, CPU, 4) == 10  # two threads share the work of a chunk
+    assert compiled_chunk(load, 10, 1, torch.device("cuda"), 4) == 10
+    assert compiled_chunk(load, 1, 1, CPU, 4) == 1
+    assert compiled_chunk(replace(load, d=7850), 10, 1, CPU, 4) == 10  # all of them fit
+    assert compiled_chunk(replace(load, d=100_000), 10, 1, CPU, 4) == 2  # 3 fit, but 12 would be computed
+    assert compiled_chunk(replace(load, d=10**7), 10, 1, CPU, 4) == 1
+    activations = replace(load, cost=replace(mlp, written=9e4))
+    assert compiled_chunk(activations, 10, 1, CPU, 4) == 10
