@@ -2,9 +2,9 @@
 
 Base: FedAvg and SCAFFOLD on an mlp of 100 hidden units, synthetic samples of 64 numbers, S = 10 clients per
 round of N = 1,000, K = 10 steps of batch 20, no evaluation. Each point runs in a process of its own; `ms`
-is the median of the rounds after the first, `memory_mib` the process's resident memory at most, torch's own
-included (about 250 MiB before the first round). `--state disk` adds SCAFFOLD with 10,000 clients of a cnn
-(1.66 million numbers, 66 GB of state) on disk.
+is the median of the rounds after the first, `memory_mib` the process's resident memory at most, about 600 of
+which are torch and the data. `--state disk` adds SCAFFOLD with 10,000 clients of a cnn (1.66 million numbers,
+66 GB of state) on disk.
 """
 
 from __future__ import annotations

@@ -100,6 +100,7 @@ def test_a_killed_worker_has_its_row_before_another_run_ends(
     launcher.setup(hydra_context=inside.context(composer.loader, cfg), task_function=RunJob(), config=cfg)
     (tmp_path / "s" / "killed").mkdir(parents=True)
     pool = processes._Pool(launcher, [["seed=3", "hydra.sweep.subdir=killed"]], 0, [None])
+    assert pool.queue.take() == 0
     pool._died(0, -9)
     (row,) = read(tmp_path / "s" / "runs.csv")
     assert (row["dir"], row["seed"], row["status"]) == ("killed", "3", "failed")
