@@ -66,9 +66,8 @@ def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, i
     step works on parameters more than on activations, those of its clients should stay in the cache."""
     if device.type != "cpu" or threads != 1 or load.batch * load.cost.written > load.d:
         return chunk
-    most = max(
-        1, CACHE // (3 * item_bytes * load.d)
-    )  # parameters before and after the step, and the gradient
+    client = 3 * item_bytes * load.d  # parameters before and after the step, and the gradient
+    most = max(1, CACHE // client)
     padded = {size: -(-load.cohort // size) * size for size in range(1, min(most, chunk) + 1)}
     return min(padded, key=lambda size: (padded[size], -size))
 
