@@ -76,10 +76,10 @@ class Reaches(Test):
         above = rows[rows.accuracy > self.level]
         parts = [f"{name} {percent(score)}" for name, score in zip(rows.setting, rows.accuracy, strict=True)]
         numbers, limit = "; ".join(parts), rows.without_noise.max()
-        reach = "" if pd.isna(limit) else f"; without noise {percent(limit)} at most"
+        reach = "" if pd.isna(limit) else f"; without noise {percent(limit)} at best"
         best = percent(rows.accuracy.max())
         reason = "" if len(above) else f"in none of {len(rows)} settings"
-        return Finding(bool(len(above)), f"{numbers}{reach}", reason, brief=f"{best} at most{reach}")
+        return Finding(bool(len(above)), f"{numbers}{reach}", reason, brief=f"{best} at best{reach}")
 
 
 @dataclass(frozen=True)

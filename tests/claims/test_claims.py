@@ -336,9 +336,9 @@ def test_a_level_is_reached_in_a_setting_of_the_table_or_in_none():
     iid = {"partition": "iid"}
     vector = Reaches("settings", "padamfed algorithm.norm=vector", 0.8, iid)(data)
     assert (vector.shown, vector.reason) == (False, "in none of 2 settings")
-    assert vector.numbers == "iid 64.00%; S=20 66.00%; without noise 83.00% at most"
-    assert vector.brief == "66.00% at most; without noise 83.00% at most"
+    assert vector.numbers == "iid 64.00%; S=20 66.00%; without noise 83.00% at best"
+    assert vector.brief == "66.00% at best; without noise 83.00% at best"
     tensor = Reaches("settings", "padamfed algorithm.norm=tensor", 0.8, iid)(data)
-    assert (tensor.shown, tensor.brief) == (True, "88.00% at most")
+    assert (tensor.shown, tensor.brief) == (True, "88.00% at best")
     assert Reaches("settings", "fedavg", 0.8)(data).reason == "no rows of fedavg in table settings"
     assert Reaches("other", "fedavg", 0.8)(data).shown is None
