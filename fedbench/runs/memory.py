@@ -17,7 +17,7 @@ from fedbench.config.config import Config
 from fedbench.data import Dataset
 from fedbench.engine.choose import Way
 from fedbench.engine.cohort import FULL_PASS_WIDTH
-from fedbench.engine.load import Load
+from fedbench.engine.load import Load, ModelCost
 from fedbench.engine.memory import gib, total_memory
 from fedbench.errors import ConfigError
 from fedbench.method import Algorithm
@@ -132,15 +132,16 @@ def _at_work(
 
 def _evaluating(config: Config, dataset: Dataset, load: Load, device: torch.device, item: int) -> float:
     """A batch, with what a gradient of it holds."""
-    batch = config.eval.batch_size or eval_batch(device)
+    batch = config.eval.batch_size or eval_batch(device, load.cost)
     batch = min(batch, max(len(dataset.y_test), len(dataset.y_train) if _on_all(config) else 0))
     held = batch * load.cost.held + load.cost.held_shared
     return SCRATCH * held + batch * 3 * item * dataset.x_train[0].numel()
 
 
-def eval_batch(device: torch.device) -> int:
-    """Samples evaluated at once where the configuration does not say it: what fits a core's cache."""
-    return 1000 if device.type == "cuda" else 200
+def eval_batch(device: torch.device, model: ModelCost) -> int:
+    """Samples evaluated at once where the configuration does not say it: what convolutions write of them
+    should fit a core's cache."""
+    return 200 if device.type == "cpu" and model.convolutions else 1000
 
 
 def _on_all(config: Config) -> bool:

@@ -138,7 +138,7 @@ def _walk(plan: Plan, trainer: CohortTrainer, trace: schedule.Trace, objective: 
 
 def _evaluator(plan: Plan, objective: Objective) -> Evaluator:
     device, dataset = plan.device, plan.dataset
-    batch = plan.config.eval.batch_size or eval_batch(device)
+    batch = plan.config.eval.batch_size or eval_batch(device, plan.load.cost)
     x_test, y_test = dataset.x_test.to(device), targets(dataset.y_test, device, plan.dtype)
     return Evaluator(objective, x_test, y_test, objective.data.to_input, batch, TASKS[dataset.task])
 

@@ -48,6 +48,15 @@ def test_what_a_gradient_holds_grows_with_the_batch() -> None:
     assert 7850 * 4 <= cost.held_shared <= 7850 * 4 * 1.1
 
 
+def test_evaluation_takes_smaller_batches_where_activations_would_leave_the_cache() -> None:
+    plain = measure_model(nn.Linear(64, 10), torch.zeros(1, 64))
+    conv = measure_model(
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10)), torch.zeros(1, 1, 8, 8)
+    )
+    on = [memory.eval_batch(torch.device(name), cost) for name in ("cpu", "cuda") for cost in (plain, conv)]
+    assert on == [1000, 200, 1000, 1000]
+
+
 def test_the_parts_are_what_the_run_holds() -> None:
     words = ["model=mlp", "algorithm=padamfed", "clients.total=50", "clients.per_round=4", "engine=vmap"]
     found = make_plan(compose_config(words)).memory
