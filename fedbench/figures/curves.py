@@ -54,6 +54,8 @@ def draw_runs(
     check_columns(runs, x=x, y=y)
     grouped = {title: look.apply(part) for title, part in rows_of(runs, rows, by).items()}
     found = {title: [line(series, x, y, spread) for series in part] for title, part in grouped.items()}
+    if "x" in look.log:
+        found = {title: [one.positive() for one in part] for title, part in found.items()}
     lines = [one for part in found.values() for one in part]
     drawn = [one for one in lines if not one.empty]
     if not drawn:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 Where = Mapping[str, Sequence[object]]
@@ -19,12 +20,14 @@ def curves(
     by: Sequence[str] = ("algorithm",),
     where: Where | None = None,
     rows: str | None = None,
+    log: Collection[str] = (),
 ) -> list[Path]:
-    """Column `y` against column `x`, from one stage of the sweep; a panel per value of `rows`."""
+    """Column `y` against column `x`, from one stage of the sweep; a panel per value of `rows`. `log`:
+    logarithmic axes ("x", "y")."""
     from fedbench.figures.curves import plot_runs
     from fedbench.figures.look import PLAIN, WIDE
 
-    look = WIDE if rows else PLAIN
+    look = replace(WIDE if rows else PLAIN, log=log)
     return plot_runs([runs / stage], out / name, x, y, by=by, where=where, rows=rows, look=look)
 
 

@@ -203,6 +203,18 @@ def test_logarithmic_axes(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     assert overlaps(page) == []
 
 
+def test_a_logarithmic_x_axis_begins_with_the_first_evaluation_after_zero(
+    tmp_path: Path, drawn: Callable[..., Page]
+) -> None:
+    sweep = diverging(tmp_path / "s")
+    assert {0.0} < set(expected(sweep)["padamfed"])
+    page = drawn(plot_runs, [sweep], tmp_path / "f", look=Look(log=("x",)))
+    drawn_lines = [np.asarray(line.get_xdata()) for line in page.figure.axes[0].lines]
+    bands = [band.get_paths()[0].vertices for band in page.figure.axes[0].collections]
+    assert bands
+    assert min(min(x) for x in drawn_lines) == min(v[:, 0].min() for v in bands) == 5
+
+
 def test_files_for_print(tmp_path: Path) -> None:
     files = plot_runs([comparison(tmp_path / "s", FEW)], tmp_path / "out" / "acc.png")
     assert [file.name for file in files] == ["acc.png", "acc.pdf", "acc.csv", "acc.json", "acc.md"]

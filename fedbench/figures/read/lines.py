@@ -30,6 +30,11 @@ class Line:
         lost = tuple(trail.drawn(across, up) for trail in self.diverged)
         return Line(self.series, self.curve.drawn(across, up), lost)
 
+    def positive(self) -> Line:
+        """What a logarithmic x axis can show: a line from x = 0 would come in from the side, level."""
+        lost = (trail.positive() for trail in self.diverged)
+        return Line(self.series, self.curve.positive(), tuple(trail for trail in lost if len(trail.x)))
+
     @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""

@@ -40,6 +40,12 @@ class Curve:
         ends = {name: getattr(self, name) / up for name in ("mean", "low", "high")}
         return replace(self, x=self.x / across, **ends)
 
+    def positive(self) -> Curve:
+        """The part at x > 0, which is all that a logarithmic axis can show."""
+        return replace(
+            self, **{name: getattr(self, name)[self.x > 0] for name in ("x", "mean", "low", "high", "n")}
+        )
+
     def table(self, names: Mapping[str, object], x: str, y: str) -> pd.DataFrame:
         """One row per x; `names`: what a row says beside the numbers."""
         ends = {f"{y}_mean": self.mean, f"{y}_low": self.low, f"{y}_high": self.high}
@@ -56,6 +62,10 @@ class Trail:
     def drawn(self, across: float, up: float) -> Trail:
         """The same in the units that axes are drawn in."""
         return Trail(self.x / across, self.y / up)
+
+    def positive(self) -> Trail:
+        """The part at x > 0."""
+        return Trail(self.x[self.x > 0], self.y[self.x > 0])
 
 
 def band(spread: str, seeds: int) -> str:
