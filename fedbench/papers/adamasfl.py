@@ -46,7 +46,7 @@ def by_updates(runs: Path, out: Path) -> list[Path]:
 def by_concurrency(runs: Path, out: Path) -> list[Path]:
     """Final accuracy, and the virtual time it took, against M_c."""
     against_it = partial(against, runs, out, x=M_C, stages=("final-concurrency",))
-    return against_it("concurrency") + against_it("concurrency_time", y="virtual_time")
+    return against_it("concurrency") + against_it("concurrency_time", y="virtual_time", log=("y",))
 
 
 def _claims() -> Iterator[Claim]:

@@ -42,11 +42,13 @@ def against(
     by: Sequence[str] = ("algorithm",),
     where: Where | None = None,
     rows: str | None = None,
+    log: Collection[str] = (),
 ) -> list[Path]:
-    """An outcome against the swept key `x`, from those stages that there are; a panel per value of `rows`."""
+    """An outcome against the swept key `x`, from those stages that there are; a panel per value of `rows`.
+    `log`: as of `curves`."""
     from fedbench.figures.look import PLAIN, WIDE
     from fedbench.figures.sensitivity import plot_sweep
 
     places = [runs / stage for stage in stages if (runs / stage).is_dir()]
-    look = WIDE if rows else PLAIN
+    look = replace(WIDE if rows else PLAIN, log=log)
     return plot_sweep(places, out / name, x=x, y=y, by=by, where=where, rows=rows, look=look)

@@ -127,6 +127,23 @@ def test_the_theorem_has_a_star_of_its_own(tmp_path: Path, drawn: Callable[..., 
     assert "theorem" in {text for text, _ in texts(page)}
 
 
+@pytest.mark.parametrize(
+    ("swept", "written"),
+    [
+        ((10, 20, 50, 100), ["10", "20", "50", "100"]),  # logarithmic
+        ((5, 10, 20), ["5", "10", "20"]),
+        ((10, 11, 100), ["10", "30", "100"]),  # no room for 10 beside 11
+    ],
+)
+def test_few_swept_values_are_written_below_the_axis(
+    tmp_path: Path, drawn: Callable[..., Page], swept: tuple[int, ...], written: list[str]
+) -> None:
+    for clients in swept:
+        write_run(tmp_path / f"{clients}", rows(0.7, 1.0, 0), config={"clients.per_round": clients})
+    ax = drawn(plot_sweep, [tmp_path], tmp_path / "f", x="clients.per_round").figure.axes[0]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == written
+
+
 @pytest.mark.parametrize("width", ["one", "two"])
 @pytest.mark.parametrize("count", [3, 8, 15])
 def test_no_text_overlaps(tmp_path: Path, drawn: Callable[..., Page], count: int, width: str) -> None:

@@ -17,6 +17,7 @@ ALIASES = {"updates": "round", "server_updates": "round"}
 """Other names of metrics columns: a round is a server update."""
 _BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LEAST_GAP = 0.1  # between two ticks, of the axis' length
 _COUNTS = ((1e9, "10⁹"), (1e6, "10⁶"), (1e3, "10³"))
 
 
@@ -113,6 +114,14 @@ def _power(value: float) -> str:
     factor = value / 10.0**exponent
     power = "10" + str(exponent).translate(_SUPERSCRIPT)
     return power if abs(factor - 1) < 1e-6 else f"{factor:g}×{power}"
+
+
+def apart(values: Floats, *, log: bool) -> bool:
+    """Whether ticks at these rising values have room for what is written below them."""
+    if log and not (values > 0).all():
+        return False
+    places = np.log(values) if log else values
+    return len(places) < 2 or float(np.diff(places).min()) >= _LEAST_GAP * float(np.ptp(places))
 
 
 def exact_ticks(ax: Axes, values: Floats) -> None:

@@ -98,8 +98,9 @@ def _frame(ax: Axes, lines: Sequence[Points], share: float, look: Look, x_ticks:
     axes.limit(ax, "x", xs, log=log_x, margin=0.05, given=look.limits.get("x"))
     axes.limit(ax, "y", ys, log=log_y, margin=0.05, given=look.limits.get("y"))
     axes.ticks(ax, x=x_ticks, y=y_ticks)
-    if not log_x and len(xs) <= x_ticks:
-        axes.exact_ticks(ax, xs)
+    swept = np.unique(np.concatenate([line.curve.x[~line.theorem] for line in lines]))
+    if 0 < len(swept) <= x_ticks and axes.apart(swept, log=log_x):
+        axes.exact_ticks(ax, swept)
     if not share:
         return
     low, high = ax.get_ylim()
