@@ -21,6 +21,10 @@ POWERS = {"padamfed": -1 / 4, "padamfed_vr": -1 / 3, "masfl": -1 / 4, "adamasfl"
 """Exponents of S K T in the theorems."""
 FRONT = ("padamfed", "adamasfl")
 """The methods whose shared claims stand on the report's first page."""
+NORMS = {"vector": "one norm", "tensor": "norm per tensor"}
+"""The two readings of a normalised step: as the papers write it, and as a loop over a model's parameters."""
+SUFFIX = {"vector": "", "tensor": "-tensor"}
+"""Of the names of claims, by the reading."""
 UNTUNED = {
     **dict.fromkeys(("padamfed vector", "padamfed tensor"), ("fedavg", "scaffold", "scaffold_m")),
     **dict.fromkeys(("adamasfl vector", "adamasfl tensor"), ("fedbuff", "ca2fl", "masfl")),
@@ -99,17 +103,20 @@ def speedup(method: str, power: float, source: str) -> Iterator[Claim]:
 def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str) -> Iterator[Claim]:
     """No problem parameter in a `sync` or `async` method: a factor on the loss changes nothing."""
     claim = partial(Claim, source=source, figure="loss_scale")
-    yield claim(
-        f"problem-free-{method}",
-        f"{method} needs no problem parameter: its accuracy does not change with the loss's factor",
-        test=Flat(method, "loss.scale", 0.01),
-        published="no change" if method in FRONT else "",
-    )
-    yield claim(
-        f"others-depend-{method}",
-        f"the other algorithms depend on learning rates tuned to the problem (against {method})",
-        test=FlatterThan(method, baselines, "loss.scale"),
-    )
+    for norm, words in NORMS.items():
+        run = f"{method} algorithm.norm={norm}"
+        yield claim(
+            f"problem-free-{method}{SUFFIX[norm]}",
+            f"{method} needs no problem parameter: its accuracy does not change with the loss's factor"
+            f" ({words})",
+            test=Flat(run, "loss.scale", 0.01),
+            published="no change" if method in FRONT and norm == "vector" else "",
+        )
+        yield claim(
+            f"others-depend-{method}{SUFFIX[norm]}",
+            f"the other algorithms depend on learning rates tuned to the problem (against {method}, {words})",
+            test=FlatterThan(run, baselines, "loss.scale"),
+        )
     yield Claim(
         f"step-size-free-{method}",
         f"{method}'s step sizes follow from S, K and T alone",

@@ -123,5 +123,5 @@ PAPER = Paper(
         ),
     ),
     tuple(_claims()),
-    picture=("loss_scale", "async.png"),
+    picture=("adamasfl/fig1", "updates.png"),
 )

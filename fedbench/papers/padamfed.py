@@ -14,7 +14,7 @@ from fedbench.claims.accuracy import Beats, Faster, MarginGrows
 from fedbench.claims.ledger import Claim
 from fedbench.claims.ranges import AboveOnRange, Reaches, WidestRange
 from fedbench.claims.rates import SameTraffic
-from fedbench.papers.across import problem_free, speedup
+from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup
 from fedbench.papers.drawing import against, curves
 from fedbench.papers.figure import Figure, Paper
 
@@ -26,10 +26,6 @@ EMNIST = {"dataset": "emnist"}
 CIFAR = {"dataset": "cifar10", "model": "resnet18", "partition": "!iid"}
 LEVELS = {"iid": 0.8, "noniid": 0.7}
 """What the paper's Figure 2 says is exceeded."""
-NORMS = {"vector": "one norm", "tensor": "norm per tensor"}
-"""The two readings of line 8: Algorithm 1 as it is written, and a loop over a model's parameters."""
-SUFFIX = {"vector": "", "tensor": "-tensor"}
-"""Of the names of claims."""
 
 
 START = {
