@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from fedbench.claims.evidence import Evidence, Filter, by_seed, exceeds, rounds_to, rows_of, seeds_of, tuned
+from fedbench.claims.evidence import (
+    Evidence,
+    Filter,
+    by_seed,
+    exceeds,
+    rounds_to,
+    rows_of,
+    seeds_of,
+    tuned,
+    words_of,
+)
 from fedbench.claims.finding import Finding, Test, Untested, mean_std, percent
 
 FEW_SEEDS = "fewer than two seeds in common"
@@ -19,7 +29,7 @@ def _tuned(data: Evidence, methods: tuple[str, ...], where: Filter) -> dict[str,
     found = {method: tuned(rows_of(data.runs, method, where)) for method in methods}
     absent = [method for method, rows in found.items() if rows.empty]
     if absent:
-        raise Untested(f"no runs of {', '.join(absent)}{f' with {dict(where)}' if where else ''}")
+        raise Untested(f"no runs of {', '.join(absent)}{f' with {words_of(where)}' if where else ''}")
     return found
 
 
@@ -95,7 +105,7 @@ class Faster(Test):
 
 @dataclass(frozen=True)
 class MarginGrows(Test):
-    """`method`'s lead over the best of `others` is larger under `second` than under `first`."""
+    """`method` leads the best of `others` under `second`, and by more than under `first`."""
 
     because = "larger at 95 %"
 
@@ -110,11 +120,13 @@ class MarginGrows(Test):
             rows = _tuned(data, (self.method, *self.others), where)
             rival = max(self.others, key=lambda name: float(rows[name].final_accuracy.mean()))
             leads.append(by_seed(rows[self.method]) - by_seed(rows[rival]))
-            parts.append(f"{dict(where)}: {100 * leads[-1].mean():+.2f} points over {rival}")
+            parts.append(f"{words_of(where)}: {100 * leads[-1].mean():+.2f} points over {rival}")
         larger, _ = exceeds(leads[1], leads[0])
         numbers, seeds = "; ".join(parts), tuple(sorted(int(seed) for seed in leads[0].index))
         if larger is None:
             raise Untested(FEW_SEEDS, numbers, seeds)
+        if leads[1].mean() <= 0:
+            return Finding(False, numbers, "there is no margin", seeds)
         return Finding(larger, numbers, "" if larger else "no larger beyond noise", seeds)
 
 

@@ -91,6 +91,12 @@ def stated(shared: Mapping[str, Any]) -> dict[str, Any]:
     return {key: shared[key] for key in SETTINGS if shared.get(key) is not None}
 
 
+def words_of(where: Filter) -> str:
+    """The filter in words: dataset=emnist, partition!=iid."""
+    texts = {key: str(value) for key, value in where.items()}
+    return ", ".join(f"{key}!={v[1:]}" if v.startswith("!") else f"{key}={v}" for key, v in texts.items())
+
+
 def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     """Return the finished runs of `method` that pass the filter, with accuracies of diverged runs set to 0.
 

@@ -108,6 +108,19 @@ def test_margin_grows():
     assert MarginGrows("padamfed", ("fedavg", "scaffold"), skewed, iid)(Evidence(table)).shown is False
 
 
+def test_a_method_that_is_behind_has_no_margin_that_grows():
+    iid, skewed = {"partition": "iid"}, {"partition": "dirichlet"}
+    table = runs(
+        ("padamfed", (0.6, 0.6), iid), ("fedavg", (0.9, 0.9), iid),
+        ("padamfed", (0.7, 0.7), skewed), ("fedavg", (0.8, 0.8), skewed),
+    )  # fmt: skip
+    found = MarginGrows("padamfed", ("fedavg",), iid, {"partition": "!iid"})(Evidence(table))
+    assert (found.shown, found.reason) == (False, "there is no margin")
+    assert found.numbers == (
+        "partition=iid: -30.00 points over fedavg; partition!=iid: -10.00 points over fedavg"
+    )
+
+
 def swept(algorithm, key, scores):
     return [(algorithm, (score,), {key: value}) for value, score in scores.items()]
 
