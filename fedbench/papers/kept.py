@@ -95,12 +95,13 @@ def _restore(out: Path, kept: Mapping[str, Any]) -> None:
 
 
 def _said(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What pictures read of a summary, flat: `config/local.steps`. Not how and where it was computed."""
+    """What pictures read of a summary, flat: `config/local.steps`. Of the configuration, what is computed."""
     flat: dict[str, Any] = {}
     for key in _SAID:
         value = content.get(key)
         if isinstance(value, dict):
-            flat |= {f"{key}/{name}": part for name, part in value.items() if name not in NOT_IDENTITY}
+            without = NOT_IDENTITY if key == "config" else ()
+            flat |= {f"{key}/{name}": part for name, part in value.items() if name not in without}
         elif value is not None:
             flat[key] = value
     return flat

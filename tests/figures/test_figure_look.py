@@ -11,11 +11,12 @@ import pytest
 from look_at import outside, overlaps, texts
 from make_results import comparison, rows, write_run, write_sweep
 from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
 
 from fedbench.errors import UserError
 from fedbench.figures import style
 from fedbench.figures.curves import plot_runs
-from fedbench.figures.draw.page import Page
+from fedbench.figures.draw.page import Page, sheet
 from fedbench.figures.look import Look
 from fedbench.figures.plot import main
 from fedbench.figures.sensitivity import plot_sweep
@@ -54,6 +55,20 @@ def test_order_names_and_colours(tmp_path: Path, drawn: Callable[..., Page]) -> 
     black, vermillion = style.ALGORITHMS["fedavg"].colour, style.ALGORITHMS["padamfed"].colour
     assert means == [vermillion, "#008080", black]
     assert {"ours", "SCAFFOLD", "FedAvg", "Communication round"} <= {text for text, _ in texts(page)}
+
+
+def test_columns_of_a_legend_are_as_wide_as_their_own_names() -> None:
+    """Two long names leave room for short ones beside them; what fits nowhere else has a row for itself."""
+    names = ["FedAvg", "SCAFFOLD", "SCAFFOLD-M", "PAdaMFed (vector)", "PAdaMFed-VR (vector)", "diverged"]
+    for long, columns in (("PAdaMFed-VR (tensor)", 2), ("PAdaMFed-VR, the norm of a tensor", 1)):
+        with sheet():
+            page = Page("one", 2.0)
+            page.legend([Line2D([], []) for _ in range(7)], [*names, long])
+            page.settle()
+        boxes = [box.x0 for _, box in texts(page)]
+        assert len({round(x) for x in boxes}) == columns
+        assert outside(page) == []
+        assert overlaps(page) == []
 
 
 def test_limits_are_the_ends_of_the_axes_and_nothing_is_drawn_beyond(

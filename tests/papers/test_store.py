@@ -14,6 +14,7 @@ from fedbench.errors import DataError
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import experiment, pipeline, store
 from fedbench.papers.figure import Figure, shown
+from fedbench.papers.kept import KEPT, write_kept
 from fedbench.papers.registry import CLAIMS, FIGURES, PAPERS
 from fedbench.papers.report import BEGIN, END, write_report
 from fedbench.runs import provenance
@@ -134,6 +135,17 @@ def test_published_results_name_a_commit_that_they_were_made_from(
     assert list(tmp_path.iterdir()) == []
     assert main(["figures", "speedup", "--scale", "smoke"]) == 0
     assert "dirty" not in (Path(__file__).parents[2] / "outputs/README.md").read_text()
+
+
+def test_what_is_kept_of_a_run_says_on_what_it_was_computed(tmp_path: Path) -> None:
+    """`threads` of the hardware is kept; that of the configuration, which changes no result, is not."""
+    stage = tmp_path / "runs" / "final"
+    (stage / "one").mkdir(parents=True)
+    said = {"config": {"threads": 1, "rounds": 2}, "hardware": {"cpu": "a", "threads": 1}}
+    (stage / "one" / "summary.json").write_text(json.dumps(said))
+    write_kept(tmp_path, [stage], tmp_path)
+    common = json.loads((tmp_path / KEPT).read_text())["common"]
+    assert common == {"config/rounds": 2, "hardware/cpu": "a", "hardware/threads": 1}
 
 
 def test_published_pictures_have_a_column_or_a_page_in_width() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
@@ -25,6 +26,13 @@ from fedbench.errors import ConfigError, RunError
 from fedbench.figures.style import FONT, MUTED, RC, WIDTHS
 
 _LINE = FONT * 1.28 / 72  # height of a line of text in inches
+_LEGEND: dict[str, Any] = {  # in heights of the text
+    "handlelength": 2.2,
+    "handletextpad": 0.5,
+    "columnspacing": 0.8,
+    "labelspacing": 0.25,
+    "borderpad": 0.2,
+}
 _SUFFIXES = (".png", ".pdf")
 _OTHERS = (".svg", ".eps", ".ps", ".jpg", ".jpeg", ".tif", ".tiff", ".gif", ".csv", ".json", ".md")
 _TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
@@ -85,6 +93,14 @@ def wrap(text: str, width: float) -> list[str]:
     return [*lines, line] if line else lines
 
 
+def _legend_width(names: Sequence[str], rows: int) -> float:
+    """Inches of a legend whose columns, each as wide as its own longest name, have at most so many rows."""
+    columns = [max(map(text_width, part)) for part in np.array_split(names, -(-len(names) // rows))]
+    spaces = 2 * _LEGEND["borderpad"] + (len(columns) - 1) * _LEGEND["columnspacing"]
+    spaces += len(columns) * (_LEGEND["handlelength"] + _LEGEND["handletextpad"])
+    return float(sum(columns) + spaces * FONT / 72)
+
+
 class Picture(Figure):
     """A figure that a notebook shows by itself, in the style sheet that it was drawn in."""
 
@@ -127,11 +143,12 @@ class Page:
 
     def legend(self, handles: Sequence[Artist], names: Sequence[str]) -> None:
         """A compact legend above everything, in as few rows as the width allows; the page grows by them."""
-        fit = max(int((self.width - 0.05) / (max(map(text_width, names)) + 0.42)), 1)
-        rows = -(-len(names) // fit)
-        close = {"handletextpad": 0.5, "columnspacing": 0.8, "labelspacing": 0.25, "borderpad": 0.2}
-        place: dict[str, Any] = {"ncols": -(-len(names) // rows), "borderaxespad": 0.0, "handlelength": 2.2}
-        self.figure.legend(handles, names, loc="outside upper left", **place, **close)
+        counts = range(1, len(names) + 1)
+        rows = next((rows for rows in counts if _legend_width(names, rows) <= self.width - 0.05), len(names))
+        columns = -(-len(names) // rows)
+        self.figure.legend(
+            handles, names, loc="outside upper left", ncols=columns, borderaxespad=0.0, **_LEGEND
+        )
         self.figure.set_figheight(self.figure.get_figheight() + rows * FONT * 1.32 / 72 + 0.06)
         self.leave()
 
