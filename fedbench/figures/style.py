@@ -33,6 +33,8 @@ WIDTHS = {"one": 3.25, "two": 6.75}
 FONT = 8.0
 """Size in points of all text; nothing in a figure is smaller."""
 MUTED, FAINT = "#555555", "#C8C8C8"
+STRIP = "#EFEFEF"
+"""Behind the crosses of diverged runs."""
 BAND = 0.16
 """Opacity of the band around a line."""
 

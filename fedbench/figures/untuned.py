@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from fedbench.config.grouping import differing, settings
 from fedbench.errors import DataError
@@ -18,7 +20,7 @@ from fedbench.figures.draw.page import Page, sheet, stem_of
 from fedbench.figures.read import caption
 from fedbench.figures.read.results import Run, read
 from fedbench.figures.read.tables import number
-from fedbench.figures.style import MUTED, LineStyle, apart
+from fedbench.figures.style import MUTED, STRIP, LineStyle, apart
 
 _ROW = 0.17  # inches of a method's row
 
@@ -26,7 +28,8 @@ _ROW = 0.17  # inches of a method's row
 @dataclass(frozen=True)
 class Scores:
     """`table`: a row per schedule, task, method and seed, with the method's one setting, its accuracy, that
-    of the best tuned method (`best`) and their ratio (`relative`). `looks`: method -> its style."""
+    of the best tuned method with the same seed (`best`) and their ratio (`relative`). `looks`: method -> its
+    style."""
 
     table: pd.DataFrame
     looks: dict[str, LineStyle]
@@ -36,8 +39,10 @@ def scores(runs: Sequence[Run]) -> Scores:
     """Judge every method by one setting: where it has several, the best on its schedule's first task.
 
     A method is an algorithm with its named variant; a setting, its other hyper-parameters that vary. The best
-    tuned method of a task has the highest mean accuracy over seeds of all methods and settings. Diverged runs
-    count as accuracy 0, failed ones are left out. Raises DataError where nothing is there to compare.
+    tuned method of a task has the highest mean accuracy over seeds of all methods and settings. A seed is
+    compared with that method's run of the same seed, as seeds divide the data anew, or, where that one has
+    diverged or is absent, with the mean. Diverged runs count as accuracy 0, failed ones are left out. Raises
+    DataError where nothing is there to compare.
     """
     runs = [run for run in runs if run.status in ("completed", "starved", "diverged")]
     if not runs:
@@ -63,11 +68,16 @@ def draw_untuned(directories: Sequence[Path], out: str | Path, width: str = "two
 
 def _of_schedule(frame: pd.DataFrame) -> pd.DataFrame:
     """The tasks of one schedule, each method at one setting."""
-    mean = frame.groupby(["task", "method", "setting"], sort=False).accuracy.mean()
-    best = mean.groupby("task", sort=False).max()
+    case = ["task", "method", "setting"]
+    mean = frame.groupby(case, sort=False).accuracy.mean()
     chosen = mean[frame.task.iloc[0]].groupby("method", sort=False).idxmax().map(lambda place: place[1])
     kept = frame[frame.setting == frame.method.map(chosen)]
-    kept = kept.assign(best=kept.task.map(best), tuned=kept.method.map(_is_tuned(frame)))
+    first = mean.groupby("task", sort=False).idxmax()
+    winners = frame[[*case, "seed"]].assign(best=frame.accuracy)[frame.set_index(case).index.isin(first)]
+    winners = winners[winners.best > 0].groupby(["task", "seed"], sort=False).best.mean().reset_index()
+    kept = kept.merge(winners, how="left", on=["task", "seed"])
+    kept["best"] = kept.best.fillna(kept.task.map(mean.groupby("task").max()))
+    kept["tuned"] = kept.method.map(_is_tuned(frame))
     columns = ["schedule", "task", "method", "setting", "tuned", "seed", "accuracy", "best"]
     return kept[columns].assign(relative=kept.accuracy / kept.best)
 
@@ -119,12 +129,20 @@ def _draw(found: Scores, width: str) -> Page:
     down, across = (len(rows), 1) if width == "one" else (1, len(rows))
     page = Page(width, down * (most * _ROW + 0.6))
     grid = page.figure.subplots(down, across, sharex=True, squeeze=False).flat
-    low = min(0.0, *(float(part.min()) for part in groups.values()))
+    values = pd.concat([*groups.values(), *(part.groupby("method").median() for part in groups.values())])
+    low = floor(10 * values[values > 0].min()) / 10 if values.any() else 0.0
+    strip = low - 0.12 * (1 - low) * (values == 0).any()
     for ax, (kind, part) in zip(grid, groups.items(), strict=True):
+        if strip < low:
+            ax.axvspan(strip, low, color=STRIP, linewidth=0, zorder=0.4, gid="strip")
         for place, method in enumerate(rows[kind]):
-            _points(ax, part.xs(method, level="method").to_numpy(), place, found.looks[method])
+            points = part.xs(method, level="method").to_numpy()
+            _points(ax, points, place, found.looks[method], (strip + low) / 2)
         ax.set_yticks(range(len(rows[kind])), [found.looks[name].label for name in rows[kind]])
-        ax.set(xlim=(low, 1.0), ylim=(most - 0.4, -0.6), xlabel="Relative accuracy")
+        ax.set(xlim=(strip, max(1.0, *values)), ylim=(most - 0.4, -0.6), xlabel="Relative accuracy")
+        ax.set_xticks(
+            [tick for tick in MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, 1.0) if low <= tick <= 1.0]
+        )
         ax.grid(False, axis="y")
         ax.tick_params(axis="y", length=0)
         ax.set_title(names.option(kind), loc="left", pad=4.0)
@@ -132,8 +150,9 @@ def _draw(found: Scores, width: str) -> Page:
     return page
 
 
-def _points(ax: Axes, values: np.ndarray, place: int, look: LineStyle) -> None:
-    """A method's row: a point for each task, a bar at their median, and the numbers beside the axes."""
+def _points(ax: Axes, values: np.ndarray, place: int, look: LineStyle, lost: float) -> None:
+    """A method's row: a point for each task, a bar at their median, and the numbers beside the axes. A task
+    whose runs have all diverged is a cross at x = `lost`."""
     ax.axhline(place, color="#E6E6E6", linewidth=0.5, zorder=0.5)
     style: dict[str, Any] = {
         "marker": look.marker,
@@ -146,10 +165,15 @@ def _points(ax: Axes, values: np.ndarray, place: int, look: LineStyle) -> None:
         "zorder": 3,
         "gid": "task",
     }
-    ax.plot(values, np.full(len(values), place), **style)
+    there = values[values > 0]
+    if len(there):  # matplotlib's layout takes a line without points for an endless one
+        ax.plot(there, np.full(len(there), place), **style)
+    if len(there) < len(values):
+        ax.plot(lost, place, **style | {"marker": "x", "markeredgewidth": 1.4, "gid": "diverged"})
     median, worst = float(np.median(values)), float(values.min())
     bar: dict[str, Any] = {"color": "black", "linewidth": 1.4, "zorder": 4, "gid": "median"}
-    ax.plot([median, median], [place - 0.36, place + 0.36], **bar)
+    at = median or lost
+    ax.plot([at, at], [place - 0.36, place + 0.36], **bar)
     text = ax.text(1.06, place, f"{median:.2f}, {worst:.2f}", transform=ax.get_yaxis_transform())
     text.set(va="center", color=look.text_colour, gid="numbers")
 
@@ -166,12 +190,13 @@ def _caption(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path]) -
     )
     tasks = {kind: list(dict.fromkeys(part.task)) for kind, part in table.groupby("schedule", sort=False)}
     listed = " ".join(f"Tasks, {names.option(kind)}: {'; '.join(which)}." for kind, which in tasks.items())
+    lost = "; ×: diverged with every seed" if (by_task(table) == 0).any() else ""
     text = (
         f"{caption.settings_line(shared)}. Every method has one setting for all tasks: those of a theorem its"
         f" own, the others the step size that is best on the first task ({said}). A point is one task:"
         " final test accuracy, as a share of that of the task's best method at its best setting of those"
         f" tried there; mean over n = {len(seeds)} seeds ({', '.join(seeds)}). Diverged runs count as 0. Bar:"
-        f" median over tasks. {listed}"
+        f" median over tasks{lost}. {listed}"
     )
     text = " ".join([text.removeprefix(". "), *caption.ends(runs), *caption.data_notes(runs)])
     return {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from figures.make_results import rows, write_sweep
+from look_at import overlaps
 
 from fedbench.claims.evidence import Evidence
 from fedbench.claims.tasks import AcrossTasks
 from fedbench.errors import DataError
+from fedbench.figures.draw.page import Page
 from fedbench.figures.read.results import read
 from fedbench.figures.untuned import by_task, draw_untuned, scores
 
@@ -54,6 +57,37 @@ def test_a_method_keeps_the_setting_that_is_best_on_the_first_task(tmp_path: Pat
     }  # fmt: skip
 
 
+def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
+    """Seed 1 divides the data into a harder task, which is no difference between methods. Where the best
+    method of a task has diverged the mean over its seeds, 0.45, stands in."""
+    runs = []
+    for name, accuracies in (("fedavg", (0.9, 0.6)), ("padamfed", (0.6, 0.2))):
+        for partition in ("iid", "shards"):
+            for seed, accuracy in enumerate(accuracies):
+                lost = (name, partition, seed) == ("fedavg", "shards", 1)
+                metrics = [{**row, "test_accuracy": accuracy} for row in rows(0.5, 0.6, 0, last=5)]
+                status = "diverged" if lost else "completed"
+                runs.append({"metrics": metrics, "algorithm": name, "seed": seed, "status": status,
+                             "config": {"partition": partition, "partition.alpha": None}})  # fmt: skip
+    table = scores(read([write_sweep(tmp_path, runs, ["partition"])])).table
+    found = table[table.method == "padamfed"].set_index(["task", "seed"]).relative
+    assert found.to_dict() == pytest.approx({
+        ("iid", 0): 0.6 / 0.9, ("iid", 1): 0.2 / 0.6, ("shards", 0): 0.6 / 0.9, ("shards", 1): 0.2 / 0.45,
+    })  # fmt: skip
+
+
+def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others."""
+    page = drawn(draw_untuned, [sweep(tmp_path / "sweep")], tmp_path / "out", width="one")
+    (ax,) = page.figure.axes
+    (cross,) = (line for line in ax.lines if line.get_gid() == "diverged")
+    strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()
+    left, right = (ax.transData.inverted().transform((x, 0))[0] for x in (strip.x0, strip.x1))
+    assert ax.get_xlim()[0] == pytest.approx(left)
+    assert left < cross.get_xdata()[0] < right == pytest.approx(0.5)
+    assert overlaps(page) == []
+
+
 def test_schedules_are_judged_apart(tmp_path: Path) -> None:
     """An asynchronous task has its own best method, however good the synchronous ones are."""
     slow = [{"metrics": rows(0.4, 0.6, seed, last=5), "algorithm": "fedbuff", "seed": seed,
@@ -69,6 +103,7 @@ def test_the_picture_says_how_it_was_judged(tmp_path: Path) -> None:
     text = (tmp_path / "out.md").read_text()
     assert "tuned on iid: fedavg lr=1" in text
     assert "iid; shards" in text
+    assert "×: diverged with every seed" in text
     assert {file.suffix for file in files} == {".png", ".pdf", ".csv", ".json", ".md"}
     runs = read([tmp_path / "sweep"])
     with pytest.raises(DataError, match="no finished run"):

@@ -16,7 +16,7 @@ from fedbench.figures.draw.panels import rows_of, small_multiples
 from fedbench.figures.look import Look
 from fedbench.figures.read.points import Points
 from fedbench.figures.read.results import metric
-from fedbench.figures.style import MUTED, WIDTHS
+from fedbench.figures.style import MUTED, STRIP, WIDTHS
 
 _RATIO = {"one": 0.62, "two": 0.4}
 _ROW = 0.085  # inches of the strip for each line with diverged runs
@@ -112,7 +112,7 @@ def _frame(ax: Axes, lines: Sequence[Points], share: float, look: Look, x_ticks:
     else:
         bottom = low - (high - low) * share / (1 - share)
     ax.set_ylim(bottom, high)
-    ax.axhspan(bottom, low, color="#EFEFEF", linewidth=0, zorder=0.5, gid="strip")
+    ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
 
 
 def _draw(ax: Axes, line: Points, height: float) -> None:
