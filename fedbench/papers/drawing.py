@@ -43,12 +43,13 @@ def against(
     where: Where | None = None,
     rows: str | None = None,
     log: Collection[str] = (),
+    own_y: bool = False,
 ) -> list[Path]:
     """An outcome against the swept key `x`, from those stages that there are; a panel per value of `rows`.
-    `log`: as of `curves`."""
+    `log`: as of `curves`; `own_y`: of `Look`."""
     from fedbench.figures.look import PLAIN, WIDE
     from fedbench.figures.sensitivity import plot_sweep
 
     places = [runs / stage for stage in stages if (runs / stage).is_dir()]
-    look = replace(WIDE if rows else PLAIN, log=log)
+    look = replace(WIDE if rows else PLAIN, log=log, own_y=own_y)
     return plot_sweep(places, out / name, x=x, y=y, by=by, where=where, rows=rows, look=look)

@@ -51,7 +51,7 @@ def by_beta_tau(runs: Path, out: Path) -> list[Path]:
         ("final-estimator-steps", "tau", "local.steps"),
     ):
         by = ("algorithm", ESTIMATOR)
-        files += against(runs, out, name, key, stages=(stage,), by=by, rows="model")
+        files += against(runs, out, name, key, stages=(stage,), by=by, rows="model", own_y=True)
     return files
 
 

@@ -122,6 +122,25 @@ def test_rows_of_a_sweep_and_their_table(tmp_path: Path, drawn: Callable[..., Pa
     }
 
 
+def test_panels_of_different_tasks_have_a_y_axis_each(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    """The harder task's accuracies are 0.4 lower: neither panel leaves room for the other's."""
+    runs = [
+        {"metrics": rows(0.8 - drop, 0.6, seed), "algorithm": "fedavg", "seed": seed,
+         "config": {"partition": split, "partition.alpha": None, "algorithm.lr": lr}}
+        for split, drop in (("iid", 0.0), ("shards", 0.4)) for lr in (0.1, 1.0) for seed in (0, 1)
+    ]  # fmt: skip
+    path = write_sweep(tmp_path / "s", runs, ["partition", "algorithm.lr", "seed"])
+    for own_y in (False, True):
+        look = Look(width="two", own_y=own_y)
+        page = drawn(plot_sweep, [path], tmp_path / "f", rows="partition", look=look)
+        easy, hard = page.figure.axes
+        assert (easy.get_ylim()[0] > hard.get_ylim()[1]) == own_y
+        assert (easy.get_ylim() == hard.get_ylim()) != own_y
+        assert easy.get_xlim() == hard.get_xlim()
+        assert overlaps(page) == []
+        assert outside(page) == []
+
+
 def test_svg_is_written_and_the_same_each_time(tmp_path: Path) -> None:
     sweep = comparison(tmp_path / "s", FEW)
     first = plot_runs([sweep], tmp_path / "f", look=Look(svg=True))

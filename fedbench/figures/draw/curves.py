@@ -53,7 +53,7 @@ def draw_lines(rows: Mapping[str, Sequence[Line]], x: str, y: str, look: Look, t
     if len(rows) > 1:
         entries = {line.series.label: handle(line.series.style) for line in lines}
         parts = {title: [line.drawn(*units) for line in part] for title, part in rows.items()}
-        return rows_of(parts, draw, entries, width, text, **titles)
+        return rows_of(parts, draw, entries, width, text, own_y=False, **titles)
     if len(lines) > MOST:
         ordered = lines if look.order else sorted(lines, key=_last, reverse=not lower_is_better(y))
         return small_multiples(ordered, alone, width, text, **titles)

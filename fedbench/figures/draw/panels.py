@@ -60,23 +60,25 @@ def rows_of(
     *,
     xlabel: str,
     ylabel: str,
+    own_y: bool = False,
 ) -> Page:
     """A picture for each title of `rows`, with its lines: below one another in one column, side by side in
-    two. `draw(ax, lines)` sets the same limits and ticks on all; `entries`: the legend."""
+    two. `draw(ax, lines)` sets the same limits and ticks on all, but those of y where they are `own_y`;
+    `entries`: the legend."""
     columns = 1 if width == "one" else min(len(rows), 3)
     down = -(-len(rows) // columns)
     page = Page(width, down * (WIDTHS[width] / columns * 0.5 + _LINE) + 3 * _LINE, text)
-    for ax, title in zip(_grid(page, down, len(rows), xlabel, ylabel), rows, strict=True):
+    for ax, title in zip(_grid(page, down, len(rows), xlabel, ylabel, own_y), rows, strict=True):
         draw(ax, rows[title])
         ax.set_title(title, pad=2.0)
     page.legend(list(entries.values()), list(entries))
     return page
 
 
-def _grid(page: Page, rows: int, count: int, xlabel: str, ylabel: str) -> list[Axes]:
-    """`count` pictures in so many rows, with tick labels at the left and below only."""
+def _grid(page: Page, rows: int, count: int, xlabel: str, ylabel: str, own_y: bool = False) -> list[Axes]:
+    """`count` pictures in so many rows, with tick labels below only, and at the left only if y is shared."""
     columns = -(-count // rows)
-    grid = list(page.figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+    grid = list(page.figure.subplots(rows, columns, sharex=True, sharey=not own_y, squeeze=False).flat)
     for ax in grid[count:]:
         ax.remove()
     for rank, ax in enumerate(grid[:count]):

@@ -40,7 +40,8 @@ def draw_points(
 
     def draw(ax: Axes, part: Sequence[Points], few: bool = True) -> None:
         share = 0.2 if not few else (len(strip) * _ROW + 0.05) / (body - 0.45)
-        _frame(ax, lines, share if strip else 0.0, look, *((6, 6) if few else (3, 4)))
+        tall = part if look.own_y else lines
+        _frame(ax, lines, tall, share if strip else 0.0, look, *((6, 6) if few else (3, 4)))
         for line in part:
             row = strip.get(line.series.label, 0.0) if few else len(strip) / 2
             _draw(ax, line, share * row / max(len(strip), 1))
@@ -48,7 +49,7 @@ def draw_points(
     entries = {line.series.label: handle(line.series.style) for line in lines} | _marks(lines)
     if len(rows) > 1:
         parts = {title: [line.drawn(*units) for line in part] for title, part in rows.items()}
-        return rows_of(parts, draw, entries, look.width, text, **titles)
+        return rows_of(parts, draw, entries, look.width, text, **titles, own_y=look.own_y)
     if len(lines) > MOST:
         ordered = lines if look.order else sorted(lines, key=lambda line: _best(line, y))
         return small_multiples(
@@ -87,11 +88,21 @@ def _part(line: Points) -> np.ndarray:
     return (line.diverged > 0) & (line.curve.n > 0)
 
 
-def _frame(ax: Axes, lines: Sequence[Points], share: float, look: Look, x_ticks: int, y_ticks: int) -> None:
-    """Scales, limits and ticks; the lowest `share` of the height is the strip, in grey and without ticks."""
-    curves = [line.curve for line in lines]
-    xs = np.unique(np.concatenate([curve.x for curve in curves]))
-    ys = np.concatenate([part for curve in curves for part in (curve.mean, curve.low, curve.high)])
+def _frame(
+    ax: Axes,
+    lines: Sequence[Points],
+    tall: Sequence[Points],
+    share: float,
+    look: Look,
+    x_ticks: int,
+    y_ticks: int,
+) -> None:
+    """Scales, limits and ticks: of x by `lines`, of y by `tall`; the lowest `share` of the height is the
+    strip, in grey and without ticks."""
+    xs = np.unique(np.concatenate([line.curve.x for line in lines]))
+    ys = np.concatenate(
+        [part for line in tall for part in (line.curve.mean, line.curve.low, line.curve.high)]
+    )
     ys = ys[np.isfinite(ys)]
     ys = ys if len(ys) else np.array([0.0, 1.0])
     log_x, log_y = "x" in look.log or axes.log_worthy(xs, 10.0), "y" in look.log
