@@ -20,8 +20,8 @@ class Look:
 
     `limits`: axis -> its ends; `labels`: axis or line -> its name; `order`: lines that come first; `colours`:
     line -> colour. A line goes by its name in the figure or by its algorithm's (`padamfed`). `svg`: write SVG
-    too. `style`: a file of matplotlib settings. `own_y`: the panels of a picture against a swept key have a y
-    axis each, as where they are of different tasks. Raises ConfigError for what cannot be.
+    too. `style`: a file of matplotlib settings. `own_y`: panels have a y axis each, as where they are of
+    different tasks. Raises ConfigError for what cannot be.
     """
 
     width: str = "one"

@@ -73,9 +73,8 @@ def _of_schedule(frame: pd.DataFrame) -> pd.DataFrame:
     chosen = mean[frame.task.iloc[0]].groupby("method", sort=False).idxmax().map(lambda place: place[1])
     kept = frame[frame.setting == frame.method.map(chosen)]
     first = mean.groupby("task", sort=False).idxmax()
-    winners = frame[[*case, "seed"]].assign(best=frame.accuracy)[frame.set_index(case).index.isin(first)]
-    winners = winners[winners.best > 0].groupby(["task", "seed"], sort=False).best.mean().reset_index()
-    kept = kept.merge(winners, how="left", on=["task", "seed"])
+    winners = frame[frame.set_index(case).index.isin(first) & (frame.accuracy > 0)]
+    kept = kept.join(winners.groupby(["task", "seed"]).accuracy.mean().rename("best"), on=["task", "seed"])
     kept["best"] = kept.best.fillna(kept.task.map(mean.groupby("task").max()))
     kept["tuned"] = kept.method.map(_is_tuned(frame))
     columns = ["schedule", "task", "method", "setting", "tuned", "seed", "accuracy", "best"]

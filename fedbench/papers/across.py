@@ -100,11 +100,16 @@ def speedup(method: str, power: float, source: str) -> Iterator[Claim]:
         )
 
 
+def variant(method: str, norm: str) -> str:
+    """A method in one reading of its norm, as claims name it."""
+    return f"{method} algorithm.norm={norm}"
+
+
 def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str) -> Iterator[Claim]:
     """No problem parameter in a `sync` or `async` method: a factor on the loss changes nothing."""
     claim = partial(Claim, source=source, figure="loss_scale")
     for norm, words in NORMS.items():
-        run = f"{method} algorithm.norm={norm}"
+        run = variant(method, norm)
         yield claim(
             f"problem-free-{method}{SUFFIX[norm]}",
             f"{method} needs no problem parameter: its accuracy does not change with the loss's factor"

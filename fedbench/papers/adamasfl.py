@@ -10,7 +10,7 @@ from fedbench.claims.accuracy import Beats
 from fedbench.claims.ledger import Claim
 from fedbench.claims.ranges import Flat, FlatterThan
 from fedbench.claims.rates import Trend
-from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup
+from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup, variant
 from fedbench.papers.drawing import against, curves
 from fedbench.papers.figure import Figure, Paper
 
@@ -18,7 +18,7 @@ TALK = "AdaMasFL talk, ICML 2025"
 BASELINES = ("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl")
 FMNIST = {"dataset": "fmnist", "partition": "!iid"}
 M_C = "schedule.concurrency"
-OURS = "adamasfl algorithm.norm=vector"
+OURS = variant("adamasfl", "vector")
 """As the paper writes it; the delays are the same for a norm per tensor."""
 START = {
     **{
@@ -50,7 +50,7 @@ def by_concurrency(runs: Path, out: Path) -> list[Path]:
 
 def _claims() -> Iterator[Claim]:
     for norm, words in NORMS.items():
-        method, name = f"adamasfl algorithm.norm={norm}", f"adamasfl{SUFFIX[norm]}"
+        method, name = variant("adamasfl", norm), f"adamasfl{SUFFIX[norm]}"
         yield Claim(
             f"{name}-accuracy",
             f"AdaMasFL reaches state-of-the-art accuracy without tuning (FMNIST, CNN, Dir(0.5), {words})",

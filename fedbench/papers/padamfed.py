@@ -14,7 +14,7 @@ from fedbench.claims.accuracy import Beats, Faster, MarginGrows
 from fedbench.claims.ledger import Claim
 from fedbench.claims.ranges import AboveOnRange, Reaches, WidestRange
 from fedbench.claims.rates import SameTraffic
-from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup
+from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup, variant
 from fedbench.papers.drawing import against, curves
 from fedbench.papers.figure import Figure, Paper
 
@@ -84,7 +84,7 @@ def _claims() -> Iterator[Claim]:
             f"the margins over the baselines are greater on non-i.i.d. than on i.i.d. data (EMNIST, {words})",
             f"{ICLR}, p. 9, section 5, Figure 1",
             test=MarginGrows(
-                _ours("padamfed", norm), BASELINES, EMNIST | SPLITS["iid"], EMNIST | SPLITS["noniid"]
+                variant("padamfed", norm), BASELINES, EMNIST | SPLITS["iid"], EMNIST | SPLITS["noniid"]
             ),
         )
         yield Claim(
@@ -93,7 +93,7 @@ def _claims() -> Iterator[Claim]:
             f"{TALK}, last figure",
             "padamfed/rnn_lr",
             WidestRange(
-                _ours("padamfed", norm),
+                variant("padamfed", norm),
                 BASELINES,
                 "algorithm.lr",
                 EMNIST | {"model": "rnn"} | SPLITS["noniid"],
@@ -105,7 +105,7 @@ def _claims() -> Iterator[Claim]:
                 f"{method} reaches state-of-the-art accuracy without tuning (CIFAR-10, ResNet-18, {words})",
                 f"{TALK}, figure 1 of the results",
                 "padamfed/cifar10",
-                Beats(_ours(method, norm), BASELINES, CIFAR),
+                Beats(variant(method, norm), BASELINES, CIFAR),
                 scale="paper",
                 published="highest" if (method, norm) == ("padamfed", "vector") else "",
             )
@@ -121,15 +121,11 @@ def _claims() -> Iterator[Claim]:
         yield from problem_free(method, "sync", BASELINES, f"{ICLR}, p. 2, section 1.1")
 
 
-def _ours(method: str, norm: str) -> str:
-    return f"{method} algorithm.norm={norm}"
-
-
 def _figure1(split: str, source: str) -> Iterator[Claim]:
     """Accuracy against rounds: each of ours, in both readings, against tuned baselines."""
     claim, where = partial(Claim, source=source, figure="padamfed/fig1"), EMNIST | SPLITS[split]
     for norm, words in NORMS.items():
-        ours, at = {method: _ours(method, norm) for method in OURS}, f"EMNIST, {split}, {words}"
+        ours, at = {method: variant(method, norm) for method in OURS}, f"EMNIST, {split}, {words}"
         for method, run in ours.items():
             yield claim(
                 f"{method}-accuracy-{split}{SUFFIX[norm]}",
@@ -161,7 +157,7 @@ def _figure2(split: str, source: str) -> Iterator[Claim]:
     claim, where = partial(Claim, source=source, figure="padamfed/fig2"), EMNIST | SPLITS[split]
     level = LEVELS[split]
     for norm, words in NORMS.items():
-        ours = _ours("padamfed", norm)
+        ours = variant("padamfed", norm)
         for key, symbol in (("algorithm.lr", "eta"), ("algorithm.server_lr", "gamma")):
             yield claim(
                 f"range-{split}-{symbol}{SUFFIX[norm]}",

@@ -139,6 +139,10 @@ def test_panels_of_different_tasks_have_a_y_axis_each(tmp_path: Path, drawn: Cal
         assert easy.get_xlim() == hard.get_xlim()
         assert overlaps(page) == []
         assert outside(page) == []
+        where = {"algorithm.lr": [0.1]}
+        page = drawn(plot_runs, [path], tmp_path / "f", where=where, rows="partition", look=look)
+        easy, hard = page.figure.axes
+        assert (easy.get_ylim()[1] > hard.get_ylim()[1]) == own_y
 
 
 def test_svg_is_written_and_the_same_each_time(tmp_path: Path) -> None:

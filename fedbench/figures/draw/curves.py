@@ -41,7 +41,7 @@ def draw_lines(rows: Mapping[str, Sequence[Line]], x: str, y: str, look: Look, t
     width = look.width
 
     def draw(ax: Axes, part: Sequence[Line], few: bool = True) -> None:
-        _frame(ax, lines, look)
+        _frame(ax, lines, part if look.own_y else lines, look)
         for rank, line in enumerate(part):
             _draw(ax, line, rank, len(part), _MARKS if few else 4)
         axes.ticks(ax, **({} if few else {"x": 3, "y": 4}))
@@ -53,7 +53,7 @@ def draw_lines(rows: Mapping[str, Sequence[Line]], x: str, y: str, look: Look, t
     if len(rows) > 1:
         entries = {line.series.label: handle(line.series.style) for line in lines}
         parts = {title: [line.drawn(*units) for line in part] for title, part in rows.items()}
-        return rows_of(parts, draw, entries, width, text, own_y=False, **titles)
+        return rows_of(parts, draw, entries, width, text, own_y=look.own_y, **titles)
     if len(lines) > MOST:
         ordered = lines if look.order else sorted(lines, key=_last, reverse=not lower_is_better(y))
         return small_multiples(ordered, alone, width, text, **titles)
@@ -121,12 +121,12 @@ def _write_last(ax: Axes, line: Line) -> None:
     note.set(ha="right", va=side, color=MUTED, zorder=5, gid="last")
 
 
-def _frame(ax: Axes, lines: Sequence[Line], look: Look) -> None:
-    """Scales and limits. Diverged runs do not stretch the y axis."""
-    ys = np.concatenate([v for line in lines for v in (line.curve.mean, line.curve.low, line.curve.high)])
+def _frame(ax: Axes, lines: Sequence[Line], tall: Sequence[Line], look: Look) -> None:
+    """Scales and limits: of x by `lines`, of y by `tall`. Diverged runs do not stretch the y axis."""
+    ys = np.concatenate([v for line in tall for v in (line.curve.mean, line.curve.low, line.curve.high)])
     ys = ys[np.isfinite(ys)]
     if not len(ys):  # every run diverged: show them, but not their last explosion
-        ys = np.concatenate([trail.y for line in lines for trail in line.diverged])
+        ys = np.concatenate([trail.y for line in tall for trail in line.diverged])
         ys = ys[np.abs(ys) <= 20 * np.median(np.abs(ys)) + 1e-300]
     for which, values, margin in (("x", np.concatenate(_xs(lines)), 0.0), ("y", ys, 0.04)):
         given = look.limits.get(which)

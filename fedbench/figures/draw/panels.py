@@ -60,7 +60,7 @@ def rows_of(
     *,
     xlabel: str,
     ylabel: str,
-    own_y: bool = False,
+    own_y: bool,
 ) -> Page:
     """A picture for each title of `rows`, with its lines: below one another in one column, side by side in
     two. `draw(ax, lines)` sets the same limits and ticks on all, but those of y where they are `own_y`;
