@@ -36,7 +36,7 @@ START = {
         "algorithm.beta": [0.2],
     },
 }
-"""What is tried first with the recurrent network, to be carried on where a winner stands at an edge: plain
+"""What is tried first at scale cpu, to be carried on where a winner stands at an edge: plain
 averaging for FedAvg and SCAFFOLD, and for SCAFFOLD-M the step that its momentum is multiplied by."""
 
 
@@ -218,6 +218,7 @@ PAPER = Paper(
             "Accuracy against rounds, CIFAR-10, ResNet-18, Dirichlet(0.5)",
             by_rounds,
             tuned=True,
+            start=START,
         ),
     ),
     tuple(_claims()),
