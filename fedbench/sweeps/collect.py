@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fedbench.config.grouping import differing
 from fedbench.config.identity import flat
@@ -80,10 +81,9 @@ class _Run:
     @cached_property
     def overrides(self) -> dict[str, str]:
         """The overrides of the job, as Hydra recorded them, else as they were planned."""
-        file = self.path / ".hydra" / "overrides.yaml"
-        if not file.is_file():
+        texts = _written(self.path / ".hydra" / "overrides.yaml", _texts)
+        if texts is None:
             return {key: _text(value) for key, value in self.choices.items()}
-        texts = yaml.safe_load(file.read_text(encoding="utf-8"))
         return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts)}
 
     @property
@@ -127,9 +127,26 @@ def _varied(runs: Iterable[_Run]) -> list[str]:
 
 def _config(path: Path) -> dict[str, Any]:
     for file in (path / "config.yaml", path / ".hydra" / "config.yaml"):
-        if file.is_file():
-            return flat(OmegaConf.to_container(OmegaConf.load(file)))  # type: ignore[arg-type]
+        if content := _written(file, _plain):
+            return flat(content)
     return {}
+
+
+def _texts(file: Path) -> Any:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def _plain(file: Path) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(file))
+
+
+def _written(file: Path, read: Callable[[Path], Any]) -> Any:
+    """The content of a YAML file, or nothing where there is none, or where another process has only begun it:
+    Hydra writes its files in place when a job starts."""
+    try:
+        return read(file)
+    except (FileNotFoundError, yaml.YAMLError, OmegaConfBaseException):
+        return None
 
 
 @cache

@@ -90,6 +90,22 @@ def test_damaged_files_are_said(runs, fedbench: Call, tmp_path: Path) -> None:
     assert f"{second / 'metrics.csv'}: 2 damaged rows are left out" in out + err
 
 
+@pytest.mark.parametrize(("overrides", "config"), [("", ""), ("- 'see", "seed: [1,"), ("", "x: ${")])
+def test_a_job_that_has_just_begun_has_its_row(
+    runs, fedbench: Call, tmp_path: Path, overrides: str, config: str
+) -> None:
+    """Hydra writes its files in place, and other jobs make the tables meanwhile: what is planned counts."""
+    fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")
+    begun = next(Path("s").glob("seed_1*"))
+    for file in filter(Path.is_file, begun.iterdir()):
+        file.unlink()
+    (begun / ".hydra" / "overrides.yaml").write_text(overrides)
+    (begun / ".hydra" / "config.yaml").write_text(config)
+    assert fedbench("collect", "s")[0] == 0
+    rows = [(row["seed"], row["status"]) for row in read(tmp_path / "s" / "runs.csv")]
+    assert rows == [("0", "completed"), ("1", "missing")]
+
+
 def test_a_killed_worker_has_its_row_before_another_run_ends(
     runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
