@@ -67,6 +67,7 @@ _OPTIONS = {
 }
 _METRICS = {"R2": "R²", "subset accuracy": "share with all labels right"}
 _DETAILS = ("partition.alpha", "partition.labels")
+_WIDTH, _FULL = "model.width", 64  # channels of the network that is called ResNet-18
 _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 
 
@@ -87,6 +88,13 @@ def partition(choices: Mapping[str, object]) -> str:
     return option(choices.get("partition")) + "".join(f"({value:g})" for value in details)
 
 
+def model(choices: Mapping[str, object]) -> str:
+    """A model, with its width where that is not its usual one: `ResNet-18 (width 8)`."""
+    width = choices.get(_WIDTH)
+    narrow = isinstance(width, int | float) and width != _FULL
+    return option(choices.get("model")) + (f" (width {width:g})" if narrow else "")
+
+
 def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
     """The name of a line that these keys tell from others: `SCAFFOLD, lr=0.1`, `FedProxVR (SVRG)`.
 
@@ -100,6 +108,8 @@ def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
     for key in shown:
         if key == "partition" or key in _DETAILS:
             parts.append(partition(choices))
+        elif key in ("model", _WIDTH) and "model" in choices:
+            parts.append(model(choices))
         elif key in variants and "algorithm" not in shown:
             parts.append(_variant(choices[key]))
         elif key in choices and key != "algorithm" and key not in variants:
