@@ -57,6 +57,15 @@ def test_a_torch_without_the_pieces_takes_its_own_function(monkeypatch: pytest.M
     assert same(gradient.grad_and_value(lambda p: loss(p, x), params), expected)
 
 
+def test_outside_of_transforms_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    params, x = arguments(clients=1)
+    monkeypatch.delattr(gradient, "grad_increment_nesting")
+    with torch.no_grad():
+        grads, (value, aux) = gradient.grad_and_value(lambda p: loss(p, x), params)
+    assert not any(found.requires_grad for found in (*grads.values(), value, *aux.values()))
+    assert not any(given.requires_grad for given in params.values())
+
+
 def test_a_loss_without_parameters_has_gradient_zero() -> None:
     params, _ = arguments(clients=1)
     grads, (value, _) = gradient.grad_and_value(lambda p: (torch.ones(()), {}), params)

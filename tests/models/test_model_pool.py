@@ -1,4 +1,4 @@
-"""Pooling by quarters, and by halves where no gradient is asked for, against torch's."""
+"""Pooling by quarters and by halves against torch's."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
-from fedbench.models.pool import MaxPool2x2, by_quarters
+from fedbench.models import pool
+from fedbench.models.pool import MaxPool2x2, by_halves, by_quarters
 
 
-def both(x: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Values and gradients by quarters, then torch's."""
+def all_forms(x: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Values and gradients: torch's, then by quarters and by halves."""
     results = []
-    for function in (by_quarters, lambda x: max_pool2d(x, 2)):
+    for function in (lambda x: max_pool2d(x, 2), by_quarters, by_halves):
         at = x.clone().requires_grad_()
         out = function(at)
         weight = torch.arange(1.0, out.numel() + 1).view_as(out)
@@ -26,11 +27,12 @@ def both(x: Tensor) -> list[tuple[Tensor, Tensor]]:
 def test_values_and_gradients_are_torchs(size: tuple[int, int], levels: int) -> None:
     generator = torch.Generator().manual_seed(levels)
     x = torch.randint(-levels, levels, (2, 3, *size), generator=generator).float()
-    (ours, gradient), (expected, wanted) = both(x)
-    assert torch.equal(ours, expected)
+    (expected, wanted), *ours = all_forms(x)
+    for values, gradient in ours:
+        assert torch.equal(values, expected)
+        assert torch.equal(gradient, wanted)
     with torch.no_grad():
         assert torch.equal(MaxPool2x2()(x), expected)
-    assert torch.equal(gradient, wanted)
 
 
 def test_what_is_not_a_number_stays_so() -> None:
@@ -38,14 +40,19 @@ def test_what_is_not_a_number_stays_so() -> None:
         x = torch.zeros(1, 1, 2, 2)
         x.view(-1)[place] = torch.nan
         assert by_quarters(x).isnan().all()
+        assert by_halves(x).isnan().all()
 
 
-def test_a_compiler_sees_quarters_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_sees_quarters_and_vmap_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(2, 3, 6, 6, requires_grad=True)
     layer = MaxPool2x2()
-    assert "MaxPool2D" in str(layer(x).grad_fn)
+    assert "_Halves" in str(layer(x).grad_fn)
+    with monkeypatch.context() as only:
+        only.delattr(pool, "by_halves")
+        together = torch.func.vmap(layer)(x)
+    assert torch.equal(together, layer(x))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert "_MaxPool" in str(layer(x).grad_fn)
+    assert "_Quarters" in str(layer(x).grad_fn)
     torch.testing.assert_close(layer(x), nn.MaxPool2d(2)(x), rtol=0, atol=0)
 
 
