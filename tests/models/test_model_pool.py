@@ -51,6 +51,9 @@ def test_a_compiler_sees_quarters_and_vmap_torchs_own(monkeypatch: pytest.Monkey
         only.delattr(pool, "by_halves")
         together = torch.func.vmap(layer)(x)
     assert torch.equal(together, layer(x))
+    with torch.no_grad(), monkeypatch.context() as only:
+        only.delattr(pool.functional, "max_pool2d")
+        assert torch.equal(torch.func.vmap(layer)(x), together)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert "_Quarters" in str(layer(x).grad_fn)
     torch.testing.assert_close(layer(x), nn.MaxPool2d(2)(x), rtol=0, atol=0)
