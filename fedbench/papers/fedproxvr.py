@@ -24,8 +24,8 @@ SVRG, SARAH = "fedproxvr algorithm.estimator=svrg", "fedproxvr algorithm.estimat
 ESTIMATOR = "algorithm.estimator"
 L = {"table1": 40, "table2": 200}
 """Smoothness that the paper's learning rates imply."""
-SHARE = {"local.steps": (10, 20), "local.batch_size": (16, 32)}
-PROXIMAL = {"algorithm.mu": (0, 0.01, 0.1), **SHARE}
+MU = "algorithm.mu"
+OTHERS = {MU: (0, 0.01, 0.1), "local.steps": (10, 20), "local.batch_size": (16, 32)}
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 BETAS = (5, 7, 9, 10, 15)
 READINGS = {"final": "paper's rows", "final-rule": "one rule, searched", "final-free": "tuned freely"}
@@ -33,14 +33,17 @@ READINGS = {"final": "paper's rows", "final-rule": "one rule, searched", "final-
 
 
 def searches(smoothness: float) -> Iterator[Search]:
-    """The random searches of a table: within the rule eta = 1/(beta L), FedAvg's too, and free."""
+    """The random searches of a table: within the rule eta = 1/(beta L), FedAvg's too, and free.
+
+    All methods share the draws of learning rate, local steps and batch size; FedAvg's have no mu.
+    """
     rates = [float(f"{1 / (beta * smoothness):.9g}") for beta in BETAS]
     fedavg = {"algorithm": "fedavg"}
-    yield Search("rule", {**fedavg, "algorithm.lr": rates[1]}, {"algorithm.lr": rates, **SHARE})
-    yield Search("free", {**fedavg, "algorithm.lr": 0.1}, {"algorithm.lr": RATES, **SHARE})
+    yield Search("rule", {**fedavg, "algorithm.lr": rates[1]}, {"algorithm.lr": rates, **OTHERS}, (MU,))
+    yield Search("free", {**fedavg, "algorithm.lr": 0.1}, {"algorithm.lr": RATES, **OTHERS}, (MU,))
     prox = {"algorithm": "fedproxvr"}
-    yield Search("rule", {**prox, "algorithm.beta": BETAS[1]}, {"algorithm.beta": BETAS, **PROXIMAL})
-    yield Search("free", {**prox, "algorithm.lr": 0.1}, {"algorithm.lr": RATES, **PROXIMAL})
+    yield Search("rule", {**prox, "algorithm.beta": BETAS[1]}, {"algorithm.beta": BETAS, **OTHERS})
+    yield Search("free", {**prox, "algorithm.lr": 0.1}, {"algorithm.lr": RATES, **OTHERS})
 
 
 def by_beta_tau(runs: Path, out: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedbench.claims.ledger import SCALES, Claim
 from fedbench.compose.overrides import Grid, Value
-from fedbench.tuning.space import Tuning
+from fedbench.tuning.space import Tuning, samples
 
 SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
@@ -24,11 +24,21 @@ RUNS = "outputs/runs"
 @dataclass(frozen=True)
 class Search:
     """A random search of the branches that have the choices `where` (of `algorithm` or of what their grid
-    fixes): key -> values in `space`. Their final runs stand in the stage `final-<name>`."""
+    fixes): key -> values in `space`. Their final runs stand in the stage `final-<name>`. `lacks`: keys that
+    are drawn without being set, so that a method without them shares the draws of one with them."""
 
     name: str
     where: Mapping[str, Value]
     space: Mapping[str, Sequence[Value]]
+    lacks: Sequence[str] = ()
+
+    def points(self, count: int) -> list[dict[str, Value]]:
+        """What is tried of `count` draws: each point once, without the keys that the method lacks."""
+        made: list[dict[str, Value]] = []
+        for drawn in samples(self.space, count):
+            point = {key: value for key, value in drawn.items() if key not in self.lacks}
+            made += [] if point in made else [point]
+        return made
 
 
 @dataclass(frozen=True)

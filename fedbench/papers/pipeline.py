@@ -16,7 +16,7 @@ from fedbench.sweeps.execute import Result
 from fedbench.sweeps.sweep import sweep
 from fedbench.tuning.search import Task, search
 from fedbench.tuning.selection import Selection
-from fedbench.tuning.space import first_values, samples
+from fedbench.tuning.space import first_values
 
 Chosen = list[tuple[Branch, Selection]]
 
@@ -86,9 +86,11 @@ class _Maker:
             grid = self.made.tuned_keys(branch)
             usual = first_values(grid, algorithm_file(branch.algorithm), self.how)
             return Task(fixed, grid, [self.made.start.get(branch.method, usual)])
-        space, rounds = branch.search.space, self.figure.search_rounds.get(self.made.scale)
-        first = [{key: [v] for key, v in point.items()} for point in samples(space, self.how.samples)]
+        rounds = self.figure.search_rounds.get(self.made.scale)
         less = {"rounds": rounds} if rounds else {}
+        tried = branch.search.points(self.how.samples)
+        first = [{key: [v] for key, v in point.items()} for point in tried]
+        space = {key: values for key, values in branch.search.space.items() if key in tried[0]}
         return Task({**fixed, **less}, space, first, extends=False)
 
     def _final(self, branch: Branch, selection: Selection | None) -> Grid:

@@ -15,6 +15,7 @@ from fedbench.config.identity import run_hash
 from fedbench.config.options import options
 from fedbench.papers import pipeline
 from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
+from fedbench.papers.fedproxvr import searches
 from fedbench.papers.registry import CLAIMS, FIGURES
 from fedbench.sweeps.grids import of_file
 
@@ -55,12 +56,12 @@ def test_every_branch_validates(name: str, scale: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_RUNS)
 def test_scales_grow(name: str) -> None:
-    """More rounds from smoke to cpu to paper, and another digest each."""
+    """More rounds from smoke to cpu to paper, and another digest each, unless cpu is the paper's size."""
     made = [compose_experiment(name, scale) for scale in SCALES]
     rounds = [one.base["rounds"] for one in made]
     assert rounds == sorted(rounds)
     assert rounds[0] < rounds[1]
-    assert len({one.digest for one in made}) == 3
+    assert len({one.digest for one in made}) == (2 if name == "fedproxvr/table1" else 3)
 
 
 def test_a_smoke_figure_says_what_stands_in_for_the_papers_data() -> None:
@@ -172,6 +173,24 @@ def test_a_table_has_three_readings_of_every_method(name: str) -> None:
     alone = compose_experiment(name.removesuffix("_searched"), "cpu")
     assert alone.branches == made.branches[:3]  # so the same runs serve both
     assert alone.base == made.base
+
+
+@pytest.mark.parametrize("count", [8, 40])
+def test_the_methods_of_a_table_share_the_draws_of_their_searches(count: int) -> None:
+    """FedAvg is tried at FedProxVR's learning rates, local steps and batch sizes, without mu, each once."""
+    tried = {(one.name, one.where["algorithm"]): one.points(count) for one in searches(40)}
+    for reading in ("rule", "free"):
+        assert len(tried[reading, "fedproxvr"]) == count
+        shared = []
+        for point in tried[reading, "fedproxvr"]:
+            lr = point.get("algorithm.lr", 1 / (40 * float(point.get("algorithm.beta", 1))))
+            steps, batch = point["local.steps"], point["local.batch_size"]
+            shared.append((pytest.approx(lr, rel=1e-6), steps, batch))
+        own = [tuple(point.values()) for point in tried[reading, "fedavg"]]
+        assert all(point in shared for point in own)
+        assert all(point in own for point in shared)
+        assert len(set(own)) == len(own) == min(count, 20)  # 5 rates, 2 of steps, 2 of batch sizes
+        assert all("algorithm.mu" not in point for point in tried[reading, "fedavg"])
 
 
 def test_the_grid_of_a_file_has_typed_values() -> None:
