@@ -36,9 +36,11 @@ from fedbench.errors import ConfigError
 from fedbench.runs.signals import AT_ONCE, Interrupted, Signals
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.job import JobFailed, held
+from fedbench.sweeps.manifest import jobs_of, manifest
 from fedbench.sweeps.progress import Fleet
 from fedbench.sweeps.queue import Queue
 from fedbench.sweeps.results import record_failure
+from fedbench.sweeps.standing import left, standings
 
 WORKERS_LOG = "workers.log"
 _PATIENCE = 60.0  # seconds for workers to save their checkpoints
@@ -141,7 +143,7 @@ class _Pool:
         self.directory = Path(str(launcher.config.hydra.sweep.dir))
         self.queue = Queue(self.jobs)
         self.results: dict[int, JobReturn] = {}
-        self.fleet = Fleet(len(jobs))
+        self.fleet = Fleet(len(jobs), self._left)
         self.workers: list[_Worker] = []
 
     def run(self) -> list[JobReturn]:
@@ -230,6 +232,12 @@ class _Pool:
     def _under_way(self) -> str:
         busy = sum(worker.job is not None for worker in self.workers)
         return f"waits for {busy} run{'s' if busy != 1 else ''} to end a round and save it"
+
+    def _left(self) -> float | None:
+        """Seconds until all runs of the sweep are done, as far as they say it."""
+        return (
+            left(standings(self.directory), len(self.workers)) if jobs_of(manifest(self.directory)) else None
+        )
 
     def _tell(self, number: int) -> None:
         """Send a signal to all who are at work."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,17 +23,19 @@ class _Run:
 
 
 class Fleet:
-    """Runs of a sweep under way: a bar on a terminal, else a line now and then."""
+    """Runs of a sweep under way: a bar on a terminal, else a line now and then. `measure`: seconds left, None
+    where the runs' files do not say it."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self.ended, self.failed = total, 0, 0
+    def __init__(self, total: int, measure: Callable[[], float | None]) -> None:
+        self.total, self.ended, self.failed, self.measure = total, 0, 0, measure
         self.running: dict[int, _Run] = {}
         self.begin = self.last = self.looked = time.monotonic()
+        self.left: float | None = None
         self.bar = None
         if sys.stderr.isatty():
             from tqdm import tqdm  # not needed by `--help`
 
-            layout = "{desc} {percentage:3.0f}%|{bar}| {n:.1f}/{total} runs [{elapsed}<{remaining}{postfix}]"
+            layout = "{desc} {percentage:3.0f}%|{bar}| {n:.1f}/{total} runs [{elapsed}{postfix}]"
             self.bar = tqdm(total=float(total), bar_format=layout, leave=False, dynamic_ncols=True)
 
     def start(self, job: int, directory: str, rounds: int) -> None:
@@ -62,14 +65,25 @@ class Fleet:
         for run in self.running.values():
             run.done = min(1.0, last_round(run.directory / "metrics.csv") / max(run.rounds, 1))
         failed = f", {self.failed} failed" if self.failed else ""
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"{len(self.running)} under way{failed}", refresh=False)
-            self.bar.update(self.done - self.bar.n)
-        elif now - self.last >= LINE_SECONDS:
+        due = now - self.last >= LINE_SECONDS
+        if due:
             self.last = now
-            left = duration((now - self.begin) / self.done * (self.total - self.done)) if self.done else "?"
-            log.info("%d of %d runs, %d under way%s; %s left",
-                     self.ended, self.total, len(self.running), failed, left)  # fmt: skip
+        if due or self.left is None:
+            self.left = self._left(now)
+        left = "?" if self.left is None else duration(self.left)
+        said = f"{len(self.running)} under way{failed}; {left} left"
+        if self.bar is not None:
+            self.bar.set_postfix_str(said, refresh=False)
+            self.bar.update(self.done - self.bar.n)
+        elif due:
+            log.info("%d of %d runs, %s", self.ended, self.total, said)
+
+    def _left(self, now: float) -> float | None:
+        """As measured, else as if all runs were equal."""
+        seconds = self.measure()
+        if seconds is None and self.done:
+            return (now - self.begin) / self.done * (self.total - self.done)
+        return seconds
 
     def close(self) -> None:
         """Leave the terminal clean."""

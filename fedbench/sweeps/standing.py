@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ STATUSES = (*FINISHED, FAILED, RUNNING, STOPPED, MISSING)
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a run stands. `rounds`: planned, None where nothing says it; `seconds`: it has taken so far."""
+    """Where a run stands. `rounds`: planned, None where nothing says it; `seconds`: it has taken so far;
+    `choices`: its values of what is swept, where the sweep says them."""
 
     directory: Path
     status: str
@@ -31,6 +32,14 @@ class Standing:
     rounds: int | None = None
     seconds: float = 0.0
     error: str | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds from its start to its end, at its own pace where it has not ended; None where unknown."""
+        if self.status in FINISHED:
+            return self.seconds
+        return self.seconds + self.left if self.status in (RUNNING, STOPPED) and self.left else None
 
     @property
     def left(self) -> float | None:
@@ -53,36 +62,48 @@ def standings(directory: Path) -> list[Standing]:
     if (directory / "config.yaml").is_file():
         return [_standing(directory)]
     found = sorted(file.parent for file in directory.rglob("config.yaml") if file.parent.name != ".hydra")
-    planned = [directory / name for name in jobs_of(manifest(directory))]
+    planned = {directory / name: choices for name, choices in jobs_of(manifest(directory)).items()}
     places = list(dict.fromkeys([*planned, *found]))
     if not places:
         raise DataError(f"{directory}: no runs here, nor below it")
-    return [_standing(place) for place in places]
+    return [_standing(place, planned.get(place, {})) for place in places]
 
 
 def left(runs: Sequence[Standing], at_once: int) -> float | None:
     """Seconds until all are done, `at_once` side by side; None where nothing has been measured yet.
 
-    A run that has no pace of its own yet takes what the others take from start to end, on average.
+    A run that has no pace of its own yet takes what those of the others take from start to end, on average,
+    that have most choices in common with it: methods and models differ in pace, seeds do not.
     """
-    whole = [run.seconds for run in runs if run.status in FINISHED]
-    whole += [run.seconds + run.left for run in runs if run.status in (RUNNING, STOPPED) and run.left]
-    alone = [run.left for run in runs]
-    if not whole and None in alone:
-        return None
-    mean = statistics.fmean(whole) if whole else 0.0
-    each = [mean if seconds is None else seconds for seconds in alone]
+    measured = [(run.choices, run.whole) for run in runs if run.whole is not None]
+    each = []
+    for run in runs:
+        seconds = run.left if run.left is not None else _as_the_nearest(run.choices, measured)
+        if seconds is None:
+            return None
+        each.append(seconds)
     return max(sum(each) / max(at_once, 1), max(each, default=0.0))
 
 
-def _standing(place: Path) -> Standing:
+def _as_the_nearest(
+    choices: Mapping[str, Any], measured: Sequence[tuple[Mapping[str, Any], float]]
+) -> float | None:
+    shared = [
+        sum(key != "seed" and choices.get(key) == value for key, value in other.items())
+        for other, _ in measured
+    ]
+    nearest = [seconds for (_, seconds), n in zip(measured, shared, strict=True) if n == max(shared)]
+    return statistics.fmean(nearest) if nearest else None
+
+
+def _standing(place: Path, choices: Mapping[str, Any] | None = None) -> Standing:
     found = summary(place) or {}
     status = str(found.get("status", ""))
     round_, seconds = last_row(place / "metrics.csv")
     if status not in (*FINISHED, FAILED) or in_use(place):
         status = unfinished(place)
     seconds = float(found.get("wall_seconds") or seconds) if status in FINISHED else seconds
-    return Standing(place, status, round_, _planned(place, found), seconds, found.get("error"))
+    return Standing(place, status, round_, _planned(place, found), seconds, found.get("error"), choices or {})
 
 
 def unfinished(place: Path) -> str:

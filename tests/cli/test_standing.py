@@ -66,6 +66,23 @@ def test_time_left_is_not_guessed() -> None:
     assert left([Standing(here, "completed", 10, 10, 3.0)], 1) == 0.0
 
 
+def test_time_left_is_that_of_runs_alike() -> None:
+    """Missing runs of a slow method take what its finished one took, of any seed; unknown ones the mean."""
+    here = Path()
+
+    def run(status: str, seconds: float = 0.0, **choices: object) -> Standing:
+        return Standing(here, status, 10 if seconds else 0, 10, seconds, choices=choices)
+
+    fast = run("completed", 10.0, algorithm="fedavg", seed=0)
+    slow = run("completed", 100.0, algorithm="fedproxvr", seed=1)
+    missing = [run("missing", algorithm="fedproxvr", seed=seed) for seed in (0, 1, 2)]
+    assert left([fast, slow, *missing], 1) == 300.0
+    assert left([fast, slow, run("missing", algorithm="fedavg", seed=1)], 1) == 10.0
+    assert left([fast, slow, run("missing", algorithm="scaffold", seed=0)], 1) == 55.0
+    half = Standing(here, "running", 5, 10, 100.0, choices={"algorithm": "scaffold", "seed": 0})
+    assert left([fast, half, run("missing", algorithm="scaffold", seed=1)], 1) == 100.0 + 200.0
+
+
 def test_status_of_what_is_none(fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert fedbench("status", "nowhere") == (2, "", "fedbench: nowhere: no such directory\n")
