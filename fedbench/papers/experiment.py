@@ -75,11 +75,12 @@ class Experiment:
         tuning = dataclasses.asdict(TUNING[self.scale])
         how = [tuning | {"seeds": _said(tuning["seeds"])}] if self.figure.tuned or self.figure.search else []
         how += [dict(self.start)] if self.start else []
-        searches = self.figure.search
-        search = {one.name + str(dict(one.where)): [dict(one.space), *one.lacks] for one in searches}
-        rounds = [rounds] if (rounds := self.figure.search_rounds.get(self.scale)) else []
+        search = {
+            one.name + str(dict(one.where)): [dict(one.space), *one.lacks, one.rounds.get(self.scale)]
+            for one in self.figure.search
+        }
         factors = list(self.figure.factors)
-        return digest([identity(self.base), params, branches, algorithms, how, search, factors, *rounds])
+        return digest([identity(self.base), params, branches, algorithms, how, search, factors])
 
     @property
     def stand_ins(self) -> str:

@@ -25,12 +25,14 @@ RUNS = "outputs/runs"
 class Search:
     """A random search of the branches that have the choices `where` (of `algorithm` or of what their grid
     fixes): key -> values in `space`. Their final runs stand in the stage `final-<name>`. `lacks`: keys that
-    are drawn without being set, so that a method without them shares the draws of one with them."""
+    are drawn without being set, so that a method without them shares the draws of one with them. `rounds`:
+    of a point, by scale (absent: the figure's own)."""
 
     name: str
     where: Mapping[str, Value]
     space: Mapping[str, Sequence[Value]]
     lacks: Sequence[str] = ()
+    rounds: Mapping[str, int] = field(default_factory=dict)
 
     def points(self, count: int) -> list[dict[str, Value]]:
         """What is tried of `count` draws: each point once, without the keys that the method lacks."""
@@ -47,10 +49,9 @@ class Figure:
 
     `about`: one line on what it shows. `draw(runs, out)`: draws the sweep directory `runs` into the directory
     `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`: the branches
-    that are searched at random instead. `search_rounds`: of a point of such a search, by scale (absent: the
-    figure's own). `start`: method -> key -> what scale cpu tries first of a grid, instead of the values
-    nearest to the defaults. `factors`: the learning rates of the final stage are these multiples of each
-    algorithm's tuned or prescribed one. `runs`: whether it has any.
+    that are searched at random instead. `start`: method -> key -> what scale cpu tries first of a grid,
+    instead of the values nearest to the defaults. `factors`: the learning rates of the final stage are these
+    multiples of each algorithm's tuned or prescribed one. `runs`: whether it has any.
     """
 
     name: str
@@ -58,7 +59,6 @@ class Figure:
     draw: Callable[[Path, Path], Sequence[Path]]
     tuned: bool = False
     search: Sequence[Search] = ()
-    search_rounds: Mapping[str, int] = field(default_factory=dict)
     start: Mapping[str, Grid] = field(default_factory=dict)
     factors: Sequence[float] = ()
     runs: bool = True

@@ -52,7 +52,7 @@ class _Maker:
             print(f"{self.figure.name}, smoke: {self.made.stand_ins} {said}", flush=True)
         place = runs_of(self.figure.name, self.made.scale, self.root)
         chosen = self._tune(place / self.made.digest / "tuning")
-        store.write_tuning(self.out, chosen)
+        store.write_tuning(self.out, chosen, self.made.scale)
         stages: dict[str, list[Grid]] = {}
         for branch in self.made.branches:
             selection = next((found for task, found in chosen if task.is_same_task(branch)), None)
@@ -86,7 +86,7 @@ class _Maker:
             grid = self.made.tuned_keys(branch)
             usual = first_values(grid, algorithm_file(branch.algorithm), self.how)
             return Task(fixed, grid, [self.made.start.get(branch.method, usual)])
-        rounds = self.figure.search_rounds.get(self.made.scale)
+        rounds = branch.search.rounds.get(self.made.scale)
         less = {"rounds": rounds} if rounds else {}
         tried = branch.search.points(self.how.samples)
         first = [{key: [v] for key, v in point.items()} for point in tried]

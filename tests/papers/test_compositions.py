@@ -175,10 +175,19 @@ def test_a_table_has_three_readings_of_every_method(name: str) -> None:
     assert alone.base == made.base
 
 
+def test_a_search_has_rounds_of_its_own(tmp_path: Path) -> None:
+    """At cpu scale FedProxVR is searched at 100 rounds; all else at the rounds of the table."""
+    for scale, fewer in (("cpu", 100), ("paper", None)):
+        made = compose_experiment("fedproxvr/table1_searched", scale)
+        tasks = [pipeline._Maker(made, [], tmp_path, tmp_path)._task(branch) for branch in made.branches[3:]]
+        own = [(task.fixed["algorithm"], task.fixed.get("rounds")) for task in tasks]
+        assert own == [("fedavg", None), *[("fedproxvr", fewer)] * 2] * 2
+
+
 @pytest.mark.parametrize("count", [8, 40])
 def test_the_methods_of_a_table_share_the_draws_of_their_searches(count: int) -> None:
     """FedAvg is tried at FedProxVR's learning rates, local steps and batch sizes, without mu, each once."""
-    tried = {(one.name, one.where["algorithm"]): one.points(count) for one in searches(40)}
+    tried = {(one.name, one.where["algorithm"]): one.points(count) for one in searches("table1")}
     for reading in ("rule", "free"):
         assert len(tried[reading, "fedproxvr"]) == count
         shared = []
