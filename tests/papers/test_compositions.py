@@ -175,13 +175,12 @@ def test_a_table_has_three_readings_of_every_method(name: str) -> None:
     assert alone.base == made.base
 
 
-def test_a_search_has_rounds_of_its_own(tmp_path: Path) -> None:
-    """At cpu scale FedProxVR is searched at 100 rounds; all else at the rounds of the table."""
-    for scale, fewer in (("cpu", 100), ("paper", None)):
-        made = compose_experiment("fedproxvr/table1_searched", scale)
-        tasks = [pipeline._Maker(made, [], tmp_path, tmp_path)._task(branch) for branch in made.branches[3:]]
-        own = [(task.fixed["algorithm"], task.fixed.get("rounds")) for task in tasks]
-        assert own == [("fedavg", None), *[("fedproxvr", fewer)] * 2] * 2
+def test_a_search_may_have_fewer_rounds(tmp_path: Path) -> None:
+    """Table 2's searches at cpu scale; Table 1's have its own rounds, as all at paper scale."""
+    for table, scale, rounds in (("table1", "cpu", None), ("table2", "cpu", 30), ("table2", "paper", None)):
+        made = compose_experiment(f"fedproxvr/{table}_searched", scale)
+        maker = pipeline._Maker(made, [], tmp_path, tmp_path)
+        assert [maker._task(branch).fixed.get("rounds") for branch in made.branches[3:]] == [rounds] * 6
 
 
 @pytest.mark.parametrize("count", [8, 40])
