@@ -93,6 +93,16 @@ def test_all_methods_of_padamfeds_figures_weight_clients_equally(name: str, scal
         assert branch.context.get("algorithm.weighting", default) == "uniform", branch
 
 
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("name", ["padamfed/fig1", "padamfed/fig2", "padamfed/rnn_lr"])
+def test_figures_of_47_classes_differ_in_the_split_alone(name: str, scale: str) -> None:
+    """Ten digits, and beside them the balanced split."""
+    ten, all_ = compose_experiment(name, scale), compose_experiment(f"{name}_balanced", scale)
+    assert ten.base["dataset.split"] == "digits"
+    assert {**ten.base, "dataset.split": "balanced"} == all_.base
+    assert (ten.params, ten.branches) == (all_.params, all_.branches)
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_steps_without_noise_are_as_long_as_a_theorems(scale: str) -> None:
     """gamma of the S K of one of the study's settings, from the theorem's own formula."""
@@ -120,6 +130,7 @@ IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
         ("padamfed/fig1", "padamfed/fig2", IID),
         ("padamfed/fig1", "padamfed/fig2", SKEWED),
         ("padamfed/fig2", "padamfed/rnn_lr", SKEWED),
+        ("padamfed/fig1_balanced", "padamfed/fig2_balanced", SKEWED),
         ("adamasfl/fig1", "adamasfl/fig2", []),
         ("loss_scale", "lr_relative", []),
     ],
