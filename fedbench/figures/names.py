@@ -82,6 +82,12 @@ def option(name: object) -> str:
     return _OPTIONS.get(str(name), str(name))
 
 
+def dataset(choices: Mapping[str, object]) -> str:
+    """A data set, with its split where it has several: `EMNIST (digits)`."""
+    split = choices.get("dataset.split")
+    return option(choices.get("dataset")) + (f" ({split})" if split else "")
+
+
 def partition(choices: Mapping[str, object]) -> str:
     """A partition with what it is given: `Dirichlet(0.5)`, `shards(2)`, `iid`."""
     details = [value for key in _DETAILS if isinstance(value := choices.get(key), int | float)]

@@ -50,6 +50,7 @@ def test_settings_are_written_as_in_a_paper() -> None:
     assert (
         said == "Fashion-MNIST, RNN, Dirichlet(0.5), asynchronous, N=100, S=10, M_c=20, K=5, B=32, loss × 10"
     )
+    assert settings_line({"dataset": "emnist", "dataset.split": "balanced"}) == "EMNIST (balanced)"
 
 
 def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def common(runs: Iterable[Run]) -> dict[str, Any]:
 
 def settings_line(shared: Mapping[str, Any]) -> str:
     """Shared settings in words: `Fashion-MNIST, CNN, Dirichlet(0.5), N=100, S=10, K=5, B=32`."""
-    parts = [names.option(shared["dataset"])] if shared.get("dataset") else []
+    parts = [names.dataset(shared)] if shared.get("dataset") else []
     if shared.get("model"):
         parts.append(names.model(shared))
     if shared.get("partition"):
