@@ -245,5 +245,8 @@ def connected(rank: int, size: int, local: int, beside: int) -> Iterator[Spread]
         group.first(None)  # the first one, which holds the words of all, is not to end before the others
         dist.destroy_process_group()
     except BaseException as error:
-        group.failed(error)  # and leave the connections to the end of the process, which the others notice
+        group.failed(error)  # the others notice that the connections end
+        if isinstance(error, Exception):  # nothing is under way; gloo's threads can abort a process that ends
+            with contextlib.suppress(RuntimeError):
+                dist.destroy_process_group()
         raise
