@@ -108,6 +108,6 @@ def make_walk(
     trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)
-    walk = Walk(algorithm, trainer, trace, counts, values, theta, objective.initial_statistics())
+    walk = Walk(algorithm, trainer, trace, counts, values, theta, objective.statistics_of(model))
     walk.start()
     return walk

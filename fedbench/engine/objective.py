@@ -61,9 +61,9 @@ class Objective:
         self.statistics = [n for n in buffers if n in persistent]
         self.stochastic = bool(self.keys) or data.augment is not None
 
-    def initial_statistics(self) -> dict[str, Tensor]:
-        """Persistent buffers (batch norm's running statistics) by name."""
-        buffers = dict(self.model.named_buffers())
+    def statistics_of(self, model: nn.Module) -> dict[str, Tensor]:
+        """Persistent buffers (batch norm's running statistics) by name, of a model like the objective's."""
+        buffers = dict(model.named_buffers())
         return {name: buffers[name].detach().clone() for name in self.statistics}
 
     def loss_and_grad(

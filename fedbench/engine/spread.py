@@ -247,6 +247,6 @@ def connected(rank: int, size: int, local: int, beside: int) -> Iterator[Spread]
     except BaseException as error:
         group.failed(error)  # the others notice that the connections end
         if isinstance(error, Exception):  # nothing is under way; gloo's threads can abort a process that ends
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(Exception):  # of the two errors the first is the one to be said
                 dist.destroy_process_group()
         raise

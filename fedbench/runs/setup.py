@@ -130,8 +130,7 @@ def _store(plan: Plan, trace: schedule.Trace, kind: str, directory: Path) -> Sta
 def _walk(plan: Plan, trainer: CohortTrainer, trace: schedule.Trace, objective: Objective) -> Walk:
     model = plan.model
     theta = plan.layout.flatten({name: p.detach() for name, p in model.named_parameters()})
-    buffers = dict(model.named_buffers())
-    statistics = {name: buffers[name].detach().clone().to(plan.device) for name in objective.statistics}
+    statistics = {name: value.to(plan.device) for name, value in objective.statistics_of(model).items()}
     theta = theta.clone().to(plan.device)
     return Walk(plan.algorithm, trainer, trace, plan.counts, plan.hyper, theta, statistics)
 

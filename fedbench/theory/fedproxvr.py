@@ -47,11 +47,6 @@ class Problem:
             raise ConfigError("weak_convexity", self.weak_convexity, "a number from 0 to the smoothness L")
 
 
-def step_size(beta: Array, smoothness: float) -> Array:
-    """Return the local step eta = 1/(beta L)."""
-    return 1.0 / (beta * smoothness)
-
-
 def svrg_constant(tau: Array) -> Array:
     """Return the smallest a with a - 4 >= 4 sqrt(a (tau + 1)), eq. (14): a = 4 (sqrt(tau+1) + sqrt(tau+2))^2.
 
@@ -113,20 +108,14 @@ def federated_factor(mu: Array, theta: Array, problem: Problem) -> Array:
 
 
 def objective(tau: Array, factor: Array, gamma: float) -> Array:
-    """Return (1 + gamma tau)/Theta, eq. (20), time in units of d_com Delta/epsilon; inf unless Theta > 0."""
+    """Return (1 + gamma tau)/Theta, eq. (20); inf unless Theta > 0.
+
+    It is the training time T (d_com + d_cmp tau), eq. (19), of T = Delta/(Theta epsilon) rounds, eq. (18), in
+    units of d_com Delta/epsilon.
+    """
     factor = np.asarray(factor, dtype=float)
     positive = factor > 0.0
     return np.where(positive, (1.0 + gamma * tau) / np.where(positive, factor, 1.0), np.inf)[()]
-
-
-def rounds_needed(gap: float, factor: float, accuracy: float) -> float:
-    """Return T = Delta/(Theta epsilon), eq. (18): rounds to a mean squared gradient norm of `accuracy`."""
-    return gap / (factor * accuracy)
-
-
-def training_time(rounds: float, tau: float, d_com: float, d_cmp: float) -> float:
-    """Return T (d_com + d_cmp tau), eq. (19), in the unit of the two durations."""
-    return rounds * (d_com + d_cmp * tau)
 
 
 def slacks(problem: Problem, mu: float, theta: float, beta: float, tau: float) -> dict[str, float]:

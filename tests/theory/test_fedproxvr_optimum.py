@@ -153,13 +153,6 @@ def test_positive_factor_needs_theta_below_its_ceiling():
     assert model.federated_factor(1e9, ceiling * 1.001, problem) < 0
 
 
-def test_training_time():
-    rounds = model.rounds_needed(gap=3.0, factor=0.5, accuracy=0.01)
-    assert rounds == pytest.approx(600.0)
-    assert model.training_time(rounds, tau=20.0, d_com=2.0, d_cmp=0.1) == pytest.approx(600 * 4.0)
-    assert model.step_size(beta=5.0, smoothness=4.0) == 0.05
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
