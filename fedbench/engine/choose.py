@@ -3,13 +3,14 @@ free memory."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from fedbench.engine.compiled import Programs, compiler_missing
 from fedbench.engine.executors import Executor
-from fedbench.engine.load import Load
+from fedbench.engine.load import Load, ModelCost
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.loop import LoopExecutor
 from fedbench.engine.memory import total_memory
@@ -41,6 +42,9 @@ SAFETY = 1.25
 """How many times the seconds of compiling must be gained."""
 CACHE = 2**22
 """Bytes that a core works on fast."""
+OWN_WORK = 2**22
+"""Numbers written by a gradient that is vector code by itself: several of them in one program are slower on a
+CPU, with convolutions and recurrences above all."""
 
 
 def choose_device(name: str, key: str = "device") -> torch.device:
@@ -72,6 +76,11 @@ def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, i
     return min(padded, key=lambda size: (padded[size], -size))
 
 
+def wide_batch(cost: ModelCost, device: torch.device) -> float:
+    """Samples in a batch whose gradient at a model that all clients share is not worth vectorising."""
+    return OWN_WORK / max(cost.written, 1.0) if device.type == "cpu" else math.inf
+
+
 def choose_state(place: str, needed: float, device: torch.device) -> str:
     """Where clients' state of `needed` bytes lies: `auto` takes no more than half of a memory."""
     if place != "auto":
@@ -98,15 +107,20 @@ def choose_engine(
 
 
 def make_executor(
-    engine: str, program: LocalProgram, chunk: int, width: int = 0, programs: Programs | None = None
+    engine: str,
+    program: LocalProgram,
+    chunk: int,
+    width: int = 0,
+    programs: Programs | None = None,
+    wide: float = math.inf,
 ) -> Executor:
     """The executor of a chosen engine for batches of `width` samples. `programs`: where compiled steps are
-    kept for later runs."""
+    kept for later runs; `wide`: samples from which on a batch is not vectorised in `gradients`."""
     if engine == "loop":
         return LoopExecutor(program)
     if engine == "vmap":
-        return VmapExecutor(program)
-    return CompileExecutor(program, chunk, width, Programs() if programs is None else programs)
+        return VmapExecutor(program, wide)
+    return CompileExecutor(program, chunk, width, Programs() if programs is None else programs, wide)
 
 
 def compile_cost_seconds(load: Load) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, repeat_first
@@ -52,6 +53,11 @@ def cut(vectors: Vectors, clients: int) -> Vectors:
     return {name: value[:clients] for name, value in vectors.items()}
 
 
+def row(vectors: Vectors, c: int) -> Vectors:
+    """One client's."""
+    return {name: value[c] for name, value in vectors.items()}
+
+
 class Executor(ABC):
     """A way to run one local program over a chunk of clients."""
 
@@ -69,6 +75,15 @@ class Executor(ABC):
     def run(self, work: Work) -> Result:
         """Local work of the chunk."""
 
-    @abstractmethod
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
-        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d)."""
+        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d). Here eagerly, one batch
+        after another."""
+        totals = []
+        for c in range(len(batches.steps)):
+            total, own = torch.zeros_like(theta), row(statistics, c)
+            for k in range(len(batches)):
+                if weights[k, c] != 0:
+                    batch = batches.batch(k, c)
+                    total = self.program.accumulate(total, theta, own, weights[k, c], batch)
+            totals.append(total)
+        return torch.stack(totals)

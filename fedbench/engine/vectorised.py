@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -20,8 +21,10 @@ class VmapExecutor(Executor):
 
     name = "vmap"
 
-    def __init__(self, program: LocalProgram) -> None:
+    def __init__(self, program: LocalProgram, wide: float = math.inf) -> None:
+        """`wide`: samples in a batch from which on `gradients` does better with one after another."""
         super().__init__(program)
+        self.wide = wide
         self._mapped: dict[Hashable, Callable[..., Any]] = {}
 
     def run(self, work: Work) -> Result:
@@ -45,6 +48,8 @@ class VmapExecutor(Executor):
 
         Clients have different numbers of batches: those with a weight are packed, whosever they are.
         """
+        if batches.index.shape[-1] >= self.wide:
+            return super().gradients(theta, statistics, batches, weights)
         total = theta.new_zeros(weights.shape[1], len(theta))
         c, k = torch.nonzero(weights.T, as_tuple=True)
         w, wide = weights[k, c], self._width(len(total))
@@ -80,10 +85,12 @@ class CompileExecutor(VmapExecutor):
 
     name = "compile"
 
-    def __init__(self, program: LocalProgram, chunk: int, width: int, programs: Programs) -> None:
+    def __init__(
+        self, program: LocalProgram, chunk: int, width: int, programs: Programs, wide: float = math.inf
+    ) -> None:
         """`chunk`: clients in a full one, `width`: samples in a batch; `programs`: where compiled steps are
-        kept for later runs."""
-        super().__init__(program)
+        kept for later runs; `wide`: see VmapExecutor."""
+        super().__init__(program, wide)
         self.chunk, self.programs = chunk, programs
         self._compiled: dict[Hashable, Compiled] = {}
         self._depends = {

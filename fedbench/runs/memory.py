@@ -15,7 +15,7 @@ import torch
 
 from fedbench.config.config import Config
 from fedbench.data import Dataset
-from fedbench.engine.choose import Way
+from fedbench.engine.choose import Way, wide_batch
 from fedbench.engine.cohort import FULL_PASS_WIDTH
 from fedbench.engine.load import Load, ModelCost
 from fedbench.engine.memory import gib, total_memory
@@ -101,7 +101,7 @@ def estimate(
         schedule=2.0 * JOB_BYTES * jobs,
         state=float(item * N * cost.client_state) if here else 0.0,
         server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
-        clients=_at_work(config, dataset, cost, load, way, steps, sizes, item),
+        clients=_at_work(config, dataset, cost, load, way, steps, sizes, device, item),
         evaluation=_evaluating(config, dataset, load, device, item) * (OWN if algorithm.is_personal else 1),
     )
 
@@ -114,20 +114,26 @@ def _at_work(
     way: Way,
     steps: np.ndarray,
     sizes: np.ndarray,
+    device: torch.device,
     item: int,
 ) -> float:
-    """A chunk of clients in a local step: the vectors of their method before and after it, the gradient apart
-    and as one vector, and one gradient of the model."""
-    model, width = load.cost, load.batch
-    if cost.full_passes:
-        width = max(width, min(FULL_PASS_WIDTH, int(sizes.max())))
+    """A chunk of clients in a local step or, where that is more, in a full pass: the vectors of their method
+    before and after it, the gradient apart and as one vector, and one gradient of the model."""
+    model = load.cost
     at_once = 1 if way.engine == "loop" else way.chunk
     waiting = (way.chunk - at_once) * item * (cost.uplink + cost.client_state)
     sample = 3 * item * dataset.x_train[0].numel()
     vectors = item * (cost.client_state + 2 * cost.local + 2 * load.d)
     indices = INDEX_BYTES * float(steps.max()) * load.batch
-    one = vectors + SCRATCH * (model.held_shared + width * model.held) + width * sample
-    return waiting + at_once * one + way.chunk * indices
+
+    def gradients(batches: int, width: int) -> float:
+        return batches * (SCRATCH * (model.held_shared + width * model.held) + width * sample)
+
+    most = gradients(at_once, load.batch)
+    if cost.full_passes:
+        width = max(load.batch, min(FULL_PASS_WIDTH, int(sizes.max())))
+        most = max(most, gradients(1 if width >= wide_batch(model, device) else at_once, width))
+    return waiting + at_once * vectors + most + way.chunk * indices
 
 
 def _evaluating(config: Config, dataset: Dataset, load: Load, device: torch.device, item: int) -> float:

@@ -11,7 +11,15 @@ import torch
 
 from fedbench import schedule
 from fedbench.engine.batches import BatchPlanner, ClientIndex
-from fedbench.engine.choose import NOTHING_KNOWN, Prospect, Way, choose_engine, compiled_chunk, make_executor
+from fedbench.engine.choose import (
+    NOTHING_KNOWN,
+    Prospect,
+    Way,
+    choose_engine,
+    compiled_chunk,
+    make_executor,
+    wide_batch,
+)
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.disk import DiskStore
 from fedbench.engine.evaluate import Evaluator
@@ -84,7 +92,8 @@ def make_ready(
 
     chosen, line = _choose(plan, prospect)
     way, line = group.first((kept, None) if kept else (chosen, line))
-    executor = make_executor(way.engine, program, way.chunk, planner.width, here.programs)
+    wide = wide_batch(plan.load.cost, device)
+    executor = make_executor(way.engine, program, way.chunk, planner.width, here.programs, wide)
     trace = plan.trace
     store = _store(plan, trace, way.state, directory)
     trainer = CohortTrainer(executor, planner, store, way.chunk, plan.dtype, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from fedbench.engine.choose import (
     compile_cost_seconds,
     compiled_chunk,
     expected_gain_seconds,
+    wide_batch,
 )
 from fedbench.engine.load import Load, ModelCost, measure_model
 
@@ -92,3 +94,11 @@ def test_a_compiled_chunk_of_one_thread_stays_in_the_cache() -> None:
     assert compiled_chunk(replace(load, d=10**7), 10, 1, CPU, 4) == 1
     activations = replace(load, cost=replace(mlp, written=9e4))
     assert compiled_chunk(activations, 10, 1, CPU, 4) == 10
+
+
+def test_whole_data_sets_pass_a_convolution_one_client_after_another(load: Load) -> None:
+    """From 2^22 numbers on: 77 samples of a CNN with 54,801 for each; never of a softmax regression."""
+    small = ModelCost(operations=44, written=54801.0, shared=21843.0, convolutions=2)
+    assert 76 < wide_batch(small, CPU) < 77
+    assert wide_batch(load.cost, CPU) > 10_000
+    assert wide_batch(small, torch.device("cuda")) == math.inf

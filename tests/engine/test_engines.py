@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -68,9 +70,12 @@ def test_compiled_agrees(kind: str) -> None:
     close(final("scaffold", "compile", kind, **options), final("scaffold", "loop", kind, **options))
 
 
-def test_full_gradients_of_unequal_clients_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """700, 20, 20 and 300 samples are 3 + 1 + 1 + 2 batches of at most 256: two calls for four clients, not
-    three; each client's gradient is that of its own data."""
+@pytest.mark.parametrize(("wide", "expected_calls"), [(math.inf, 2), (257, 2), (256, 7)])
+def test_full_gradients_of_unequal_clients(
+    monkeypatch: pytest.MonkeyPatch, wide: float, expected_calls: int
+) -> None:
+    """700, 20, 20 and 300 samples are 3 + 1 + 1 + 2 batches of at most 256: packed two calls for four
+    clients, not three, where they are wide a call for each; a client's gradient is that of its own data."""
     sizes = [700, 20, 20, 300]
     x, y = torch.randn(sum(sizes), 4, dtype=torch.float64), torch.arange(sum(sizes)) % 3
     assignment = np.repeat(np.arange(4), sizes)
@@ -89,8 +94,9 @@ def test_full_gradients_of_unequal_clients_are_packed(monkeypatch: pytest.Monkey
     real = walk.trainer.program.accumulate
     monkeypatch.setattr(walk.trainer.program, "accumulate", lambda *given: calls.append(1) or real(*given))
     trainer, everyone = walk.trainer, np.arange(4)
+    monkeypatch.setattr(trainer.executor, "wide", wide)
     found = trainer._full_gradient(walk.theta, {}, trainer.planner.jobs(everyone, np.zeros_like(everyone)))
-    assert len(calls) == 2
+    assert len(calls) == expected_calls
     for client in everyone:
         own = assignment == client
         weight = walk.theta.clone().requires_grad_()

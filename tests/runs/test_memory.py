@@ -72,6 +72,19 @@ def test_the_parts_are_what_the_run_holds() -> None:
     assert 3 <= found.clients / one.clients <= 4
 
 
+def test_a_full_pass_of_one_client_after_another_holds_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clients with 180 samples one gradient at a time instead of 8; those of 8 steps are more then."""
+    words = ["clients.total=8", "clients.per_round=8", "partition=iid", "engine=vmap", "local.batch_size=4",
+             "model=mlp", "algorithm=fedproxvr"]  # fmt: skip
+    together = make_plan(compose_config(words))
+    monkeypatch.setattr(memory, "wide_batch", lambda cost, device: 180)
+    apart = make_plan(compose_config(words))
+    cost = together.load.cost
+    full, step = (memory.SCRATCH * (cost.held_shared + n * cost.held) + n * 3 * 4 * 64 for n in (180, 4))
+    assert full < 8 * step
+    assert together.memory.clients - apart.memory.clients == pytest.approx(8 * full - 8 * step)
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [
