@@ -28,7 +28,7 @@ MU = "algorithm.mu"
 OTHERS = {MU: (0, 0.01, 0.1), "local.steps": (10, 20), "local.batch_size": (16, 32)}
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 BETAS = (5, 7, 9, 10, 15)
-SEARCH_ROUNDS = {"table2": {"cpu": 30}}
+SEARCH_ROUNDS = {"table2": {"cpu": 100}}
 """Of a point of a search, by scale, where they are not the table's own 1,000."""
 READINGS = {"final": "paper's rows", "final-rule": "one rule, searched", "final-free": "tuned freely"}
 """Of a table, by the stage of the runs: eta = 1/(beta L) for all methods in the first two."""
