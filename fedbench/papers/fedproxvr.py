@@ -83,9 +83,7 @@ def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
         for name, part in table.groupby(method, sort=False):
             found = [summary(runs / stage / place) or {} for place in part.dir]
             rows.append({"reading": reading, "method": str(name), **_row(part, found, smoothness)})
-            what = ", ".join(
-                str(found[0].get("config", {}).get(key)) for key in ("dataset", "model", "rounds")
-            )
+            what = _task(found[0].get("config", {}))
     made = pd.DataFrame(rows)
     text = (
         f"Data, model, rounds: {what}. beta = 1/(eta L) with L = {smoothness:g}, as the paper's rates imply."
@@ -98,6 +96,12 @@ def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
     files[1].write_text(markdown(made) + f"\n{text}\n", encoding="utf-8")
     files[2].write_text(json.dumps({"text": [text], "n": n}, indent=1) + "\n", encoding="utf-8")
     return files
+
+
+def _task(config: Mapping[str, Any]) -> str:
+    taken = config.get("dataset.train_samples")
+    data = str(config.get("dataset")) + (f" ({taken:,} of its training samples)" if taken else "")
+    return f"{data}, {config.get('model')}, {config.get('rounds')}"
 
 
 def _row(rows: pd.DataFrame, found: Sequence[Mapping[str, Any]], smoothness: float) -> dict[str, Any]:

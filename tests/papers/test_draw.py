@@ -96,7 +96,9 @@ def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
     """FedAvg and both estimators in each of three readings, with accuracies of two seeds averaged."""
     invented("fedproxvr/table1_searched", tmp_path)
     for file in tmp_path.glob("final*/*/summary.json"):
-        file.write_text(json.dumps({**json.loads(file.read_text()), "hyper": {"lr": 0.0025}}))
+        content = {**json.loads(file.read_text()), "hyper": {"lr": 0.0025}}
+        content["config"]["dataset.train_samples"] = 20000
+        file.write_text(json.dumps(content))
     (tmp_path / "out").mkdir()
     fedproxvr.best_table(tmp_path, tmp_path / "out", smoothness=40)
     table = pd.read_csv(tmp_path / "out" / "table.csv")
@@ -109,7 +111,8 @@ def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
     assert table["best accuracy"][0] == pytest.approx(expected, rel=1e-12)
     text = (tmp_path / "out" / "table.md").read_text()
     assert "| paper's rows | fedavg |" in text
-    assert "Data, model, rounds: fmnist, cnn, 100." in text  # of the invented runs
+    what = "fmnist (20,000 of its training samples), cnn, 100"  # of the invented runs
+    assert f"Data, model, rounds: {what}." in text
 
 
 @pytest.mark.slow
