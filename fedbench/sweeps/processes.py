@@ -12,8 +12,6 @@ import multiprocessing
 import os
 import re
 import signal
-import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,13 +20,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from hydra.core.config_loader import ConfigLoader
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.plugins.launcher import Launcher as HydraLauncher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from fedbench.compose.composer import without_hydra
 from fedbench.config.config import DEVICE
@@ -41,10 +37,10 @@ from fedbench.sweeps.progress import Fleet
 from fedbench.sweeps.queue import Queue
 from fedbench.sweeps.results import record_failure
 from fedbench.sweeps.standing import left, standings
+from fedbench.sweeps.worker import place_of, work
 
 WORKERS_LOG = "workers.log"
 _PATIENCE = 60.0  # seconds for workers to save their checkpoints
-_SAVE = getattr(signal, "SIGUSR1", None)
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +172,7 @@ class _Pool:
         what = (launcher.hydra_context, launcher.task_function, launcher.config, _singletons())
         output = str(self.directory / WORKERS_LOG)
         process = multiprocessing.get_context("spawn").Process(
-            target=_work, args=(theirs, output, *what), daemon=True
+            target=work, args=(theirs, output, *what), daemon=True
         )
         process.start()
         theirs.close()
@@ -217,7 +213,7 @@ class _Pool:
         line = f"the process of this run died (exit code {code}); see {self.directory / WORKERS_LOG}"
         loader = self.launcher.hydra_context.config_loader
         cfg = loader.load_sweep_config(self.launcher.config, list(self.jobs[job]))
-        record_failure(_place(cfg), without_hydra(cfg), line)
+        record_failure(place_of(cfg), without_hydra(cfg), line)
         collect(self.directory)
         result = JobReturn(overrides=self.jobs[job], status=JobStatus.FAILED)
         result.return_value = JobFailed(line)
@@ -271,64 +267,3 @@ def _singletons() -> dict[Any, Any]:
     """Hydra's state, which a worker needs too. Its resolvers are functions: workers register their own."""
     instances: dict[Any, Any] = Singleton.get_state()["instances"]
     return instances
-
-
-def _place(cfg: DictConfig) -> Path:
-    return Path(str(cfg.hydra.sweep.dir)) / str(cfg.hydra.sweep.subdir)
-
-
-def _work(
-    pipe: Connection,
-    output: str,
-    context: HydraContext,
-    task: TaskFunction,
-    config: DictConfig,
-    singletons: dict[Any, Any],
-) -> None:
-    """A worker's life: jobs from the pipe until None. What it prints goes to the file `output`."""
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()  # Ctrl-C reaches the parent alone, which stops the workers once each
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
-    sys.stdin = open(os.devnull)  # noqa: SIM115
-    Signals.own_process = True
-    if _SAVE is not None:
-        signal.signal(_SAVE, signal.SIG_IGN)  # between runs there is nothing to save
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    setup_globals()
-    Singleton.set_state({**Singleton.get_state(), "instances": singletons})
-    try:
-        while (job := pipe.recv()) is not None:
-            number, overrides = job
-            cfg = _compose(context.config_loader, config, overrides, number)
-            pipe.send(("started", str(_place(cfg)), int(cfg.rounds)))
-            HydraConfig.instance().set_config(cfg)
-            result = run_job(
-                hydra_context=context,
-                task_function=task,
-                config=cfg,
-                job_dir_key="hydra.sweep.dir",
-                job_subdir_key="hydra.sweep.subdir",
-            )
-            value = result._return_value
-            if result.status == JobStatus.FAILED and not isinstance(value, JobFailed):
-                value = JobFailed(str(value))
-            pipe.send(("ended", result.status.name, value, str(_place(cfg))))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        return
-
-
-def _compose(loader: ConfigLoader, config: DictConfig, overrides: list[str], number: int) -> DictConfig:
-    cfg = loader.load_sweep_config(config, overrides)
-    with open_dict(cfg):
-        cfg.hydra.job.id, cfg.hydra.job.num = str(number), number
-    return cfg
-
-
-def _follow_parent() -> None:
-    """Stop, with a checkpoint, when the parent is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
