@@ -70,8 +70,8 @@ class BatchIndices:
         count, keys = self.count, self.keys
         return Batch(self.index[k], None if count is None else count[k], None if keys is None else keys[k])
 
-    def pick(self, k: Tensor, c: Tensor) -> Batch:
-        """The mini-batches k of jobs c, one of each pair, with a leading axis for the pairs."""
+    def pick(self, k: Tensor | int, c: Tensor | int) -> Batch:
+        """The mini-batches k of jobs c, one of each pair, with a leading axis for the pairs if they are many."""
         count, keys = self.count, self.keys
         return Batch(
             self.index[k, c], None if count is None else count[k, c], None if keys is None else keys[k, c]

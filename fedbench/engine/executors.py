@@ -76,14 +76,25 @@ class Executor(ABC):
         """Local work of the chunk."""
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
-        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d). Here eagerly, one batch
-        after another."""
+        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d). Here one batch after
+        another."""
         totals = []
         for c in range(len(batches.steps)):
             total, own = torch.zeros_like(theta), row(statistics, c)
             for k in range(len(batches)):
                 if weights[k, c] != 0:
-                    batch = batches.batch(k, c)
-                    total = self.program.accumulate(total, theta, own, weights[k, c], batch)
+                    total = self.add_gradient(total, theta, own, weights[k, c], batches, (k, c))
             totals.append(total)
         return torch.stack(totals)
+
+    def add_gradient(
+        self,
+        total: Tensor,
+        theta: Tensor,
+        statistics: Vectors,
+        weight: Tensor,
+        batches: BatchIndices,
+        at: tuple[int, int],
+    ) -> Tensor:
+        """total + weight * gradient at `theta` (d,) on the batch k of client c, `at` (k, c). Here eagerly."""
+        return self.program.accumulate(total, theta, statistics, weight, batches.batch(*at))

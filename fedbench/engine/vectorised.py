@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from fedbench.engine.batches import BatchIndices, repeat_first
 from fedbench.engine.compiled import Compiled, Programs
@@ -96,6 +97,7 @@ class CompileExecutor(VmapExecutor):
         self._depends = {
             "step": step_depends(program, chunk, width),
             "accumulate": ("accumulate",),  # on the objective alone
+            "add_gradient": ("add_gradient",),
         }
 
     @property
@@ -111,6 +113,22 @@ class CompileExecutor(VmapExecutor):
         uploads, keeps, statistics = super().run(work.padded(self.chunk - clients))
         return cut(uploads, clients), cut(keeps, clients), cut(statistics, clients)
 
+    def add_gradient(
+        self,
+        total: Tensor,
+        theta: Tensor,
+        statistics: Vectors,
+        weight: Tensor,
+        batches: BatchIndices,
+        at: tuple[int, int],
+    ) -> Tensor:
+        """Compiled; so all batches have their full width, padded where the data end."""
+        if "add_gradient" not in self._compiled:
+            accumulate, depends = self.program.accumulate, self._depends["add_gradient"]
+            self._compiled["add_gradient"] = Compiled(accumulate, self.programs, depends)
+        added: Tensor = self._compiled["add_gradient"](total, theta, statistics, weight, batches.pick(*at))
+        return added
+
     def _width(self, clients: int) -> int:
         return self.chunk
 
@@ -118,9 +136,30 @@ class CompileExecutor(VmapExecutor):
         """A compiled function over clients, kept for later runs where what it depends on is known."""
         key = (name, str(in_dims))
         if key not in self._compiled:
-            function = self._map(name, in_dims)
+            alone = self.chunk == 1
+            function = of_one(getattr(self.program, name), in_dims) if alone else self._map(name, in_dims)
             self._compiled[key] = Compiled(function, self.programs, self._depends[name])
         return self._compiled[key]
+
+
+def of_one(function: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:
+    """torch.func.vmap(function, in_dims) for a client axis of length 1, which the program then does not have: a
+    convolution of one client is no grouped one, and lies in memory as it is fast."""
+
+    def call(*args: Any) -> Any:
+        rows = [_row(value, axes) for value, axes in zip(args, in_dims, strict=True)]
+        return pytree.tree_map(lambda value: value.unsqueeze(0), function(*rows))
+
+    return call
+
+
+def _row(value: Any, axes: Any) -> Any:
+    """Without the client axis, where `axes` (a prefix of the structure, as vmap's) says that there is one."""
+    if axes is None:
+        return value
+    if isinstance(axes, int):
+        return pytree.tree_map_only(Tensor, lambda x: x.select(axes, 0), value)
+    return type(value)(*map(_row, value, axes))
 
 
 def step_depends(program: LocalProgram, chunk: int, width: int) -> Hashable | None:

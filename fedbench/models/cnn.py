@@ -8,6 +8,7 @@ from torch import nn
 
 from fedbench.fields import choice, decay, integer
 from fedbench.models.checks import image_shape
+from fedbench.models.convolution import Convolution
 from fedbench.models.layers import Dropout
 from fedbench.models.norms import norm2d
 from fedbench.models.pool import MaxPool2x2
@@ -23,9 +24,10 @@ class _Convolutions(Model):
     groups: int = integer(2, low=1, help="norm=group: groups per layer")
 
     def stage(self, inputs: int, outputs: int, padding: int) -> list[nn.Module]:
-        """5x5 convolution, norm, ReLU, 2x2 max pool."""
+        """5x5 convolution, norm, ReLU, 2x2 max pool; ReLU last, which is the same function and has a quarter of
+        the entries to do."""
         between = [norm2d(self.norm, outputs, self.groups)] if self.norm != "none" else []
-        return [nn.Conv2d(inputs, outputs, 5, padding=padding), *between, nn.ReLU(), MaxPool2x2()]
+        return [Convolution(inputs, outputs, 5, padding=padding), *between, MaxPool2x2(), nn.ReLU()]
 
     def network(self, stages: list[nn.Module], features: int, hidden: int, classes: int) -> nn.Sequential:
         """Convolutional stages, then two linear layers, each with dropout before it."""
