@@ -71,7 +71,7 @@ class BatchIndices:
         return Batch(self.index[k], None if count is None else count[k], None if keys is None else keys[k])
 
     def pick(self, k: Tensor | int, c: Tensor | int) -> Batch:
-        """The mini-batches k of jobs c, one of each pair, with a leading axis for the pairs if they are many."""
+        """The mini-batches k of jobs c, one of each pair (of tensors with a leading axis for the pairs)."""
         count, keys = self.count, self.keys
         return Batch(
             self.index[k, c], None if count is None else count[k, c], None if keys is None else keys[k, c]

@@ -66,9 +66,9 @@ def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
 
 
 def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, item_bytes: int) -> int:
-    """Clients per chunk of a compiled step, at most `chunk`. A thread alone gains little from many: none where
-    there are convolutions, which those of several clients make grouped ones; where a step works on parameters
-    more than on activations, those of its clients should stay in the cache."""
+    """Clients per chunk of a compiled step, at most `chunk`. A thread alone gains little from many: with
+    convolutions, which would be grouped ones, it loses; where a step works on parameters more than on
+    activations, those of its clients should stay in the cache."""
     if device.type != "cpu" or threads != 1:
         return chunk
     if load.cost.convolutions:

@@ -143,8 +143,8 @@ class CompileExecutor(VmapExecutor):
 
 
 def of_one(function: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-    """torch.func.vmap(function, in_dims) for a client axis of length 1, which the program then does not have: a
-    convolution of one client is no grouped one, and lies in memory as it is fast."""
+    """torch.func.vmap(function, in_dims) for client axes of length 1, as a program that has none: under vmap
+    convolutions are grouped ones."""
 
     def call(*args: Any) -> Any:
         rows = [_row(value, axes) for value, axes in zip(args, in_dims, strict=True)]

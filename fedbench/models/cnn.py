@@ -24,8 +24,7 @@ class _Convolutions(Model):
     groups: int = integer(2, low=1, help="norm=group: groups per layer")
 
     def stage(self, inputs: int, outputs: int, padding: int) -> list[nn.Module]:
-        """5x5 convolution, norm, ReLU, 2x2 max pool; ReLU last, which is the same function and has a quarter of
-        the entries to do."""
+        """5x5 convolution, norm, 2x2 max pool, ReLU: as ReLU before the pool, in a quarter of its entries."""
         between = [norm2d(self.norm, outputs, self.groups)] if self.norm != "none" else []
         return [Convolution(inputs, outputs, 5, padding=padding), *between, MaxPool2x2(), nn.ReLU()]
 

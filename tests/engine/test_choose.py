@@ -94,6 +94,8 @@ def test_a_compiled_chunk_of_one_thread_stays_in_the_cache() -> None:
     assert compiled_chunk(replace(load, d=10**7), 10, 1, CPU, 4) == 1
     activations = replace(load, cost=replace(mlp, written=9e4))
     assert compiled_chunk(activations, 10, 1, CPU, 4) == 10
+    convolutional = replace(load, cost=replace(mlp, written=9e4, convolutions=2))
+    assert compiled_chunk(convolutional, 10, 1, CPU, 4) == 1
 
 
 def test_whole_data_sets_pass_a_convolution_one_client_after_another(load: Load) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
+import tests_support
 import torch
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
+from fedbench.engine import vectorised
+from fedbench.engine.choose import make_executor
 from fedbench.models.layers import BatchNorm2d, Dropout
 
 SIZES = (3, 9, 14, 6, 10, 5)
@@ -65,9 +70,31 @@ def test_unequal_steps_agree() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dropout", "batchnorm"])
 def test_compiled_agrees(kind: str) -> None:
-    close(final("padamfed_vr", "compile", kind, chunk=3), final("padamfed_vr", "loop", kind))
+    for chunk in (1, 3):
+        close(final("padamfed_vr", "compile", kind, chunk), final("padamfed_vr", "loop", kind))
     options = {"steps": None, "epochs": 2}
     close(final("scaffold", "compile", kind, **options), final("scaffold", "loop", kind, **options))
+
+
+@pytest.mark.parametrize("wide", [math.inf, 0])
+@pytest.mark.parametrize("kind", ["dropout", "batchnorm"])
+@pytest.mark.parametrize("name", ["scaffold", "fedproxvr"])
+def test_one_client_at_a_time_is_compiled_without_a_client_axis(
+    monkeypatch: pytest.MonkeyPatch, name: str, kind: str, wide: float
+) -> None:
+    """It computes what the loop does, unequal steps and padding included. The compiler is left out here."""
+    seen: set[str] = set()
+
+    def as_it_is(function: Callable[..., object], *_: object) -> Callable[..., object]:
+        seen.add(function.__qualname__.split(".")[0])
+        return function
+
+    monkeypatch.setattr(vectorised, "Compiled", as_it_is)
+    monkeypatch.setattr(tests_support, "make_executor", partial(make_executor, wide=wide))
+    unequal: dict[str, object] = {"steps": None, "epochs": 2}
+    close(final(name, "compile", kind, 1, **unequal), final(name, "loop", kind, **unequal))
+    alone = name == "fedproxvr" and wide == 0  # a full gradient's batches, one after another
+    assert seen == ({"of_one", "LocalProgram"} if alone else {"of_one"})
 
 
 @pytest.mark.parametrize(("wide", "expected_calls"), [(math.inf, 2), (257, 2), (256, 7)])
