@@ -131,6 +131,9 @@ def _wrong_type(error: ValidationError, overrides: Sequence[str], message: str) 
     shown = next((group for group in value.groups() if group is not None), "") if value else ""
     where = re.match(r"In '([^']+)':", message)
     origin = f" (in {where[1]}.yaml)" if where else ""
+    below = next((text.lstrip("+~") for text in overrides if text.lstrip("+~").startswith(f"{key}.")), "")
+    if allowed and below:  # that set something inside of a plain value
+        return unknown_key(*below.partition("=")[::2], [*(name for name, _ in rules(Settings)), *GROUPS])
     if key and allowed:
         return ConfigError(key, _given(key, overrides) or shown, allowed + origin)
     if any(name.startswith(key + ".") for name, _ in rules(Settings)):
