@@ -75,10 +75,7 @@ class Experiment:
         tuning = dataclasses.asdict(TUNING[self.scale])
         how = [tuning | {"seeds": _said(tuning["seeds"])}] if self.figure.tuned or self.figure.search else []
         how += [dict(self.start)] if self.start else []
-        search = {
-            one.name + str(dict(one.where)): [dict(one.space), *one.lacks, one.rounds.get(self.scale)]
-            for one in self.figure.search
-        }
+        search = {one.name + str(dict(one.where)): _said_of(one, self.scale) for one in self.figure.search}
         factors = list(self.figure.factors)
         return digest([identity(self.base), params, branches, algorithms, how, search, factors])
 
@@ -149,6 +146,12 @@ def _content(group: str, name: str) -> dict[str, Any]:
 def _older(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content without keys that say what results older than the keys were made with."""
     return {k: v for k, v in content.items() if ABSENT_AT_DEFAULT.get(f"algorithm.{k}", ...) != v}
+
+
+def _said_of(search: Search, scale: str) -> list[Any]:
+    """What a random search is, of those with fewer rounds than the figure their finalists too."""
+    rounds = search.rounds.get(scale)
+    return [dict(search.space), *search.lacks, rounds, *([search.finalists] if rounds else [])]
 
 
 def _said(values: Sequence[Value]) -> str:

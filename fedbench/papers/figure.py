@@ -26,13 +26,15 @@ class Search:
     """A random search of the branches that have the choices `where` (of `algorithm` or of what their grid
     fixes): key -> values in `space`. Their final runs stand in the stage `final-<name>`. `lacks`: keys that
     are drawn without being set, so that a method without them shares the draws of one with them. `rounds`:
-    of a point, by scale (absent: the figure's own)."""
+    of a point, by scale (absent: the figure's own); with fewer, the best `finalists` are run at the figure's
+    own too, and the best of these wins."""
 
     name: str
     where: Mapping[str, Value]
     space: Mapping[str, Sequence[Value]]
     lacks: Sequence[str] = ()
     rounds: Mapping[str, int] = field(default_factory=dict)
+    finalists: int = 2
 
     def points(self, count: int) -> list[dict[str, Value]]:
         """What is tried of `count` draws: each point once, without the keys that the method lacks."""

@@ -14,6 +14,7 @@ from fedbench.papers.figure import RUNS, TUNING, Figure, runs_of, shown
 from fedbench.papers.kept import write_kept
 from fedbench.sweeps.execute import Result
 from fedbench.sweeps.sweep import sweep
+from fedbench.tuning.finalists import decide
 from fedbench.tuning.search import Task, search
 from fedbench.tuning.selection import Selection
 from fedbench.tuning.space import first_values
@@ -52,7 +53,7 @@ class _Maker:
             print(f"{self.figure.name}, smoke: {self.made.stand_ins} {said}", flush=True)
         place = runs_of(self.figure.name, self.made.scale, self.root)
         chosen = self._tune(place / self.made.digest / "tuning")
-        store.write_tuning(self.out, chosen, self.made.scale)
+        store.write_tuning(self.out, chosen)
         stages: dict[str, list[Grid]] = {}
         for branch in self.made.branches:
             selection = next((found for task, found in chosen if task.is_same_task(branch)), None)
@@ -75,6 +76,8 @@ class _Maker:
                 branches.append(branch)
         tasks = [self._task(branch) for branch in branches]
         found = search(tasks, self.how.seeds, lambda grids: self._sweep(place, grids), self.how.extensions)
+        last = place.with_name("finalists")
+        found = decide(tasks, found, self.how.seeds, lambda grids: self._sweep(last, grids))
         chosen = list(zip(branches, found, strict=True))
         lost = [branch.method for branch, selection in chosen if selection is None]
         self.failures += [f"{self.figure.name}: all tuning runs of {method} failed" for method in lost]
@@ -87,11 +90,11 @@ class _Maker:
             usual = first_values(grid, algorithm_file(branch.algorithm), self.how)
             return Task(fixed, grid, [self.made.start.get(branch.method, usual)])
         rounds = branch.search.rounds.get(self.made.scale)
-        less = {"rounds": rounds} if rounds else {}
+        less, last = ({"rounds": rounds}, branch.search.finalists) if rounds else ({}, 0)
         tried = branch.search.points(self.how.samples)
         first = [{key: [v] for key, v in point.items()} for point in tried]
         space = {key: values for key, values in branch.search.space.items() if key in tried[0]}
-        return Task({**fixed, **less}, space, first, extends=False)
+        return Task({**fixed, **less}, space, first, extends=False, finalists=last)
 
     def _final(self, branch: Branch, selection: Selection | None) -> Grid:
         """The grid of a branch's final runs: its winner's values, below what is swept."""

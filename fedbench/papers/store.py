@@ -31,14 +31,12 @@ def command(name: str, scale: str) -> str:
     return f"scripts/figures {name} --scale {scale}"
 
 
-def write_tuning(out: Path, chosen: Sequence[tuple[Branch, Selection]], scale: str) -> None:
-    """tuning.csv: every configuration tried, the winners and their neighbours marked, edges flagged; its
-    rounds where they are not the figure's."""
+def write_tuning(out: Path, chosen: Sequence[tuple[Branch, Selection]]) -> None:
+    """tuning.csv: every configuration tried, the winners and their neighbours marked, edges flagged; under
+    "pruned" the rounds of those that had fewer than the figure."""
     parts: list[tuple[dict[str, Value], Selection]] = []
     for branch, selection in chosen:
         own: dict[str, Value] = {"search": branch.search.name} if branch.search else {}
-        if branch.search and (rounds := branch.search.rounds.get(scale)):
-            own["rounds"] = rounds
         parts.append(({**own, "algorithm": branch.algorithm, **branch.context}, selection))
     if parts:
         write_text(out / "tuning.csv", trials(parts).to_csv(index=False, lineterminator="\n"))

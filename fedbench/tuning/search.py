@@ -25,7 +25,8 @@ class Task:
     """What is tuned by itself: a method in a context, both in `fixed`, over the values of `space`.
 
     `first`: the grids over the keys of `space` that are tried first; `extends`: whether a winner at an edge
-    carries the search on at last, also beyond the values of `space`; `asks`: says what comes after `first`.
+    carries the search on at last, also beyond the values of `space`; `asks`: says what comes after `first`;
+    `finalists`: where `rounds` is in `fixed`, how many of the best are run without it at last.
     """
 
     fixed: Mapping[str, Value]
@@ -33,6 +34,7 @@ class Task:
     first: Sequence[Grid]
     extends: bool = True
     asks: Asks | None = None
+    finalists: int = 0
 
     def grid(self, values: Grid, seeds: Sequence[int]) -> Grid:
         """The runs of some values of its space. These count more than `fixed`."""

@@ -88,6 +88,11 @@ class Selection:
     winner: Mapping[str, Value]
 
     @property
+    def ranked(self) -> list[Tried]:
+        """What can win, the best first; of equals the first tried."""
+        return sorted(_scored(self.tried), key=_merit, reverse=True)
+
+    @property
     def edges(self) -> dict[str, str]:
         """Keys of which the winner has the lowest or highest value tried -> low or high."""
         return {key: side for key in self.winner if (side := self._edge(key))}
@@ -128,5 +133,14 @@ def select(runs: Iterable[Result], keys: Sequence[str]) -> Selection | None:
     for run in runs:
         groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run)
     tried = tuple(Tried(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
-    scored = [one for one in tried if one.scores and one.pruned is None]
-    return Selection(tried, max(scored, key=lambda one: (one.merit, one.mean)).values) if scored else None
+    scored = _scored(tried)
+    return Selection(tried, max(scored, key=_merit).values) if scored else None
+
+
+def _scored(tried: Iterable[Tried]) -> list[Tried]:
+    """Those that can win."""
+    return [one for one in tried if one.scores and one.pruned is None]
+
+
+def _merit(one: Tried) -> tuple[float, float]:
+    return one.merit, one.mean

@@ -186,13 +186,30 @@ def test_a_table_has_three_readings_of_every_method(name: str) -> None:
     assert {**alone.base, **less} == made.base
 
 
+def test_the_own_network_has_the_papers_rows() -> None:
+    """Table 2 with the paper's network: the same rows, at cpu scale one seed and a third of the images."""
+    for scale, base, params in (
+        ("cpu", {"dataset.train_samples": 20000}, {"model": ["cnn"], "seed": [0]}),
+        ("paper", {}, {}),
+    ):
+        own = compose_experiment("fedproxvr/table2_cnn", scale)
+        table = compose_experiment("fedproxvr/table2", scale)
+        assert own.branches == table.branches
+        assert own.base == {**table.base, **base}
+        assert own.params == {**table.params, **params}
+        assert own.params["model"] == ["cnn"]
+
+
 def test_a_search_may_have_fewer_rounds(tmp_path: Path) -> None:
-    """Table 2's searches at cpu scale; Table 1's have its own rounds, as all at paper scale."""
+    """Table 2's searches at cpu scale, whose best two are run to the end; Table 1's have its own rounds, as
+    all at paper scale."""
     for table, scale, rounds in (("table1", "cpu", None), ("table2", "cpu", 100), ("table2", "paper", None)):
         made = compose_experiment(f"fedproxvr/{table}_searched", scale)
         maker = pipeline._Maker(made, [], tmp_path, tmp_path)
         searched = [branch for branch in made.branches if branch.search]
-        assert [maker._task(branch).fixed.get("rounds") for branch in searched] == [rounds] * 6
+        tasks = [maker._task(branch) for branch in searched]
+        assert [task.fixed.get("rounds") for task in tasks] == [rounds] * 6
+        assert [task.finalists for task in tasks] == [2 if rounds else 0] * 6
 
 
 @pytest.mark.parametrize("count", [8, 40])

@@ -1,0 +1,80 @@
+"""Finalists: the best few of a search with fewer rounds decide it at the rounds that it is for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fedbench.compose.overrides import Grid
+from fedbench.sweeps.execute import Result
+from fedbench.tuning.finalists import decide
+from fedbench.tuning.search import Task, search, single
+
+LR = "algorithm.lr"
+SHORT = {0.01: 0.5, 0.03: 0.7, 0.1: 0.8, 0.3: 0.9, 1.0: None}
+LONG = {0.01: 0.99, 0.03: 0.95, 0.1: 0.85, 0.3: None, 1.0: None}
+"""Rate -> accuracy after 100 and after 1,000 rounds; None: the run has diverged."""
+
+
+class Runs:
+    """Runs grids as the two tables say; keeps what was asked for."""
+
+    def __init__(self, failing: bool = False) -> None:
+        self.asked: list[Grid] = []
+        self.failing = failing
+
+    def __call__(self, grids: Sequence[Grid]) -> list[Result]:
+        self.asked += grids
+        return [self._one(grid, seed) for grid in grids for seed in grid["seed"]]
+
+    def _one(self, grid: Grid, seed: object) -> Result:
+        choices = {key: values[0] for key, values in grid.items()} | {"seed": seed}
+        place = Path("-".join(map(str, choices.values())))
+        if self.failing and "rounds" not in choices:
+            return Result(place, choices, "failed", None, error="no memory")
+        accuracy = (SHORT if "rounds" in choices else LONG)[choices[LR]]
+        return Result(place, choices, "completed" if accuracy else "diverged", accuracy)
+
+
+def tasks(finalists: int) -> list[Task]:
+    rates = list(SHORT)
+    fixed = {"algorithm": "fedavg", "rounds": 100}
+    points = single({LR: rate} for rate in rates)
+    return [Task(fixed, {LR: rates}, points, extends=False, finalists=finalists)]
+
+
+@pytest.mark.parametrize(("count", "winner"), [(1, 0.3), (2, 0.1), (3, 0.03), (5, 0.01)])
+def test_the_best_finalist_wins(count: int, winner: float) -> None:
+    """What leads after 100 rounds has diverged after 1,000; with all as finalists the slowest wins."""
+    runs = Runs()
+    found = search(tasks(count), (0, 1), runs, extensions=0)
+    runs.asked.clear()
+    (decided,) = decide(tasks(count), found, (0, 1), runs)
+    assert decided is not None
+    ranked = sorted(SHORT, key=lambda rate: SHORT[rate] or 0, reverse=True)[:count]
+    assert runs.asked == [{"algorithm": ["fedavg"], LR: [rate], "seed": [0, 1]} for rate in ranked]
+    assert decided.winner == {LR: winner}
+    table = decided.table().set_index(LR)
+    assert set(table.index) == set(SHORT)
+    assert list(table.index[table.role == "winner"]) == [winner]
+    for rate in SHORT:
+        late = rate in ranked
+        assert table["mean"][rate] == ((LONG if late else SHORT)[rate] or 0)
+        assert ("pruned" in table and table.pruned[rate] == 100) == (not late)
+    assert [one.values[LR] for one in decided.ranked] == sorted(ranked, key=lambda r: -(LONG[r] or 0))
+
+
+def test_a_search_without_finalists_stands_as_it_is() -> None:
+    """Nothing is run of it; nor of one that failed."""
+    runs = Runs()
+    found = search(tasks(0), (0,), runs, extensions=0)
+    runs.asked.clear()
+    assert decide(tasks(0), found, (0,), runs) == found
+    assert decide(tasks(2), [None], (0,), runs) == [None]
+    assert runs.asked == []
+
+
+def test_where_all_finalists_fail_the_search_has_failed() -> None:
+    """As where all of its runs do."""
+    runs = Runs(failing=True)
+    assert decide(tasks(2), search(tasks(2), (0,), runs, extensions=0), (0,), runs) == [None]
