@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_steps_without_noise_are_as_long_as_a_theorems(scale: str) -> None:
     base, rounds = made.base, float(made.base["rounds"])
     alone = [branch for branch in made.branches if branch.context.get("clients.total") == 1]
     work = {
-        base["local.steps"] * int(branch.context.get("clients.per_round", base["clients.per_round"]))
+        math.prod(int(branch.context.get(key, base[key])) for key in ("local.steps", "clients.per_round"))
         for branch in made.branches
         if branch not in alone
     }
@@ -118,6 +119,23 @@ def test_steps_without_noise_are_as_long_as_a_theorems(scale: str) -> None:
         power = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}[branch.algorithm]
         gammas = [(sk * rounds) ** power / rounds for sk in work]
         assert min(abs(branch.context["algorithm.server_lr"] / gamma - 1) for gamma in gammas) < 1e-5
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_the_study_varies_what_the_paper_leaves_open(scale: str) -> None:
+    """S K, batch size, cell, classes and partition, one at a time, with both norms and PAdaMFed-VR."""
+    made = compose_experiment("padamfed/settings", scale)
+    keys = ("clients.per_round", "local.batch_size", "model.cell", "dataset.split", "partition")
+    noisy = [branch for branch in made.branches if branch.context.get("clients.total") != 1]
+    for method in ("padamfed", "padamfed_vr"):
+        mine = [branch for branch in noisy if branch.algorithm == method]
+        for key in keys:
+            others = [branch for branch in mine if branch.context.get(key, made.base[key]) != made.base[key]]
+            assert others, (method, key)
+            for branch in others:
+                assert [k for k in keys if branch.context.get(k, made.base[k]) != made.base[k]] == [key]
+    norms = {str(branch.along.get("algorithm.norm")) for branch in noisy if branch.algorithm == "padamfed"}
+    assert norms == {"['vector', 'tensor']"}
 
 
 IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
