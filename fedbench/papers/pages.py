@@ -96,6 +96,10 @@ def _tuning(file: Path, made: Made, top: Path) -> Iterable[str]:
     table = pd.read_csv(file)
     winners = table[table.role == "winner"].dropna(axis=1, how="all").drop(columns="role")
     tried = f"{len(table)} configurations ({int(table.diverged.sum())} runs diverged, counted as 0)"
+    early = pd.Series(table.get("pruned"), dtype=float).dropna()
+    if len(early):
+        ended = " and ".join(f"{int(rounds):,}" for rounds in early.unique())
+        tried += f", {len(early)} of them run for {ended} rounds only and passed over for better ones"
     yield f"Tuned over {tried}; [all of them]({file.relative_to(top).as_posix()}). Winners:\n"
     yield markdown(winners)
     if made.get("edges"):
