@@ -4,12 +4,12 @@ best of these wins. What leads early may diverge later, or be overtaken by what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from fedbench.compose.overrides import Grid, Value
 from fedbench.sweeps.execute import Result
 from fedbench.tuning.search import Task, single
-from fedbench.tuning.selection import Pruned, Selection, Tried
+from fedbench.tuning.selection import Pruned, Selection
 
 
 def decide(
@@ -45,11 +45,9 @@ def _decided(search: Selection, final: Selection | None, rounds: Value) -> Selec
     if final is None:
         return None
     ended = [one.values for one in final.tried]
-    others = [_stopped(one, int(rounds)) for one in search.tried if one.values not in ended]
+    others = [
+        replace(one, runs=[Pruned.at(int(rounds), run) for run in one.runs])
+        for one in search.tried
+        if one.values not in ended
+    ]
     return Selection((*others, *final.tried), final.winner)
-
-
-def _stopped(one: Tried, rounds: int) -> Tried:
-    names = [field.name for field in fields(Result)]
-    runs = [Pruned(**{name: getattr(run, name) for name in names}, rung=rounds) for run in one.runs]
-    return replace(one, runs=runs)

@@ -10,9 +10,8 @@ import csv
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fedbench.compose.overrides import Grid
 from fedbench.sweeps.execute import Result
@@ -87,12 +86,12 @@ class Rungs:
         return Tried({}, [run if run.status == "failed" else self._stopped(run, rung) for run in runs])
 
     def _stopped(self, run: Result, rung: int) -> Result:
-        here: dict[str, Any] = {one.name: getattr(run, one.name) for one in fields(Result)}
         if run.rounds_to_target is not None and run.rounds_to_target <= rung:
-            here["final_accuracy"] = math.inf  # it is at the target: it goes on
-        elif run.status != "diverged":
-            here |= {"status": "pruned", "final_accuracy": accuracy_at(run.directory, rung, self.final_k)}
-        return Pruned(**here, rung=rung)
+            return Pruned.at(rung, run, final_accuracy=math.inf)  # it is at the target: it goes on
+        if run.status == "diverged":
+            return Pruned.at(rung, run)
+        there = accuracy_at(run.directory, rung, self.final_k)
+        return Pruned.at(rung, run, status="pruned", final_accuracy=there)
 
     def _task(self, trial: Grid) -> int:
         def of(task: Task) -> bool:

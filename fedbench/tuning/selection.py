@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import pandas as pd
 
@@ -28,6 +29,12 @@ class Pruned(Result):
     """A run that was stopped at a rung, at which it has `final_accuracy`: it cannot win."""
 
     rung: int = 0
+
+    @classmethod
+    def at(cls, rung: int, run: Result, **changed: Any) -> Pruned:
+        """A run that was stopped at a rung, but for what is `changed`."""
+        said = {field.name: getattr(run, field.name) for field in fields(Result)}
+        return cls(**{**said, **changed}, rung=rung)
 
 
 @dataclass(frozen=True)
