@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,32 +52,6 @@ class AboveOnRange(Test):
         reason = f"at or below {self.level:g} at {', '.join(f'{v:g}' for v in low.index)}" if len(low) else ""
         brief = f"{percent(points.min())} to {percent(points.max())}"
         return Finding(low.empty, _points(points), reason, seeds, brief)
-
-
-@dataclass(frozen=True)
-class Reaches(Test):
-    """In a figure's table of settings, `method`'s accuracy is above `level` in at least one setting."""
-
-    because = "above in a setting"
-
-    table: str
-    method: str
-    level: float
-    choose: Mapping[str, Any] = field(default_factory=dict)
-
-    def _judge(self, data: Evidence) -> Finding:
-        rows = data.table(self.table)
-        rows = rows.assign(status="completed", final_accuracy=rows.accuracy) if len(rows) else rows
-        rows = rows_of(rows, self.method, self.choose)
-        if rows.empty:
-            raise Untested(f"no rows of {self.method} in table {self.table}")
-        above = rows[rows.accuracy > self.level]
-        parts = [f"{name} {percent(score)}" for name, score in zip(rows.setting, rows.accuracy, strict=True)]
-        numbers, limit = "; ".join(parts), rows.without_noise.max()
-        reach = "" if pd.isna(limit) else f"; without noise {percent(limit)} at best"
-        best = percent(rows.accuracy.max())
-        reason = "" if len(above) else f"in none of {len(rows)} settings"
-        return Finding(bool(len(above)), f"{numbers}{reach}", reason, brief=f"{best} at best{reach}")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import pytest
 from fedbench.claims.accuracy import Beats, Faster, MarginGrows, Value
 from fedbench.claims.evidence import MADE, Evidence, exceeds, read, rows_of, slope, tuned
 from fedbench.claims.ledger import Claim, Row, describe, judge, ledger
-from fedbench.claims.ranges import AboveOnRange, Flat, FlatterThan, Reaches, WidestRange
+from fedbench.claims.ranges import AboveOnRange, Flat, FlatterThan, WidestRange
 from fedbench.claims.rates import SameTraffic, Slope, TableTrend, Trend
+from fedbench.claims.settings import Ahead, Reaches
 from fedbench.papers.registry import CLAIMS
 
 
@@ -355,3 +356,26 @@ def test_a_level_is_reached_in_a_setting_of_the_table_or_in_none():
     assert (tensor.shown, tensor.brief) == (True, "88.00% at best")
     assert Reaches("settings", "fedavg", 0.8)(data).reason == "no rows of fedavg in table settings"
     assert Reaches("other", "fedavg", 0.8)(data).shown is None
+
+
+def test_a_method_is_ahead_of_another_in_a_setting_or_in_none():
+    """By all seeds of one setting that both have; a mean alone does not count."""
+
+    def rows(setting, algorithm, low, high, n=2):
+        return (setting, algorithm, "iid", (low + high) / 2, low, high, n)
+
+    def found(*table):
+        columns = ["setting", "algorithm", "partition", "accuracy", "low", "high", "n"]
+        data = Evidence(tables={"settings": pd.DataFrame(table, columns=columns)})
+        return Ahead("settings", "padamfed_vr", "padamfed", {"partition": "iid"})(data)
+
+    plain = [rows("iid", "padamfed", 0.6, 0.7), rows("cell gru", "padamfed", 0.7, 0.8)]
+    within = [rows("iid", "padamfed_vr", 0.5, 0.6), rows("cell gru", "padamfed_vr", 0.79, 0.9)]
+    behind = found(*plain, *within)
+    assert (behind.shown, behind.reason) == (False, "in none of 2 settings")
+    assert behind.numbers == "iid 55.00% to 65.00%; cell gru 84.50% to 75.00%"
+    above = found(*plain, within[0], rows("cell gru", "padamfed_vr", 0.81, 0.9))
+    assert (above.shown, above.brief) == (True, "cell gru 85.50% to 75.00%")
+    assert found(*plain, rows("B=128", "padamfed_vr", 0.9, 0.95)).shown is None
+    assert found(*plain).reason == "no rows of padamfed_vr in table settings"
+    assert found(*plain, rows("iid", "padamfed_vr", 0.9, 0.9, n=1)).reason == "fewer than two seeds"
