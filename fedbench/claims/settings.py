@@ -66,4 +66,5 @@ class Ahead(Test):
         ahead = both[both.low > both.high_other]
         reason = "" if len(ahead) else f"in none of {len(both)} settings"
         best = int((both.accuracy - both.accuracy_other).argmax())
-        return Finding(bool(len(ahead)), "; ".join(said), reason, brief=said[best])
+        brief = f"in {len(ahead)} of {len(both)} settings; {said[best]}"
+        return Finding(bool(len(ahead)), "; ".join(said), reason, brief=brief)

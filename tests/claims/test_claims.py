@@ -375,7 +375,7 @@ def test_a_method_is_ahead_of_another_in_a_setting_or_in_none():
     assert (behind.shown, behind.reason) == (False, "in none of 2 settings")
     assert behind.numbers == "iid 55.00% to 65.00%; cell gru 84.50% to 75.00%"
     above = found(*plain, within[0], rows("cell gru", "padamfed_vr", 0.81, 0.9))
-    assert (above.shown, above.brief) == (True, "cell gru 85.50% to 75.00%")
+    assert (above.shown, above.brief) == (True, "in 1 of 2 settings; cell gru 85.50% to 75.00%")
     assert found(*plain, rows("B=128", "padamfed_vr", 0.9, 0.95)).shown is None
     assert found(*plain).reason == "no rows of padamfed_vr in table settings"
     assert found(*plain, rows("iid", "padamfed_vr", 0.9, 0.9, n=1)).reason == "fewer than two seeds"
