@@ -15,7 +15,7 @@ from fedbench.papers.kept import write_kept
 from fedbench.sweeps.execute import Result
 from fedbench.sweeps.sweep import sweep
 from fedbench.tuning.finalists import decide
-from fedbench.tuning.search import Task, search
+from fedbench.tuning.search import Task, search, single
 from fedbench.tuning.selection import Selection
 from fedbench.tuning.space import first_values
 
@@ -92,9 +92,8 @@ class _Maker:
         rounds = branch.search.rounds.get(self.made.scale)
         less, last = ({"rounds": rounds}, branch.search.finalists) if rounds else ({}, 0)
         tried = branch.search.points(self.how.samples)
-        first = [{key: [v] for key, v in point.items()} for point in tried]
         space = {key: values for key, values in branch.search.space.items() if key in tried[0]}
-        return Task({**fixed, **less}, space, first, extends=False, finalists=last)
+        return Task({**fixed, **less}, space, single(tried), extends=False, finalists=last)
 
     def _final(self, branch: Branch, selection: Selection | None) -> Grid:
         """The grid of a branch's final runs: its winner's values, below what is swept."""
