@@ -27,7 +27,7 @@ class Search:
     fixes): key -> values in `space`. Their final runs stand in the stage `final-<name>`. `lacks`: keys that
     are drawn without being set, so that a method without them shares the draws of one with them. `rounds`:
     of a point, by scale (absent: the figure's own); with fewer, the best `finalists` are run at the figure's
-    own too, and the best of these wins."""
+    own too (as many again, where all of these diverge), and the best of these wins."""
 
     name: str
     where: Mapping[str, Value]

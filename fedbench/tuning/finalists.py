@@ -10,6 +10,7 @@ from fedbench.compose.overrides import Grid, Value
 from fedbench.sweeps.execute import Result
 from fedbench.tuning.search import Task, single
 from fedbench.tuning.selection import Pruned, Selection
+from fedbench.tuning.space import Point
 
 
 def decide(
@@ -18,13 +19,24 @@ def decide(
     seeds: Sequence[int],
     run: Callable[[Sequence[Grid]], Iterable[Result]],
 ) -> list[Selection | None]:
-    """What tasks have found, those with finalists after these have run.
+    """What tasks have found, those with finalists after these have run, and where all of these diverge or
+    fail the next best, as many again, and so on.
 
     `run` runs the union of grids. The selections are in the order of the tasks; None: all runs failed.
     """
-    last = [_last(task, selection) for task, selection in zip(tasks, found, strict=True)]
-    grids = [task.grid(point, seeds) for task in last if task for point in task.first]
-    ended = list(run(grids)) if grids else []
+    last = [_last(task) if selection else None for task, selection in zip(tasks, found, strict=True)]
+    waiting = [_ranked(selection) if selection else [] for selection in found]
+    ended: list[Result] = []
+    while grids := [
+        task.grid(values, seeds)
+        for task, ranked in zip(last, waiting, strict=True)
+        if task and _undecided(task, ended)
+        for values in single(ranked[: task.finalists])
+    ]:
+        ended += run(grids)
+        waiting = [
+            ranked[task.finalists :] if task else [] for task, ranked in zip(last, waiting, strict=True)
+        ]
     decided = list(found)
     for number, (task, selection) in enumerate(zip(last, found, strict=True)):
         if task and selection:
@@ -32,12 +44,22 @@ def decide(
     return decided
 
 
-def _last(task: Task, selection: Selection | None) -> Task | None:
+def _last(task: Task) -> Task | None:
     """The task of its finalists, which have the rounds of what the search is for; None: it has none."""
-    if not task.finalists or selection is None:
-        return None
     fixed = {key: value for key, value in task.fixed.items() if key != "rounds"}
-    return replace(task, fixed=fixed, first=single(one.values for one in selection.ranked[: task.finalists]))
+    return replace(task, fixed=fixed) if task.finalists else None
+
+
+def _ranked(selection: Selection) -> list[Point]:
+    """Who may be a finalist, the best first: none that has diverged in the search, but where all have."""
+    ranked = selection.ranked
+    stable = [one for one in ranked if any(run.status != "diverged" for run in one.runs)]
+    return [one.values for one in stable or ranked]
+
+
+def _undecided(task: Task, ended: Iterable[Result]) -> bool:
+    """Whether none of a task's finalists so far has come to an end without diverging."""
+    return all(run.status in ("diverged", "failed") for run in ended if task.owns(run))
 
 
 def _decided(search: Selection, final: Selection | None, rounds: Value) -> Selection | None:

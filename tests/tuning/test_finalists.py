@@ -43,15 +43,17 @@ def tasks(finalists: int) -> list[Task]:
     return [Task(fixed, {LR: rates}, points, extends=False, finalists=finalists)]
 
 
-@pytest.mark.parametrize(("count", "winner"), [(1, 0.3), (2, 0.1), (3, 0.03), (5, 0.01)])
+@pytest.mark.parametrize(("count", "winner"), [(1, 0.1), (2, 0.1), (3, 0.03), (5, 0.01)])
 def test_the_best_finalist_wins(count: int, winner: float) -> None:
-    """What leads after 100 rounds has diverged after 1,000; with all as finalists the slowest wins."""
+    """What leads after 100 rounds has diverged after 1,000, and so makes room where it was the only one; with
+    all as finalists the slowest wins."""
     runs = Runs()
     found = search(tasks(count), (0, 1), runs, extensions=0)
     runs.asked.clear()
     (decided,) = decide(tasks(count), found, (0, 1), runs)
     assert decided is not None
-    ranked = sorted(SHORT, key=lambda rate: SHORT[rate] or 0, reverse=True)[:count]
+    stable = [rate for rate in SHORT if SHORT[rate]]  # 1.0 has diverged in the search
+    ranked = sorted(stable, key=lambda rate: SHORT[rate] or 0, reverse=True)[: max(count, 2)]
     assert runs.asked == [{"algorithm": ["fedavg"], LR: [rate], "seed": [0, 1]} for rate in ranked]
     assert decided.winner == {LR: winner}
     table = decided.table().set_index(LR)
@@ -72,6 +74,32 @@ def test_a_search_without_finalists_stands_as_it_is() -> None:
     assert decide(tasks(0), found, (0,), runs) == found
     assert decide(tasks(2), [None], (0,), runs) == [None]
     assert runs.asked == []
+
+
+def test_finalists_that_diverge_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as many again, as often as needed; another search, which is decided, runs no more. With all of them
+    diverged, the leader of the search stays."""
+    monkeypatch.setitem(LONG, 0.1, None)
+    runs = Runs()
+    rates = [0.03, 0.01]
+    other = Task(
+        {"algorithm": "scaffold", "rounds": 100}, {LR: rates}, single({LR: rate} for rate in rates),
+        extends=False, finalists=1,
+    )  # fmt: skip
+    both = [*tasks(2), other]
+    found = search(both, (0,), runs, extensions=0)
+    runs.asked.clear()
+    first, second = decide(both, found, (0,), runs)
+    asked = [(grid["algorithm"][0], grid[LR][0]) for grid in runs.asked]
+    assert asked == [("fedavg", 0.3), ("fedavg", 0.1), ("scaffold", 0.03), ("fedavg", 0.03), ("fedavg", 0.01)]
+    assert first is not None
+    assert second is not None
+    assert (first.winner, second.winner) == ({LR: 0.01}, {LR: 0.03})
+    for rate in LONG:
+        monkeypatch.setitem(LONG, rate, None)
+    (lost,) = decide(tasks(2), found[:1], (0,), runs)
+    assert lost is not None
+    assert lost.winner == {LR: 0.3}
 
 
 def test_where_all_finalists_fail_the_search_has_failed() -> None:
