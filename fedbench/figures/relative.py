@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from fedbench.config.grouping import plain
 from fedbench.errors import DataError
 from fedbench.figures.draw.page import sheet, stem_of
 from fedbench.figures.draw.sensitivity import draw_points
@@ -25,7 +26,8 @@ _NOTE = "1 is each algorithm's own learning rate: the one of its theorem, or the
 def draw_relative(
     directory: Path, out: str | Path, factors: Sequence[float], width: str = "one"
 ) -> list[Path]:
-    """Draw the runs of a sweep in which every algorithm has `factors` times its own learning rate.
+    """Draw the runs of a sweep in which every algorithm, in each of its variants, has `factors` times its own
+    learning rate.
 
     Returns the files; DataError where no run has a rate.
     """
@@ -33,23 +35,29 @@ def draw_relative(
     runs = [run for run in read([directory]) if number(run.choices.get(_RATE)) and run.status != "failed"]
     if not runs:
         raise DataError(f"{directory}: no run has a learning rate")
-    own = {name: _own([run for run in runs if _name(run) == name], factors) for name in map(_name, runs)}
-    runs = [_with_factor(run, own[_name(run)]) for run in runs]
+    alike: dict[Hashable, list[Run]] = {}
+    for run in runs:
+        alike.setdefault(_rest(run), []).append(run)
+    own = {rest: _own(part, factors) for rest, part in alike.items()}
+    runs = [_with_factor(run, own[rest]) for rest, part in alike.items() for run in part]
     found = lines_of(runs, _X, _Y, ["algorithm"], along=[_X, _RATE], spread=AUTO)
     lines = found[""]
     said = said_of(lines, runs, [directory], _X, _Y, AUTO, notes=[_NOTE])
+    reference = {line.series.label: own[_rest(line.series.runs[0])] for line in lines}
     data = table(lines, _X, _Y)
     with sheet():
         page = draw_points(found, _X, _Y, Look(width=width), ())
-        return page.save(stem, data.assign(reference=data.algorithm.map(own)), said)
+        return page.save(stem, data.assign(reference=data.series.map(reference)), said)
 
 
-def _name(run: Run) -> str:
-    return str(run.choices.get("algorithm"))
+def _rest(run: Run) -> Hashable:
+    """All that runs at multiples of one rate agree in."""
+    other = {key: plain(value) for key, value in run.settings().items() if key not in (_X, _RATE)}
+    return frozenset(other.items())
 
 
 def _own(runs: Sequence[Run], factors: Sequence[float]) -> float:
-    """The rate that is 1 for these runs of one algorithm."""
+    """The rate that is 1 for these runs, which differ in their rate and seed only."""
     rates = sorted({float(run.choices[_RATE]) for run in runs})
     at = min(range(len(factors)), key=lambda index: abs(np.log(factors[index])))
     return rates[min(at, len(rates) - 1)] / factors[at]

@@ -82,14 +82,19 @@ def test_the_speed_ups_methods_have_a_colour_each(tmp_path: Path, monkeypatch: p
     assert looks["PAdaMFed"] == of_algorithm("padamfed").colour
 
 
-def test_relative_rates_are_1_at_each_algorithms_own(tmp_path: Path) -> None:
-    """The factors come back whatever the reference is."""
+def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:
+    """The factors come back whatever the reference is, also where two readings of a norm have two."""
     invented("lr_relative", tmp_path)
+    listed = tmp_path / "final" / "runs.csv"
+    runs = pd.read_csv(listed)
+    runs.loc[runs["algorithm.norm"] == "tensor", "algorithm.lr"] *= 2
+    runs.to_csv(listed, index=False)
     across.by_relative_lr(tmp_path, tmp_path / "out")
     points = pd.read_csv(tmp_path / "out" / "lr_relative.csv")
-    for _, part in points.groupby("algorithm"):
+    assert len(set(points.series)) == 9  # five baselines, PAdaMFed and PAdaMFed-VR in two readings
+    for _, part in points.groupby("series"):
         assert sorted(part.factor) == pytest.approx(sorted(across.FACTORS))
-        assert set(part.reference.round(12)) == {0.1}
+        assert set(part.reference.round(12)) == {0.2 if set(part["algorithm.norm"]) == {"tensor"} else 0.1}
 
 
 def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
