@@ -12,20 +12,18 @@ from fedbench.config.grouping import plain
 from fedbench.errors import DataError
 from fedbench.figures.draw.page import sheet, stem_of
 from fedbench.figures.draw.sensitivity import draw_points
-from fedbench.figures.look import Look
+from fedbench.figures.look import WIDE
 from fedbench.figures.read.points import table
 from fedbench.figures.read.results import Run, read
 from fedbench.figures.read.statistics import AUTO
 from fedbench.figures.read.tables import number
-from fedbench.figures.sensitivity import lines_of, said_of
+from fedbench.figures.sensitivity import lines_of, said_of, short_of
 
 _X, _Y, _RATE = "factor", "final_accuracy", "algorithm.lr"
 _NOTE = "1 is each algorithm's own learning rate: the one of its theorem, or the tuned one."
 
 
-def draw_relative(
-    directory: Path, out: str | Path, factors: Sequence[float], width: str = "one"
-) -> list[Path]:
+def draw_relative(directory: Path, out: str | Path, factors: Sequence[float]) -> list[Path]:
     """Draw the runs of a sweep in which every algorithm, in each of its variants, has `factors` times its own
     learning rate.
 
@@ -46,7 +44,7 @@ def draw_relative(
     reference = {line.series.label: own[_rest(line.series.runs[0])] for line in lines}
     data = table(lines, _X, _Y)
     with sheet():
-        page = draw_points(found, _X, _Y, Look(width=width), ())
+        page = draw_points(found, _X, _Y, WIDE, WIDE.text(said, short_of(found)))
         return page.save(stem, data.assign(reference=data.series.map(reference)), said)
 
 

@@ -64,9 +64,8 @@ def draw_sweep(
     found = lines_of(runs, x, y, by, along=(x,), spread=spread, rows=rows, look=look)
     lines = [line for part in found.values() for line in part]
     said = said_of(lines, runs, paths, x, y, spread)
-    short = _marks_said(lines)[:1] if len(found) == 1 and len(lines) > MOST else []  # these have no legend
     with sheet(look.style):
-        page = draw_points(found, x, y, look, look.text(said, short))
+        page = draw_points(found, x, y, look, look.text(said, short_of(found)))
     return Drawing(page, table(lines, x, y), said, look.svg, look.style)
 
 
@@ -118,6 +117,12 @@ def said_of(
     notes = [*notes, *_notes(lines, runs, x, y)]
     series = [line.series for line in lines]
     return caption.data(runs, series, paths, x=x, y=y, spread=spread, notes=notes)
+
+
+def short_of(found: Mapping[str, Sequence[Points]]) -> list[str]:
+    """What a picture of these lines must say itself: what its marks mean, where it has no legend."""
+    lines = [line for part in found.values() for line in part]
+    return _marks_said(lines)[:1] if len(found) == 1 and len(lines) > MOST else []
 
 
 def _notes(lines: Sequence[Points], runs: Sequence[Run], x: str, y: str) -> list[str]:
