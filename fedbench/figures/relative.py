@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from fedbench.config.grouping import plain
 from fedbench.errors import DataError
 from fedbench.figures.draw.page import sheet, stem_of
 from fedbench.figures.draw.sensitivity import draw_points
 from fedbench.figures.look import WIDE
 from fedbench.figures.read.points import table
 from fedbench.figures.read.results import Run, read
+from fedbench.figures.read.series import group
 from fedbench.figures.read.statistics import AUTO
 from fedbench.figures.read.tables import number
 from fedbench.figures.sensitivity import lines_of, said_of, short_of
@@ -33,25 +33,16 @@ def draw_relative(directory: Path, out: str | Path, factors: Sequence[float]) ->
     runs = [run for run in read([directory]) if number(run.choices.get(_RATE)) and run.status != "failed"]
     if not runs:
         raise DataError(f"{directory}: no run has a learning rate")
-    alike: dict[Hashable, list[Run]] = {}
-    for run in runs:
-        alike.setdefault(_rest(run), []).append(run)
-    own = {rest: _own(part, factors) for rest, part in alike.items()}
-    runs = [_with_factor(run, own[rest]) for rest, part in alike.items() for run in part]
+    alike = {series.label: series.runs for series in group(runs, along=[_RATE])}
+    own = {label: _own(part, factors) for label, part in alike.items()}
+    runs = [_with_factor(run, own[label]) for label, part in alike.items() for run in part]
     found = lines_of(runs, _X, _Y, ["algorithm"], along=[_X, _RATE], spread=AUTO)
     lines = found[""]
     said = said_of(lines, runs, [directory], _X, _Y, AUTO, notes=[_NOTE])
-    reference = {line.series.label: own[_rest(line.series.runs[0])] for line in lines}
     data = table(lines, _X, _Y)
     with sheet():
         page = draw_points(found, _X, _Y, WIDE, WIDE.text(said, short_of(found)))
-        return page.save(stem, data.assign(reference=data.series.map(reference)), said)
-
-
-def _rest(run: Run) -> Hashable:
-    """All that runs at multiples of one rate agree in."""
-    other = {key: plain(value) for key, value in run.settings().items() if key not in (_X, _RATE)}
-    return frozenset(other.items())
+        return page.save(stem, data.assign(reference=data.series.map(own)), said)
 
 
 def _own(runs: Sequence[Run], factors: Sequence[float]) -> float:

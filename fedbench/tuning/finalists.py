@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from fedbench.compose.overrides import Grid, Value
 from fedbench.sweeps.execute import Result
@@ -24,30 +25,28 @@ def decide(
 
     `run` runs the union of grids. The selections are in the order of the tasks; None: all runs failed.
     """
-    last = [_last(task) if selection else None for task, selection in zip(tasks, found, strict=True)]
-    waiting = [_ranked(selection) if selection else [] for selection in found]
+    races = {
+        number: (_last(task), selection, iter(_ranked(selection)))
+        for number, (task, selection) in enumerate(zip(tasks, found, strict=True))
+        if task.finalists and selection
+    }
     ended: list[Result] = []
     while grids := [
         task.grid(values, seeds)
-        for task, ranked in zip(last, waiting, strict=True)
-        if task and _undecided(task, ended)
-        for values in single(ranked[: task.finalists])
+        for task, _, waiting in races.values()
+        if _undecided(task, ended)
+        for values in single(islice(waiting, task.finalists))
     ]:
         ended += run(grids)
-        waiting = [
-            ranked[task.finalists :] if task else [] for task, ranked in zip(last, waiting, strict=True)
-        ]
     decided = list(found)
-    for number, (task, selection) in enumerate(zip(last, found, strict=True)):
-        if task and selection:
-            decided[number] = _decided(selection, task.selected(ended), tasks[number].fixed["rounds"])
+    for number, (task, selection, _) in races.items():
+        decided[number] = _decided(selection, task.selected(ended), tasks[number].fixed["rounds"])
     return decided
 
 
-def _last(task: Task) -> Task | None:
-    """The task of its finalists, which have the rounds of what the search is for; None: it has none."""
-    fixed = {key: value for key, value in task.fixed.items() if key != "rounds"}
-    return replace(task, fixed=fixed) if task.finalists else None
+def _last(task: Task) -> Task:
+    """The task of its finalists, which have the rounds of what the search is for."""
+    return replace(task, fixed={key: value for key, value in task.fixed.items() if key != "rounds"})
 
 
 def _ranked(selection: Selection) -> list[Point]:
