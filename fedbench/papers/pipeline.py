@@ -119,7 +119,7 @@ class _Maker:
         """Run what is missing of a stage. Failed runs are noted, and the others go on."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
         words = [*self.words, "hydra/launcher=processes"]
-        results = sweep(words, grids, place, self.root / RUNS)  # other figures' runs are taken over
+        results = sweep(words, grids, place, self.root / RUNS)  # other figures' runs serve too
         failed = [result for result in results if result.status == "failed"]
         if failed:
             count = f"{len(failed)} of {len(results)} runs failed"

@@ -28,7 +28,7 @@ from fedbench.sweeps.collect import collect
 from fedbench.sweeps.job import JobFailed, held
 from fedbench.sweeps.manifest import write_manifest
 from fedbench.sweeps.plan import Job
-from fedbench.sweeps.reuse import Finished
+from fedbench.sweeps.reuse import OtherRuns
 
 LOOK_SECONDS = 1.0  # between two looks at what another process computes
 
@@ -133,16 +133,20 @@ def _launch(launcher: Launcher, jobs: Sequence[list[str]], start: int) -> Sequen
 
 
 def _taken_over(missing: Sequence[Job], directory: Path, reuse: Path | None) -> dict[str, Result]:
-    """Copy what has been run elsewhere below `reuse`; the results, by the jobs' names."""
+    """Copy what has been run elsewhere below `reuse`; the results, by the jobs' names. Others go on from what
+    has been begun there."""
     if reuse is None or not missing:
         return {}
-    elsewhere = Finished(reuse)
-    found = {job.name: (job, elsewhere.take(job, directory / job.name)) for job in missing}
+    others = OtherRuns(reuse)
+    found = {job.name: (job, others.take(job, directory / job.name)) for job in missing}
     taken = {
         name: _result(job, directory / name, done) for name, (job, done) in found.items() if done is not None
     }
+    begun = [job for job in missing if job.name not in taken and others.go_on(job, directory / job.name)]
     if taken:
         log.info("%d taken over from other sweeps below %s", len(taken), reuse)
+    if begun:
+        log.info("%d go on from what other sweeps below %s have begun", len(begun), reuse)
     return taken
 
 

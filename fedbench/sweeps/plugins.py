@@ -36,7 +36,7 @@ class Sweeper(HydraSweeper):
     ) -> None:
         """`max_batch_size`: jobs that the launcher gets at once; `params`: overrides that stand in a file;
         `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
-        which are taken over."""
+        which are taken over, and those that have stopped gone on with."""
         self.max_batch_size = max_batch_size
         self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
         self.reuse = Path(reuse) if reuse is not None else None

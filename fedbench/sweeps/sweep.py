@@ -28,8 +28,9 @@ def sweep(
 
     `overrides`: what all runs have in common, as on the command line (`hydra/launcher=processes` among them).
     `grids`: over the `params` of an experiment's file; without any, that file's. `reuse`: a directory, the
-    finished runs below which are taken over. `config_dir`: the user's own options. A failed run does not stop
-    the others. Raises UserError before anything is written if any run is bad input. Leaves Hydra as it was.
+    finished runs below which are taken over, and those that have stopped gone on with. `config_dir`: the
+    user's own options. A failed run does not stop the others. Raises UserError before anything is written if
+    any run is bad input. Leaves Hydra as it was.
     """
     before = GlobalHydra.instance().hydra
     try:
