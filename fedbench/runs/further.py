@@ -12,7 +12,7 @@ from fedbench.method.cost import reads_rounds
 from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.metrics import Row
 from fedbench.runs.plan import Plan
-from fedbench.runs.stored import Earlier, earlier, earlier_beside
+from fedbench.runs.stored import CHECKPOINT, Earlier, earlier, earlier_beside
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def further(plan: Plan, directory: Path) -> Further | None:
         return None
     reason = refusal(plan, found.rounds)
     try:
-        saved = Checkpointer(found.directory / "checkpoint.pt", 0.0, found.identity).load()
+        saved = Checkpointer(found.directory / CHECKPOINT, 0.0, found.identity).load()
     except RunError as error:
         saved, reason = None, reason or str(error)
     if saved is not None and saved.way.state == "disk":
@@ -80,7 +80,7 @@ def refusal(plan: Plan, rounds: int) -> str | None:
 
 def _has_begun(plan: Plan, directory: Path, here: Earlier | None) -> bool:
     """Whether there is a checkpoint of this very run, or a damaged one, which is not to be passed over."""
-    own = Checkpointer(directory / "checkpoint.pt", 0.0, run_hash(plan.config.given))
+    own = Checkpointer(directory / CHECKPOINT, 0.0, run_hash(plan.config.given))
     if not own.path.is_file() or here is None:
         return own.path.is_file()
     try:

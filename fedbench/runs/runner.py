@@ -31,7 +31,7 @@ from fedbench.runs.reproduce import write_reproduce
 from fedbench.runs.session import Session
 from fedbench.runs.setup import ReadyRun, make_ready
 from fedbench.runs.signals import Interrupted, Signals
-from fedbench.runs.stored import Outcome, finished, refuse_other, sizes
+from fedbench.runs.stored import CHECKPOINT, Outcome, finished, refuse_other, sizes
 
 log = logging.getLogger(__name__)
 _RESULTS = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss")
@@ -81,7 +81,7 @@ def _compute(
     """
     config = plan.config
     set_numerics(config.threads, config.deterministic, plan.device, config.precision == "tf32")
-    file = directory / "checkpoint.pt"
+    file = directory / CHECKPOINT
     checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given), lease.check)
     saved = before.saved if before else checkpointer.load() if config.resume else None
     share(saved, plan.group)

@@ -16,7 +16,8 @@ from fedbench.errors import ConfigError, UsageError, word
 from fedbench.files import read_json
 
 log = logging.getLogger(__name__)
-FILES = ("metrics.csv", "partition.npz", "model.pt", "checkpoint.pt", "jobs.csv")
+CHECKPOINT = "checkpoint.pt"
+FILES = ("metrics.csv", "partition.npz", "model.pt", CHECKPOINT, "jobs.csv")
 FINISHED = ("completed", "diverged", "starved")
 PAUSED = "paused"  # at checkpoint.until
 UNFINISHED = ("running", "stopped", "missing")  # no summary.json says it
@@ -112,6 +113,11 @@ def finished(directory: Path, config: Config) -> dict[str, Any] | None:
     said = found.get("config")  # what config.yaml says too, read faster
     before = identity_in(directory, said) if isinstance(said, dict) else stored(directory)
     return found if before == identity(config) else None
+
+
+def has_checkpoint(directory: Path, config: Config) -> bool:
+    """Whether the run `config` in `directory`, where it has not ended, would go on from a checkpoint."""
+    return config.resume and (directory / CHECKPOINT).is_file()
 
 
 @dataclass(frozen=True)

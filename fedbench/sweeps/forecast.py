@@ -11,7 +11,7 @@ from fedbench.config.config import Config
 from fedbench.config.identity import digest, flat
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import free_bytes
-from fedbench.runs.stored import finished, refuse_other, summary
+from fedbench.runs.stored import finished, has_checkpoint, refuse_other, summary
 from fedbench.sweeps.progress import duration, last_round
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _kind(config: Config, without: Sequence[str]) -> str:
 
 
 def _counts(wanted: Sequence[Wanted], missing: Sequence[Wanted]) -> str:
-    begun = [run for run in missing if (run.directory / "checkpoint.pt").is_file() and run.config.resume]
+    begun = [run for run in missing if has_checkpoint(run.directory, run.config)]
     parts = [f"{len(wanted) - len(missing)} finished already", f"{len(missing) - len(begun)} to run"]
     if begun:
         rounds = ", ".join(str(last_round(run.directory / "metrics.csv")) for run in begun[:5])
@@ -171,7 +171,7 @@ def _stored(wanted: Sequence[Wanted], plan: Plan) -> list[float]:
 
 def _done(run: Wanted) -> float:
     """The share of a run's rounds that its checkpoint has."""
-    if not run.config.resume or not (run.directory / "checkpoint.pt").is_file():
+    if not has_checkpoint(run.directory, run.config):
         return 0.0
     return min(last_round(run.directory / "metrics.csv") / max(run.config.rounds, 1), 1.0)
 

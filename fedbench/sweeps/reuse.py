@@ -8,17 +8,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.identity import identity, run_hash, stored
+from fedbench.config.identity import identity, identity_in, run_hash
 from fedbench.config.read import stored_config
 from fedbench.errors import UserError
 from fedbench.files import atomically, one_line_os_errors
 from fedbench.runs.directory import in_use, locked, state_directory
 from fedbench.runs.lease import InUse
-from fedbench.runs.stored import finished
+from fedbench.runs.stored import CHECKPOINT, finished, has_checkpoint
 from fedbench.sweeps.plan import Job
-from fedbench.sweeps.progress import last_row
-
-CHECKPOINT = "checkpoint.pt"
+from fedbench.sweeps.progress import last_round
 
 
 class OtherRuns:
@@ -49,7 +47,7 @@ class OtherRuns:
         begun = [place for place in self._of(job) if place != directory and _has_stopped(place, job)]
         if not begun:
             return False
-        furthest = max(begun, key=lambda place: last_row(place / "metrics.csv")[0])
+        furthest = max(begun, key=lambda place: last_round(place / "metrics.csv"))
         with contextlib.suppress(InUse), locked(directory):
             if not (directory / CHECKPOINT).exists():
                 atomically(directory / CHECKPOINT, lambda file: shutil.copy2(furthest / CHECKPOINT, file))
@@ -62,13 +60,14 @@ class OtherRuns:
 
 def _has_stopped(place: Path, job: Job) -> bool:
     """Whether `place` holds the job's run, begun, with all that it goes on from in one file."""
-    if not job.config.resume or not (place / CHECKPOINT).is_file() or in_use(place):
+    if not has_checkpoint(place, job.config) or in_use(place):
         return False
     try:
-        same = stored(place) == identity(job.config)
-        return same and not state_directory(stored_config(place), place).exists()
+        there = stored_config(place)
     except UserError:  # a damaged config.yaml
         return False
+    same = identity_in(place, there.given) == identity(job.config)
+    return same and not state_directory(there, place).exists()
 
 
 def _copy(place: Path, directory: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from fedbench.config.read import stored_config
 from fedbench.errors import DataError, UserError
 from fedbench.runs.directory import in_use
-from fedbench.runs.stored import FINISHED, UNFINISHED, summary
+from fedbench.runs.stored import CHECKPOINT, FINISHED, UNFINISHED, summary
 from fedbench.sweeps.manifest import jobs_of, manifest
 from fedbench.sweeps.progress import last_row
 
@@ -110,7 +110,7 @@ def unfinished(place: Path) -> str:
     """running, stopped or missing: the status of a run that has not ended."""
     if in_use(place):
         return RUNNING
-    begun = (place / "checkpoint.pt").is_file() or last_row(place / "metrics.csv")[0]
+    begun = (place / CHECKPOINT).is_file() or last_row(place / "metrics.csv")[0]
     return STOPPED if begun else MISSING
 
 

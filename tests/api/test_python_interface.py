@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
+from run_files import metrics
 
 import fedbench
 from fedbench.cli import main
@@ -25,11 +25,6 @@ SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def rows(directory: Path) -> list[dict[str, str]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
@@ -47,7 +42,7 @@ def test_a_run_is_that_of_the_command_line() -> None:
     words = [*SMALL, "algorithm=scaffold"]
     run = fedbench.run(words)
     assert main([*words, "hydra.run.dir=other"]) == 0
-    assert rows(run.directory) == rows(Path("other"))
+    assert metrics(run.directory) == metrics(Path("other"))
     written = (run.directory / "metrics.csv").stat().st_mtime_ns
     assert main(words) == 0  # finds it finished
     again = fedbench.run({**{text.split("=")[0]: text.split("=")[1] for text in words}})
@@ -60,7 +55,7 @@ def test_what_a_run_leaves() -> None:
     run = fedbench.Run(fedbench.run([*SMALL, "seed=3", "model=mlp"], "mine").directory)
     assert run.directory == Path("mine")
     assert [repr(float(value)) for value in run.metrics["test_loss"]] == [
-        row["test_loss"] for row in rows(Path("mine"))
+        row["test_loss"] for row in metrics(Path("mine"))
     ]
     assert run.metrics["round"].tolist() == [0, 1, 2]
     assert run.metrics["uplink_bytes"].dtype == "int64"
@@ -104,7 +99,7 @@ def test_a_sweep_its_results_and_its_figure(caplog: pytest.LogCaptureFixture) ->
             "local.steps": 2,
             "dtype": "float32",
         }
-        assert row["final_accuracy"] == float(rows(run.directory)[-1]["test_accuracy"])
+        assert row["final_accuracy"] == float(metrics(run.directory)[-1]["test_accuracy"])
         assert (row["status"], row["rounds_done"]) == ("completed", 2)
 
     figure = fedbench.plot(swept, out="picture.png")

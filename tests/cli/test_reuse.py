@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
+from run_files import metrics, same_model
 from tests_support import stop_after
 
 Call = Callable[..., tuple[int, str, str]]
@@ -22,7 +21,7 @@ SAID = "1 go on from what other sweeps below . have begun"
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Here, where every round is saved."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedbench.runs.checkpoint.MAX_SHARE", math.inf)
@@ -49,29 +48,23 @@ def at_02(directory: Path) -> Path:
     return found
 
 
-def results(directory: Path) -> tuple[list[dict[str, str]], dict[str, torch.Tensor]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        rows = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
-    return rows, torch.load(directory / "model.pt", weights_only=True)
-
-
 def test_a_sweep_goes_on_from_what_another_has_begun(
-    begun: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+    here: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Control variates of clients included; what the other sweep has stays as it is."""
     stopped = interrupted(fedbench, monkeypatch, updates=8 + 5)
     checkpoint = (stopped / "checkpoint.pt").read_bytes()
     assert SAID in sweep(fedbench, "second", "hydra.sweeper.reuse=.")
-    assert "going on from round 5" in (at_02(begun / "second") / "run.log").read_text()
+    assert "going on from round 5" in (at_02(here / "second") / "run.log").read_text()
     assert (stopped / "checkpoint.pt").read_bytes() == checkpoint
     sweep(fedbench, "whole")
-    (rows, model), (expected, expected_model) = (results(at_02(begun / name)) for name in ("second", "whole"))
-    assert rows == expected
-    assert all(torch.equal(model[name], expected_model[name]) for name in expected_model)
+    second, whole = (at_02(here / name) for name in ("second", "whole"))
+    assert metrics(second) == metrics(whole)
+    assert same_model(second, whole)
 
 
 def test_the_furthest_is_taken_and_a_runs_own_is_kept(
-    begun: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+    here: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for updates, name in ((8 + 3, "b"), (8 + 6, "c"), (8 + 4, "a")):
         interrupted(fedbench, monkeypatch, updates)
@@ -79,7 +72,7 @@ def test_the_furthest_is_taken_and_a_runs_own_is_kept(
     with monkeypatch.context() as patch:
         stop_after(patch, 1)
         assert SAID in sweep(fedbench, "second", "hydra.sweeper.reuse=.")
-    log = at_02(begun / "second") / "run.log"
+    log = at_02(here / "second") / "run.log"
     assert "going on from round 6" in log.read_text()
     assert SAID not in sweep(fedbench, "second", "hydra.sweeper.reuse=.")  # round 7 is its own
     assert "going on from round 7" in log.read_text()
@@ -87,16 +80,16 @@ def test_the_furthest_is_taken_and_a_runs_own_is_kept(
 
 @pytest.mark.parametrize("words", [["state.place=disk"], ["state.place=disk", "state.directory=scratch"]])
 def test_not_where_clients_state_is_on_disk(
-    begun: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    here: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     interrupted(fedbench, monkeypatch, 8 + 5, *words)
     assert SAID not in sweep(fedbench, "second", "hydra.sweeper.reuse=.")
-    assert "going on" not in (at_02(begun / "second") / "run.log").read_text()
+    assert "going on" not in (at_02(here / "second") / "run.log").read_text()
 
 
 @pytest.mark.parametrize("reason", ["in use", "damaged", "resume=false", "other rounds"])
 def test_not_from_a_run_under_way_nor_where_it_is_not_to_be(
-    begun: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch, reason: str
+    here: Path, fedbench: Call, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     stopped = interrupted(fedbench, monkeypatch, updates=8 + 5)
     words = {"resume=false": ["resume=false"], "other rounds": ["rounds=7"]}.get(reason, [])
@@ -106,4 +99,4 @@ def test_not_from_a_run_under_way_nor_where_it_is_not_to_be(
         if reason == "in use":
             fcntl.flock(lock, fcntl.LOCK_EX)
         assert SAID not in sweep(fedbench, "second", "hydra.sweeper.reuse=.", *words)
-    assert "going on" not in (at_02(begun / "second") / "run.log").read_text()
+    assert "going on" not in (at_02(here / "second") / "run.log").read_text()

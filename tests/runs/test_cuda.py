@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from run_files import metrics
 
 from fedbench.api import compose_config
 from fedbench.runs.plan import make_plan
@@ -85,9 +85,7 @@ def test_the_same_command_twice_writes_the_same_metrics(images: Path, tmp_path: 
         (tmp_path / name).mkdir()
         arguments = words(images, "algorithm=padamfed", "model=cnn_small", "device=cuda", "engine=vmap")
         run(make_plan(compose_config([*arguments, "deterministic=true"])), tmp_path / name)
-        with open(tmp_path / name / "metrics.csv", newline="") as stream:
-            rows = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
-        tables.append(rows)
+        tables.append(metrics(tmp_path / name))
     assert tables[0] == tables[1]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
-import torch
+from run_files import metrics, same_model
 from tests_support import stop_after
 
 from fedbench import algorithms
@@ -31,15 +30,9 @@ def plan(rounds: int, *overrides: str):
     return make_plan(compose_config([*BASE, f"rounds={rounds}", *overrides]))
 
 
-def metrics(directory: Path) -> list[dict[str, str]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
-
-
 def assert_same(one: Path, other: Path) -> None:
     assert metrics(one) == metrics(other)
-    models = [torch.load(place / "model.pt", weights_only=True) for place in (one, other)]
-    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    assert same_model(one, other)
     summaries = [json.loads((place / "summary.json").read_text()) for place in (one, other)]
     for key in ("status", "rounds", "final_accuracy", "best_round", "hyper", "schedule", "config"):
         assert summaries[0][key] == summaries[1][key]

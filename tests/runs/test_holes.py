@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from run_files import metrics, model, same_model
 
 from fedbench.api import compose_config
 from fedbench.engine.vectorised import VmapExecutor
@@ -31,19 +31,6 @@ BASE = [
 
 def run(directory: Path, *overrides: str) -> Outcome:
     return runner.run(make_plan(compose_config([*BASE, *overrides])), directory)
-
-
-def metrics(directory: Path) -> list[dict[str, str]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
-
-
-def model(directory: Path) -> dict[str, torch.Tensor]:
-    return torch.load(directory / "model.pt", weights_only=True)
-
-
-def same_model(one: Path, other: Path) -> bool:
-    return all(torch.equal(value, model(other)[name]) for name, value in model(one).items())
 
 
 def killed_after(rounds: int, directory: Path, *overrides: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import signal
@@ -12,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
+from run_files import metrics, same_model
 
 COMMAND = [
     "clients.total=12", "clients.per_round=4", "local.steps=3", "partition=dirichlet", "model=mlp",
@@ -33,11 +32,6 @@ def start(directory: Path, options: list[str]) -> subprocess.Popen:
 def evaluated(directory: Path) -> int:
     file = directory / "metrics.csv"
     return len(file.read_text().splitlines()) - 1 if file.exists() else 0
-
-
-def metrics(directory: Path) -> list[dict[str, str]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
 
 
 @pytest.mark.slow
@@ -61,8 +55,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert last.returncode == 0, errors.decode()
     assert uninterrupted.wait() == 0
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-    models = [torch.load(tmp_path / d / "model.pt", weights_only=True) for d in ("parts", "whole")]
-    assert all(torch.equal(models[0][name], value) for name, value in models[1].items())
+    assert same_model(tmp_path / "parts", tmp_path / "whole")
     if options is ASYNC:
         schedule = json.loads((tmp_path / "whole" / "summary.json").read_text())["schedule"]
         assert schedule["tau_max"] > 1

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from run_files import metrics, same_model
 
 from fedbench.api import compose_config
 from fedbench.config.identity import run_hash
@@ -38,14 +37,8 @@ def run(directory: Path, *overrides: str) -> dict[str, Any]:
     return json.loads((directory / "summary.json").read_text())
 
 
-def rows(directory: Path) -> list[dict[str, str]]:
-    """metrics.csv without the column that says how long it took."""
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
-
-
 def accuracies(directory: Path) -> list[float]:
-    return [float(row["test_accuracy"]) for row in rows(directory)]
+    return [float(row["test_accuracy"]) for row in metrics(directory)]
 
 
 def test_the_rounds_to_an_accuracy_are_those_of_the_first_evaluation_that_has_it() -> None:
@@ -83,7 +76,7 @@ def test_a_run_stops_at_its_target_as_the_longer_run_got_there(tmp_path: Path, s
     at = next(i for i, value in enumerate(whole) if value >= target)
     assert 0 < at < 12
     found = run(tmp_path / "cut", *schedule, f"target={target!r}")
-    assert rows(tmp_path / "cut") == rows(tmp_path / "all")[: at + 1]
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "all")[: at + 1]
     assert (found["status"], found["rounds"], found["stopped"]) == ("completed", at, f"target={target:g}")
     assert found["rounds_to_accuracy"][f"{target:g}"] == at
     assert found["rounds_to_accuracy"]["0.99"] is None
@@ -112,7 +105,7 @@ def test_a_resumed_run_stops_where_the_uninterrupted_one_does(
     monkeypatch.setattr(Walk, "update", update)
     cut = run(tmp_path / "cut", *words)
     assert (cut["rounds"], cut["stopped"]) == (3, "patience=3")
-    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
 
 
 def test_a_checkpoint_of_the_last_evaluation_is_not_gone_on_from(tmp_path: Path) -> None:
@@ -132,15 +125,14 @@ def test_a_paused_run_goes_on_to_the_bytes_of_an_uninterrupted_one(
     run(tmp_path / "whole", *words)
     paused = run(tmp_path / "cut", *words, "checkpoint.until=5")
     assert (paused["status"], paused["rounds"], paused["stopped"]) == ("paused", 6, None)
-    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")[:3]
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")[:3]
     there = compose_config([*BASE, *words, "checkpoint.until=6"])
     assert finished(tmp_path / "cut", there) is not None
     assert finished(tmp_path / "cut", compose_config([*BASE, *words, "checkpoint.until=7"])) is None
     on = run(tmp_path / "cut", *words)
     assert (on["status"], on["rounds"]) == ("completed", 12)
-    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")
-    models = [torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("cut", "whole")]
-    assert all(torch.equal(models[0][key], models[1][key]) for key in models[1])
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    assert same_model(tmp_path / "cut", tmp_path / "whole")
 
 
 def test_only_what_is_set_is_part_of_a_runs_identity() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from run_files import metrics, model, same_model
 
 from fedbench.api import compose_config
 from fedbench.errors import ConfigError, RunError
@@ -39,14 +40,6 @@ def run(cfg, directory: Path) -> float | None:
 def rows(directory: Path) -> list[dict[str, str]]:
     with open(directory / "metrics.csv", newline="") as stream:
         return list(csv.DictReader(stream))
-
-
-def without_wall(directory: Path) -> list[dict[str, str]]:
-    return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows(directory)]
-
-
-def model(directory: Path) -> dict[str, torch.Tensor]:
-    return torch.load(directory / "model.pt", weights_only=True)
 
 
 def test_a_run_leaves_its_files(tmp_path: Path) -> None:
@@ -99,10 +92,10 @@ def test_rounds_zero_evaluates_the_initial_model(tmp_path: Path) -> None:
 def test_the_same_command_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run(config("algorithm=padamfed"), tmp_path / name)
-    assert without_wall(tmp_path / "a") == without_wall(tmp_path / "b")
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     # evaluating more and tracing change nothing on the way
     run(config("algorithm=padamfed", "eval.every=3", "eval.train=true", "trace=true"), tmp_path / "c")
-    assert all(torch.equal(v, model(tmp_path / "c")[k]) for k, v in model(tmp_path / "a").items())
+    assert same_model(tmp_path / "a", tmp_path / "c")
 
 
 @pytest.mark.parametrize(
@@ -132,8 +125,8 @@ def test_interrupted_and_resumed_equals_uninterrupted(
             break
         except SystemExit:
             assert not (tmp_path / "parts" / "summary.json").exists()
-    assert without_wall(tmp_path / "whole") == without_wall(tmp_path / "parts")
-    assert all(torch.equal(v, model(tmp_path / "parts")[k]) for k, v in model(tmp_path / "whole").items())
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
+    assert same_model(tmp_path / "whole", tmp_path / "parts")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

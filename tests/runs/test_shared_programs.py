@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_files import metrics, model
 
 from fedbench.api import compose_config
 from fedbench.engine.compiled import MOST_KEPT, Compiled, Programs, compiler_missing
@@ -64,10 +64,7 @@ def left(
 ) -> tuple[list[dict[str, str]], dict[str, torch.Tensor], dict]:
     """What running a plan leaves."""
     run(plan, directory, session)
-    with open(directory / "metrics.csv", newline="") as stream:
-        rows = [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
-    found = torch.load(directory / "model.pt", weights_only=True)
-    return rows, found, json.loads((directory / "summary.json").read_text())
+    return metrics(directory), model(directory), json.loads((directory / "summary.json").read_text())
 
 
 def same(one: tuple, other: tuple) -> bool:

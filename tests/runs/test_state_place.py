@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_runner import BASE, model, without_wall
+from run_files import metrics, same_model
+from test_runner import BASE
 from tests_support import stop_after
 
 from fedbench.api import compose_config
@@ -25,8 +26,7 @@ def run(directory: Path, *overrides: str) -> None:
 
 
 def equal(a: Path, b: Path) -> bool:
-    same = all(bool((model(b)[name] == value).all()) for name, value in model(a).items())
-    return same and without_wall(a) == without_wall(b)
+    return same_model(a, b) and metrics(a) == metrics(b)
 
 
 @pytest.fixture

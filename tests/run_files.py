@@ -1,0 +1,25 @@
+"""What a run leaves, as tests compare it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import torch
+
+
+def metrics(directory: Path) -> list[dict[str, str]]:
+    """The rows of metrics.csv without the column that says how long it took."""
+    with open(directory / "metrics.csv", newline="") as stream:
+        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
+
+
+def model(directory: Path) -> dict[str, torch.Tensor]:
+    """The parameters in model.pt."""
+    return torch.load(directory / "model.pt", weights_only=True)
+
+
+def same_model(one: Path, other: Path) -> bool:
+    """Whether two runs have the same parameters, bit for bit."""
+    a, b = model(one), model(other)
+    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
