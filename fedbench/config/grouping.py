@@ -5,7 +5,7 @@ Configurations are flat (dotted keys, `identity.flat`); a table's row may say on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fedbench.config.config import GROUPS
@@ -55,3 +55,25 @@ def split(
         choices = config(run)
         groups.setdefault(tuple(plain(choices.get(key)) for key in keys), []).append(run)
     return groups
+
+
+def one_per_seed(
+    runs: Sequence[T],
+    config: Callable[[T], Mapping[str, object]],
+    finished: Callable[[T], bool],
+    along: Collection[str] = (),
+) -> list[T]:
+    """Of runs that agree in everything but the seed and the keys `along`, one of each seed (and value of
+    those): the first that is `finished`, else the first. Runs without a seed all stay.
+
+    A seed that was run twice (in a search and at its end, or in two sweeps) would count twice in a mean.
+    """
+    chosen: dict[Hashable, T] = {}
+    for rank, run in enumerate(runs):
+        choices = config(run)
+        seed = choices.get("seed")
+        place = (None, rank) if seed is None else (seed, *(plain(choices.get(key)) for key in along))
+        before = chosen.get(place)
+        if before is None or (finished(run) and not finished(before)):
+            chosen[place] = run
+    return list(chosen.values())

@@ -30,12 +30,13 @@ def draw_relative(directory: Path, out: str | Path, factors: Sequence[float]) ->
     Returns the files; DataError where no run has a rate.
     """
     stem = stem_of(out)
-    runs = [run for run in read([directory]) if number(run.choices.get(_RATE)) and run.status != "failed"]
+    runs = [run for run in read([directory]) if number(run.choices.get(_RATE))]
     if not runs:
         raise DataError(f"{directory}: no run has a learning rate")
     alike = {series.label: series.runs for series in group(runs, along=[_RATE])}
-    own = {label: _own(part, factors) for label, part in alike.items()}
+    own = {label: _own(label, part, factors) for label, part in alike.items()}
     runs = [_with_factor(run, own[label]) for label, part in alike.items() for run in part]
+    runs = [run for run in runs if run.status != "failed"]
     found = lines_of(runs, _X, _Y, ["algorithm"], along=[_X, _RATE], spread=AUTO)
     lines = found[""]
     said = said_of(lines, runs, [directory], _X, _Y, AUTO, notes=[_NOTE])
@@ -45,11 +46,13 @@ def draw_relative(directory: Path, out: str | Path, factors: Sequence[float]) ->
         return page.save(stem, data.assign(reference=data.series.map(own)), said)
 
 
-def _own(runs: Sequence[Run], factors: Sequence[float]) -> float:
-    """The rate that is 1 for these runs, which differ in their rate and seed only."""
+def _own(label: str, runs: Sequence[Run], factors: Sequence[float]) -> float:
+    """The rate that is 1 for these runs, which differ in their rate and seed only. Raises DataError."""
     rates = sorted({float(run.choices[_RATE]) for run in runs})
-    at = min(range(len(factors)), key=lambda index: abs(np.log(factors[index])))
-    return rates[min(at, len(rates) - 1)] / factors[at]
+    if len(rates) != len(factors):
+        raise DataError(f"{label}: {len(rates)} learning rates, but {len(factors)} factors of its own one")
+    at = int(np.abs(np.log(np.sort(factors))).argmin())
+    return rates[at] / sorted(factors)[at]
 
 
 def _with_factor(run: Run, own: float) -> Run:

@@ -50,7 +50,7 @@ def draw_speedup(
         f" runs, with 95 % intervals. Grey: the theorems' slopes ({slopes});"
         " the theorems bound the norm from above, so a steeper line agrees."
     )
-    text = " ".join([text, *caption.data_notes(runs)])
+    text = " ".join([text, *caption.data_notes(runs), *caption.commits(runs)])
     said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
     return save_grid(out, panels, len(panels), width, data.reset_index(drop=True), said)
 

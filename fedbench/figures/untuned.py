@@ -197,7 +197,9 @@ def _caption(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path]) -
         f" tried there; mean over n = {len(seeds)} seeds ({', '.join(seeds)}). Diverged runs count as 0. Bar:"
         f" median over tasks{lost}. {listed}"
     )
-    text = " ".join([text.removeprefix(". "), *caption.ends(runs), *caption.data_notes(runs)])
+    text = " ".join(
+        [text.removeprefix(". "), *caption.ends(runs), *caption.data_notes(runs), *caption.commits(runs)]
+    )
     return {
         "settings": shared,
         "tasks": tasks,

@@ -80,7 +80,9 @@ def test_limits_are_the_ends_of_the_axes_and_nothing_is_drawn_beyond(
     assert (ax.get_xlim(), ax.get_ylim()) == ((0, 50), (0.5, 0.9))
     assert all(line.get_clip_on() for line in ax.lines if line.get_gid() == "mean")
     right = ax.get_window_extent().x1 / page.figure.dpi
-    for leader in (line for line in page.figure.lines if line.get_gid() == "leader"):
+    leaders = [line for line in page.figure.artists if line.get_gid() == "leader"]
+    assert len(leaders) == 3
+    for leader in leaders:
         assert leader.get_xdata()[0] == pytest.approx(right)  # names stand at the last point shown
     assert outside(page) == []
 

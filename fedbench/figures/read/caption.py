@@ -98,6 +98,16 @@ def weightings(runs: Iterable[Run]) -> list[str]:
     return [f"Clients are weighted differently ({said}), so the objectives differ."]
 
 
+def commits(runs: Iterable[Run]) -> list[str]:
+    """Whether runs were computed under several commits, as a sentence; what names none is left out."""
+    found = dict.fromkeys(str(run.extra["commit"]) for run in runs if run.extra.get("commit"))
+    if len(found) < 2:
+        return []
+    short = [commit[:10] + ("+dirty" if commit.endswith("+dirty") else "") for commit in found]
+    more = f" and {len(short) - 4} more" if len(short) > 4 else ""
+    return [f"Runs were computed under {len(short)} commits ({', '.join(short[:4])}{more})."]
+
+
 def ends(runs: Sequence[Run]) -> list[str]:
     """How many runs ended before their last round, and why, as sentences; diverged ones are drawn as such."""
     statuses = [run.status for run in runs]
@@ -147,7 +157,7 @@ def data(
     mixed = weightings(runs)
     for line in mixed:
         log.warning("%s algorithm.weighting makes them one", line)
-    notes = [*notes, *mixed, *ends(runs), *data_notes(runs)]
+    notes = [*notes, *mixed, *ends(runs), *data_notes(runs), *commits(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     said = [f"{settings_line(shared)}.".lstrip("."), f"{mean}{n}; {shown}.", *notes]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedbench.config.grouping import differing, plain, split
+from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.errors import ConfigError
 from fedbench.figures import names, style
 from fedbench.figures.read.results import Run
 from fedbench.figures.style import LineStyle
+from fedbench.runs.stored import FINISHED
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def rows_of(
     looks = dict(zip(dict.fromkeys(labels), style.apart(list(dict.fromkeys(labels))), strict=True))
     rows: dict[str, list[Series]] = {}
     for (title, row, (_, choices, members)), label in zip(found, labels, strict=True):
-        once = _one_per_seed(members, along)
+        once = one_per_seed(members, _choices, lambda run: run.status in FINISHED, along)
         line = Series({**row, **choices}, looks[label], tuple(once), len(members) - len(once))
         rows.setdefault(title, []).append(line)
     return rows
@@ -105,11 +106,3 @@ def _named(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | N
 
 def _choices(run: Run) -> Mapping[str, object]:
     return run.choices
-
-
-def _one_per_seed(runs: Sequence[Run], along: Collection[str]) -> list[Run]:
-    once: dict[Hashable, Run] = {}
-    for rank, run in enumerate(runs):
-        place = tuple(plain(run.choices.get(key)) for key in along)
-        once.setdefault((run.seed, *place) if run.seed is not None else (None, rank), run)
-    return list(once.values())
