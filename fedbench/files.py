@@ -13,6 +13,32 @@ from typing import Any
 from fedbench.errors import RunError
 
 
+class InUse(RunError):
+    """Another process has what this one needs for itself."""
+
+
+@contextlib.contextmanager
+def locked(file: Path, wait: float, refusal: str) -> Iterator[None]:
+    """Hold the lock `file` against other processes, and let it go however the block or the process ends.
+
+    Raises InUse with the line `refusal` where another process has it for more than `wait` seconds, RunError
+    where the file cannot be written or its file system has no locks.
+    """
+    from filelock import FileLock, Timeout  # slow to import, and not needed by `--help`
+
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=wait, poll_interval=0.05)
+    except Timeout as error:
+        raise InUse(refusal) from error
+    except (OSError, NotImplementedError) as error:  # the latter: older versions, without flock
+        raise RunError(f"cannot lock {file}: {_reason(error)}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file, then put it in place of `path`; the old file stays on failure."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -69,6 +69,8 @@ NO_TORCH = (
     "schedule",
     "loggers.options",
     "runs.stored",
+    "runs.metrics",
+    "runs.run_directory",
     "runs.signals",
     "runs.ranks",
     "engine.group",

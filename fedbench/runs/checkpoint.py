@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +39,8 @@ class Saved:
 class Checkpointer:
     """Saves every `seconds` of training, less often where writing takes long."""
 
-    def __init__(
-        self, path: Path, seconds: float, identity: str, check: Callable[[], None] = lambda: None
-    ) -> None:
-        """`identity`: names the run; a checkpoint of another one is refused; `check`: before saving, that the
-        run is still ours (raises RunError)."""
-        self.check = check
+    def __init__(self, path: Path, seconds: float, identity: str) -> None:
+        """`identity`: names the run; a checkpoint of another one is refused."""
         self.path, self.seconds, self.identity = path, seconds, identity
         self.last, self.took = time.monotonic(), 0.0
 
@@ -56,7 +51,6 @@ class Checkpointer:
 
     def save(self, saved: Saved) -> None:
         """Write it, with the run's identity and a checksum."""
-        self.check()
         start = time.monotonic()
         state = {
             "identity": self.identity,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from fedbench.config.identity import run_hash
 from fedbench.errors import ConfigError, RunError
@@ -12,7 +11,7 @@ from fedbench.method.cost import reads_rounds
 from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.metrics import Row
 from fedbench.runs.plan import Plan
-from fedbench.runs.stored import CHECKPOINT, Earlier, earlier, earlier_beside
+from fedbench.runs.run_directory import CHECKPOINT, EarlierRun, RunDirectory
 
 log = logging.getLogger(__name__)
 
@@ -21,30 +20,30 @@ log = logging.getLogger(__name__)
 class Further:
     """The state that a run goes on from, and whose it is."""
 
-    earlier: Earlier
+    earlier: EarlierRun
     saved: Saved
 
     @property
     def note(self) -> str:
         """What a reader of the results should know."""
-        return f"rounds 1 to {self.earlier.rounds} were computed by the run in {self.earlier.directory}"
+        return f"rounds 1 to {self.earlier.rounds} were computed by the run in {self.earlier.path}"
 
 
-def further(plan: Plan, directory: Path) -> Further | None:
+def further(plan: Plan, directory: RunDirectory) -> Further | None:
     """What the run of `plan` in `directory` can go on from: the same with fewer rounds, there or beside it.
 
     None where there is none, or the run has a checkpoint of its own. Raises ConfigError where `directory`
     holds one that is not the beginning of this run.
     """
-    here = earlier(directory, plan.config)
+    here = directory.earlier(plan.config)
     if _has_begun(plan, directory, here):
         return None
-    found = here or earlier_beside(directory, plan.config)
+    found = here or directory.earlier_nearby(plan.config)
     if found is None:
         return None
     reason = refusal(plan, found.rounds)
     try:
-        saved = Checkpointer(found.directory / CHECKPOINT, 0.0, found.identity).load()
+        saved = Checkpointer(found.path / CHECKPOINT, 0.0, found.identity).load()
     except RunError as error:
         saved, reason = None, reason or str(error)
     if saved is not None and saved.way.state == "disk":
@@ -53,9 +52,9 @@ def further(plan: Plan, directory: Path) -> Further | None:
         return Further(found, replace(saved, rows=_due(saved, plan.config.eval.every)))
     reason = reason or "it has no checkpoint.pt"
     if here is not None:
-        allowed = f"the run of {found.rounds} rounds in {directory} cannot go on: {reason}; "
+        allowed = f"the run of {found.rounds} rounds in {directory.path} cannot go on: {reason}; "
         raise ConfigError("rounds", plan.config.rounds, allowed + "give another directory, or that value")
-    log.info("not going on from the %d rounds in %s: %s", found.rounds, found.directory, reason)
+    log.info("not going on from the %d rounds in %s: %s", found.rounds, found.path, reason)
     return None
 
 
@@ -78,9 +77,9 @@ def refusal(plan: Plan, rounds: int) -> str | None:
     return None
 
 
-def _has_begun(plan: Plan, directory: Path, here: Earlier | None) -> bool:
+def _has_begun(plan: Plan, directory: RunDirectory, here: EarlierRun | None) -> bool:
     """Whether there is a checkpoint of this very run, or a damaged one, which is not to be passed over."""
-    own = Checkpointer(directory / CHECKPOINT, 0.0, run_hash(plan.config.given))
+    own = Checkpointer(directory.path / CHECKPOINT, 0.0, run_hash(plan.config.given))
     if not own.path.is_file() or here is None:
         return own.path.is_file()
     try:

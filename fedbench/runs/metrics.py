@@ -1,11 +1,11 @@
-"""metrics.csv: one row per evaluated round."""
+"""What is measured: a row of numbers per evaluated round, and what a run's test accuracy has reached."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,10 @@ class Row:
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 INTEGERS = tuple(field.name for field in dataclasses.fields(Row) if field.type == "int")
 OF_CLIENTS = COLUMNS[-3:]
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Test accuracies to which every run counts its rounds."""
+COLUMN = "rounds_to_"
+"""Before a level: the column of runs.csv that holds the rounds to it; empty where it was not reached."""
 
 
 def columns(clients: bool) -> tuple[str, ...]:
@@ -74,3 +78,35 @@ class MetricsFile:
         with one_line_os_errors(f"write {self.path}"), open(self.path, "a") as stream:
             stream.write(row.line(self.columns) + "\n")
         self.rows.append(row)
+
+
+def worst(metric: str) -> float:
+    """What a diverged run counts: the lowest that its metric (fedbench.engine.tasks) can be."""
+    return 0.0 if metric.endswith("accuracy") else -math.inf
+
+
+def rounds_to(curve: Iterable[tuple[int, float]], levels: Iterable[float] = LEVELS) -> dict[str, int | None]:
+    """The first evaluated round at which the accuracy is at least a level, by the level (`0.9`); None: never.
+
+    `curve`: (round, test accuracy) of every evaluation, in order.
+    """
+    points = list(curve)
+    return {
+        f"{level:g}": next((at for at, accuracy in points if accuracy >= level), None)
+        for level in sorted(set(levels))
+    }
+
+
+def reason_to_stop(accuracies: Sequence[float], patience: int | None, target: float | None) -> str | None:
+    """Why a run ends with its last evaluation, in the words of its key; None: it goes on.
+
+    `accuracies`: of all its evaluations, that of the initial model first. `patience`: so many in a row none
+    of which is better than the best before them.
+    """
+    if target is not None and accuracies[-1] >= target:
+        return f"target={target:g}"
+    if patience is not None and len(accuracies) > patience:
+        best = max(range(len(accuracies)), key=accuracies.__getitem__)  # the first of equals
+        if len(accuracies) - 1 - best >= patience:
+            return f"patience={patience}"
+    return None

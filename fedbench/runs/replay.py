@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,13 +12,12 @@ import torch
 from fedbench.config.config import Config
 from fedbench.config.identity import flat
 from fedbench.config.inputs import inputs, recorded
-from fedbench.config.read import stored_config
 from fedbench.errors import DataError, RunError
 from fedbench.runs.plan import Plan, make_plan
 from fedbench.runs.provenance import hardware, versions
+from fedbench.runs.run_directory import FINISHED, MODEL, RunDirectory
 from fedbench.runs.runner import run
 from fedbench.runs.session import Session
-from fedbench.runs.stored import FINISHED, summary
 
 UNTIMED = "wall_seconds"  # the one column that may differ
 
@@ -37,7 +35,7 @@ def replay(directory: Path, session: Session | None = None) -> list[str]:
 def rerun(directory: Path, again: Path, session: Session | None = None) -> list[str]:
     """The same, and the run computed now stays in the directory `again`, where it goes on if it was
     stopped."""
-    found = summary(directory)
+    found = RunDirectory(directory).summary
     if found is None or found.get("status") not in FINISHED:
         raise RunError(f"{directory} holds no finished run")
     processes = int(found.get("processes", 1))
@@ -52,7 +50,7 @@ def rerun(directory: Path, again: Path, session: Session | None = None) -> list[
 
 def elsewhere(directory: Path) -> list[str]:
     """What a run was computed with that is different here: versions, processor."""
-    found = summary(directory) or {}
+    found = RunDirectory(directory).summary or {}
     device = torch.device(str(found.get("device", "cpu")))
     here: dict[str, Any] = {**versions(), **(hardware(device) if device.type == "cpu" else {})}
     there = {**found.get("versions", {}), **found.get("hardware", {})}
@@ -62,7 +60,7 @@ def elsewhere(directory: Path) -> list[str]:
 def _as_it_was(directory: Path, found: Mapping[str, Any]) -> Config:
     how = {name: found[name] for name in ("engine", "chunk", "device")}
     threads = found["hardware"]["threads"]
-    return stored_config(directory, **how, threads=threads, resume=True, progress="none")
+    return RunDirectory(directory).config(**how, threads=threads, resume=True, progress="none")
 
 
 def _refuse_other_data(directory: Path, found: Mapping[str, Any], plan: Plan) -> None:
@@ -85,11 +83,11 @@ def _metrics(one: Path, other: Path) -> list[str]:
 
 
 def _rows(directory: Path) -> Sequence[Mapping[str, str]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [{k: v for k, v in row.items() if k != UNTIMED} for row in csv.DictReader(stream)]
+    rows = RunDirectory(directory).rows()
+    return [{key: value for key, value in row.items() if key != UNTIMED} for row in rows]
 
 
 def _model(one: Path, other: Path) -> list[str]:
-    before, after = (torch.load(d / "model.pt", map_location="cpu", weights_only=True) for d in (one, other))
+    before, after = (torch.load(d / MODEL, map_location="cpu", weights_only=True) for d in (one, other))
     differ = [name for name in before if not torch.equal(before[name], after[name])]
     return [f"model.pt: {name} differs" for name in differ[:1]]

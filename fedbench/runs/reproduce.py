@@ -11,9 +11,9 @@ from fedbench.config.identity import flat
 from fedbench.config.inputs import inputs
 from fedbench.files import write_text
 from fedbench.runs.provenance import commit, hardware, versions
+from fedbench.runs.run_directory import REPRODUCE
 from fedbench.runs.setup import ReadyRun
 
-NAME = "reproduce"
 _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")
 
 
@@ -28,7 +28,7 @@ def write_reproduce(directory: Path, ready: ReadyRun) -> None:
     for file in ready.plan.dataset.files:
         lines.append("# data: " + ", ".join(f"{name} {value}" for name, value in file.items()))
     words = [f"  {shlex.quote(word)}" for word in command(ready)]
-    write_text(directory / NAME, "\n".join([*lines, " \\\n".join(["fedbench", *words])]) + "\n")
+    write_text(directory / REPRODUCE, "\n".join([*lines, " \\\n".join(["fedbench", *words])]) + "\n")
 
 
 def command(ready: ReadyRun) -> list[str]:

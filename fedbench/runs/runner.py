@@ -17,21 +17,19 @@ from fedbench.engine.tasks import TASKS
 from fedbench.errors import RunError, UserError
 from fedbench.loggers.feed import Feed
 from fedbench.loggers.logger import About
-from fedbench.runs import directory as place
 from fedbench.runs import summary as files
 from fedbench.runs.checkpoint import Checkpointer, Saved, share
 from fedbench.runs.further import Further, further
-from fedbench.runs.lease import Lease
 from fedbench.runs.metrics import MetricsFile, Row
 from fedbench.runs.numerics import set_numerics
 from fedbench.runs.plan import Plan
 from fedbench.runs.progress import Progress
 from fedbench.runs.record import Recorder
 from fedbench.runs.reproduce import write_reproduce
+from fedbench.runs.run_directory import CHECKPOINT, JOBS, METRICS, MODEL, PARTITION, Outcome, RunDirectory
 from fedbench.runs.session import Session
 from fedbench.runs.setup import ReadyRun, make_ready
 from fedbench.runs.signals import Interrupted, Signals
-from fedbench.runs.stored import CHECKPOINT, Outcome, finished, refuse_other, sizes
 
 log = logging.getLogger(__name__)
 _RESULTS = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss")
@@ -44,35 +42,34 @@ def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
     `session`: what earlier runs of the process have on the device. Raises ConfigError, RunError, and
     Interrupted after SIGINT or SIGTERM (a checkpoint was saved).
     """
-    given = plan.config.given
+    config, here = plan.config, RunDirectory(directory)
     keep_memory()
-    with place.locked(directory) as lease:
-        refuse_other(directory, plan.config)
-        done = finished(directory, plan.config)
+    with here.locked():
+        here.refuse_other(config)
+        done = here.finished(config)
         if done is not None:
             return _reported(done, directory)
-        before = further(plan, directory)
-        target = directory if plan.config.resume else place.fresh_staging(directory)
-        place.write_config(target, given)
+        before = further(plan, here)
+        target = here if config.resume else here.staging()
+        target.write_config(config.given)
         start = time.monotonic()
         try:
-            summary = _compute(plan, target, session or Session(), before, _about(plan, directory), lease)
+            summary = _compute(plan, target, session or Session(), before, _about(plan, directory))
         except UserError:
             raise
         except Exception as error:
             line = f"{type(error).__name__}: {error}".splitlines()[0]
-            failed = files.failure(given, line, time.monotonic() - start)
-            files.write_summary(target / "summary.json", failed)
+            target.write_summary(files.failure(config.given, line, time.monotonic() - start))
             raise
         finally:
-            if target != directory and (target / "summary.json").exists():
-                place.promote(target, directory)
-                shutil.rmtree(place.state_directory(plan.config, directory), ignore_errors=True)
+            if target is not here and target.has_summary:
+                here.promote(target)
+                shutil.rmtree(here.state(config), ignore_errors=True)
         return _reported(summary, directory)
 
 
 def _compute(
-    plan: Plan, directory: Path, session: Session, before: Further | None, about: About, lease: Lease
+    plan: Plan, directory: RunDirectory, session: Session, before: Further | None, about: About
 ) -> dict[str, Any]:
     """The summary of the run, which goes on from its checkpoint, or from what was computed `before`.
 
@@ -81,8 +78,8 @@ def _compute(
     """
     config = plan.config
     set_numerics(config.threads, config.deterministic, plan.device, config.precision == "tf32")
-    file = directory / CHECKPOINT
-    checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given), lease.check)
+    file = directory.path / CHECKPOINT
+    checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given))
     saved = before.saved if before else checkpointer.load() if config.resume else None
     share(saved, plan.group)
     way = saved.way if saved else None
@@ -90,7 +87,7 @@ def _compute(
     while True:
         runner: Runner | None = None
         try:
-            ready = make_ready(plan, session, way, notes, place.state_directory(config, directory))
+            ready = make_ready(plan, session, way, notes, directory.state(config))
             if before and ready.chosen != ready.way:
                 log.warning("chosen for %d rounds: %s; kept: %s", config.rounds, ready.chosen, ready.way)
             runner = Runner(ready, directory, checkpointer, Feed(config.logger, about))
@@ -108,7 +105,9 @@ def _compute(
 class Runner:
     """The loop over server updates of one run: evaluate, record, save."""
 
-    def __init__(self, ready: ReadyRun, directory: Path, checkpointer: Checkpointer, feed: Feed) -> None:
+    def __init__(
+        self, ready: ReadyRun, directory: RunDirectory, checkpointer: Checkpointer, feed: Feed
+    ) -> None:
         self.ready, self.directory, self.checkpointer, self.feed = ready, directory, checkpointer, feed
         self.config, self.walk, self.recorder = ready.plan.config, ready.walk, Recorder(ready)
         self.group = ready.plan.group
@@ -163,8 +162,8 @@ class Runner:
 
     def _begin(self, saved: Saved | None) -> MetricsFile:
         ready, plan = self.ready, self.ready.plan
-        files.write_partition(self.directory / "partition.npz", plan.assignment)
-        write_reproduce(self.directory, ready)
+        files.write_partition(self.directory.path / PARTITION, plan.assignment)
+        write_reproduce(self.directory.path, ready)
         log.info(
             "%s: %d parameters, engine %s, chunk %d, device %s",
             plan.algorithm.name, plan.layout.d, ready.way.engine, ready.way.chunk, plan.device,
@@ -174,11 +173,11 @@ class Runner:
         if saved is None:
             self.group.lead("start")
             self.walk.start(ready.measured())
-            return MetricsFile(self.directory / "metrics.csv", [], self.config.eval.clients)
+            return MetricsFile(self.directory.path / METRICS, [], self.config.eval.clients)
         self.walk.load_state_dict(saved.walk)
         self.before = saved.wall_seconds
         log.info("going on from round %d", self.walk.version)
-        return MetricsFile(self.directory / "metrics.csv", saved.rows, self.config.eval.clients)
+        return MetricsFile(self.directory.path / METRICS, saved.rows, self.config.eval.clients)
 
     def wall_seconds(self) -> float:
         """Seconds of this run so far, earlier processes included."""
@@ -214,11 +213,11 @@ class Runner:
     def _end(self, metrics: MetricsFile) -> dict[str, Any]:
         ready, where = self.ready, self.directory
         self._save(metrics)
-        files.write_model(where / "model.pt", ready)
+        files.write_model(where.path / MODEL, ready)
         if self.config.trace:
-            files.write_jobs(where / "jobs.csv", ready)
+            files.write_jobs(where.path / JOBS, ready)
         summary = files.summarise(ready, metrics.rows, self.wall_seconds())
-        files.write_summary(where / "summary.json", {**summary, "files": sizes(where)})
+        where.write_summary({**summary, "files": where.sizes()})
         self.walk.trainer.store.remove()
         self.group.lead("end 0")
         return summary

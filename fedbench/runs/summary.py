@@ -13,14 +13,13 @@ from fedbench import schedule
 from fedbench.config import identity
 from fedbench.config.config import Config
 from fedbench.engine.tasks import TASKS
-from fedbench.files import atomically, write_json
+from fedbench.files import atomically
 from fedbench.runs.checkpoint import write_torch
-from fedbench.runs.metrics import Row
+from fedbench.runs.metrics import LEVELS, Row, reason_to_stop, rounds_to
 from fedbench.runs.plan import Plan
 from fedbench.runs.provenance import commit, hardware, versions
-from fedbench.runs.reached import LEVELS, reason_to_stop, rounds_to
+from fedbench.runs.run_directory import PAUSED
 from fedbench.runs.setup import ReadyRun
-from fedbench.runs.stored import PAUSED
 
 
 def final_accuracy(rows: list[Row], k: int) -> float:
@@ -124,11 +123,6 @@ def write_model(path: Path, ready: ReadyRun) -> None:
 def write_jobs(path: Path, ready: ReadyRun) -> None:
     """jobs.csv: the trace, one row per client job."""
     atomically(path, lambda temporary: schedule.write_jobs_csv(ready.trace, temporary))
-
-
-def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """summary.json."""
-    write_json(path, summary)
 
 
 def _finite(value: float) -> float | None:

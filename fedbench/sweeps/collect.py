@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedbench.config.grouping import differing
 from fedbench.config.identity import flat
 from fedbench.errors import word
-from fedbench.files import write_text
+from fedbench.files import locked, write_text
 from fedbench.runs.reached import COLUMN, LEVELS, rounds_to
 from fedbench.runs.stored import UNFINISHED, summary
 from fedbench.sweeps.manifest import jobs_of, manifest
@@ -26,6 +26,7 @@ from fedbench.sweeps.standing import MISSING, unfinished
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
 RUNS, ROUNDS = "runs.csv", "rounds.csv"
+_WAIT = 600.0  # seconds for another process to write the tables
 _UNREADABLE = {"status": "failed", "error": "summary.json cannot be read"}
 
 log = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ def collect(directory: Path) -> tuple[Path, Path]:
     them; of rounds.csv: what those that have ended measured. Columns: what was swept, and every other key in
     which runs of the directory are different experiments. Safe while other jobs run elsewhere.
     """
-    from filelock import FileLock  # slow to import, and not needed by `--help`
-
-    with FileLock(directory / ".collect.lock"):
+    with locked(
+        directory / ".collect.lock", _WAIT, f"{directory}: its tables are being written by another process"
+    ):
         said = manifest(directory)
         runs = _runs(directory, jobs_of(said))
         swept = said.get("swept") or _varied(runs)

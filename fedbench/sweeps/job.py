@@ -94,8 +94,9 @@ class RunJob:
         plan = make_plan(config, session(), self._group)
         if directory is not None and earlier(directory, config) is not None:
             from fedbench.runs.further import further
+            from fedbench.runs.run_directory import RunDirectory
 
-            further(plan, directory)
+            further(plan, RunDirectory(directory))
         if plan.layout.d + sum(plan.layout.d for plan in self._waiting.values()) <= self.MOST:
             self._waiting[digest(flat(config.given))] = plan
         return plan

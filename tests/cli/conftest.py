@@ -18,8 +18,8 @@ from fedbench.config import imports
 from fedbench.config.config import Config
 from fedbench.config.identity import flat
 from fedbench.errors import ConfigError, RunError
-from fedbench.runs import directory as place
-from fedbench.runs.lease import InUse
+from fedbench.files import InUse
+from fedbench.runs.run_directory import LOCK, RunDirectory
 
 
 class Runs:
@@ -45,7 +45,7 @@ class Runs:
         cfg = OmegaConf.create(dict(plan.config.given))
         assert isinstance(cfg, DictConfig)
         self.done.append(cfg)
-        place.write_config(directory, plan.config.given)
+        RunDirectory(directory).write_config(plan.config.given)
         (directory / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1,0.2\n")
         if cfg.seed == 13:
             raise RunError("the disk is full")
@@ -59,7 +59,7 @@ class Runs:
 
     def other(self, directory: Path, cfg: DictConfig) -> None:
         """Another process holds the run for a moment; it ends it, fails (18) or leaves it (17)."""
-        stream = open(directory / place.LOCK, "w")  # noqa: SIM115
+        stream = open(directory / LOCK, "w")  # noqa: SIM115
         fcntl.flock(stream, fcntl.LOCK_EX)
 
         def leave() -> None:

@@ -15,9 +15,9 @@ from fedbench.cli import main
 from fedbench.errors import ConfigError
 from fedbench.method.cost import reads_rounds
 from fedbench.method.registry import registered
-from fedbench.runs import stored
 from fedbench.runs.further import further
 from fedbench.runs.plan import make_plan
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.runner import run
 
 BASE = [
@@ -55,7 +55,7 @@ def test_going_on_equals_one_go_beside_and_in_place(tmp_path: Path, overrides: l
     trained: list[int] = []
     for place in ("beside/long", "place/here"):
         longer = plan(10, *overrides)
-        before = further(longer, tmp_path / place)
+        before = further(longer, RunDirectory(tmp_path / place))
         assert before is not None
         trained.append(before.saved.walk["version"])
         run(longer, tmp_path / place)
@@ -74,8 +74,8 @@ def test_the_other_jobs_of_a_sweep_are_not_opened(tmp_path: Path, monkeypatch: p
     for name in (*jobs, "other"):
         (tmp_path / name).mkdir()
     opened: list[str] = []
-    monkeypatch.setattr(stored, "earlier", lambda place, config: opened.append(place.name))
-    assert stored.earlier_beside(tmp_path / "here", plan(8).config) is None
+    monkeypatch.setattr(RunDirectory, "earlier", lambda self, config: opened.append(self.path.name))
+    assert RunDirectory(tmp_path / "here").earlier_nearby(plan(8).config) is None
     assert opened == ["other", "rounds", "sweep.json"]
 
 
@@ -160,4 +160,4 @@ def test_the_command_line_refuses_before_it_writes(
 def test_state_that_lay_on_disk_is_gone(tmp_path: Path) -> None:
     run(plan(2, "algorithm=scaffold", "state.place=disk"), tmp_path)
     with pytest.raises(ConfigError, match=r"^rounds=4: .*its clients' state was on disk and is gone"):
-        further(plan(4, "algorithm=scaffold"), tmp_path)
+        further(plan(4, "algorithm=scaffold"), RunDirectory(tmp_path))

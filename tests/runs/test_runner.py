@@ -16,9 +16,9 @@ from run_files import metrics, model, same_model
 
 from fedbench.api import compose_config
 from fedbench.errors import ConfigError, RunError
-from fedbench.runs import directory as place
 from fedbench.runs import runner
 from fedbench.runs.plan import make_plan
+from fedbench.runs.run_directory import STAGING, RunDirectory
 from fedbench.runs.signals import Interrupted
 from fedbench.runs.walk import Walk
 
@@ -175,7 +175,7 @@ def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path
     monkeypatch.setattr(Walk, "update", update)
     run(config("resume=false"), tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() != before  # other wall seconds
-    assert not (tmp_path / place.STAGING).exists()
+    assert not (tmp_path / STAGING).exists()
 
 
 def test_another_config_in_the_directory_is_refused(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_another_config_in_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
-    with place.locked(tmp_path), pytest.raises(RunError, match="in use"):
+    with RunDirectory(tmp_path).locked(), pytest.raises(RunError, match="in use"):
         run(config("rounds=1"), tmp_path)
 
 

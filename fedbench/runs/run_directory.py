@@ -1,0 +1,463 @@
+"""The directory of a run: the one place that knows which files it has, and how to read and write them.
+
+Everything that shows, compares, takes over or goes on with a run asks here. Imports neither torch nor pandas
+before they are needed. Files are read when they are asked for, so that a run under way can be watched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.config import inputs
+from fedbench.config.config import GROUPS, Config
+from fedbench.config.identity import difference, digest, flat, identity, identity_in, run_hash
+from fedbench.config.read import build
+from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
+from fedbench.files import InUse, atomically, locked, one_line_os_errors, read_json, write_json, write_text
+from fedbench.runs.metrics import COLUMNS, INTEGERS, worst
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUMMARY, CONFIG, METRICS, CHECKPOINT = "summary.json", "config.yaml", "metrics.csv", "checkpoint.pt"
+MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
+LOCK, STAGING, STATE = ".lock", ".again", "state"
+_WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS)  # summary.json says how many bytes they have
+_TRIES = 0.2  # seconds to wait for a lock: who only asks `in_use` holds it for a moment
+_TAIL = 1000  # bytes at the end of metrics.csv that hold its last row
+
+FINISHED = ("completed", "diverged", "starved")
+"""What a run that has ended is; summary.json says it."""
+FAILED, PAUSED = "failed", "paused"  # summary.json says them too; paused: at checkpoint.until
+RUNNING, STOPPED, MISSING = UNFINISHED = ("running", "stopped", "missing")
+"""What a run that has not ended is; no file says it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, as its summary.json says."""
+
+    directory: Path
+    status: str
+    rounds: int  # reached
+    planned: int
+    final_accuracy: float | None  # None where the run diverged
+    best_accuracy: float
+    best_round: int
+    stopped: str | None = None  # why before the planned rounds: `target=0.9`, `patience=5`
+    metric: str = "accuracy"  # what the accuracies are (fedbench.engine.tasks)
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
+        """From the content of a finished run's summary.json."""
+        names = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round")
+        return cls(
+            directory,
+            planned=summary["config"]["rounds"],
+            stopped=summary.get("stopped"),
+            metric=summary.get("metric", "accuracy"),  # younger than runs that are kept
+            **{name: summary[name] for name in names},
+        )
+
+    @property
+    def score(self) -> float:
+        """The final accuracy; where the run diverged, the worst there is."""
+        return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
+
+    @property
+    def line(self) -> str:
+        """The closing line of a run."""
+        accuracy = self.final_accuracy
+        shown = f"no final {self.metric}" if accuracy is None else f"final {self.metric} {accuracy:.4f}"
+        return f"{self.status} after {self.reached}: {shown} ({self.directory})"
+
+    @property
+    def reached(self) -> str:
+        """How far it came, in words."""
+        if self.stopped:
+            return f"{self.rounds} of {self.planned} rounds ({self.stopped})"
+        if self.status == PAUSED:
+            return f"{self.rounds} of {self.planned} rounds, to go on with the same command"
+        if self.status != "starved":
+            return f"{self.rounds} rounds"
+        return f"{self.rounds} of {self.planned} rounds, since too few clients were left to fill an update"
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """A finished run that is another one with fewer rounds."""
+
+    path: Path
+    rounds: int
+    identity: str  # under which it has saved its checkpoint
+
+
+class RunDirectory:
+    """The run in a directory, whatever state it is in; the directory need not exist."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunDirectory({str(self.path)!r})"
+
+    # ---- what its files say ------------------------------------------------------------------------
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The content of summary.json; None where there is none that can be read."""
+        return read_json(self.path / SUMMARY)
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether there is a summary.json, damaged or not."""
+        return (self.path / SUMMARY).is_file()
+
+    @property
+    def has_config(self) -> bool:
+        """Whether there is a config.yaml: a run was begun here."""
+        return (self.path / CONFIG).is_file()
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether there is a metrics.csv."""
+        return (self.path / METRICS).is_file()
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return (self.path / CHECKPOINT).is_file()
+
+    @property
+    def plain_config(self) -> dict[str, Any]:
+        """The plain, nested values of config.yaml. Raises DataError."""
+        file = self.path / CONFIG
+        try:
+            plain = OmegaConf.to_container(OmegaConf.load(file), resolve=True)  # it reads 1e-3 as a number
+        except FileNotFoundError:
+            raise DataError(f"{self.path}: no run directory ({CONFIG} is missing)") from None
+        except Exception as error:  # YAML's and OmegaConf's errors share no base class
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            raise DataError(f"{file}: cannot be read as a run's configuration: {said}") from error
+        if not isinstance(plain, dict) or not {*GROUPS} <= {*plain}:
+            raise DataError(f"{file}: is no configuration of a run")
+        return {str(key): value for key, value in plain.items()}
+
+    def config(self, **changes: Any) -> Config:
+        """The typed configuration of the run; `changes`: other values of some keys.
+
+        Raises DataError where there is none that can be read, ConfigError where it says what no run can mean.
+        """
+        return build({**self.plain_config, **changes})
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The configuration under dotted keys, as summary.json says it, else config.yaml; empty where neither
+        can be read."""
+        said = (self.summary or {}).get("config")
+        if isinstance(said, dict):
+            return said
+        try:
+            return flat(self.plain_config)
+        except DataError:
+            return {}
+
+    @property
+    def identity(self) -> dict[str, Any] | None:
+        """What makes the run another one than others; None where there is none. Raises UsageError where
+        config.yaml is damaged."""
+        if not self.has_config:
+            return None
+        try:
+            cfg = OmegaConf.load(self.path / CONFIG)
+            choices = flat(cfg) if isinstance(cfg, DictConfig) else {}
+        except Exception as error:  # whatever YAML and OmegaConf make of a damaged file
+            why = "cannot be read as a run's configuration; give another directory, or remove it"
+            raise UsageError(f"{self.path / CONFIG}: {why}") from error
+        if "algorithm" not in choices:
+            why = "is no configuration of a run; give another directory, or remove it"
+            raise UsageError(f"{self.path / CONFIG}: {why}")
+        return identity_in(self.path, choices)
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of metrics.csv as they are written, by column; empty where there is none. Rows that are
+        not whole, as the last one of a run that was killed, are left out with a warning."""
+        file = self.path / METRICS
+        try:
+            with file.open(newline="", encoding="utf-8", errors="replace") as stream:
+                header, *found = [row for row in csv.reader(stream) if row] or [[]]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read: {error.strerror}") from None
+        whole = [row for row in found if len(row) == len(header)]
+        if len(whole) < len(found):
+            log.warning("%s: %d damaged rows are left out", file, len(found) - len(whole))
+        return [dict(zip(header, row, strict=True)) for row in whole]
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """metrics.csv, a row per evaluated round: counts as int64, other numbers as float64, which read back
+        exactly; an empty cell is NaN. Raises DataError."""
+        import numpy as np
+        import pandas as pd
+
+        file, rows = self.path / METRICS, self.rows()
+        if not file.is_file() or (rows and "round" not in rows[0]):
+            raise DataError(f"{file}: {'no column round' if rows else 'there is none'}")
+        columns = {}
+        for name in [name for name in COLUMNS if not rows or name in rows[0]]:
+            cells = [row[name] for row in rows]
+            try:  # Python's float reads back exactly what a run wrote; pandas' own parser does not
+                columns[name] = np.array([float(cell) if cell else np.nan for cell in cells], dtype=float)
+            except ValueError as error:
+                raise DataError(f"{file}: column '{name}': {error}") from None
+        found = pd.DataFrame(columns).sort_values("round", kind="stable", ignore_index=True)
+        whole = [name for name in INTEGERS if name in found and found[name].notna().all()]
+        return found.astype(dict.fromkeys(whole, "int64"))
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(round, test accuracy) of its evaluations."""
+        rows = [row for row in self.rows() if row.get("round") and row.get("test_accuracy")]
+        return [(int(row["round"]), float(row["test_accuracy"])) for row in rows]
+
+    @property
+    def last_row(self) -> tuple[int, float]:
+        """Round, and wall seconds until then, of the last whole row of metrics.csv; 0 where it has none."""
+        file = self.path / METRICS
+        try:
+            with file.open("rb") as stream:  # quick: it is asked often while a run is under way
+                header = stream.readline().decode(errors="replace").strip().split(",")
+                stream.seek(max(stream.tell(), file.stat().st_size - _TAIL))
+                rows = stream.read().decode(errors="replace").split("\n")[:-1]
+            cells = dict(zip(header, rows[-1].split(","), strict=True))
+            return int(cells["round"]), float(cells.get("wall_seconds", 0.0))
+        except (OSError, ValueError, IndexError, KeyError):
+            return 0, 0.0
+
+    @property
+    def last_round(self) -> int:
+        """The last evaluated round; 0 where there is none."""
+        return self.last_row[0]
+
+    @property
+    def planned_rounds(self) -> int | None:
+        """The rounds that the run is to have; None where nothing says it."""
+        rounds = self.choices.get("rounds")
+        return rounds if isinstance(rounds, int) else None
+
+    @property
+    def status(self) -> str:
+        """How the run stands: completed, diverged, starved, failed or paused, as summary.json says; running
+        while a process computes it; stopped where something is saved; else missing."""
+        if self.in_use:
+            return RUNNING
+        said = str((self.summary or {}).get("status", ""))
+        if said in (*FINISHED, FAILED, PAUSED):
+            return said
+        return STOPPED if self.has_checkpoint or self.last_round else MISSING
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to the end of the run at its own pace; None where it has none yet."""
+        if self.status in (*FINISHED, FAILED):
+            return 0.0
+        planned, (done, seconds) = self.planned_rounds, self.last_row
+        if not done or not seconds or planned is None:
+            return None
+        return max(planned - done, 0) * seconds / done
+
+    def outcome(self) -> Outcome:
+        """How the run ended. Raises DataError where it has not."""
+        found = self.summary
+        if found is None or found.get("status") not in (*FINISHED, PAUSED):
+            raise DataError(f"{self.path} holds no finished run")
+        return Outcome.of(found, self.path)
+
+    # ---- the run `config` in it --------------------------------------------------------------------
+
+    def finished(self, config: Config) -> dict[str, Any] | None:
+        """The summary of the run `config` where it lies here, finished, or paused where it is to pause; None
+        where it must (re)start or go on."""
+        found = self.summary
+        if found is None or not config.resume:
+            return None
+        if found.get("status") not in FINISHED and not _far_enough(found, config):
+            return None
+        there = self.sizes()
+        for name, size in found.get("files", dict.fromkeys((METRICS, MODEL))).items():
+            whole = there.get(name, 0)
+            if not whole or size not in (whole, None):
+                odd = f"is {whole} bytes long, not {size}" if whole else "is missing or empty"
+                log.warning("%s %s: the run is not finished", self.path / name, odd)
+                return None
+        said = found.get("config")  # what config.yaml says too, read faster
+        before = identity_in(self.path, said) if isinstance(said, dict) else self.identity
+        return found if before == identity(config) else None
+
+    def goes_on(self, config: Config) -> bool:
+        """Whether the run `config`, where it has not ended here, would go on from a checkpoint."""
+        return config.resume and self.has_checkpoint
+
+    def earlier(self, config: Config) -> EarlierRun | None:
+        """The run that lies here where it has ended and is the run `config` with fewer rounds."""
+        found = self.summary or {}
+        choices = found.get("config")
+        if not config.resume or found.get("status") not in FINISHED or not isinstance(choices, dict):
+            return None
+        rounds = choices.get("rounds")
+        if not isinstance(rounds, int) or rounds >= config.rounds:
+            return None
+        before = identity_in(self.path, choices)
+        if [key for key, _, _ in difference(before, identity(config))] != ["rounds"]:
+            return None
+        return EarlierRun(self.path, rounds, digest(before))
+
+    def earlier_nearby(self, config: Config) -> EarlierRun | None:
+        """That of most rounds among the directories in the same directory.
+
+        Jobs of a sweep of which its sweep.json says that they differ in more than rounds are not opened:
+        every run of it would read the files of all.
+        """
+        jobs = (read_json(self.path.parent / "sweep.json") or {}).get("jobs")
+        jobs = jobs if isinstance(jobs, dict) else {}
+        own = jobs.get(self.path.name, {})
+
+        def other(name: str) -> bool:
+            said = jobs.get(name, {})
+            return any(own.get(key, value) != value for key, value in said.items() if key != "rounds")
+
+        places = [place for place in sorted(self.path.parent.iterdir()) if not other(place.name)]
+        found = [RunDirectory(place).earlier(config) for place in places if place != self.path]
+        return max((one for one in found if one), key=lambda one: one.rounds, default=None)
+
+    def refuse_other(self, config: Config) -> None:
+        """Raise ConfigError where another run lies here, naming the key that differs, UsageError where it is
+        no run at all."""
+        before = self.identity
+        if before is None:
+            if self.has_metrics:
+                raise UsageError(f"{self.path} holds a {METRICS} of something else; give another directory")
+            return
+        if self.earlier(config) is not None:
+            return  # to go on from, or to be refused with the reason
+        for key, there, here in difference(before, identity(config)):
+            if key.endswith(inputs.MARK):
+                name, _, module = key.removesuffix(inputs.MARK).partition(" ")
+                allowed = f"has changed since the run in {self.path}; "
+                allowed += "give another directory, or undo the change"
+                raise ConfigError(name, module or flat(config).get(name), allowed)
+            allowed = f"{self.path} holds a run with {key}={word(there)}; "
+            raise ConfigError(key, here, allowed + "give another directory, or that value")
+
+    # ---- who computes it ---------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory for this process. Raises InUse where another process has it."""
+        with one_line_os_errors(f"use {self.path}"):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path / LOCK, _TRIES, f"{self.path} is in use by another process"):
+            yield
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process computes the run."""
+        file = self.path / LOCK
+        if not file.exists():
+            return False
+        try:
+            with locked(file, 0.0, ""):
+                return False
+        except InUse:
+            return True
+        except RunError:  # a place that is only read
+            return False
+
+    # ---- writing -----------------------------------------------------------------------------------
+
+    def write_config(self, given: Mapping[str, Any]) -> None:
+        """config.yaml: the plain values of a configuration; and the hashes of what the run reads."""
+        inputs.record(self.path, flat(given))
+        write_text(self.path / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(given))))
+
+    def write_summary(self, content: Mapping[str, Any]) -> None:
+        """summary.json, which says that the run has ended: the last of its files to be written."""
+        write_json(self.path / SUMMARY, dict(content))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the files that a finished run has written and nothing changes any more."""
+        files = {name: self.path / name for name in _WRITTEN}
+        return {name: file.stat().st_size for name, file in files.items() if file.is_file()}
+
+    def state(self, config: Config) -> Path:
+        """Where a run that computes here has clients' state, if that lies on disk."""
+        if config.state.directory is None:
+            return self.path / STATE
+        again = STAGING if self.path.name == STAGING else ""
+        return Path(config.state.directory) / f"fedbench-{run_hash(config)}{again}"
+
+    def staging(self) -> RunDirectory:
+        """An empty directory inside this one, to compute the run again in (resume=false)."""
+        staging = self.path / STAGING
+        with one_line_os_errors(f"write {staging}"):
+            shutil.rmtree(staging, ignore_errors=True)
+            staging.mkdir()
+        return RunDirectory(staging)
+
+    def promote(self, staging: RunDirectory) -> None:
+        """Put staged files in place of the old ones, summary.json last."""
+        names = sorted((path.name for path in staging.path.iterdir()), key=lambda name: name == SUMMARY)
+        with one_line_os_errors(f"write {self.path}"):
+            for name in names:
+                os.replace(staging.path / name, self.path / name)
+            staging.path.rmdir()
+
+    def copy_to(self, place: Path) -> None:
+        """Copy all files but the lock; summary.json, which says that the run has ended, last."""
+        with one_line_os_errors(f"write {place}"):
+            shutil.copytree(
+                self.path, place, ignore=shutil.ignore_patterns(LOCK, ".lease*", SUMMARY), dirs_exist_ok=True
+            )
+        atomically(place / SUMMARY, lambda file: shutil.copy2(self.path / SUMMARY, file))
+
+    def take_checkpoint(self, other: RunDirectory) -> bool:
+        """Begin with the checkpoint of `other`, unless there is one here or another process has the run;
+        whether that was done."""
+        with contextlib.suppress(InUse), self.locked():
+            if not self.has_checkpoint:
+                atomically(self.path / CHECKPOINT, lambda file: shutil.copy2(other.path / CHECKPOINT, file))
+                return True
+        return False
+
+
+def find_runs(directory: Path) -> list[RunDirectory]:
+    """The runs below `directory`, by name: whatever has a config.yaml or a summary.json (not Hydra's own)."""
+    places = {
+        file.parent
+        for file in directory.rglob("*.*")
+        if file.name in (SUMMARY, CONFIG) and not file.parent.name.startswith(".")
+    }
+    return [RunDirectory(place) for place in sorted(places)]
+
+
+def _far_enough(found: Mapping[str, Any], config: Config) -> bool:
+    """Whether a run that has paused is to go no further."""
+    until = config.checkpoint.until
+    return found.get("status") == PAUSED and until is not None and found["rounds"] >= until
