@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 from fedbench.config.arguments import Parser
 from fedbench.errors import ConfigError, DataError
@@ -33,9 +34,11 @@ def main(argv: Sequence[str]) -> int:
 
 def lines(directories: Sequence[str], metric: str, by: Sequence[str]) -> list[str]:
     """The table, then the directories of the best setting of all. Raises DataError, ConfigError."""
-    from fedbench.config.grouping import differing, split
+    from fedbench.config.grouping import differing, one_per_seed, split
     from fedbench.figures.read.outcomes import outcomes
     from fedbench.figures.read.results import read
+    from fedbench.runs.stored import FINISHED
+    from fedbench.sweeps.manifest import swept_in
     from fedbench.sweeps.table import aligned
 
     runs = read(directories)
@@ -43,7 +46,9 @@ def lines(directories: Sequence[str], metric: str, by: Sequence[str]) -> list[st
     for key in by:
         if key not in known:
             raise ConfigError("--by", key, "must be a key of these runs, such as algorithm", known)
-    keys = list(dict.fromkeys([*by, *differing(run.choices for run in runs)]))
+    swept = [key for key in swept_in(Path(run.source) for run in runs) if key in known]
+    keys = list(dict.fromkeys([*by, *swept, *differing(run.choices for run in runs)]))
+    runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, keys)
     groups = split(list(zip(runs, outcomes(runs), strict=True)), keys, lambda pair: pair[0].choices)
     found = []
     for setting, members in groups.items():

@@ -14,12 +14,12 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fedbench.config.grouping import differing
-from fedbench.config.identity import flat
+from fedbench.config.grouping import differing, one_per_seed
+from fedbench.config.identity import NOT_IDENTITY_GROUPS, flat
 from fedbench.errors import word
 from fedbench.files import locked, write_text
 from fedbench.runs.reached import COLUMN, LEVELS, rounds_to
-from fedbench.runs.stored import UNFINISHED, summary
+from fedbench.runs.stored import FINISHED, UNFINISHED, summary
 from fedbench.sweeps.manifest import jobs_of, manifest
 from fedbench.sweeps.standing import MISSING, unfinished
 
@@ -37,7 +37,8 @@ def collect(directory: Path) -> tuple[Path, Path]:
 
     Rows of runs.csv: all runs, those that have not ended (running, stopped, missing) with what is known of
     them; of rounds.csv: what those that have ended measured. Columns: what was swept, and every other key in
-    which runs of the directory are different experiments. Safe while other jobs run elsewhere.
+    which runs of the directory are different experiments. A run that has finished there twice has one row.
+    Safe while other jobs run elsewhere.
     """
     with locked(
         directory / ".collect.lock", _WAIT, f"{directory}: its tables are being written by another process"
@@ -46,6 +47,7 @@ def collect(directory: Path) -> tuple[Path, Path]:
         runs = _runs(directory, jobs_of(said))
         swept = said.get("swept") or _varied(runs)
         columns = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
+        runs = _once(runs, columns)
         metrics = list(dict.fromkeys(name for run in runs for name in run.metrics[0]))
         levels = sorted({*LEVELS, *said.get("levels", [])})
         run_rows, round_rows = [], []
@@ -112,6 +114,14 @@ def _runs(directory: Path, planned: Mapping[str, Mapping[str, Any]]) -> list[_Ru
     return [_Run(directory, name, planned.get(name, {})) for name in dict.fromkeys([*planned, *others])]
 
 
+def _once(runs: Sequence[_Run], columns: Sequence[str]) -> list[_Run]:
+    """Without the repeats among those that have finished; whatever else happened has its row."""
+    done = [run for run in runs if run.summary.get("status") in FINISHED]
+    first = one_per_seed(done, lambda run: {key: run.value(key) for key in columns}, lambda _: True, columns)
+    repeats = set(map(id, done)) - set(map(id, first))
+    return [run for run in runs if id(run) not in repeats]
+
+
 def _summary(path: Path) -> dict[str, Any]:
     """summary.json of a run; the status alone where it has none yet."""
     if not (path / "summary.json").exists():
@@ -120,9 +130,11 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _varied(runs: Iterable[_Run]) -> list[str]:
-    """Without a manifest (another sweeper): the override keys that do not have one value in all runs."""
+    """Without a manifest (another sweeper): the override keys that do not have one value in all runs, but
+    for those that say how a run is saved."""
     runs = list(runs)
     names = dict.fromkeys(key for run in runs for key in run.overrides)
+    names = {key: None for key in names if key.split(".")[0] not in NOT_IDENTITY_GROUPS}
     return [key for key in names if len({run.overrides.get(key) for run in runs}) > 1]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from fedbench.files import read_json, write_json
 
 MANIFEST = "sweep.json"
+_DEPTH = 4  # how far above a run its sweep is looked for: `hydra.sweep.subdir` may have several parts
 
 
 def write_manifest(
@@ -38,6 +39,19 @@ def jobs_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The jobs of a manifest, with their choices; older ones have the names alone."""
     jobs = said.get("jobs", {})
     return dict(jobs) if isinstance(jobs, dict) else {name: {} for name in jobs}
+
+
+def swept_in(places: Iterable[Path]) -> list[str]:
+    """The keys, but for the seed, that the sweeps sweep to which the runs in `places` belong.
+
+    They are columns of every table, also where all runs that are shown agree in them: what a search has found
+    is what its reader wants to know.
+    """
+    found: dict[str, None] = {}
+    for directory in dict.fromkeys(place.parent for place in places):
+        said = map(manifest, [directory, *directory.parents][:_DEPTH])
+        found |= dict.fromkeys(next(filter(None, said), {}).get("swept", []))
+    return [key for key in found if key != "seed"]
 
 
 def levels_asked(directory: Path) -> list[float]:

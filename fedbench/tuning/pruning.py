@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 from fedbench.compose.overrides import Grid
@@ -20,7 +21,11 @@ from fedbench.tuning.selection import Pruned, Tried
 
 FEWEST = 4
 """Fewer trials than this are not pruned."""
-RULES = {"none": (), "median": (1 / 4, 1 / 2, 3 / 4), "halving": (1 / 9, 1 / 3)}
+RULES = {
+    "none": (),
+    "median": (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)),
+    "halving": (Fraction(1, 9), Fraction(1, 3)),
+}
 """Rule -> its rungs, as shares of the rounds. median: a trial below the median of all that got to the rung is
 stopped; halving: successive halving with factor 3, only the best third of them goes on."""
 Run = Callable[[Sequence[Grid], int | None], Sequence[Result]]
@@ -33,7 +38,7 @@ def kept(rule: str, scores: Sequence[float]) -> float:
         return -math.inf
     if rule == "median":
         return statistics.median(scores)
-    return sorted(scores, reverse=True)[math.ceil(len(scores) / 3) - 1]
+    return sorted(scores, reverse=True)[math.ceil(Fraction(len(scores), 3)) - 1]
 
 
 def accuracy_at(directory: Path, rung: int, k: int) -> float | None:

@@ -12,6 +12,7 @@ from fedbench.config.grouping import differing
 from fedbench.figures.read.points import result
 from fedbench.figures.read.series import Series, group
 from fedbench.figures.style import LineStyle, of_rank
+from fedbench.sweeps.manifest import swept_in
 from fedbench.webpage.gather import COMPLETED, Entry
 
 _SAME_COLOUR = 3  # lines; of more, dash and marker are not told apart on a screen
@@ -56,8 +57,11 @@ class Setting:
 
 
 def varied(entries: Sequence[Entry]) -> list[str]:
-    """Every key in which runs are different experiments; `algorithm` where there is none."""
-    return differing(entry.run.choices for entry in entries) or ["algorithm"]
+    """What their sweeps sweep, and every other key in which runs are different experiments; `algorithm` where
+    there is none."""
+    known = {key for entry in entries for key in entry.run.choices}
+    swept = [key for key in swept_in(entry.place for entry in entries) if key in known]
+    return [*dict.fromkeys([*swept, *differing(entry.run.choices for entry in entries)])] or ["algorithm"]
 
 
 def settings(entries: Sequence[Entry]) -> list[Setting]:

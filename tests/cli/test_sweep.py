@@ -215,7 +215,7 @@ def test_places_that_the_user_chooses(runs, fedbench: Call, tmp_path: Path) -> N
     assert fedbench("-m", "seed=4,5", "rounds=3", "hydra.sweep.dir=there")[0] == 0
     rows = read(tmp_path / "there" / "runs.csv")
     assert [(row["seed"], row["rounds"]) for row in rows] == [
-        ("3", "3"), ("3", "4"), ("4", "3"), ("4", "4"), ("4", "3"), ("5", "3"),
+        ("3", "3"), ("3", "4"), ("4", "3"), ("4", "4"), ("5", "3"),
     ]  # fmt: skip
 
 
