@@ -1,4 +1,4 @@
-"""The README's table is what the code says, and its example works as written."""
+"""The table of methods is what the code says, the README's example works as written, and pages stay short."""
 
 from __future__ import annotations
 
@@ -17,7 +17,26 @@ from fedbench.method.table import markdown
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+PAGES = [
+    ROOT / name
+    for name in (
+        "README.md",
+        "fedbench/README.md",
+        "conf/README.md",
+        "conf/algorithm/README.md",
+        "outputs/README.md",
+        "outputs/benchmarks/README.md",
+        ".github/CONTRIBUTING.md",
+        ".github/CHANGELOG.md",
+    )
+]
 RUN = ["algorithm=signed", "rounds=3", "progress=none", "partition=dirichlet"]
+
+
+def headings_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    lines = [line.lstrip("# ").lower() for line in page.read_text().splitlines() if line.startswith("#")]
+    return {"#" + re.sub(r"[^a-z0-9 -]", "", line).replace(" ", "-") for line in lines}
 
 
 def examples() -> dict[str, str]:
@@ -38,8 +57,27 @@ def accuracy(directory: Path) -> list[float]:
 
 
 def test_the_table_of_algorithms_is_fresh() -> None:
-    written = README.split("<!-- algorithms: begin -->\n")[1].split("<!-- algorithms: end -->")[0]
+    page = (ROOT / "conf/algorithm/README.md").read_text()
+    written = page.split("<!-- algorithms: begin -->\n")[1].split("<!-- algorithms: end -->")[0]
     assert written == markdown(algorithms.every()), "scripts/readme_table writes it"
+
+
+def test_the_first_page_is_read_in_a_minute() -> None:
+    assert len(README.splitlines()) <= 150
+    assert len(README.encode()) <= 9_000
+    assert README.count("![") <= 2
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_of_the_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    here = [link for link in links if "://" not in link]
+    for link in here:
+        file, _, anchor = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), link
+        if anchor:
+            assert "#" + anchor in headings_of(target), link
 
 
 def test_every_algorithm_is_checked_by_a_test() -> None:

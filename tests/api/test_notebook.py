@@ -1,4 +1,4 @@
-"""The README's Python as a notebook: every paragraph of its block is a cell, and all of them are executed."""
+"""The Python page's example as a notebook: every paragraph is a cell, and all of them are executed."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "fedbench" / "README.md"
 
 
 def cells() -> list[str]:
-    found = re.search(r"<!-- notebook -->\n```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert found, "the README has a block of Python below <!-- notebook -->"
+    found = re.search(r"<!-- notebook -->\n```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    assert found, "the page has a block of Python below <!-- notebook -->"
     return found[1].strip().split("\n\n")
 
 
 @pytest.mark.slow
-def test_the_readme_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("nbclient", "nbformat", "ipykernel"):
         pytest.importorskip(name, reason=f"{name} is not installed (the extra `dev` has it)")
     import nbformat
     from nbclient import NotebookClient
 
-    monkeypatch.setenv("PYTHONPATH", f"{README.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("PYTHONPATH", f"{PAGE.parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells()])
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [

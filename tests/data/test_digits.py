@@ -56,7 +56,9 @@ def test_bad_keys_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"no table", gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a" * 99)[:30]]
+    "content",
+    [b"no table", gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a" * 99)[:30]],
+    ids=["no archive", "another table", "cut off"],
 )
 def test_a_damaged_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     file = tmp_path / "digits.csv.gz"
