@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -261,6 +262,15 @@ def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
     if parameter.default is not parameter.empty:
         return custom(parameter.default, lambda value: value, "", null="as the function says")
     return custom(None, something, "")
+
+
+def exact(value: float) -> Fraction:
+    """The number that a float stands for: 4/5 for 0.8, whose binary form is a little more, and 1/3 for 1 / 3.
+
+    So a share times a count is rounded as it would be by hand: `floor(exact(0.7) * 10)` is 7. Right for every
+    value that was given in decimals or is a ratio, and counts up to a million.
+    """
+    return Fraction(value).limit_denominator(10**9)
 
 
 # ---- reading -------------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from fedbench.fields import (
     custom,
     decay,
     defaults,
+    exact,
     integer,
     number,
     options_of,
@@ -162,3 +166,17 @@ def test_values_that_are_not_known_yet_are_left() -> None:
 
 def test_a_section_may_be_null() -> None:
     assert read(Some, {**GOOD, "transfer": None}, "group").transfer == Below()
+
+
+@pytest.mark.parametrize("text", ["0.8", "0.2", "0.07", "0.29", "0.575", "0.1", "0.999999", "0.123456789"])
+def test_a_share_times_a_count_is_what_the_decimals_say(text: str) -> None:
+    for count in (*range(1, 300), 1437, 60_000, 999_983):
+        by_hand = Decimal(text) * count
+        assert math.floor(exact(float(text)) * count) == math.floor(by_hand)
+        assert math.floor((1 - exact(float(text))) * count) == math.floor((1 - Decimal(text)) * count)
+        assert round(exact(float(text)) * count) == round(by_hand)
+
+
+def test_a_ratio_is_exact_too() -> None:
+    assert all(exact(n / count) * count == n for count in range(1, 120) for n in range(count + 1))
+    assert exact(1 / 3) == Fraction(1, 3)

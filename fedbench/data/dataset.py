@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedbench.data.options import TASKS
 from fedbench.errors import DataError
+from fedbench.fields import exact
 
 CHUNK = 1 << 17  # numbers converted at once while statistics are taken: they fit a core's cache
 
@@ -72,7 +73,7 @@ def of_users(
 ) -> Dataset:
     """Samples (n, *shape) and labels (n,) that users have; the last max(1, round(test_fraction * n)) of each
     user are for the test. `more`: of the Dataset."""
-    held_out = [max(1, round(test_fraction * len(y))) for _, y in drawn]
+    held_out = [max(1, round(exact(test_fraction) * len(y))) for _, y in drawn]
     train = [(x[:-n], y[:-n]) for (x, y), n in zip(drawn, held_out, strict=True)]
     test = [(x[-n:], y[-n:]) for (x, y), n in zip(drawn, held_out, strict=True)]
     x, y, x_test, y_test = (

@@ -11,6 +11,7 @@ from fedbench.data.dataset import Dataset
 from fedbench.data.options import PartitionOptions
 from fedbench.data.partitions import partition
 from fedbench.data.user_sizes import UNUSED
+from fedbench.fields import exact
 from fedbench.rng import Stream, host_generator
 
 
@@ -62,7 +63,8 @@ def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tupl
     order = rng.permutation(len(client))
     order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order
     sizes = np.bincount(client[client != UNUSED])
-    keep = np.maximum(((1 - share) * sizes).astype(np.int64), 1)
+    stay = 1 - exact(share)
+    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
     used = order[np.count_nonzero(client == UNUSED) :]
     rank = np.arange(len(used)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     stays = rank < np.repeat(keep, sizes)

@@ -23,8 +23,9 @@ def lognormal_labels(
         floor(share * (n_class - 1000)) * r + q,    r uniform on 1..9, q uniform on 10..199
 
     more (twice that with at most 20 clients), `share` being an entry of a table exp(2 z), z standard normal,
-    normalised over the N * per_client entries of a class, in row floor(u / (N / 10)). A draw that the class
-    has no samples left for is dropped. So a good part of the data stays unused, and sizes span two decades.
+    normalised over the N * per_client entries of a class, in row floor(u / (N / 10)), or u where there are
+    fewer than 10 clients. A draw that the class has no samples left for is dropped. So a good part of the
+    data stays unused, and sizes span two decades.
 
     Raises ValueError where a class has too few samples for the first 10 of each of its clients.
     """
@@ -43,7 +44,7 @@ def lognormal_labels(
         client[members[c][left[c] - _FIRST : left[c]]] = u
         left[c] -= _FIRST
     for u, j, c in held:
-        row = int(u // (clients / 10))
+        row = u if clients < 10 else 10 * u // clients
         count = int(spread[c, row, j]) * int(rng.integers(1, 10)) + int(rng.integers(10, 200))
         if clients <= _FEW:
             count *= 2

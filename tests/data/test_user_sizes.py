@@ -33,6 +33,51 @@ def test_every_client_has_its_labels_and_ten_of_each_at_least(
         assert count.min() >= 10
 
 
+@pytest.mark.parametrize("clients", range(1, 41))
+def test_any_number_of_clients_is_served(clients: int) -> None:
+    labels = balanced(1500)
+    client = lognormal_labels(np.random.default_rng(clients), labels, 10, clients, 2)
+    assert (sizes(client, clients) >= 20).all()
+    assert client.max() == clients - 1
+    for u in range(clients):
+        assert set(labels[client == u]) == {u % 10, (u + 1) % 10}
+
+
+class _Draws:
+    """A generator whose draws are known: samples in order, shares given, r = 1 and q = 10 always."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.table = table
+
+    def permutation(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    def lognormal(self, mean: float, sigma: float, size: tuple[int, ...]) -> np.ndarray:
+        assert (mean, sigma, size) == (0.0, 2.0, self.table.shape)
+        return self.table
+
+    def integers(self, low: int, high: int) -> int:
+        assert (low, high) in ((1, 10), (10, 200))
+        return low
+
+
+@pytest.mark.parametrize("clients", [3, 5, 9, 10, 22, 25, 30])
+def test_sizes_follow_the_table_of_shares(clients: int) -> None:
+    """By hand: of one class of 41,000 samples, client u gets 10, and floor(40,000 share) + 10 more, doubled
+    with at most 20 clients; its share stands in row floor(10 u / N), or u with fewer than 10 clients."""
+    table = np.arange(1.0, clients + 1)[None, :, None]
+    total = clients * (clients + 1) // 2
+    client = lognormal_labels(_Draws(table), np.zeros(41_000, dtype=int), 1, clients, 1)  # type: ignore[arg-type]
+    left, expected = 41_000 - 10 * clients, []
+    for u in range(clients):
+        row = u if clients < 10 else 10 * u // clients
+        count = (40_000 * (row + 1) // total + 10) * (2 if clients <= 20 else 1)
+        count = count if count < left else 0
+        left -= count
+        expected.append(10 + count)
+    assert np.abs(sizes(client, clients) - expected).max() <= 2  # 40,000 (row + 1) / total in floats
+
+
 def test_sizes_are_those_measured_of_the_authors_recipe() -> None:
     """Training sizes (75 %) of 100 users of two labels of 6,500 samples: about 34.7 thousand in all, with
     minimum, median and maximum near 40, 241 and 2,366; 10 users of three of 7,000: 20.6 thousand, 540,
@@ -75,6 +120,17 @@ def test_a_share_of_every_clients_samples_becomes_the_test_set() -> None:
         assert (client[test] == u).sum() == n - int(0.75 * n)
     assert test.min() < 300  # drawn at random
     assert test.max() > 700
+
+
+def test_the_share_of_every_client_is_rounded_as_its_decimals_say() -> None:
+    """By hand: a fifth of 90 samples is 18, of 89 it is 17.8, so 17; 3/10 of 10 is 3, and 7/10 of it 7."""
+    client = np.concatenate([np.repeat(np.arange(17), 90), np.repeat(np.arange(17, 20), 89)])
+    train, test = held_out(client, 0.8, np.random.default_rng(0))
+    assert np.bincount(client[train]).tolist() == [18] * 17 + [17] * 3
+    assert len(test) == 1797 - 357
+    for share, kept in ((0.7, 3), (0.3, 7), (0.9, 1), (0.1, 9)):
+        train, _ = held_out(np.repeat([0, 1], 10), share, np.random.default_rng(0))
+        assert len(train) == 2 * kept
 
 
 def test_a_client_with_one_sample_trains_on_it() -> None:
