@@ -111,6 +111,31 @@ def test_the_best_setting_over_seeds(runs, fedbench: Call, tmp_path: Path) -> No
     assert fedbench("best", "s", "--by", "algorithm.lrr")[2].endswith("(did you mean 'algorithm.lr'?)\n")
 
 
+def test_the_best_by_loss_is_the_smallest(runs, fedbench: Call) -> None:
+    """Three rates: which is best depends on what is asked for; two seeds each, and the mean decides."""
+    fedbench("-m", "algorithm.lr=0.1,0.2,0.3", "seed=0,1", "hydra.sweep.dir=s")
+    said = {
+        ("0.1", 0): (0.9, 0.91, 1.0), ("0.1", 1): (0.1, 0.92, 1.0),
+        ("0.2", 0): (0.6, 0.95, 0.9), ("0.2", 1): (0.6, 0.97, 0.9),
+        ("0.3", 0): (0.5, 0.93, 0.1), ("0.3", 1): (0.5, 0.94, 0.2),
+    }  # fmt: skip
+    for (lr, seed), values in said.items():
+        (file,) = Path("s").glob(f"lr_{lr}-seed_{seed}-*/summary.json")
+        names = ("final_accuracy", "best_accuracy", "final_test_loss")
+        file.write_text(json.dumps({**json.loads(file.read_text()), **dict(zip(names, values, strict=True))}))
+    fedbench("collect", "s")
+    for words, rate, mean, deviation in (
+        ([], "0.2", "0.6000", "0.0000"),
+        (["--metric", "best_accuracy"], "0.2", "0.9600", "0.0141"),
+        (["--metric", "final_test_loss"], "0.3", "0.1500", "0.0707"),
+    ):
+        lines = fedbench("best", "s", *words)[1].splitlines()
+        assert lines[1].split() == ["fedavg", rate, mean, "+-", deviation, "2"]
+        assert [rate in line for line in lines[3:]] == [True, True]
+    lines = fedbench("best", "s", "--metric", "final_test_loss", "--by", "algorithm.lr")[1].splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["0.3", "0.2", "0.1"]
+
+
 @pytest.fixture
 def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two real runs, `a` and `b`, of two rates."""
@@ -175,6 +200,11 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
     assert sorted(Path().rglob("*")) == before
 
     one = [*SMALL, "algorithm.lr=0.1", "hydra.run.dir=a"]
+    taken = sum(file.stat().st_size for file in Path("a").rglob("*") if file.is_file())
+    (said,) = [line for line in fedbench("--dry-run", *SMALL, "seed=7")[1].splitlines() if "disk" in line]
+    number, unit = re.match(r"disk: about ([0-9.,]+) (KiB|MiB) a run", said).groups()  # type: ignore[union-attr]
+    expected = float(number) * {"KiB": 1024, "MiB": 1024**2}[unit]
+    assert 0.5 < expected / taken < 2.0, (said, taken)
     assert fedbench("--dry-run", *one)[1] == "1 run in a: 1 finished already, 0 to run\n"
     (Path("a") / "summary.json").unlink()
     out = fedbench("--dry-run", *one)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedbench.compose.composer import Composer
 from fedbench.errors import ConfigError
 from fedbench.sweeps import processes
 from fedbench.sweeps.job import RunJob
+from fedbench.sweeps.manifest import write_manifest
 from fedbench.sweeps.processes import Launcher
 from fedbench.sweeps.table import outcome
 
@@ -71,6 +73,72 @@ def test_the_closing_table_is_sorted_by_the_result_and_says_n(tmp_path: Path) ->
         ["low", "0.6000", "+-", "0.1414", "0.7000", "+-", "0.1414", "2"],
         ["none", "-", "-", "1,", "1", "failed"],
     ]
+
+
+def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
+    """Of the four runs of `some` two are there, after 3 and 6 rounds; a run that never is, or has diverged,
+    is in no mean but in the count. `all`: (2 + 4) / 2; `none`: never."""
+    write_manifest(tmp_path, levels=[0.8])
+    rows = [
+        ("some", "completed", 0.9, "3"), ("some", "completed", 0.7, ""), ("some", "completed", 0.9, "6"),
+        ("some", "diverged", "", ""), ("all", "completed", 0.9, "2"), ("all", "completed", 0.8, "4"),
+        ("none", "completed", 0.1, ""),
+    ]  # fmt: skip
+    lines = ["dir,algorithm,seed,status,final_accuracy,best_accuracy,error,rounds_to_0.5,rounds_to_0.8"]
+    lines += [
+        f"{n},{a},{n},{status},{final},{final},,1,{at}" for n, (a, status, final, at) in enumerate(rows)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    table = [re.split(r"  +", line) for line in outcome(tmp_path / "runs.csv").splitlines()]
+    assert table[0] == ["algorithm", "final accuracy", "best", "rounds to 0.8", "n"]
+    found = {row[0]: row[1:] for row in table[1:]}
+    assert [row[0] for row in table[1:]] == ["all", "some", "none"]  # 0.85, 2.5 / 3, 0.1
+    assert found["all"][2:] == ["3.0", "2"]
+    assert found["some"] == ["0.8333 +- 0.1155", "0.8333 +- 0.1155", "4.5 (2 of 4)", "4, 1 diverged"]
+    assert found["none"] == ["0.1000", "0.1000", "never", "1"]
+
+
+def test_what_the_closing_table_measures_is_said(tmp_path: Path) -> None:
+    """A regression's numbers are no accuracies; a mixture is a score."""
+    names = ["algorithm", "seed", "status", "final_accuracy", "best_accuracy", "error"]
+    rows = [["a", "0", "completed", "0.5", "0.5", ""], ["b", "0", "completed", "0.25", "0.5", ""]]
+    lines = [",".join(["dir", *names]), *(",".join([row[0], *row]) for row in rows)]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    for metrics, title in ((("R2", "R2"), "final R2"), (("R2", "accuracy"), "final score")):
+        for row, metric in zip(rows, metrics, strict=True):
+            (tmp_path / row[0]).mkdir(exist_ok=True)
+            (tmp_path / row[0] / "summary.json").write_text(json.dumps({"metric": metric}))
+        assert title in outcome(tmp_path / "runs.csv")
+
+
+def test_every_row_has_the_numbers_of_its_own_run(runs, fedbench: Call, tmp_path: Path) -> None:
+    """Rows of rounds.csv are those of the metrics.csv that their `dir` names, in the order of runs.csv, with
+    its choices; runs.csv has what summary.json says."""
+    fedbench("-m", "algorithm.lr=0.3,0.1", "seed=2,1", "hydra.sweep.dir=s")
+    place = tmp_path / "s"
+    for number, file in enumerate(sorted(place.glob("*/metrics.csv"))):
+        text = "".join(f"{at},0.{number}{at},{number}.5\n" for at in range(3 + number))
+        file.write_text("round,test_accuracy,test_loss\n" + text)
+        said = json.loads((file.parent / "summary.json").read_text())
+        said |= {"final_accuracy": 0.1 * number + 1 / 3, "best_accuracy": 0.9 - 0.1 * number}
+        (file.parent / "summary.json").write_text(json.dumps(said))
+    fedbench("collect", "s")
+    rows, rounds = read(place / "runs.csv"), read(place / "rounds.csv")
+    assert [(row["algorithm.lr"], row["seed"]) for row in rows] == [
+        ("0.3", "2"), ("0.3", "1"), ("0.1", "2"), ("0.1", "1"),
+    ]  # fmt: skip
+    expected = []
+    for row in rows:
+        said = json.loads((place / row["dir"] / "summary.json").read_text())
+        assert (float(row["algorithm.lr"]), int(row["seed"])) == (
+            said["config"]["algorithm.lr"], said["config"]["seed"],
+        )  # fmt: skip
+        assert float(row["final_accuracy"]) == said["final_accuracy"]
+        assert float(row["best_accuracy"]) == said["best_accuracy"]
+        keys = ("dir", "dataset", "algorithm", "algorithm.lr", "seed")
+        mine = {key: row[key] for key in keys}
+        expected += [mine | one for one in read(place / row["dir"] / "metrics.csv")]
+    assert [{key: row[key] for key in expected[0]} for row in rounds] == expected
 
 
 def test_damaged_files_are_said(runs, fedbench: Call, tmp_path: Path) -> None:

@@ -89,6 +89,61 @@ def test_the_median_rule_compares_at_every_rung(tmp_path: Path) -> None:
     assert list(found.table().pruned.fillna(0)) == [5, 5, 0, 0]
 
 
+def test_the_mean_over_seeds_decides_at_a_rung_and_every_method_by_itself(tmp_path: Path) -> None:
+    """Six rates with two seeds at rung 2 of 18, of two methods one of which is far better. The best third of
+    each goes on; by the first seed alone others would, and of all twelve only the better method's."""
+    first = {0.1: 0.9, 0.2: 0.8, 0.3: 0.5, 0.4: 0.5, 0.5: 0.5, 0.6: 0.5}
+    second = {0.1: 0.0, 0.2: 0.0, 0.3: 0.5, 0.4: 0.6, 0.5: 0.7, 0.6: 0.4}
+    stopped: list[tuple[str, float, int]] = []
+
+    def run(grids: Sequence[Grid], until: int | None) -> list[Result]:
+        results = []
+        for grid in grids:
+            for seed in grid["seed"]:
+                (lr,), (method,) = grid[LR], grid["algorithm"]
+                directory = tmp_path / f"{method}-{lr}-{seed}"
+                directory.mkdir(exist_ok=True)
+                score = (second if seed else first)[lr] / (10 if method == "fedavg" else 1)
+                text = f"round,test_accuracy\n0,0.0\n2,{score}\n6,{score}\n18,{score}\n"
+                (directory / "metrics.csv").write_text(text)
+                choices = {"algorithm": method, LR: lr, "seed": seed}
+                results.append(Result(directory, choices, "completed", score))
+                stopped.append((method, lr, until or 18))
+        return results
+
+    tasks = [
+        Task({"algorithm": method}, {LR: list(first)}, single({LR: lr} for lr in first))
+        for method in ("fedavg", "scaffold")
+    ]
+    found = search(tasks, [0, 1], Rungs(run, tasks, "halving", 18, 1), 0)
+    for method, selection in zip(("fedavg", "scaffold"), found, strict=True):
+        assert selection is not None
+        assert selection.winner == {LR: 0.5}  # (0.5 + 0.7) / 2
+        assert {one.values[LR] for one in selection.tried if one.pruned is None} == {0.4, 0.5}
+        assert {lr for name, lr, until in stopped if name == method and until > 2} == {0.4, 0.5}
+        at = {one.values[LR]: one.mean for one in selection.tried if one.pruned is not None}
+        scale = 10 if method == "fedavg" else 1
+        assert at == pytest.approx({lr: (first[lr] + second[lr]) / 2 / scale for lr in (0.1, 0.2, 0.3, 0.6)})
+
+
+@pytest.mark.parametrize("rounds", [*range(1, 60), 99, 100, 1000, 9 * 10**15])
+def test_rungs_are_exact_shares_of_the_rounds(rounds: int) -> None:
+    """Rounded up, in whole numbers: floating point has 1/9 of 9 * 10^15 rounds one too late."""
+    seen: list[int | None] = []
+
+    def run(grids: Sequence[Grid], until: int | None) -> list[Result]:
+        seen.append(until)
+        return [Result(Path("none"), {"algorithm": "fedavg", LR: 0.1, "seed": 0}, "failed", None)]
+
+    task = Task({"algorithm": "fedavg"}, {LR: [0.1]}, single([{LR: 0.1}]))
+    for rule, shares in (("halving", [(1, 9), (1, 3)]), ("median", [(1, 4), (1, 2), (3, 4)])):
+        expected = sorted({-(-rounds * top // below) for top, below in shares} - {rounds})
+        for rung in expected:
+            seen.clear()
+            Rungs(run, [task], rule, rounds, 1)([task.grid({LR: [0.1]}, [0])])
+            assert seen[0] == expected[0] <= rung
+
+
 def test_what_was_pruned_cannot_win(tmp_path: Path) -> None:
     """Those that lead at the rung fall to 0 afterwards; a stopped one, with 0.3 at its rung, is no winner."""
     runs = Runs(tmp_path, lambda lr, at: lr if at <= 2 else 0.0)

@@ -60,6 +60,25 @@ def test_a_failed_run_is_left_out() -> None:
     assert select(table({0.1: ["failed"]}), [LR]) is None
 
 
+def test_the_mean_decides_not_the_median_nor_the_best() -> None:
+    """Medians 0.7 and 0.6, best 0.72 and 0.9; means (0.3 + 0.7 + 0.72) / 3 = 0.573 and 0.7."""
+    found = select(table({0.03: [0.3, 0.7, 0.72], 0.1: [0.6, 0.6, 0.9]}), [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.1}
+    rows = found.table().set_index(LR)
+    assert rows["mean"].to_dict() == pytest.approx({0.03: 1.72 / 3, 0.1: 0.7})
+    assert rows["std"][0.1] == pytest.approx(math.sqrt((0.01 + 0.01 + 0.04) / 2))  # of a sample
+    assert rows["seeds"].to_dict() == {0.03: 3, 0.1: 3}
+
+
+def test_of_equals_the_first_tried_wins_and_leads() -> None:
+    """Three rates with the same mean, in the order tried."""
+    found = select(table({0.1: [0.5, 0.7], 0.01: [0.6, 0.6], 1.0: [0.7, 0.5], 0.03: [0.5, 0.5]}), [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.1}
+    assert [one.values[LR] for one in found.ranked] == [0.1, 0.01, 1.0, 0.03]
+
+
 def to_target(lr: float, *rounds: float, score: float = 0.5) -> list[Result]:
     """Runs of 100 rounds at a rate, a seed each: rounds to the target, infinite where it is not reached."""
     return [
@@ -78,6 +97,20 @@ def test_with_a_target_the_fewest_rounds_to_it_win() -> None:
     table = found.table().set_index(LR)
     assert dict(table.rounds_to_target) == {0.01: 85.0, 0.03: 40.0, 0.1: 105.0}
     assert dict(table.reached) == {0.01: 2, 0.03: 2, 0.1: 1}
+
+
+def test_a_run_that_diverges_counts_twice_its_rounds() -> None:
+    """Of 0.1's runs of 100 rounds one is there after 10 and one has diverged: (10 + 200) / 2 = 105, not 10.
+    Of 0.03's both are there: 60. A failed one is no evidence."""
+    lost = Result(Path(), {LR: 0.1, "seed": 1}, "diverged", None, rounds_to_target=math.inf, rounds=100)
+    failed = Result(Path(), {LR: 0.03, "seed": 2}, "failed", None, rounds_to_target=math.inf, rounds=100)
+    found = select([*to_target(0.1, 10), lost, *to_target(0.03, 60, 60), failed], [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.03}
+    rows = found.table().set_index(LR)
+    assert rows.rounds_to_target.to_dict() == {0.1: 105.0, 0.03: 60.0}
+    assert rows.reached.to_dict() == {0.1: 1, 0.03: 2}
+    assert (rows.diverged[0.1], rows.failed[0.03]) == (1, 1)
 
 
 def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> None:

@@ -46,6 +46,8 @@ def test_the_tables_say_what_was_tried_and_what_the_winners_reached(done: Path) 
         assert row["final_accuracy"] == pytest.approx(won.final_accuracy.mean())
         assert row["std"] == pytest.approx(won.final_accuracy.std())
         assert (row["n"], row["trials"]) == (2, len(part))
+        assert row["best_accuracy"] == pytest.approx(won.best_accuracy.mean())
+        assert (row["diverged"], row["failed"]) == (0, 0)
     for name in ("tuning.png", "tuning.pdf", "tuning.md"):
         assert (done / name).stat().st_size > 0
 
