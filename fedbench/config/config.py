@@ -126,6 +126,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _resume(value: Any) -> bool | str:
+    if not isinstance(value, bool) and value != "same":
+        raise ValueError
+    return value  # type: ignore[no-any-return]
+
+
 DEVICE = r"auto|cpu|cuda(:\d+)?"
 _HALF = "a model kept in 16 bits loses every step below 1/256 of a parameter; precision=bf16 computes in it"
 
@@ -181,7 +187,12 @@ class Settings:
     engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
     threads: int | None = integer(None, low=1, high=1024, null="all", help="CPU threads")
-    resume: bool = switch(True, help="go on where the run stopped; false: compute it again")
+    resume: bool | str = custom(
+        True,
+        _resume,
+        "true, false or same",
+        help="go on where the run stopped; false: compute it again; same: go on with the same code alone",
+    )
     checkpoint: Checkpoint = section(Checkpoint)  # noqa: RUF009
     data: Data = section(Data)  # noqa: RUF009
     state: State = section(State)  # noqa: RUF009

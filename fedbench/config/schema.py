@@ -27,7 +27,7 @@ def _fields(cls: type) -> list[tuple[str, Any, Any]]:
         kind = _TYPES.get(rule.kind, Any)
         value = defaults[field.name]
         default = dataclasses.field(default=value)
-        if rule.kind == "custom":
+        if rule.kind == "custom" and isinstance(value, list):
             kind, default = list[Any], dataclasses.field(default_factory=partial(list, value))
         made.append((field.name, kind | None if rule.null else kind, default))
     return made

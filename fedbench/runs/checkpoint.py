@@ -12,11 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedbench.config.config import Config
+from fedbench.config.identity import run_hash
 from fedbench.engine.choose import Way
 from fedbench.engine.group import Group
-from fedbench.errors import RunError
+from fedbench.errors import ConfigError, RunError
 from fedbench.files import atomically
 from fedbench.runs.metrics import Row
+from fedbench.runs.provenance import Code, refusal_of_other_code
+from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
 
 MAX_SHARE = 0.1  # of the time may go into writing
 
@@ -34,6 +38,7 @@ class Saved:
     rows: list[Row]
     wall_seconds: float
     way: Way
+    code: tuple[Code, ...]  # that computed it, part by part; empty in checkpoints that do not say it
 
 
 class Checkpointer:
@@ -57,6 +62,7 @@ class Checkpointer:
             "walk": saved.walk,
             "rows": [dataclasses.asdict(row) for row in saved.rows],
             "wall_seconds": saved.wall_seconds,
+            "code": list(saved.code),
             **dataclasses.asdict(saved.way),
         }
         write_torch(self.path, {**state, "checksum": checksum(state)})
@@ -82,10 +88,27 @@ class Checkpointer:
             rows,
             state["wall_seconds"],
             Way(state["engine"], state["chunk"], state.get("state", "memory")),
+            tuple(state.get("code", ())),  # younger than checkpoints that are kept
         )
 
     def _unusable(self, reason: str) -> RunError:
         return RunError(f"{self.path} {reason}; resume=false computes the run again")
+
+
+def refuse_other_code(config: Config, saved: Saved, file: Path) -> None:
+    """Raise ConfigError where resume=same, and other code computed what the run would go on from."""
+    if config.resume == "same" and (reason := refusal_of_other_code(saved.code)):
+        allowed = f"{file} {reason}; true goes on from it, false computes the run again"
+        raise ConfigError("resume", "same", allowed)
+
+
+def check_code(config: Config, directory: RunDirectory) -> None:
+    """The same of the checkpoint in `directory`, where there is one."""
+    if config.resume == "same" and directory.has_checkpoint:
+        file = directory.path / CHECKPOINT
+        saved = Checkpointer(file, 0.0, run_hash(config)).load()
+        if saved is not None:
+            refuse_other_code(config, saved, file)
 
 
 def share(saved: Saved | None, group: Group) -> Saved | None:

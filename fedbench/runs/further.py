@@ -11,6 +11,7 @@ from fedbench.method.cost import reads_rounds
 from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.metrics import Row
 from fedbench.runs.plan import Plan
+from fedbench.runs.provenance import codes_of
 from fedbench.runs.run_directory import CHECKPOINT, EarlierRun, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ def further(plan: Plan, directory: RunDirectory) -> Further | None:
     if saved is not None and saved.way.state == "disk":
         reason = reason or "its clients' state was on disk and is gone"
     if saved is not None and reason is None:
-        return Further(found, replace(saved, rows=_due(saved, plan.config.eval.every)))
+        code = saved.code or tuple(codes_of(RunDirectory(found.path).summary or {}))
+        return Further(found, replace(saved, rows=_due(saved, plan.config.eval.every), code=code))
     reason = reason or "it has no checkpoint.pt"
     if here is not None:
         allowed = f"the run of {found.rounds} rounds in {directory.path} cannot go on: {reason}; "

@@ -5,11 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 import fedbench
+
+if TYPE_CHECKING:
+    import torch
+
+Code = dict[str, Any]
+"""What code computed a part of a run: `commit` (str | None), `versions` (dict), and `from_round`, the first
+round that it computed."""
 
 _CODE = ("fedbench", "conf", "pyproject.toml")  # what a result depends on; figures and prose may differ
 _PACKAGES = ("torch", "torchvision", "numpy", "hydra-core", "omegaconf", "pandas", "scikit-learn")
@@ -17,13 +25,15 @@ _PACKAGES = ("torch", "torchvision", "numpy", "hydra-core", "omegaconf", "pandas
 
 def versions() -> dict[str, str]:
     """Versions of Python, fedbench and the packages that compute."""
+    import torch
+
     found = {"python": platform.python_version(), "fedbench": fedbench.__version__}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    found["torch"] = torch.__version__  # with the build's suffix
+    found["torch"] = str(torch.__version__)  # with the build's suffix
     if torch.version.cuda and torch.cuda.is_available():
         found["cuda"] = torch.version.cuda
     return found
@@ -45,6 +55,8 @@ def commit() -> str | None:
 
 def hardware(device: torch.device) -> dict[str, object]:
     """The processor that computed."""
+    import torch
+
     info: dict[str, object] = {
         "machine": platform.machine(),
         "cpu": _cpu_model(),
@@ -53,6 +65,71 @@ def hardware(device: torch.device) -> dict[str, object]:
     if device.type == "cuda":
         info["gpu"] = torch.cuda.get_device_name(device)
     return info
+
+
+def code(from_round: int = 0) -> Code:
+    """The code of this process, which computes from that round on."""
+    return {"from_round": from_round, "commit": commit(), "versions": versions()}
+
+
+def codes_of(summary: Mapping[str, Any]) -> list[Code]:
+    """What code computed the run of a summary.json, part by part; empty where nothing says it."""
+    if summary.get("code"):
+        return list(summary["code"])
+    if "versions" not in summary:
+        return []
+    return [{"from_round": 0, "commit": summary.get("commit"), "versions": summary["versions"]}]
+
+
+def code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In what two parts' code differs, in words: `commit 1234, here 5678`, `torch 2.9.0, here 2.10.0`.
+
+    A driver of GPUs that one host has and another has not (`cuda`) is no difference of code.
+    """
+    found = {"commit": before.get("commit"), **(before.get("versions") or {})}
+    here = {"commit": now.get("commit"), **(now.get("versions") or {})}
+    keys = [key for key in here if key in found and found[key] != here[key]]
+    return [f"{key} {_short(found[key])}, here {_short(here[key])}" for key in keys]
+
+
+def refusal_of_other_code(parts: Sequence[Code]) -> str | None:
+    """Why resume=same does not take what was computed so, in words; None: it was computed by this code."""
+    here = code()
+    for part in parts:
+        if changes := code_changes(part, here):
+            return f"was computed with {'; '.join(changes)}"
+    return None if parts else "was computed by a version that did not write down its own"
+
+
+def mixed_code(summaries: Iterable[Mapping[str, Any]]) -> str | None:
+    """One line where the runs of these summaries were not all computed by the same code; None where they
+    were."""
+    count: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for found in summaries:
+        kinds = [
+            (("commit", _short(part.get("commit"))), *sorted(_without_cuda(part).items()))
+            for part in codes_of(found)
+        ]
+        count.update(list(dict.fromkeys(kinds)))
+    if len(count) < 2:
+        return None
+    differing = [key for key in dict(next(iter(count))) if len({dict(kind).get(key) for kind in count}) > 1]
+    each = [
+        f"{', '.join(f'{key} {dict(kind).get(key)}' for key in differing)}: {number}"
+        for kind, number in count.items()
+    ]
+    return f"computed by different code (runs, or parts of runs): {'; '.join(each)}"
+
+
+def _without_cuda(part: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in (part.get("versions") or {}).items() if key != "cuda"}
+
+
+def _short(value: object) -> str:
+    """A commit's first twelve digits, and whether it is dirty; other words as they are."""
+    text = "none" if value is None else str(value)
+    head, plus, rest = text.partition("+")
+    return f"{head[:12]}{plus}{rest}" if len(head) == 40 else text
 
 
 def _git(root: Path, *arguments: str) -> str:

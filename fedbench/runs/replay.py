@@ -14,7 +14,7 @@ from fedbench.config.identity import flat
 from fedbench.config.inputs import inputs, recorded
 from fedbench.errors import DataError, RunError
 from fedbench.runs.plan import Plan, make_plan
-from fedbench.runs.provenance import hardware, versions
+from fedbench.runs.provenance import code, code_changes, codes_of, hardware
 from fedbench.runs.run_directory import FINISHED, MODEL, RunDirectory
 from fedbench.runs.runner import run
 from fedbench.runs.session import Session
@@ -49,12 +49,20 @@ def rerun(directory: Path, again: Path, session: Session | None = None) -> list[
 
 
 def elsewhere(directory: Path) -> list[str]:
-    """What a run was computed with that is different here: versions, processor."""
+    """What a run was computed with that is different here: commit, versions, processor; where several codes
+    computed it, from which round on."""
     found = RunDirectory(directory).summary or {}
-    device = torch.device(str(found.get("device", "cpu")))
-    here: dict[str, Any] = {**versions(), **(hardware(device) if device.type == "cpu" else {})}
-    there = {**found.get("versions", {}), **found.get("hardware", {})}
-    return [f"{key} {there[key]}, here {here[key]}" for key in here if there.get(key, here[key]) != here[key]]
+    device, now, parts = torch.device(str(found.get("device", "cpu"))), code(), codes_of(found)
+    several = len(parts) > 1
+    changes = [
+        f"from round {part['from_round']} on: {change}" if several else change
+        for part in parts
+        for change in code_changes(part, now)
+    ]
+    here = hardware(device) if device.type == "cpu" else {}
+    there = found.get("hardware", {})
+    differ = [key for key in here if there.get(key, here[key]) != here[key]]
+    return [*changes, *(f"{key} {there[key]}, here {here[key]}" for key in differ)]
 
 
 def _as_it_was(directory: Path, found: Mapping[str, Any]) -> Config:

@@ -10,17 +10,22 @@ from fedbench.config.config import GROUPS
 from fedbench.config.identity import flat
 from fedbench.config.inputs import inputs
 from fedbench.files import write_text
-from fedbench.runs.provenance import commit, hardware, versions
+from fedbench.runs.provenance import Code, hardware
 from fedbench.runs.run_directory import REPRODUCE
 from fedbench.runs.setup import ReadyRun
 
 _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")
 
 
-def write_reproduce(directory: Path, ready: ReadyRun) -> None:
-    """A shell script whose comments say versions, hardware and hashes."""
+def write_reproduce(directory: Path, ready: ReadyRun, code: Code) -> None:
+    """A shell script whose comments say versions (`code`), hardware and hashes."""
     lines = ["#!/bin/sh", "# Computes this run again; `fedbench replay DIRECTORY` also compares the numbers."]
-    found = {**versions(), "commit": commit(), **hardware(ready.plan.device), "device": ready.plan.device}
+    found = {
+        **code["versions"],
+        "commit": code["commit"],
+        **hardware(ready.plan.device),
+        "device": ready.plan.device,
+    }
     if ready.plan.group.size > 1:
         found["processes"] = ready.plan.group.size  # the command computes it with one: the same to rounding
     lines += [f"# {name}: {value}" for name, value in found.items()]

@@ -25,6 +25,7 @@ from fedbench.config.read import build
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
 from fedbench.files import InUse, atomically, locked, one_line_os_errors, read_json, write_json, write_text
 from fedbench.runs.metrics import COLUMNS, INTEGERS, worst
+from fedbench.runs.provenance import codes_of, refusal_of_other_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,7 +295,7 @@ class RunDirectory:
 
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The summary of the run `config` where it lies here, finished, or paused where it is to pause; None
-        where it must (re)start or go on."""
+        where it must (re)start or go on. Raises ConfigError where resume=same, and other code computed it."""
         found = self.summary
         if found is None or not config.resume:
             return None
@@ -309,11 +310,16 @@ class RunDirectory:
                 return None
         said = found.get("config")  # what config.yaml says too, read faster
         before = identity_in(self.path, said) if isinstance(said, dict) else self.identity
-        return found if before == identity(config) else None
+        if before != identity(config):
+            return None
+        if config.resume == "same" and (reason := refusal_of_other_code(codes_of(found))):
+            allowed = f"the run in {self.path} {reason}; true takes it, false computes it again"
+            raise ConfigError("resume", "same", allowed)
+        return found
 
     def goes_on(self, config: Config) -> bool:
         """Whether the run `config`, where it has not ended here, would go on from a checkpoint."""
-        return config.resume and self.has_checkpoint
+        return bool(config.resume) and self.has_checkpoint
 
     def earlier(self, config: Config) -> EarlierRun | None:
         """The run that lies here where it has ended and is the run `config` with fewer rounds."""

@@ -18,12 +18,13 @@ from fedbench.errors import RunError, UserError
 from fedbench.loggers.feed import Feed
 from fedbench.loggers.logger import About
 from fedbench.runs import summary as files
-from fedbench.runs.checkpoint import Checkpointer, Saved, share
+from fedbench.runs.checkpoint import Checkpointer, Saved, refuse_other_code, share
 from fedbench.runs.further import Further, further
 from fedbench.runs.metrics import MetricsFile, Row
 from fedbench.runs.numerics import set_numerics
 from fedbench.runs.plan import Plan
 from fedbench.runs.progress import Progress
+from fedbench.runs.provenance import Code, code, code_changes
 from fedbench.runs.record import Recorder
 from fedbench.runs.reproduce import write_reproduce
 from fedbench.runs.run_directory import CHECKPOINT, JOBS, METRICS, MODEL, PARTITION, Outcome, RunDirectory
@@ -81,6 +82,8 @@ def _compute(
     file = directory.path / CHECKPOINT
     checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config.given))
     saved = before.saved if before else checkpointer.load() if config.resume else None
+    if saved:
+        refuse_other_code(config, saved, before.earlier.path / CHECKPOINT if before else file)
     share(saved, plan.group)
     way = saved.way if saved else None
     notes: tuple[str, ...] = (before.note,) if before else ()
@@ -112,6 +115,7 @@ class Runner:
         self.config, self.walk, self.recorder = ready.plan.config, ready.walk, Recorder(ready)
         self.group = ready.plan.group
         self.before = 0.0  # wall seconds of earlier processes
+        self.code: tuple[Code, ...] = (code(),)  # that computes it, part by part
         self.start = time.monotonic()
 
     def go(self, saved: Saved | None) -> dict[str, Any]:
@@ -163,7 +167,7 @@ class Runner:
     def _begin(self, saved: Saved | None) -> MetricsFile:
         ready, plan = self.ready, self.ready.plan
         files.write_partition(self.directory.path / PARTITION, plan.assignment)
-        write_reproduce(self.directory.path, ready)
+        write_reproduce(self.directory.path, ready, self.code[-1])
         log.info(
             "%s: %d parameters, engine %s, chunk %d, device %s",
             plan.algorithm.name, plan.layout.d, ready.way.engine, ready.way.chunk, plan.device,
@@ -176,8 +180,21 @@ class Runner:
             return MetricsFile(self.directory.path / METRICS, [], self.config.eval.clients)
         self.walk.load_state_dict(saved.walk)
         self.before = saved.wall_seconds
+        self._go_on_with(saved.code)
         log.info("going on from round %d", self.walk.version)
         return MetricsFile(self.directory.path / METRICS, saved.rows, self.config.eval.clients)
+
+    def _go_on_with(self, before: tuple[Code, ...]) -> None:
+        """Write down which code computes which part, and say so where it is not the same."""
+        here, done = self.code[-1], self.walk.version
+        unknown = ["by a version that did not write down its own"]
+        changes = code_changes(before[-1], here) if before else unknown
+        self.code = (*before, {**here, "from_round": done + 1}) if changes else before
+        if changes:
+            how = f"with {'; '.join(changes)}" if before else changes[0]
+            note = f"rounds 1 to {done} were computed {how}" if done else f"the run was begun {how}"
+            self.ready = dataclasses.replace(self.ready, notes=(*self.ready.notes, note))
+            log.warning("%s; resume=same refuses this", note)
 
     def wall_seconds(self) -> float:
         """Seconds of this run so far, earlier processes included."""
@@ -207,7 +224,7 @@ class Runner:
     def _save(self, metrics: MetricsFile) -> None:
         self.group.lead("state")
         state = self.walk.state_dict()
-        self.checkpointer.save(Saved(state, metrics.rows, self.wall_seconds(), self.ready.way))
+        self.checkpointer.save(Saved(state, metrics.rows, self.wall_seconds(), self.ready.way, self.code))
         self.walk.trainer.store.saved()
 
     def _end(self, metrics: MetricsFile) -> dict[str, Any]:
@@ -216,7 +233,7 @@ class Runner:
         files.write_model(where.path / MODEL, ready)
         if self.config.trace:
             files.write_jobs(where.path / JOBS, ready)
-        summary = files.summarise(ready, metrics.rows, self.wall_seconds())
+        summary = files.summarise(ready, metrics.rows, self.wall_seconds(), self.code)
         where.write_summary({**summary, "files": where.sizes()})
         self.walk.trainer.store.remove()
         self.group.lead("end 0")

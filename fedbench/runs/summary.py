@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedbench.files import atomically
 from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.metrics import LEVELS, Row, reason_to_stop, rounds_to
 from fedbench.runs.plan import Plan
-from fedbench.runs.provenance import commit, hardware, versions
+from fedbench.runs.provenance import Code, commit, hardware, versions
 from fedbench.runs.run_directory import PAUSED
 from fedbench.runs.setup import ReadyRun
 
@@ -44,8 +44,8 @@ def status_of(ready: ReadyRun, rows: list[Row]) -> str:
     return "starved" if ready.trace.starved else "completed"
 
 
-def summarise(ready: ReadyRun, rows: list[Row], wall_seconds: float) -> dict[str, Any]:
-    """The contents of summary.json."""
+def summarise(ready: ReadyRun, rows: list[Row], wall_seconds: float, code: Sequence[Code]) -> dict[str, Any]:
+    """The contents of summary.json. `code`: that computed it, part by part."""
     plan, status = ready.plan, status_of(ready, rows)
     best = max(rows, key=lambda row: row.test_accuracy)
     diverged = status == "diverged"
@@ -74,8 +74,9 @@ def summarise(ready: ReadyRun, rows: list[Row], wall_seconds: float) -> dict[str
         "from_theorem": plan.algorithm.from_theorem(),
         "notes": list(ready.notes),
         "schedule": schedule.summary(ready.trace),
-        "versions": versions(),
-        "commit": commit(),
+        "versions": code[-1]["versions"],
+        "commit": code[-1]["commit"],
+        "code": list(code),
         "data": list(plan.dataset.files),
         "data_note": plan.dataset.note,
         "config": identity.flat(plan.config.given),

@@ -92,11 +92,15 @@ class RunJob:
         from fedbench.runs.plan import make_plan
 
         plan = make_plan(config, session(), self._group)
-        if directory is not None and earlier(directory, config) is not None:
+        if directory is not None:
+            from fedbench.runs.checkpoint import check_code
             from fedbench.runs.further import further
             from fedbench.runs.run_directory import RunDirectory
 
-            further(plan, RunDirectory(directory))
+            if earlier(directory, config) is not None:
+                further(plan, RunDirectory(directory))
+            else:
+                check_code(config, RunDirectory(directory))
         if plan.layout.d + sum(plan.layout.d for plan in self._waiting.values()) <= self.MOST:
             self._waiting[digest(flat(config.given))] = plan
         return plan

@@ -10,10 +10,11 @@ from typing import Any
 
 from fedbench.config.identity import identity, identity_in, run_hash
 from fedbench.config.read import stored_config
-from fedbench.errors import UserError
+from fedbench.errors import ConfigError, UserError
 from fedbench.files import atomically, one_line_os_errors
 from fedbench.runs.directory import in_use, locked, state_directory
 from fedbench.runs.lease import InUse
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.stored import CHECKPOINT, finished, has_checkpoint
 from fedbench.sweeps.plan import Job
 from fedbench.sweeps.progress import last_round
@@ -35,7 +36,9 @@ class OtherRuns:
     def take(self, job: Job, directory: Path) -> dict[str, Any] | None:
         """Copy a finished run of the job's identity to `directory`; its summary, None where there is none."""
         for place in self._of(job):
-            found = finished(place, job.config)
+            found = None
+            with contextlib.suppress(ConfigError):  # resume=same, and other code computed it
+                found = finished(place, job.config)
             if found is not None:
                 _copy(place, directory)
                 return found
@@ -64,7 +67,11 @@ def _has_stopped(place: Path, job: Job) -> bool:
         return False
     try:
         there = stored_config(place)
-    except UserError:  # a damaged config.yaml
+        if job.config.resume == "same":
+            from fedbench.runs.checkpoint import check_code
+
+            check_code(job.config, RunDirectory(place))
+    except UserError:  # a damaged config.yaml, or other code
         return False
     same = identity_in(place, there.given) == identity(job.config)
     return same and not state_directory(there, place).exists()

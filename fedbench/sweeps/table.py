@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedbench.config.grouping import split
+from fedbench.runs.provenance import mixed_code
 from fedbench.runs.reached import COLUMN
 from fedbench.runs.stored import summary
 from fedbench.sweeps.collect import IDENTITY, OUTCOME
@@ -23,6 +24,7 @@ def outcome(runs: Path) -> str:
         rows = list(csv.DictReader(stream))
     if not rows:
         return "no run has ended"
+    summaries = [found for row in rows if (found := summary(runs.parent / row["dir"]))]
     beside = ("dir", "seed", *OUTCOME)
     keys = [key for key in rows[0] if key not in beside and not key.startswith(COLUMN)]
     reached = [f"{COLUMN}{level:g}" for level in levels_asked(runs.parent)]
@@ -32,18 +34,18 @@ def outcome(runs: Path) -> str:
     groups = list(split(rows, shown, lambda row: row).items())
     groups.sort(key=lambda group: _mean(group[1]), reverse=True)
     words = [column.replace("_", " ") for column in reached]
-    lines = [[*shown, f"final {_metric(rows, runs.parent)}", "best", *words, "n"]]
+    lines = [[*shown, f"final {_metric(summaries)}", "best", *words, "n"]]
     for setting, members in groups:
         spreads = [_spread(members, "final_accuracy"), _spread(members, "best_accuracy")]
         spreads += [_rounds(members, column) for column in reached]
         lines.append([*map(str, setting), *spreads, _count(members)])
+    mixed = mixed_code(summaries)
     more = [f"... and {len(lines) - 1 - LIMIT} more lines: {runs}"] if len(lines) - 1 > LIMIT else []
-    return "\n".join(aligned(lines[: LIMIT + 1]) + more)
+    return "\n".join([*aligned(lines[: LIMIT + 1]), *more, *([mixed] if mixed else [])])
 
 
-def _metric(rows: Sequence[Mapping[str, str]], directory: Path) -> str:
+def _metric(summaries: Sequence[Mapping[str, object]]) -> str:
     """What the accuracies are; `score` where runs measure several things."""
-    summaries = [found for row in rows if (found := summary(directory / row["dir"]))]
     metrics = {found.get("metric", "accuracy") for found in summaries} or {"accuracy"}
     return str(metrics.pop()) if len(metrics) == 1 else "score"
 
