@@ -157,7 +157,8 @@ class Settings:
     precision: str = choice(
         "float32",
         ("float32", "tf32", "bf16"),
-        help="of products inside a client's gradient (tf32: CUDA, evaluations too); vectors stay float32",
+        help="of products inside a client's gradient; vectors stay float32 (tf32: CUDA, evaluations too; "
+        "bf16: torch's autocast; CUDA has norms, sums and powers in float32, a CPU in bfloat16)",
     )
     loss: Loss = section(Loss)  # noqa: RUF009
     eval: Eval = section(Eval)  # noqa: RUF009
@@ -185,6 +186,11 @@ class Settings:
         help="where to compute",
     )
     engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
+    cuda_graph: str = choice(
+        "auto",
+        ("auto", "off", "unchecked"),
+        help="on CUDA, local steps of vmap and compile as a graph (auto: where the first chunk confirms it)",
+    )
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
     threads: int | None = integer(None, low=1, high=1024, null="all", help="CPU threads")
     resume: bool | str = custom(

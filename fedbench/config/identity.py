@@ -19,7 +19,18 @@ from fedbench.config.config import GROUPS, Config
 from fedbench.config.inputs import inputs, recorded
 from fedbench.errors import UsageError
 
-NOT_IDENTITY = ("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose", "hooks")
+NOT_IDENTITY = (
+    "engine",
+    "device",
+    "cuda_graph",
+    "chunk",
+    "threads",
+    "data.root",
+    "resume",
+    "progress",
+    "verbose",
+    "hooks",
+)
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger", "state")
 ABSENT_AT_DEFAULT = {
     "patience": None,

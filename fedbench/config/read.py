@@ -39,6 +39,8 @@ def build(plain: Mapping[str, Any]) -> Config:
     loggers = read_loggers(given.get("logger"))
     if not loggers:
         given.pop("logger", None)
+    if given.get("cuda_graph") == "auto":
+        del given["cuda_graph"]  # what configurations mean that are older than the key
     own = {key: value for key, value in given.items() if key not in (*GROUPS, "logger")}
     settings = fields.read(Settings, own, "")
     return Config(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.package import load, pack
 from fedbench.engine.shelf import Shelf
 from fedbench.models.whole import tell_compiler
@@ -23,6 +24,10 @@ from fedbench.models.whole import tell_compiler
 Function = Callable[..., Any]
 MOST_KEPT = 8
 _MANY = 2**20
+NO_TOOLKIT = (
+    "no CUDA toolkit was found (set CUDA_HOME to one with headers, such as /usr/local/cuda): steps are "
+    "compiled for this process alone, and cost the host about three times as much a round"
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +42,7 @@ class Programs:
         that it is beside the tensors `held`, which programs read and do not contain."""
         self.shelf, self.objective, self.held = shelf, objective, held
         self._kept: dict[Hashable, Function] = {}
+        self._said: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -86,6 +92,8 @@ class Programs:
         try:
             return load(file, self.held, device)
         except Exception as error:  # whatever torch makes of a file that it cannot use
+            if is_out_of_memory(error):
+                raise
             log.warning("%s cannot be used (%s); it is compiled again", file, _line(error))
             return None
 
@@ -100,8 +108,17 @@ class Programs:
                     self.shelf.put(name, file.read_bytes())
                 return load(file, self.held, device)
         except Exception as error:  # whatever a program does that cannot be traced without dynamo
+            if is_out_of_memory(error):
+                raise
             log.info("compiled for this process alone: %s", _line(error))
+            if device.type == "cuda" and toolkit_missing():
+                self._say_once(NO_TOOLKIT)
             return _compile(function)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            log.warning(line)
+        self._said.add(line)
 
 
 class Compiled:
@@ -165,6 +182,13 @@ def signature(args: Any) -> Hashable:
         for leaf in leaves
     )
     return str(structure), facts
+
+
+def toolkit_missing() -> bool:
+    """Whether torch finds no CUDA toolkit, without which it compiles no packages for CUDA."""
+    from torch.utils import cpp_extension
+
+    return cpp_extension.CUDA_HOME is None
 
 
 def compiler_missing(device: torch.device) -> str | None:

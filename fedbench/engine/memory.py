@@ -10,6 +10,16 @@ import torch
 
 from fedbench.errors import ConfigError
 
+_FULL = (
+    "can't allocate memory",  # torch on a CPU
+    "CUDA out of memory",  # the allocator, as a compiled program hands it on
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "ALLOCATION_FAILED",  # cuDNN 9 names what it could not allocate
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+)
+"""Parts of the messages of plain RuntimeErrors."""
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -48,4 +58,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether NumPy's, torch's or CUDA's memory did not suffice."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _FULL)

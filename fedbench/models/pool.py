@@ -92,19 +92,19 @@ class _Quarters(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         x, highest = ctx.saved_tensors
-        total = torch.zeros_like(x)
-        for corner, quarter in enumerate(_quarters(x)):
-            share = torch.where(quarter == highest, grad, 0.0) if corner < 3 else grad
-            grad = grad - share
-            total = total + _placed(share, x, *divmod(corner, 2))
-        return total
+        shares = []
+        for quarter in _quarters(x)[:3]:
+            shares.append(torch.where(quarter == highest, grad, 0.0))
+            grad = grad - shares[-1]
+        return _woven([*shares, grad], x)
 
 
-def _placed(quarter: Tensor, x: Tensor, i: int, j: int) -> Tensor:
-    """Zeros like x, with `quarter` at rows i, i + 2, ... and columns j, j + 2, ..."""
-    height, width = 2 * quarter.shape[-2], 2 * quarter.shape[-1]
-    rows = torch.slice_scatter(torch.zeros_like(x[..., i:height:2, :]), quarter, -1, j, width, 2)
-    return torch.slice_scatter(torch.zeros_like(x), rows, -2, i, height, 2)
+def _woven(quarters: list[Tensor], x: Tensor) -> Tensor:
+    """Like x, from the four quarters of its windows; zeros in an odd last row or column."""
+    top, bottom = (torch.stack(pair, -1).flatten(-2) for pair in (quarters[:2], quarters[2:]))
+    whole = torch.stack((top, bottom), -2).flatten(-3, -2)
+    left_out = (0, x.shape[-1] - whole.shape[-1], 0, x.shape[-2] - whole.shape[-2])
+    return functional.pad(whole, left_out) if any(left_out) else whole
 
 
 def _quarters(x: Tensor) -> list[Tensor]:

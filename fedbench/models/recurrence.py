@@ -98,7 +98,9 @@ def _backward_shapes(
 
 def _clients_first(clients: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
     def moved(arg: Tensor, at: int | None) -> Tensor:
-        return arg.expand(clients, *arg.shape) if at is None else arg.movedim(at, 0)
+        if at is None:
+            return arg.expand(clients, *arg.shape)
+        return arg.movedim(at, 0) if at else arg  # no view of all of it: programs on CUDA would leak one
 
     *tensors, cell = args
     return [*map(moved, tensors, in_dims[:-1]), cell]

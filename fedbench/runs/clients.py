@@ -43,7 +43,8 @@ class ClientScores:
     def of(self, marks: Tensor) -> np.ndarray:
         """Scores (N,), NaN for a client without one: no test sample, or R2 of a target that never varies."""
         if self.weight is not None:
-            right = torch.bincount(self.y, weights=marks.double(), minlength=self.weight.shape[1])
+            right = marks.new_zeros(self.weight.shape[1], dtype=torch.float64)
+            right.index_add_(0, self.y, marks.double())  # bincount with weights has no deterministic form
             scores = self.weight @ right
             return _or_nan(scores, self.weight.sum(1))
         count = self._sums(torch.ones_like(marks, dtype=torch.float64))
