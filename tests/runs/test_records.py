@@ -1,0 +1,169 @@
+"""Every number of metrics.csv and of summary.json against one computed another way, with NumPy from the
+run's own files: model.pt, partition.npz and jobs.csv."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from run_files import model
+
+from fedbench.api import compose_config
+from fedbench.data import to_input
+from fedbench.runs import runner
+from fedbench.runs.plan import make_plan
+from fedbench.runs.session import Session
+
+BASE = [
+    "rounds=5", "clients.total=7", "clients.per_round=3", "local.steps=2", "local.batch_size=16",
+    "partition=dirichlet", "partition.alpha=0.3", "dtype=float64", "progress=none", "engine=vmap",
+]  # fmt: skip
+ASYNC = ["schedule=async", "schedule.concurrency=4", "delay=exponential"]
+D = 650  # parameters of logistic regression on digits
+
+
+def run(directory: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of metrics.csv with numbers, and summary.json."""
+    runner.run(make_plan(compose_config([*BASE, *words])), directory)
+    with open(directory / "metrics.csv", newline="") as stream:
+        rows = [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(stream)]
+    return rows, json.loads((directory / "summary.json").read_text())
+
+
+class Logistic:
+    """Softmax regression on digits in NumPy, at the parameters that a run has left."""
+
+    def __init__(self, directory: Path) -> None:
+        data = Session().dataset(compose_config(BASE))
+
+        def inputs(x: Any) -> np.ndarray:
+            return to_input(x, data.mean, data.std, data.x_train.double().dtype).flatten(1).numpy()
+
+        self.x, self.y = inputs(data.x_train), data.y_train.numpy()
+        self.x_test, self.y_test = inputs(data.x_test), data.y_test.numpy()
+        state = [value.numpy() for value in model(directory).values()]
+        self.W, self.b = (next(v for v in state if v.ndim == n) for n in (2, 1))
+        self.theta = np.concatenate([value.ravel() for value in state])
+        self.client = np.load(directory / "partition.npz")["client"]
+
+    def probabilities(self, x: np.ndarray) -> np.ndarray:
+        z = x @ self.W.T + self.b
+        e = np.exp(z - z.max(1, keepdims=True))
+        p: np.ndarray = e / e.sum(1, keepdims=True)
+        return p
+
+    def losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        found: np.ndarray = -np.log(self.probabilities(x)[np.arange(len(y)), y])
+        return found
+
+    def weights(self, uniform: bool) -> np.ndarray:
+        """Of every training sample: the mean over clients of their means, or over all samples."""
+        n_i = np.bincount(self.client, minlength=7)
+        each: np.ndarray = 1 / (7 * n_i[self.client]) if uniform else np.full(len(self.y), 1 / len(self.y))
+        return each
+
+    def objective(self, uniform: bool, decay: float, scale: float) -> tuple[float, float]:
+        """f and |grad f|."""
+        w = self.weights(uniform)
+        residual = (self.probabilities(self.x) - np.eye(10)[self.y]) * w[:, None]
+        gradient = [residual.T @ self.x + decay * self.W, residual.sum(0) + decay * self.b]
+        loss = w @ self.losses(self.x, self.y) + decay / 2 * (self.theta**2).sum()
+        return scale * loss, scale * math.sqrt(sum((part**2).sum() for part in gradient))
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+@pytest.mark.parametrize(("decay", "scale"), [(0.0, 1.0), (0.05, 1.0), (0.05, 3.0)])
+def test_training_loss_and_gradient_are_those_of_the_objective(
+    tmp_path: Path, weighting: str, decay: float, scale: float
+) -> None:
+    """Unequal clients: under uniform weights a sample of a small client counts more; the weight decay is a
+    part of f and of its gradient."""
+    words = [f"algorithm.weighting={weighting}", f"loss.weight_decay={decay}", f"loss.scale={scale}"]
+    rows, _ = run(tmp_path, *words, "eval.train=true", "eval.grad_norm=true", "eval.batch_size=100")
+    found = Logistic(tmp_path)
+    assert len(set(np.bincount(found.client))) > 1
+    loss, norm = found.objective(weighting == "uniform", decay, scale)
+    other, _ = found.objective(weighting != "uniform", decay, scale)
+    assert rows[-1]["train_loss"] == pytest.approx(loss, rel=1e-9)
+    assert rows[-1]["grad_norm"] == pytest.approx(norm, rel=1e-9)
+    assert abs(loss - other) > 1e-3 * loss  # the two weightings are told apart
+
+
+@pytest.mark.parametrize("batch", ["7", "100", "null"])
+def test_test_loss_and_accuracy_are_means_over_samples(tmp_path: Path, batch: str) -> None:
+    """360 samples: batches of 7 or of 100 leave a smaller one, which does not count as much as the others.
+    Weight decay and scale are the objective's alone."""
+    rows, summary = run(tmp_path, f"eval.batch_size={batch}", "loss.weight_decay=0.1", "loss.scale=2")
+    found = Logistic(tmp_path)
+    losses = found.losses(found.x_test, found.y_test)
+    right = found.probabilities(found.x_test).argmax(1) == found.y_test
+    assert rows[-1]["test_loss"] == pytest.approx(losses.mean(), rel=1e-9)
+    assert rows[-1]["test_accuracy"] == right.mean()
+    assert summary["final_test_loss"] == rows[-1]["test_loss"]
+    parts = [losses[at : at + 100].mean() for at in range(0, 360, 100)]
+    assert abs(np.mean(parts) - losses.mean()) > 1e-3  # means of batch means would be another number
+
+
+@pytest.mark.parametrize(
+    ("words", "up", "down"),
+    [
+        (["algorithm=fedavg", *ASYNC, "schedule.p_fail=0.3"], 1, 1),
+        (["algorithm=scaffold", *ASYNC, "schedule.pool=idle", "schedule.p_fail=0.3"], 2, 2),
+        (["algorithm=fedbuff", *ASYNC, "schedule.p_fail=0.3", "eval.every=2"], 1, 1),
+        (["algorithm=scaffold"], 2, 2),
+    ],
+)
+def test_bytes_and_gradients_follow_from_the_jobs(
+    tmp_path: Path, words: list[str], up: int, down: int
+) -> None:
+    """From jobs.csv: every job that was begun has its download, also one that fails; one that arrives has its
+    upload and K gradients. A failed one has computed a part of its steps: at most K - 1 of them."""
+    rows, summary = run(tmp_path, *words, "trace=true", "rounds=12")
+    with open(tmp_path / "jobs.csv", newline="") as stream:
+        jobs = list(csv.DictReader(stream))
+    failed = [job for job in jobs if job["status"] == "failed"]
+    assert bool(failed) == any("p_fail" in word for word in words)
+    for row in rows:
+        t, now = row["round"], row["virtual_time"]
+        begun = sum(int(job["start_version"]) < t for job in jobs)
+        arrived = [job for job in jobs if job["status"] == "applied" and int(job["applied_update"]) < t]
+        assert row["downlink_bytes"] == begun * down * D * 8, f"round {t}"
+        assert row["uplink_bytes"] == len(arrived) * up * D * 8, f"round {t}"
+        broken = sum(float(job["finish_time"]) <= now for job in failed)
+        least = 2 * len(arrived)
+        assert least <= row["gradient_evaluations"] <= least + broken
+        if arrived:
+            assert now == max(float(job["finish_time"]) for job in arrived)
+    assert summary["schedule"]["jobs"]["failed"] == len(failed)
+
+
+def test_staleness_is_that_of_the_jobs_since_the_row_before(tmp_path: Path) -> None:
+    rows, _ = run(tmp_path, "algorithm=fedbuff", *ASYNC, "trace=true", "rounds=11", "eval.every=4")
+    with open(tmp_path / "jobs.csv", newline="") as stream:
+        jobs = [job for job in csv.DictReader(stream) if job["applied_update"]]
+    assert [row["round"] for row in rows] == [0, 4, 8, 11]
+    for before, row in zip(rows, rows[1:], strict=False):
+        inside = [job for job in jobs if before["round"] <= int(job["applied_update"]) < row["round"]]
+        late = [int(job["applied_update"]) - int(job["start_version"]) for job in inside]
+        assert row["staleness_mean"] == pytest.approx(sum(late) / len(late), rel=1e-12)
+        assert row["staleness_max"] == max(late)
+
+
+def test_the_numbers_of_summary_json_are_those_of_the_rows(tmp_path: Path) -> None:
+    rows, summary = run(tmp_path, "rounds=9", "eval.every=2", "eval.final_k=3", "algorithm.lr=0.3")
+    accuracy = [row["test_accuracy"] for row in rows]
+    assert [row["round"] for row in rows] == [0, 2, 4, 6, 8, 9]
+    assert summary["final_accuracy"] == pytest.approx(sum(accuracy[-3:]) / 3, rel=1e-12)
+    assert summary["final_k"] == 3
+    assert summary["best_accuracy"] == max(accuracy)
+    assert summary["best_round"] == rows[accuracy.index(max(accuracy))]["round"]
+    assert summary["rounds"] == 9
+    assert summary["parameters"] == D
+    for level, reached in summary["rounds_to_accuracy"].items():
+        at = [row["round"] for row in rows if row["test_accuracy"] >= float(level)]
+        assert reached == (min(at) if at else None)

@@ -1,0 +1,132 @@
+"""A run that dies after every update and goes on is the run that was never interrupted, bit for bit: whatever
+state there is, and whatever is forgotten of it makes these tests fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from run_files import metrics, same_model
+
+import fedbench
+from fedbench.api import compose_config
+from fedbench.errors import UserError
+from fedbench.runs import runner
+from fedbench.runs.plan import make_plan
+from fedbench.runs.walk import Walk
+
+BASE = [
+    "rounds=4", "clients.total=5", "clients.per_round=2", "local.steps=2", "local.batch_size=8",
+    "partition=dirichlet", "progress=none", "checkpoint.seconds=0", "engine=vmap",
+]  # fmt: skip
+NORM = ["model=cnn", "model.norm=batch", "dataset.train_samples=100", "dataset.test_samples=40"]
+ASYNC = ["schedule=async", "schedule.concurrency=4", "delay=exponential"]
+UPDATE = Walk.update
+
+
+def run(directory: Path, *words: str) -> None:
+    runner.run(make_plan(compose_config([*BASE, *words])), directory)
+
+
+def dying_after_every_update(directory: Path, *words: str) -> int:
+    """The same run, of which every process makes one update and dies before the next; how many it took."""
+
+    def mortal(walk: Walk) -> None:
+        if getattr(walk, "tired", False):
+            raise SystemExit
+        walk.tired = True  # type: ignore[attr-defined]
+        UPDATE(walk)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Walk, "update", mortal)
+        for processes in range(1, 50):
+            try:
+                run(directory, *words)
+                return processes
+            except SystemExit:
+                continue
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*NORM, "algorithm=fedavg"],
+        [*NORM, "algorithm=scaffold"],
+        [*NORM, "algorithm=fedbn"],
+        [*NORM, "algorithm=fedasync", *ASYNC, "clients.per_round=1"],
+        [*NORM, "algorithm=fedbuff", *ASYNC],
+        [*NORM, "algorithm=fedavg", "engine=loop"],
+        ["algorithm=mime"],
+        ["algorithm=fedadam"],
+        ["algorithm=feddyn"],
+        ["algorithm=padamfed_vr"],
+        ["algorithm=slowmo"],
+        ["algorithm=ca2fl", *ASYNC],
+        ["algorithm=dude_asgd", *ASYNC, "local.steps=1"],
+        ["algorithm=masfl", *ASYNC],
+        ["algorithm=fedavg", *ASYNC, "schedule.p_fail=0.3"],
+        ["algorithm=scaffold", "state.place=disk"],
+    ],
+    ids=" ".join,
+)
+def test_dying_after_every_update_changes_nothing(tmp_path: Path, words: list[str]) -> None:
+    words = [*words, "eval.every=2", "eval.train=true"]
+    run(tmp_path / "whole", *words)
+    assert dying_after_every_update(tmp_path / "parts", *words) == 4
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    assert same_model(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_statistics_and_their_uploads_under_way_are_in_the_checkpoint(tmp_path: Path) -> None:
+    """What the test above compares is there: batch norm's means have moved, some are on their way."""
+    words = [*NORM, "algorithm=fedbuff", *ASYNC]
+    run(tmp_path, *words, "checkpoint.until=2")
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["walk"]
+    means = [value for name, value in state["statistics"].items() if name.endswith("running_mean")]
+    assert means
+    assert all(float(value.abs().max()) > 0 for value in means)
+    assert any(statistics for _, statistics in state["pending"].values())
+
+
+@pytest.mark.parametrize("words", [[], ["loss.weight_decay=0.1"], ["algorithm.estimator=sarah"]], ids=str)
+def test_a_step_size_measured_at_the_start_is_kept(tmp_path: Path, words: list[str]) -> None:
+    """FedProxVR with lr = 1 / (beta L): L is measured at theta^0, which a resumed run has left."""
+    words = ["algorithm=fedproxvr", "algorithm.lr=null", "algorithm.beta=5", "algorithm.L=null", *words]
+    run(tmp_path / "whole", *words)
+    dying_after_every_update(tmp_path / "parts", *words)
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
+    found = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "parts")]
+    assert found[0]["hyper"] == found[1]["hyper"]
+    hyper = found[1]["hyper"]
+    assert hyper["lr"] == pytest.approx(1 / (5 * hyper["L"]), rel=1e-6)
+    assert metrics(tmp_path / "whole")[-1]["test_loss"] != metrics(tmp_path / "whole")[0]["test_loss"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        (["seed=0"], ["seed=1"], "seed"),
+        (["algorithm.lr=0.1231"], ["algorithm.lr=0.1234"], r"algorithm\.lr"),
+        (["eval.final_k=1"], ["eval.final_k=3"], r"eval\.final_k"),
+        (["eval.every=1"], ["eval.every=2"], r"eval\.every"),
+        (["algorithm=fedavg"], ["algorithm=fedprox"], "algorithm"),
+        (["rounds=3"], ["rounds=2"], "rounds"),
+        (["dtype=float32"], ["dtype=float64"], "dtype"),
+        (["loss.weight_decay=0"], ["loss.weight_decay=1e-4"], r"loss\.weight_decay"),
+    ],
+)
+def test_another_run_in_a_given_directory_is_refused(
+    tmp_path: Path, before: list[str], after: list[str], key: str
+) -> None:
+    """By `fedbench.run` as by the command line: no number of the run that lies there is handed out for it."""
+    here = tmp_path / "d"
+    first = fedbench.run([*BASE, *before], directory=here)
+    content = {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    with pytest.raises(UserError, match=rf"^{key}=.*holds a run with {key}="):
+        fedbench.run([*BASE, *after], directory=here)
+    assert {path.name: path.read_bytes() for path in here.iterdir() if path.is_file()} == content
+    again = fedbench.run([*BASE, *before, "device=cpu", "chunk=1"], directory=here)  # no other run
+    assert again.final_accuracy == first.final_accuracy
