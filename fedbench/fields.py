@@ -234,10 +234,16 @@ def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
 @dataclass(frozen=True)
 class Choice:
     """An option by its name and plain values, before its class is known: models and algorithms need torch, or
-    the user's own module."""
+    the user's own module. Its values cannot be changed; `dataclasses.replace` makes another one."""
 
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", MappingProxyType(unread(dict(self.options))))
+
+    def __reduce__(self) -> Any:  # a mapping proxy cannot be sent to another process
+        return Choice, (self.name, dict(self.options))
 
 
 def options_of_function(
@@ -312,6 +318,40 @@ def defaults(cls: type[_Dataclass]) -> dict[str, Any]:
         elif rule is not None:
             values[field.name] = copy.copy(rule.default)
     return values
+
+
+def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
+    """What a file would say of `options`: every key with its value, sections nested. Read again, it is equal.
+
+    `spelling`: values as they were given. One that still means the same is said as it was (`1` where the run
+    has 1.0).
+    """
+    said = spelling if isinstance(spelling, Mapping) else {}
+    values: dict[str, Any] = {}
+    for field in options_of(type(options)):
+        rule, value = rule_of(field), getattr(options, field.name)
+        if rule is None:
+            values[field.name] = plain(value, said.get(field.name))
+        else:
+            same = field.name in said and _means(rule, said[field.name], value)
+            values[field.name] = said[field.name] if same else unread(value)
+    return values
+
+
+def _means(rule: Rule, said: Any, value: Any) -> bool:
+    try:
+        return bool(rule.value("", said) == value)
+    except ConfigError:
+        return False
+
+
+def unread(value: Any) -> Any:
+    """A value of a run as a file says it: tuples are lists."""
+    if isinstance(value, list | tuple):
+        return [unread(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: unread(item) for key, item in value.items()}
+    return value
 
 
 def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -> T:

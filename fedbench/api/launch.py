@@ -18,6 +18,7 @@ from fedbench.compose.composer import Composed, Composer, lenient
 from fedbench.compose.overrides import parse, written
 from fedbench.config.config import Config
 from fedbench.config.identity import run_dir
+from fedbench.config.read import checked
 from fedbench.errors import UsageError
 from fedbench.runs import ranks
 from fedbench.runs.stored import finished
@@ -49,7 +50,8 @@ def run(overrides: Overrides | Config = (), directory: Place | None = None) -> R
     """
     ranks.refuse_several("fedbench.run")
     if isinstance(overrides, Config):
-        config, place = overrides, Path("outputs") / run_dir(overrides)
+        config = checked(overrides)
+        place = Path("outputs") / run_dir(config)
     else:
         with _composer() as composer:
             composed = _one(composer, _words(overrides))

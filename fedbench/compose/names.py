@@ -8,15 +8,16 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.compose.overrides import params, parse, recorded, swept, values
-from fedbench.config.config import GROUPS
-from fedbench.config.identity import NOT_IDENTITY, digest, flat, identity, run_dir, run_hash, slug
+from fedbench.config.config import GROUPS, Config
+from fedbench.config.identity import NOT_IDENTITY, container, digest, identity, run_dir, run_hash, slug
+from fedbench.config.read import build
 
 JOB_DIR = "${fedbench.job_dir:}"
 
 
 def register_resolvers() -> None:
     """Make `${fedbench.run_dir:}`, `${fedbench.sweep_dir:}` and `${fedbench.job_dir:}` known."""
-    for name, function in (("run_dir", run_dir), ("sweep_dir", sweep_dir), ("job_dir", job_dir)):
+    for name, function in (("run_dir", single_dir), ("sweep_dir", sweep_dir), ("job_dir", job_dir)):
         OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
 
 
@@ -25,6 +26,11 @@ def _of_root(function: Callable[[DictConfig], str]) -> Callable[..., str]:
         return function(_root_)
 
     return resolve
+
+
+def single_dir(cfg: DictConfig) -> str:
+    """`run_dir` of a composed configuration."""
+    return run_dir(build(container(cfg)))
 
 
 def sweep_dir(cfg: DictConfig) -> str:
@@ -59,16 +65,15 @@ def _order(key: str) -> tuple[bool, bool, str]:
     return key == "seed", key not in GROUPS, key
 
 
-def job_name(cfg: DictConfig, axes: Mapping[str, str]) -> str:
+def job_name(config: Config, axes: Mapping[str, str]) -> str:
     """`<readable>-<hash>` of a job of a sweep with the swept `axes` (key -> this job's value)."""
     words = [f"{key.split('.')[-1]}_{axes[key]}" for key in sorted(axes, key=_order)]
     readable = slug(words, limit=80)
-    return f"{readable}-{run_hash(cfg, axes)}"
+    return f"{readable}-{run_hash(config, axes)}"
 
 
 def job_dir(cfg: DictConfig) -> str:
     """The same for sweepers that do not say which of a job's overrides are swept."""
-    given = recorded(cfg, "task")
-    choices = flat(cfg)
-    readable = slug([choices.get("algorithm", ""), f"seed{choices.get('seed', '')}"])
-    return f"{readable}-{run_hash(cfg, [item.key_or_group for item in parse(given)])}"
+    config, given = build(container(cfg)), recorded(cfg, "task")
+    readable = slug([config.algorithm.name, f"seed{config.seed}"])
+    return f"{readable}-{run_hash(config, [item.key_or_group for item in parse(given)])}"

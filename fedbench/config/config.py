@@ -6,10 +6,12 @@ dataclasses: see `fedbench/fields.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from fedbench import fields
 from fedbench.data.options import DatasetOptions, PartitionOptions
 from fedbench.fields import (
     Choice,
@@ -132,6 +134,30 @@ def _resume(value: Any) -> bool | str:
     return value  # type: ignore[no-any-return]
 
 
+_NAMES = {f"{group}.name" for group in GROUPS}
+_TUNING = "algorithm.grid"  # values to try when tuning, in older files: advice, not a choice
+
+
+def flat(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """All choices of nested values under dotted keys. A group's chosen option stands under the group's own
+    name (`dataset`, not `dataset.name`). Lists are values. Hydra's node and `algorithm.grid` are left out.
+    """
+    choices = _walk({name: value for name, value in plain.items() if name != "hydra"}, "")
+    return {
+        key.removesuffix(".name") if key in _NAMES else key: value
+        for key, value in choices
+        if not key.startswith(_TUNING)
+    }
+
+
+def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        if isinstance(value, Mapping) and value:
+            yield from _walk(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
 DEVICE = r"auto|cpu|cuda(:\d+)?"
 _HALF = "a model kept in 16 bits loses every step below 1/256 of a parameter; precision=bf16 computes in it"
 
@@ -217,9 +243,35 @@ class Config(Settings):
     schedule: Sync | Async
     delay: Law
     logger: tuple[LoggerOptions, ...] = ()
-    given: Mapping[str, Any] = field(repr=False, compare=False)
-    """The same as plain values, as they were composed: what config.yaml, the identity and the tables say
-    (`1` where the run gets `1.0`), and what makes a changed one: `read_config({**config.given, ...})`."""
+    spelling: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The plain values that this was read from. It says nothing of its own (see `given`)."""
+
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """All choices as plain, nested values, which `read_config` reads as an equal configuration: what
+        config.yaml, the identity and the tables say.
+
+        They follow from the typed fields alone, so that they are those of `dataclasses.replace(config, ...)`
+        too; only how an unchanged value is spelled (`1` where the run has 1.0) is taken from `spelling`.
+        """
+        said = self.spelling
+        values = fields.plain(self, said)
+        if self.cuda_graph == "auto":
+            del values["cuda_graph"]  # what configurations mean that are older than the key
+        for group in GROUPS:
+            options, own = getattr(self, group), said.get(group)
+            chosen = options if isinstance(options, Choice) else getattr(options, "chosen", Choice(""))
+            declared = {} if isinstance(options, Choice) else fields.plain(options, own)
+            values[group] = {"name": options.name, **declared, **fields.unread(chosen.options)}
+        if self.logger:
+            own = said.get("logger") or {}
+            values["logger"] = {one.name: fields.plain(one, own.get(one.name)) for one in self.logger}
+        return values
+
+    @cached_property
+    def choices(self) -> dict[str, Any]:
+        """`given` under dotted keys (`flat`)."""
+        return flat(self.given)
 
     @property
     def divides_data(self) -> bool:

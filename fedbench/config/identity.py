@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.config import GROUPS, Config
+from fedbench.config.config import flat as flatten
 from fedbench.config.inputs import inputs, recorded
 from fedbench.errors import UsageError
 
@@ -51,8 +52,6 @@ ABSENT_AT_DEFAULT = {
 }
 """Keys younger than results that are kept: these values say what older configurations say without them."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
-_NAMES = {f"{group}.name" for group in GROUPS}
-_TUNING = "algorithm.grid"  # values to try when tuning: advice, not a choice
 _ABSENT = object()
 _OTHER = "give another directory, or remove it"
 
@@ -60,12 +59,10 @@ Configuration = Config | DictConfig | Mapping[str, Any]
 
 
 def flat(cfg: Configuration) -> dict[str, Any]:
-    """All choices under dotted keys, resolved. A group's chosen option stands under the group's own name
-    (`dataset`, not `dataset.name`). Lists are values. Hydra's own node and `algorithm.grid` are left out."""
-    plain = cfg.given if isinstance(cfg, Config) else container(cfg) if isinstance(cfg, DictConfig) else cfg
-    choices = dict(_walk({name: value for name, value in plain.items() if name != "hydra"}, ""))  # type: ignore[misc]
-    choices = {key: value for key, value in choices.items() if not key.startswith(_TUNING)}
-    return {key.removesuffix(".name") if key in _NAMES else key: value for key, value in choices.items()}
+    """All choices under dotted keys (`fedbench.config.config.flat`), resolved."""
+    if isinstance(cfg, Config):
+        return cfg.choices
+    return flatten(container(cfg) if isinstance(cfg, DictConfig) else cfg)
 
 
 def container(cfg: DictConfig) -> dict[str, Any]:
@@ -78,14 +75,6 @@ def _plain(value: Any) -> Any:
     if OmegaConf.is_config(value):
         return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
     return value
-
-
-def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from _walk(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def identity(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fedbench import fields
 from fedbench.config.config import GROUPS, Config, Settings
 from fedbench.config.options import CLASSES, option_keys, options
 from fedbench.config.suggest import unknown_key
-from fedbench.data.options import PARTITIONS, UserDataset, read_dataset
+from fedbench.data.options import PARTITIONS, read_dataset
 from fedbench.errors import ConfigError, DataError, UsageError
 from fedbench.loggers.options import read_loggers
 from fedbench.schedule.options import DELAYS, SCHEDULES
@@ -35,25 +35,27 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
 def build(plain: Mapping[str, Any]) -> Config:
     """The same of values whose keys are known to be right, wherever the files of their options lie."""
-    given = {**plain, **{group: _completed(group, plain[group]) for group in CLASSES}}
-    loggers = read_loggers(given.get("logger"))
-    if not loggers:
-        given.pop("logger", None)
-    if given.get("cuda_graph") == "auto":
-        del given["cuda_graph"]  # what configurations mean that are older than the key
-    own = {key: value for key, value in given.items() if key not in (*GROUPS, "logger")}
+    own = {key: value for key, value in plain.items() if key not in (*GROUPS, "logger")}
     settings = fields.read(Settings, own, "")
     return Config(
         **vars(settings),
-        dataset=read_dataset(given["dataset"]),
-        partition=fields.read_named(PARTITIONS, given["partition"], "partition"),
-        model=_choice(given["model"]),
-        algorithm=_choice(given["algorithm"]),
-        schedule=fields.read_named(SCHEDULES, given["schedule"], "schedule"),
-        delay=fields.read_named(DELAYS, given["delay"], "delay"),
-        logger=loggers,
-        given=given,
+        dataset=read_dataset(plain["dataset"]),
+        partition=fields.read_named(PARTITIONS, plain["partition"], "partition"),
+        model=_choice(plain["model"]),
+        algorithm=_choice(plain["algorithm"]),
+        schedule=fields.read_named(SCHEDULES, plain["schedule"], "schedule"),
+        delay=fields.read_named(DELAYS, plain["delay"], "delay"),
+        logger=read_loggers(plain.get("logger")),
+        spelling=plain,
     )
+
+
+def checked(config: Config) -> Config:
+    """The same configuration, which may have been changed with `dataclasses.replace`, checked. Raises
+    ConfigError."""
+    again = build(config.given)
+    _rules(again)
+    return again
 
 
 def stored_config(directory: Path, **changes: Any) -> Config:
@@ -82,12 +84,6 @@ def _groups_chosen(plain: Mapping[str, Any]) -> None:
         node = plain.get(group)
         if not isinstance(node, dict) or not isinstance(node.get("name"), str):
             raise ConfigError(group, _short(node), f"one option must be chosen: {', '.join(options(group))}")
-
-
-def _completed(group: str, node: Mapping[str, Any]) -> dict[str, Any]:
-    """An option with the defaults of what its file or the user's does not say."""
-    cls = CLASSES[group].get(node["name"], UserDataset)  # of the other groups a name is a class's
-    return {"name": node["name"], **fields.defaults(cls), **node}
 
 
 def _short(node: Any) -> Any:

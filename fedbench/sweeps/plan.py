@@ -54,7 +54,7 @@ def plan(
         with _naming_the_job(choices, len(every)):
             cfg = composer.compose(overrides)
             config = validate(cfg, searchpath)
-        name = job_name(cfg, {key: written(value) for key, value in choices.items()})
+        name = job_name(config, {key: written(value) for key, value in choices.items()})
         if name in jobs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
         jobs.setdefault(name, Job(name, overrides, choices, config))

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import pickle
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from omegaconf import DictConfig, OmegaConf
+from run_files import metrics
 
+import fedbench
+from fedbench import compose_config
+from fedbench.cli import main
 from fedbench.compose.composer import compose
 from fedbench.compose.names import sweep_dir
 from fedbench.compose.overrides import first_values
-from fedbench.config.config import GROUPS
+from fedbench.config.config import GROUPS, Config, Settings
 from fedbench.config.identity import difference, flat, identity, run_dir, run_hash, slug, stored
+from fedbench.config.read import checked
+from fedbench.errors import ConfigError
+from fedbench.fields import Rule, rules
+from fedbench.schedule.laws import Transfer
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:
@@ -139,3 +153,246 @@ def test_slugs_are_plain_words() -> None:
     assert slug(["lr_0.1", "model_{a:1}", "", "x/y"]) == "lr_0.1-model_a_1-x_y"
     assert slug([]) == "run"
     assert len(slug(["a" * 300])) == 100
+
+
+# ---- a configuration that was changed in Python --------------------------------------------------------
+
+SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
+Change = Callable[[Config], Config]
+
+
+def choose(config: Config, group: str, **options: Any) -> Config:
+    """With other options of a group."""
+    own = getattr(config, group)
+    changed = {"options": {**own.options, **options}} if group in ("algorithm", "model") else options
+    return dataclasses.replace(config, **{group: dataclasses.replace(own, **changed)})
+
+
+@pytest.mark.parametrize(
+    ("word", "change"),
+    [
+        ("rounds=9", lambda c: dataclasses.replace(c, rounds=9)),
+        ("local.steps=5", lambda c: dataclasses.replace(c, local=dataclasses.replace(c.local, steps=5))),
+        ("algorithm.lr=0.5", lambda c: choose(c, "algorithm", lr=0.5)),
+        ("model.hidden=[7,5]", lambda c: choose(c, "model", hidden=(7, 5))),
+        ("dataset.train_samples=50", lambda c: choose(c, "dataset", train_samples=50)),
+        ("dataset.classes=[0,3]", lambda c: choose(c, "dataset", classes=[0, 3])),
+        ("partition.alpha=2", lambda c: choose(c, "partition", alpha=2.0)),
+        ("schedule.concurrency=3", lambda c: choose(c, "schedule", concurrency=3)),
+        ("schedule.leave=[[0,1.5]]", lambda c: choose(c, "schedule", leave=((0, 1.5),))),
+        ("delay.c=3", lambda c: choose(c, "delay", c=3.0)),
+        ("delay.transfer.up=2", lambda c: choose(c, "delay", transfer=Transfer(up=2.0))),
+        ("imports=[a.py]", lambda c: dataclasses.replace(c, imports=("a.py",))),
+    ],
+)
+def test_a_changed_configuration_is_that_of_the_command_line(word: str, change: Change) -> None:
+    words = ["model=mlp", "partition=dirichlet", "schedule=async", "delay=constant"]
+    before, composed_, changed = (
+        compose_config(words),
+        compose_config([*words, word]),
+        change(compose_config(words)),
+    )
+    assert changed == composed_ != before
+    assert identity(changed) == identity(composed_)
+    assert run_dir(changed) == run_dir(composed_) != run_dir(before)
+    (key,) = (key for key, _, _ in difference(identity(before), identity(changed)))
+    assert key == word.partition("=")[0]
+    assert checked(changed) == changed
+    again = pickle.loads(pickle.dumps(changed))
+    assert (again, run_dir(again)) == (changed, run_dir(changed))
+
+
+def test_unchanged_values_are_spelled_as_they_were_given() -> None:
+    config = compose_config(["delay=constant", "delay.c=2", "algorithm.lr=1"])
+    assert (config.delay.c, type(config.delay.c)) == (2.0, float)  # type: ignore[union-attr]
+    for same in (config, dataclasses.replace(config, seed=3)):
+        assert (repr(same.given["delay"]["c"]), repr(same.given["algorithm"]["lr"])) == ("2", "1")
+    assert repr(choose(config, "delay", c=4.0).given["delay"]["c"]) == "4.0"
+
+
+def test_a_section_that_is_null_is_one_of_defaults() -> None:
+    given = compose_config(["delay=constant"]).given
+    said = {**given, "delay": {**given["delay"], "transfer": None}}
+    from fedbench.config.read import read_config
+
+    assert run_dir(read_config(said)) == run_dir(compose_config(["delay=constant"]))
+
+
+def test_a_changed_configuration_is_computed_named_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As what it says, whether or not the original has been run; and a wrong change is refused."""
+    monkeypatch.chdir(tmp_path)
+    config = compose_config([*SMALL, "seed=77"])
+    changed = choose(config, "algorithm", lr=0.5)
+    run, original = fedbench.run(changed), fedbench.run(config)
+    other = fedbench.run([*SMALL, "seed=77", "algorithm.lr=0.5"], "other")
+    assert run.directory != original.directory
+    assert metrics(run.directory) == metrics(other.directory) != metrics(original.directory)
+    assert run.summary["config"]["algorithm.lr"] == other.summary["config"]["algorithm.lr"] == 0.5
+    assert run.summary["hyper"] == other.summary["hyper"]
+    files = [(place.directory / "config.yaml").read_text() for place in (run, other)]
+    assert files[0] == files[1]
+    assert yaml.safe_load(files[0])["algorithm"]["lr"] == 0.5
+    assert run.config == changed
+    for rate, accuracy in (("0.5", run.final_accuracy), ("0.1", original.final_accuracy)):
+        assert main([*SMALL, "seed=77", f"algorithm.lr={rate}"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("finished before")
+        assert f"{accuracy:.4f}" in out
+    wrong = dataclasses.replace(config, clients=dataclasses.replace(config.clients, per_round=9))
+    with pytest.raises(ConfigError, match=r"^clients\.per_round=9: must be at most clients\.total=4"):
+        fedbench.run(wrong)
+    with pytest.raises(ConfigError, match=r"^rounds=-1: must be an integer >= 0"):
+        fedbench.run(dataclasses.replace(config, rounds=-1))
+
+
+def test_options_cannot_be_changed_in_place() -> None:
+    with pytest.raises(TypeError):
+        compose_config().algorithm.options["lr"] = 0.5  # type: ignore[index]
+
+
+# ---- every key counts ----------------------------------------------------------------------------------
+
+NO_PART = {  # what a run's result does not depend on
+    *("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose", "hooks"),
+    *("checkpoint.seconds", "checkpoint.until", "state.place", "state.directory"),
+}
+
+
+def another(rule: Rule, value: Any) -> Any:
+    """A value that the rule allows and that is not `value`."""
+    candidates = [*rule.options, True, False, 1, 2, 7, 0.25, 0.5, "x", "cuda", ["x"]]
+    for one in candidates:
+        try:
+            if rule.value("", one) != rule.value("", value):
+                return one
+        except (ConfigError, ValueError):
+            continue
+    raise AssertionError(rule)
+
+
+@pytest.mark.parametrize("key", [key for key, _ in rules(Settings)])
+def test_every_key_of_a_run_makes_another_run_but_those_that_say_how(base: DictConfig, key: str) -> None:
+    rule = dict(rules(Settings))[key]
+    other = OmegaConf.merge(base)
+    OmegaConf.update(other, key, another(rule, flat(base)[key]))
+    assert (run_hash(other) == run_hash(base)) == (key in NO_PART)
+    assert run_hash(other, [key]) != run_hash(base, [key])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {group: name}
+        for group, names in {
+            "dataset": ("digits", "emnist", "npz", "synthetic", "reviews"),
+            "partition": ("dirichlet", "shards", "powerlaw", "lognormal_labels", "file"),
+            "schedule": ("async",),
+            "delay": ("constant", "bands", "lognormal", "pareto", "three_level"),
+        }.items()
+        for name in names
+    ],
+    ids=lambda options: "-".join(*options.items()),
+)
+def test_every_option_of_a_group_makes_another_run(options: Mapping[str, str]) -> None:
+    from fedbench.config.options import CLASSES
+
+    ((group, name),) = options.items()
+    needed = [f"{group}.path=x"] if name in ("npz", "file") else []
+    base = compose_config([f"{group}={name}", *needed]).given
+    declared = [key for key, rule in rules(CLASSES[group][name]) if rule.kind != "custom"]
+    assert declared
+    for key in declared:
+        other = OmegaConf.create(base)
+        rule = dict(rules(CLASSES[group][name]))[key]
+        OmegaConf.update(other, f"{group}.{key}", another(rule, OmegaConf.select(other, f"{group}.{key}")))
+        found = difference(identity(base), identity(other))  # type: ignore[arg-type]
+        assert [key for key, _, _ in found] == [f"{group}.{key}"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("eval.final_k=1", "eval.final_k=2"),
+        ("eval.every=1", "eval.every=2"),
+        ("algorithm.lr=0.1231", "algorithm.lr=0.1234"),
+        ("algorithm.lr=0.1", "algorithm.lr=0.10000000000000002"),
+        ("seed=9007199254740992", "seed=9007199254740993"),
+    ],
+)
+def test_a_finished_run_is_reported_for_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], one: str, other: str
+) -> None:
+    """The second command is computed, and what it reports is what its own rows say."""
+    monkeypatch.chdir(tmp_path)
+    for word in (one, other):
+        assert main([*SMALL, "rounds=3", word]) == 0
+        assert "finished before" not in capsys.readouterr().out
+    places = {
+        word: Path("outputs") / run_dir(compose_config([*SMALL, "rounds=3", word])) for word in (one, other)
+    }
+    assert places[one] != places[other]
+    for word, place in places.items():
+        summary, rows = json.loads((place / "summary.json").read_text()), metrics(place)
+        last = [float(row["test_accuracy"]) for row in rows][-summary["final_k"] :]
+        assert summary["final_accuracy"] == pytest.approx(sum(last) / len(last))
+        key, _, value = word.partition("=")
+        assert str(summary["config"][key]) == value
+    assert [row["round"] for row in metrics(places["eval.every=2"] if "every" in one else places[other])] == (
+        ["0", "2", "3"] if "every" in one else ["0", "1", "2", "3"]
+    )
+
+
+def test_a_directory_with_another_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fedbench.run(..., directory=d)` never returns what another configuration has left in `d`."""
+    monkeypatch.chdir(tmp_path)
+    first = fedbench.run(SMALL, "d")
+    for words in (
+        [*SMALL, "algorithm.lr=0.5"],
+        [*SMALL, "seed=1"],
+        [*SMALL, "eval.every=2"],
+        [*SMALL, "rounds=1"],
+    ):
+        key = words[-1].partition("=")[0]
+        for asked in (words, compose_config(words)):
+            with pytest.raises(ConfigError, match=rf"^{key}=.*: d holds a run with {key}="):
+                fedbench.run(asked, "d")
+    assert fedbench.run(SMALL, "d").summary == first.summary
+
+
+# ---- files and code that a run reads -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["dataset.path", "partition.path", "init_from"])
+def test_another_file_under_the_same_name_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    option = {"dataset.path": ["dataset=npz"], "partition.path": ["partition=file"]}.get(key, [])
+    config = compose_config([*option, f"{key}=file.x"])
+    (tmp_path / "file.x").write_bytes(b"one")
+    one = run_dir(config)
+    assert run_dir(config) == one
+    (tmp_path / "file.x").write_bytes(b"other")
+    assert run_dir(config) != one
+
+
+@pytest.mark.parametrize("changed", ["__init__.py", "rates.py", "inner/__init__.py", "inner/deep/steps.py"])
+@pytest.mark.parametrize("named", ["package_of_mine", "package_of_mine.inner"])
+def test_code_in_a_package_below_imports_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, named: str
+) -> None:
+    """All files of a package that `imports` names, in all its sub-packages; `hooks` does not count."""
+    monkeypatch.chdir(tmp_path)
+    files = ["__init__.py", "rates.py", "inner/__init__.py", "inner/deep/__init__.py", "inner/deep/steps.py"]
+    for name in files:
+        file = tmp_path / "package_of_mine" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x = 1\n")
+    config, watching = compose_config([f"imports=[{named}]"]), compose_config([f"hooks=[{named}]"])
+    before = run_dir(config), run_dir(watching)
+    (tmp_path / "package_of_mine" / changed).write_text("x = 2  # another\n")
+    inside = named == "package_of_mine" or changed.startswith("inner/")
+    assert (run_dir(config) != before[0]) == inside
+    assert run_dir(watching) == before[1]
