@@ -147,6 +147,9 @@ class Bands(Delay):
                 "delay.dirichlet", list(self.dirichlet), f"must be {len(self.bands)} numbers > 0"
             )
 
+    def cycle(self, clients: int) -> Ints | None:
+        return np.ones(clients, dtype=np.int64) if all(low == high for low, high in self.bands) else None
+
     def per_client(self, seed: int, clients: int) -> Floats:
         """Each client's band; shape (clients, 2)."""
         if self.counts is not None:
@@ -184,6 +187,9 @@ class ThreeLevel(Delay):
             check_counts(self.counts, 3, clients)
         else:
             check_shares(self.shares, 3)
+
+    def cycle(self, clients: int) -> Ints | None:
+        return np.ones(clients, dtype=np.int64) if self.a == self.b else None
 
     def per_client(self, seed: int, clients: int) -> Floats:
         """Each client's factor; shape (clients,)."""

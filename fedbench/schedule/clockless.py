@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from fedbench.schedule.candidates import STALENESS, select_uniforms
+from fedbench.schedule.clock import Clock
 from fedbench.schedule.delays import Delays
 from fedbench.schedule.trace import APPLIED, Ints, Trace, running_index
 
@@ -46,18 +47,19 @@ def synchronous(seed: int, clients: int, per_round: int, rounds: int, durations:
     """
     client = cohorts(seed, clients, per_round, rounds).reshape(-1)
     n, rounds_of = running_index(client), np.repeat(np.arange(rounds, dtype=np.int64), per_round)
-    duration = durations(client, n)
-    slowest = duration.reshape(rounds, per_round).max(axis=1, initial=0.0)
-    update_time = np.cumsum(slowest).astype(np.float64)
-    begin = np.repeat(np.concatenate([[0.0], update_time[:-1]])[:rounds], per_round)
+    clock = Clock(durations.all_given(), (), None, False)
+    duration = clock.many(durations(client, n))
+    slowest = duration.reshape(rounds, per_round).max(axis=1, initial=0)
+    end = np.cumsum(slowest)
+    begin = np.repeat(np.concatenate([[0], end[:-1]])[:rounds], per_round)
     trace = _all_applied(client, rounds_of, rounds_of, clients, per_round, rounds)
     return dataclasses.replace(
         trace,
         n=n,
-        dispatch_time=begin,
-        begin_time=begin,
-        finish_time=(begin + duration).astype(np.float64),
-        update_time=update_time,
+        dispatch_time=(begin / clock.unit).astype(np.float64),
+        begin_time=(begin / clock.unit).astype(np.float64),
+        finish_time=((begin + duration) / clock.unit).astype(np.float64),
+        update_time=(end / clock.unit).astype(np.float64),
     )
 
 

@@ -63,6 +63,15 @@ class Delays:
         everyone = np.arange(self.clients, dtype=np.int64)
         return float(self(everyone, np.full(self.clients, SURVEY, dtype=np.int64)).max())
 
+    def all_given(self) -> set[float] | None:
+        """All durations that occur, where every one is given; None where they are drawn job by job."""
+        cycle = self.law.cycle(self.clients)
+        if cycle is None:
+            return None
+        client = np.repeat(np.arange(self.clients, dtype=np.int64), cycle)
+        n = np.arange(len(client), dtype=np.int64) - np.repeat(np.cumsum(cycle) - cycle, cycle)
+        return set(np.unique(self(client, n)).tolist())
+
     def _prepare(self) -> tuple[Any, ...]:
         """Per client: the DURATION key, what the law drew, the factor, the transfer time (None: none)."""
         if self._tables is None:

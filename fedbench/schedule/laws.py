@@ -75,6 +75,10 @@ class Law(ABC):
     def check(self, clients: int) -> None:  # noqa: B027 (most laws fit any number of clients)
         """Refuse what does not fit the number of clients, or two options that do not fit each other."""
 
+    def cycle(self, clients: int) -> Ints | None:
+        """(clients,): after how many jobs each client's durations repeat; None where each is drawn anew."""
+        return None
+
     def per_client(self, seed: int, clients: int) -> Floats | Ints | None:
         """What is drawn once for each client; an array of `clients` rows that `sample` gets back."""
         return None
@@ -89,6 +93,9 @@ class Zero(Law):
     """Every job takes 1."""
 
     name = "none"
+
+    def cycle(self, clients: int) -> Ints | None:
+        return np.ones(clients, dtype=np.int64)
 
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return np.ones(len(client))
@@ -121,6 +128,9 @@ class Constant(Delay):
     name = "constant"
     c: float = positive(1.0)
 
+    def cycle(self, clients: int) -> Ints | None:
+        return np.ones(clients, dtype=np.int64)
+
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return np.full(len(client), self.c)
 
@@ -135,6 +145,9 @@ class Uniform(Delay):
 
     def check(self, clients: int) -> None:
         need_ordered(self.a, self.b)
+
+    def cycle(self, clients: int) -> Ints | None:
+        return np.ones(clients, dtype=np.int64) if self.a == self.b else None
 
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         return self.a + (self.b - self.a) * bits.uniform()
@@ -221,6 +234,9 @@ class Table(Delay):
             allowed = f"must be a list with one entry for each of the {clients} clients"
             allowed += f", has {len(self.table)}"
             raise ConfigError("delay.table", [list(row) for row in self.table], allowed)
+
+    def cycle(self, clients: int) -> Ints | None:
+        return self._flat[2]
 
     @cached_property
     def _flat(self) -> tuple[Floats, Ints, Ints]:

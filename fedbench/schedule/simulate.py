@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import log1p
 
 from fedbench.errors import ConfigError
 from fedbench.schedule.ahead import Ahead
 from fedbench.schedule.candidates import LAUNCHES, select_draws
+from fedbench.schedule.clock import Clock
+from fedbench.schedule.delays import Delays
 from fedbench.schedule.ledger import Ledger
 from fedbench.schedule.policy import Policy
 from fedbench.schedule.pools import ANYONE, NEVER, Pool
@@ -40,10 +43,20 @@ class Simulation:
         per_update: int,
         rounds: int,
         seed: int,
-        durations: Draw,
+        durations: Delays,
         failures: Draw,
     ) -> None:
         """`durations` and `failures` map (client, n) to the duration and to the part of the work done."""
+        leave, join = policy.leave or {}, policy.join or {}
+        self.clock = Clock(
+            None if policy.poisson else durations.all_given(),
+            [*leave.values(), *join.values(), policy.timeout],
+            policy.rate,
+            policy.p_fail > 0,
+        )
+        ticks, self.unit = self.clock.ticks, self.clock.unit
+        leave, join = ({client: ticks(time) for client, time in times.items()} for times in (leave, join))
+        policy = replace(policy, leave=leave, join=join, timeout=ticks(policy.timeout))
         self.policy, self.clients, self.per_update, self.rounds = policy, clients, per_update, rounds
         expected = rounds * per_update + policy.concurrency
         self.durations = Ahead(durations, clients, expected)
@@ -51,7 +64,8 @@ class Simulation:
         self.pool, self.gaps = Pool(policy, clients, seed), select_draws(seed, LAUNCHES)
         self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
         self.ledger = Ledger()
-        self.now, self.version = 0.0, 0
+        self.now: float = 0  # in ticks, as all times but those of the ledger
+        self.version = 0
         self.ends: dict[float, list[int]] = {}  # time -> the jobs that end then
         self.times: list[float] = []  # the keys of `ends`, as a heap
         self.dying: dict[int, float] = {}  # job -> the part of its work that it does before it fails
@@ -133,7 +147,7 @@ class Simulation:
     def _close(self) -> list[int]:
         """Make the next version of the full buffer; return its clients."""
         clients = [self.ledger.client[job] for job in self.buffer]
-        self.ledger.update(self.buffer, self.now, self.in_flight, self.parked)
+        self.ledger.update(self.buffer, self.now / self.unit, self.in_flight, self.parked)
         if self.pool.returns_at_update:
             for client in clients:
                 self.pool.back(client)
@@ -173,7 +187,7 @@ class Simulation:
         if self.in_flight > self.peak:
             self.peak = self.in_flight
         for client in chosen:
-            job = self.ledger.dispatch(client, self.version, self.now)
+            job = self.ledger.dispatch(client, self.version, self.now / self.unit)
             if self.queueing:
                 if client in self.queues:
                     self.queues[client].append(job)
@@ -189,9 +203,9 @@ class Simulation:
 
     def _begin(self, job: int, client: int) -> None:
         """Start the job's clock. It ends after its duration, unless it dies or its client leaves before."""
-        duration = self.durations.next(client)
+        duration = self.clock.ticks(self.durations.next(client))
         work = 1.0 if self.failures is None else self.failures.next(client)
-        end = self.now + work * duration
+        end = self.now + (duration if work == 1.0 else self.clock.part(work, duration))
         leave = self.pool.leave.get(client, NEVER)
         if end > leave or self.now >= leave:  # the second: it waited in the queue of a client that left
             self.dying[job] = (leave - self.now) / duration if leave > self.now else 0.0
@@ -199,7 +213,7 @@ class Simulation:
         elif work < 1.0:
             self.dying[job] = work
             end += self.policy.timeout
-        self.ledger.begin_time[job], self.ledger.finish_time[job] = self.now, end
+        self.ledger.begin_time[job], self.ledger.finish_time[job] = self.now / self.unit, end / self.unit
         if end in self.ends:
             self.ends[end].append(job)
         else:
@@ -217,5 +231,5 @@ class Simulation:
         assert self.policy.rate is not None
         self.launches += 1
         if not self.policy.poisson:
-            return self.launches / self.policy.rate
+            return self.clock.launch(self.launches)
         return last - log1p(-next(self.gaps)) / self.policy.rate

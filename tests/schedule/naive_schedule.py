@@ -5,6 +5,7 @@ Plain lists, no shared code with the package but the addressed random numbers.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,14 @@ class Naive:
         self.refill, self.pool = keys.refill or "immediate", keys.pool or "idle"
         self.lowest, self.distinct = keys.select == "lowest", keys.draw == "without_replacement"
         self.tau_cut, self.p_fail = keys.tau_cut, keys.p_fail
-        self.timeout = keys.timeout
-        self.leave, self.join = dict(keys.leave or []), dict(keys.join or [])
+        # given durations: fractions of the decimal numbers, so nothing is rounded before it is compared
+        self.exact = cfg.delay.name in ("constant", "table", "none")
+        whole = cfg.delay.name == "none" and float(keys.timeout).is_integer()
+        if whole and all(float(time).is_integer() for _, time in (*(keys.leave or []), *(keys.join or []))):
+            self.exact = False  # whole numbers are exact in floats
+        self.timeout = self.number(keys.timeout)
+        self.leave = {client: self.number(time) for client, time in keys.leave or []}
+        self.join = {client: self.number(time) for client, time in keys.join or []}
         who, n = np.divmod(np.arange(self.N * longest), longest)
         self.D = durations(cfg, who, n).reshape(self.N, longest)
         self.jobs: list[dict[str, Any]] = []
@@ -44,7 +51,10 @@ class Naive:
         self.times: list[float] = []
         self.in_flight_at: list[int] = []
         self.buffer: list[int] = []
-        self.now, self.m, self.turn, self.parked, self.pending = 0.0, 0, 0, 0, []
+        self.now, self.m, self.turn, self.parked, self.pending = self.number(0.0), 0, 0, 0, []
+
+    def number(self, value: float) -> Any:
+        return Fraction(str(value)) if self.exact else value
 
     def here(self, i: int) -> bool:
         return self.join.get(i, 0.0) <= self.now < self.leave.get(i, INF)
@@ -92,11 +102,12 @@ class Naive:
         n = sum(job["client"] == i for job in self.jobs)
         job = {"client": i, "n": n, "v": len(self.updates), "begin": self.now, "live": True}
         job.update(clock=None, end=np.nan)
-        job.update(status="outstanding", at=-1, position=-1, arrival=-1, work=1.0, u=1.0, fails=False)
+        job.update(status="outstanding", at=-1, position=-1, arrival=-1, work=1, u=1, fails=False)
         if self.p_fail > 0:
             key = make_key(self.seed, Stream.FAILURE, i, n)
             if uniform(key) < self.p_fail:
-                job["u"] = uniform(fold(key, 1))
+                u = uniform(fold(key, 1))
+                job["u"] = Fraction(u) if self.exact else u
         self.jobs.append(job)
         waits = self.pool == "queue" and any(
             other["live"] and other["client"] == i for other in self.jobs[:-1]
@@ -105,13 +116,13 @@ class Naive:
             self.start_clock(job)
 
     def start_clock(self, job: dict[str, Any]) -> None:
-        d, leave = self.D[job["client"], job["n"]], self.leave.get(job["client"], INF)
+        d, leave = self.number(self.D[job["client"], job["n"]]), self.leave.get(job["client"], INF)
         job["clock"] = self.now
         if self.now >= leave:  # the client left while the job waited
-            job.update(fails=True, u=0.0, end=max(self.now, leave + self.timeout))
+            job.update(fails=True, u=0, end=max(self.now, leave + self.timeout))
         elif self.now + job["u"] * d > leave:
             job.update(fails=True, u=(leave - self.now) / d, end=leave + self.timeout)
-        elif job["u"] < 1.0:
+        elif job["u"] < 1:
             job.update(fails=True, end=self.now + job["u"] * d + self.timeout)
         else:
             job.update(end=self.now + d)

@@ -29,6 +29,7 @@ def delays(clients: int) -> list[dict]:
         {"name": "pareto", "alpha": 1.0, "min": 1.0, "cap": 30.0},
         {"name": "three_level", "shares": [0.6, 0.3, 0.1], "factors": [1, 3, 10], "a": 0.5, "b": 1.5},
         {"name": "table", "table": [1 + i % 3 for i in range(clients)]},  # many ties
+        {"name": "table", "table": [[0.1, 0.3, 0.2][i % 3] for i in range(clients)]},  # and in tenths
     ]
 
 
@@ -48,8 +49,8 @@ def configs(draw, failures: bool = True) -> dict:
         keys["timeout"] = draw(st.sampled_from([0.0, 0.5]))
         keys["tau_cut"] = draw(st.sampled_from([None, 0, 2]))
         some = st.lists(st.integers(0, clients - 1), unique=True, max_size=clients // 2)
-        keys["join"] = [[i, draw(st.sampled_from([0.0, 1.0, 3.5]))] for i in draw(some)]
-        keys["leave"] = [[i, draw(st.sampled_from([4.0, 6.25, 9.0]))] for i in draw(some)]
+        keys["join"] = [[i, draw(st.sampled_from([0.0, 0.6, 1.0, 3.5]))] for i in draw(some)]
+        keys["leave"] = [[i, draw(st.sampled_from([3.6, 4.0, 6.25, 9.0]))] for i in draw(some)]
     delay = draw(st.sampled_from(delays(clients)))
     return config(draw(st.integers(1, 12)), clients, per_round, draw(st.integers(0, 3)), delay, **keys)
 
@@ -66,10 +67,10 @@ def test_equals_a_naive_simulation(cfg):
     assert trace.position.tolist() == [job["position"] for job in jobs]
     assert trace.arrival_version.tolist() == [job["arrival"] for job in jobs]
     assert [STATUS[code] for code in trace.status] == [job["status"] for job in jobs]
-    np.testing.assert_array_equal(trace.dispatch_time, [job["begin"] for job in jobs])
-    np.testing.assert_array_equal(trace.finish_time, [job["end"] for job in jobs])
-    np.testing.assert_array_equal(trace.work, [job["work"] for job in jobs])
-    assert trace.update_time.tolist() == naive.times
+    np.testing.assert_array_equal(trace.dispatch_time, [float(job["begin"]) for job in jobs])
+    np.testing.assert_array_equal(trace.finish_time, [float(job["end"]) for job in jobs])
+    np.testing.assert_array_equal(trace.work, [float(job["work"]) for job in jobs])
+    assert trace.update_time.tolist() == [float(time) for time in naive.times]
     assert trace.in_flight.tolist() == naive.in_flight_at
     assert trace.starved == (len(naive.updates) < cfg.rounds)
 
