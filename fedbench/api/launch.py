@@ -20,8 +20,10 @@ from fedbench.config.config import Config
 from fedbench.config.identity import run_dir
 from fedbench.config.read import checked
 from fedbench.errors import UsageError
+from fedbench.loggers.options import refuse_missing
 from fedbench.runs import ranks
-from fedbench.runs.stored import finished
+from fedbench.runs.logged import catch_up
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.collect import collect
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -57,7 +59,11 @@ def run(overrides: Overrides | Config = (), directory: Place | None = None) -> R
             composed = _one(composer, _words(overrides))
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
-    if finished(place, config) is None:  # no torch is imported to say that a run is finished
+    refuse_missing(config.logger)
+    done = RunDirectory(place).finished(config)
+    if done is not None:  # no torch is imported to say that a run is finished
+        catch_up(config, place, done)
+    else:
         from fedbench.runs.plan import make_plan
         from fedbench.runs.runner import run as compute
         from fedbench.sweeps.job import session

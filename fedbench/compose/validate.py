@@ -15,6 +15,7 @@ from fedbench.config.config import Config
 from fedbench.config.identity import container
 from fedbench.config.read import read_config
 from fedbench.errors import ConfigError
+from fedbench.loggers.options import refuse_missing
 
 
 def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
@@ -23,7 +24,9 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
     `searchpath`: further directories in which options of groups are found (the user's own).
     """
     _resolvable(cfg)
-    return read_config(container(cfg), searchpath)
+    config = read_config(container(cfg), searchpath)
+    refuse_missing(config.logger)
+    return config
 
 
 def _resolvable(cfg: DictConfig) -> None:

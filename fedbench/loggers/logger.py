@@ -1,14 +1,21 @@
-"""What a logger is, and what it is told of a run."""
+"""What a logger is, and the loggers of one run: one that fails is a line, and the run goes on without it."""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedbench.files import read_json, write_json
+from fedbench.loggers.options import LoggerOptions
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -19,15 +26,21 @@ class Point:
     seconds: float  # since 1970, when it was measured; of a resumed run's first points: when it was resumed
     values: Mapping[str, float]
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Point:
+        """The numbers that a row of metrics.csv has, in its columns' order."""
+        values = {name: float(value) for name, value in row.items() if value not in (None, "")}
+        return cls(int(values.pop("round")), time.time(), values)
+
 
 @dataclass(frozen=True)
-class About:
-    """A run, as loggers are told of it."""
+class LoggedRun:
+    """A run, as loggers are told of it, and what they remember of it between two processes."""
 
     directory: Path
     choices: Mapping[str, Any]  # dotted keys
     sweep: str | None  # the sweep's directory
-    again: bool  # computed again from the start (resume=false): what was logged before is another run's
+    identity: str  # of another one, as with more rounds, nothing is remembered
 
     @property
     def name(self) -> str:
@@ -38,21 +51,26 @@ class About:
         """Where a logger writes: `within` in the run's directory, or one of the run's own in `directory`."""
         return self.directory / within if directory is None else Path(directory).expanduser() / self.name
 
-    def kept(self, logger: str) -> dict[str, Any]:
-        """What a logger has kept of this run before; empty where it is another run."""
-        return {} if self.again else read_json(self._file(logger)) or {}
+    def remembered(self, logger: str) -> dict[str, Any]:
+        """What a logger has remembered of this run; empty where it is another run."""
+        found = read_json(self._file(logger)) or {}
+        return found if found.get("identity", self.identity) == self.identity else {}
 
-    def keep(self, logger: str, what: dict[str, Any]) -> None:
-        """Keep it for a process that goes on."""
+    def remember(self, logger: str, **what: Any) -> None:
+        """Remember it too."""
         self._file(logger).parent.mkdir(exist_ok=True)
-        write_json(self._file(logger), what)
+        write_json(self._file(logger), {**self.remembered(logger), **what, "identity": self.identity})
+
+    def forget(self, logger: str) -> None:
+        """What was logged before is of a run that is computed again."""
+        self._file(logger).unlink(missing_ok=True)
 
     def _file(self, logger: str) -> Path:
         return self.directory / ".loggers" / f"{logger}.json"
 
 
 class Logger(ABC):
-    """Sends points to one place. All calls come from one thread, not the run's; an exception ends the logger.
+    """Sends points to one place; an exception ends the logger.
 
     A run that goes on opens it again, with all points so far: none is to be there twice, and none missing.
     """
@@ -63,8 +81,68 @@ class Logger(ABC):
 
     @abstractmethod
     def log(self, points: Sequence[Point]) -> None:
-        """Add points."""
+        """Add points. May return before they have arrived."""
 
     @abstractmethod
     def close(self, results: Mapping[str, Any] | None) -> None:
-        """End. `results`: of a run that has ended, `status` among them; None: it was stopped, or failed."""
+        """End, when all points have arrived. `results`: of a run that has ended, `status` among them; None:
+        it was stopped."""
+
+
+class RunLoggers:
+    """The loggers of a run: `start`, `log` for every point, `close`."""
+
+    def __init__(self, options: Sequence[LoggerOptions], run: LoggedRun) -> None:
+        self.options, self.run = {one.name: one for one in options}, run
+        self._loggers: dict[str, Logger] = {}
+
+    @property
+    def behind(self) -> bool:
+        """Whether one of them has not got all of the run, which has ended."""
+        return any(
+            self.run.remembered(name).get("all_to") != dataclasses.asdict(options)
+            for name, options in self.options.items()
+        )
+
+    def start(self, points: Sequence[Point], again: bool = False) -> None:
+        """Begin, with what a run that goes on has measured before. `again`: the run is computed anew."""
+        from fedbench.loggers.backends import BACKENDS
+
+        def begin(name: str) -> None:
+            self.run.remember(name, all_to=None)
+            logger = BACKENDS[name](self.options[name], self.run)
+            logger.open(points)
+            self._loggers[name] = logger
+
+        for name in self.options:
+            if again:
+                self.run.forget(name)
+            self._one_line(name, partial(begin, name))
+
+    def log(self, point: Point) -> None:
+        """Add a point."""
+        for name, logger in list(self._loggers.items()):
+            self._one_line(name, partial(logger.log, [point]))
+
+    def close(self, results: Mapping[str, Any] | None) -> None:
+        """Wait until all points have arrived. `results`: of a run that has ended; None: it was stopped."""
+
+        def end(name: str, logger: Logger) -> None:
+            logger.close(results)
+            if results is not None:
+                self.run.remember(name, all_to=dataclasses.asdict(self.options[name]))
+
+        for name, logger in list(self._loggers.items()):
+            self._one_line(name, partial(end, name, logger))
+        self._loggers = {}
+
+    def _one_line(self, name: str, call: Callable[[], None]) -> None:
+        """A logger that fails is a line; the run goes on without it."""
+        try:
+            call()
+        except (Exception, SystemExit) as error:  # whatever a library does
+            self._loggers.pop(name, None)
+            line = f"{type(error).__name__}: {error}".splitlines()[0]
+            log.warning(
+                "logger=%s: %s; the run goes on without it (the same command sends the rest)", name, line
+            )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from fedbench.errors import ConfigError
@@ -15,6 +16,7 @@ class LoggerOptions:
     """What all loggers share."""
 
     name: ClassVar[str]
+    package: ClassVar[str | None] = None  # of another project, that it needs
 
 
 def _directory(within: str) -> Any:
@@ -34,7 +36,7 @@ class Csv(LoggerOptions):
 class MLflow(LoggerOptions):
     """MLflow: a tracking server, a database or a directory (extra `mlflow`)."""
 
-    name = "mlflow"
+    name = package = "mlflow"
     tracking_uri: str | None = text(
         None,
         words="a URI",
@@ -48,7 +50,7 @@ class MLflow(LoggerOptions):
 class TensorBoard(LoggerOptions):
     """TensorBoard: `tensorboard --logdir outputs` (extra `tensorboard`)."""
 
-    name = "tensorboard"
+    name = package = "tensorboard"
     directory: str | None = _directory("tensorboard")
 
 
@@ -56,7 +58,7 @@ class TensorBoard(LoggerOptions):
 class WandB(LoggerOptions):
     """Weights & Biases (extra `wandb`)."""
 
-    name = "wandb"
+    name = package = "wandb"
     project: str = text("fedbench")
     entity: str | None = text(None, null="your own", help="a team or a user")
     mode: str | None = choice(
@@ -83,3 +85,18 @@ def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
             raise ConfigError(f"logger.{name}", values, f"is a section; write logger.{name}.KEY=VALUE")
         made.append(read(LOGGERS[name], values or {}, f"logger.{name}"))
     return tuple(made)
+
+
+def refuse_missing(loggers: Iterable[LoggerOptions]) -> None:
+    """Raise ConfigError where the package of one of them is not installed."""
+    for logger in loggers:
+        if logger.package and not _installed(logger.package):
+            needs = f"{logger.package} is not installed; pip install 'fedbench-runner[{logger.name}]'"
+            raise ConfigError("logger", logger.name, needs)
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # something that is no package stands in its place
+        return False

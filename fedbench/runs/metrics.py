@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +40,7 @@ class Row:
 
     def point(self) -> Point:
         """What loggers are given: the numbers of the row that there are, measured now."""
-        values = {name: getattr(self, name) for name in COLUMNS[1:]}
-        return Point(self.round, time.time(), {k: float(v) for k, v in values.items() if v is not None})
+        return Point.of(dataclasses.asdict(self))
 
     @property
     def finite(self) -> bool:

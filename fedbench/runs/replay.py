@@ -68,7 +68,13 @@ def elsewhere(directory: Path) -> list[str]:
 def _as_it_was(directory: Path, found: Mapping[str, Any]) -> Config:
     how = {name: found[name] for name in ("engine", "chunk", "device")}
     threads = found["hardware"]["threads"]
-    return RunDirectory(directory).config(**how, threads=threads, resume=True, progress="none")
+    return RunDirectory(directory).config(
+        **how,
+        threads=threads,
+        resume=True,
+        progress="none",
+        logger=None,  # its rows are there already
+    )
 
 
 def _refuse_other_data(directory: Path, found: Mapping[str, Any], plan: Plan) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.identity import flat, run_hash
+from fedbench.config.identity import run_hash
 from fedbench.engine.malloc import keep_memory
 from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.tasks import TASKS
 from fedbench.errors import RunError, UserError
-from fedbench.loggers.feed import Feed
-from fedbench.loggers.logger import About
+from fedbench.loggers.logger import RunLoggers
+from fedbench.runs import logged
 from fedbench.runs import summary as files
 from fedbench.runs.checkpoint import Checkpointer, Saved, refuse_other_code, share
 from fedbench.runs.further import Further, further
@@ -33,8 +33,6 @@ from fedbench.runs.setup import ReadyRun, make_ready
 from fedbench.runs.signals import Interrupted, Signals
 
 log = logging.getLogger(__name__)
-_RESULTS = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss")
-"""What loggers are told of a run that has ended."""
 
 
 def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
@@ -49,13 +47,16 @@ def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
         here.refuse_other(config)
         done = here.finished(config)
         if done is not None:
+            logged.catch_up(config, directory, done)
             return _reported(done, directory)
         before = further(plan, here)
         target = here if config.resume else here.staging()
         target.write_config(config.given)
         start = time.monotonic()
         try:
-            summary = _compute(plan, target, session or Session(), before, _about(plan, directory))
+            summary = _compute(
+                plan, target, session or Session(), before, logged.run_loggers(config, directory)
+            )
         except UserError:
             raise
         except Exception as error:
@@ -70,7 +71,7 @@ def run(plan: Plan, directory: Path, session: Session | None = None) -> Outcome:
 
 
 def _compute(
-    plan: Plan, directory: RunDirectory, session: Session, before: Further | None, about: About
+    plan: Plan, directory: RunDirectory, session: Session, before: Further | None, loggers: RunLoggers
 ) -> dict[str, Any]:
     """The summary of the run, which goes on from its checkpoint, or from what was computed `before`.
 
@@ -93,7 +94,7 @@ def _compute(
             ready = make_ready(plan, session, way, notes, directory.state(config))
             if before and ready.chosen != ready.way:
                 log.warning("chosen for %d rounds: %s; kept: %s", config.rounds, ready.chosen, ready.way)
-            runner = Runner(ready, directory, checkpointer, Feed(config.logger, about))
+            runner = Runner(ready, directory, checkpointer, loggers)
             return runner.go(saved)
         except Exception as error:
             if not is_out_of_memory(error):
@@ -109,9 +110,9 @@ class Runner:
     """The loop over server updates of one run: evaluate, record, save."""
 
     def __init__(
-        self, ready: ReadyRun, directory: RunDirectory, checkpointer: Checkpointer, feed: Feed
+        self, ready: ReadyRun, directory: RunDirectory, checkpointer: Checkpointer, loggers: RunLoggers
     ) -> None:
-        self.ready, self.directory, self.checkpointer, self.feed = ready, directory, checkpointer, feed
+        self.ready, self.directory, self.checkpointer, self.loggers = ready, directory, checkpointer, loggers
         self.config, self.walk, self.recorder = ready.plan.config, ready.walk, Recorder(ready)
         self.group = ready.plan.group
         self.before = 0.0  # wall seconds of earlier processes
@@ -123,7 +124,7 @@ class Runner:
         rounds, signals = self.ready.trace.updates, Signals(self._under_way)
         with signals.installed():
             metrics = self._begin(saved)
-            self.feed.start([row.point() for row in metrics.rows])
+            self.loggers.start([row.point() for row in metrics.rows], again=not self.config.resume)
             label = f"{self.ready.plan.algorithm.name} seed={self.config.seed}"
             metric = TASKS[self.ready.plan.dataset.task].metric
             progress = Progress(self.config.progress, label, rounds, self.walk.version, metric)
@@ -141,14 +142,14 @@ class Runner:
                     self._save_or_stop(signals, metrics)
                 progress.close()
                 summary = self._end(metrics)
-                results = {key: summary[key] for key in _RESULTS if summary[key] is not None}
+                results = logged.results(summary)
                 return summary
             except KeyboardInterrupt:
                 results = None
                 raise
             finally:
                 progress.close()
-                self.feed.close(results)
+                self.loggers.close(results)
 
     def _at_end(self, rows: list[Row]) -> bool:
         """Whether the run ends, or pauses, with its last evaluation."""
@@ -204,7 +205,7 @@ class Runner:
         last = metrics.rows[-1].round if metrics.rows else 0
         row = self.recorder.row(last, self.wall_seconds)
         metrics.append(row)
-        self.feed.put(row.point())
+        self.loggers.log(row.point())
 
     def _save_or_stop(self, signals: Signals, metrics: MetricsFile) -> None:
         signals.heed(self.group.asked)
@@ -238,14 +239,6 @@ class Runner:
         self.walk.trainer.store.remove()
         self.group.lead("end 0")
         return summary
-
-
-def _about(plan: Plan, directory: Path) -> About:
-    """What loggers are told of the run in `directory`."""
-    choices = {k: v for k, v in flat(plan.config.given).items() if not k.startswith("logger.")}
-    above = directory.resolve().parent
-    sweep = str(above) if (above / "sweep.json").is_file() else None
-    return About(directory, choices, sweep, again=not plan.config.resume)
 
 
 def _no_memory(error: Exception, saved: bool) -> str:

@@ -23,6 +23,7 @@ from fedbench.config.identity import flat
 from fedbench.errors import UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs.directory import in_use
+from fedbench.runs.logged import catch_up
 from fedbench.runs.stored import finished, summary, worst
 from fedbench.sweeps.collect import collect
 from fedbench.sweeps.job import JobFailed, held
@@ -80,6 +81,7 @@ def run_all(
         for job in jobs:
             done = finished(directory / job.name, job.config)
             if done is not None:
+                catch_up(job.config, directory / job.name, done)
                 results[job.name] = _result(job, directory / job.name, done)
         results |= _taken_over([job for job in jobs if job.name not in results], directory, reuse)
     pending = [job for job in jobs if job.name not in results]

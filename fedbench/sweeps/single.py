@@ -11,6 +11,7 @@ from hydra.core.utils import run_job as hydra_run_job
 from fedbench.compose import inside
 from fedbench.compose.composer import Composed, Composer
 from fedbench.files import one_line_os_errors
+from fedbench.runs.logged import catch_up
 from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.results import report
@@ -22,6 +23,7 @@ def run(composer: Composer, composed: Composed) -> None:
     cfg, directory = composed.cfg, composer.place(composed)
     done = ended(composed, directory)
     if done is not None:
+        catch_up(config, directory, done)
         print(report(done, directory))
         return
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)

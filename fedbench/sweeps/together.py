@@ -15,6 +15,7 @@ from fedbench.compose.composer import Composed, Composer
 from fedbench.compose.explain import line_of
 from fedbench.errors import SaidElsewhere, UserError
 from fedbench.runs import ranks
+from fedbench.runs.logged import catch_up
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.launch import read
 from fedbench.sweeps.results import report
@@ -60,6 +61,7 @@ def _run(composer: Composer, overrides: Sequence[str], multirun: bool, group: Sp
     done = group.agree(lambda: ended(composed, directory) if first else None)
     if group.first(done is not None):
         if done is not None:
+            catch_up(config, directory, done)
             print(report(done, directory))
         return
     if first:

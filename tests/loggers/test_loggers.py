@@ -16,6 +16,7 @@ import pytest
 import yaml
 from tests_support import stop_after
 
+from fedbench import api
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.runs import runner
@@ -39,8 +40,6 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("fedbench.loggers.feed.PATIENCE", 300.0)  # machines may be busy
-    monkeypatch.setattr("fedbench.loggers.feed.HASTE", 300.0)
 
 
 def needs(*packages: str) -> None:
@@ -200,6 +199,48 @@ def test_tensorboard_reads_hyper_parameters_and_results(tmp_path: Path) -> None:
     assert [e.step for e in events.Scalars("test_accuracy")] == list(range(7))
     assert events.Scalars("result/final_accuracy")[0].value == pytest.approx(outcome.final_accuracy)
     assert "_hparams_/session_start_info" in events.Tags()["tensors"] or events.PluginTagToContent("hparams")
+
+
+def test_mlflow_says_how_a_run_has_ended_and_of_how_many_rounds_it_is(tmp_path: Path, database: str) -> None:
+    needs("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    words = [*BASE, *overrides("mlflow", database, tmp_path)]
+    for rounds in (2, 4):  # in one directory: the longer run goes on from the shorter one
+        api.run([*words, f"rounds={rounds}"], tmp_path / "run")
+    api.run([*words, "algorithm.lr=1e30", "loss.weight_decay=1"], tmp_path / "diverged")
+    client = MlflowClient(tracking_uri=database)
+    (experiment,) = [one for one in client.search_experiments() if one.name == tmp_path.name]
+    runs = {run.data.params["rounds"]: run for run in client.search_runs([experiment.experiment_id])}
+    for rounds in ("2", "4"):
+        history = client.get_metric_history(runs[rounds].info.run_id, "test_loss")
+        assert [metric.step for metric in history] == list(range(int(rounds) + 1))
+        assert runs[rounds].data.tags["fedbench.rounds"] == rounds
+        assert runs[rounds].info.status == "FINISHED"
+    assert runs["6"].info.status == "FAILED"
+    assert runs["6"].data.tags["fedbench.status"] == "diverged"
+
+
+def test_what_a_server_has_not_got_the_next_call_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    needs("mlflow")
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    send, away = SqlAlchemyStore.log_batch, [True]
+    words = [*BASE, *overrides("mlflow", f"sqlite:///{tmp_path / 'own.db'}", tmp_path)]
+
+    def broken(self: Any, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
+        if away and any(metric.step > 2 for metric in metrics):
+            raise OSError("the server is away")
+        send(self, run_id, metrics, params, tags)
+
+    monkeypatch.setattr(SqlAlchemyStore, "log_batch", broken)
+    api.run(words, tmp_path)
+    assert "the server is away" in caplog.text
+    away.clear()
+    api.run(words, tmp_path)
+    same(mlflow_points(tmp_path), expected(tmp_path))
 
 
 def test_several_loggers_of_one_run_are_no_part_of_what_it_is(

@@ -1,0 +1,232 @@
+"""A CSV file, TensorBoard, MLflow, Weights & Biases. A package is imported where a logger is opened."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+from filelock import FileLock
+
+from fedbench.loggers.logger import LoggedRun, Logger, Point
+from fedbench.loggers.options import Csv, MLflow, TensorBoard, WandB
+
+
+class CsvLogger(Logger):
+    """metrics.csv of one's own place, and the configuration in hparams.yaml. The file is written anew when a
+    run goes on, then appended to."""
+
+    def __init__(self, options: Csv, run: LoggedRun) -> None:
+        self.run, self.place = run, run.place(options.directory, "csv")
+        self.columns: list[str] = []
+
+    def open(self, points: Sequence[Point]) -> None:
+        self.place.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(dict(self.run.choices), sort_keys=False)
+        (self.place / "hparams.yaml").write_text(text, encoding="utf-8")
+        self.stream = open(self.place / "metrics.csv", "w", newline="", encoding="utf-8")  # noqa: SIM115
+        self.writer = csv.writer(self.stream)
+        self.log(points)
+
+    def log(self, points: Sequence[Point]) -> None:
+        for point in points:
+            if not self.columns:
+                self.columns = ["round", *point.values]
+                self.writer.writerow(self.columns)
+            self.writer.writerow([point.step, *(point.values[name] for name in self.columns[1:])])
+        self.stream.flush()
+
+    def close(self, results: Mapping[str, Any] | None) -> None:
+        self.stream.close()
+
+
+class TensorBoardLogger(Logger):
+    """Scalars by their names, and the hyper-parameters with the results. The directory is the run's own: its
+    files are written anew when the run goes on."""
+
+    def __init__(self, options: TensorBoard, run: LoggedRun) -> None:
+        self.run, self.place = run, run.place(options.directory, "tensorboard")
+
+    def open(self, points: Sequence[Point]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        for old in self.place.glob("events.out.tfevents.*"):
+            old.unlink()
+        # purge_step: a TensorBoard that has read the old files forgets their points
+        self.writer: Any = SummaryWriter(str(self.place), purge_step=0)
+        self.writer.add_text("configuration", f"```\n{yaml.safe_dump(dict(self.run.choices))}```")
+        self.log(points)
+
+    def log(self, points: Sequence[Point]) -> None:
+        for point in points:
+            for name, value in point.values.items():
+                self.writer.add_scalar(name, value, point.step, point.seconds)
+        self.writer.flush()
+
+    def close(self, results: Mapping[str, Any] | None) -> None:
+        if results is not None:
+            plain = (bool, int, float, str)
+            choices = {
+                key: value if isinstance(value, plain) else "null" if value is None else str(value)
+                for key, value in self.run.choices.items()
+            }
+            numbers = {f"result/{k}": v for k, v in results.items() if isinstance(v, int | float)}
+            self.writer.add_hparams({**choices, "status": results["status"]}, numbers, run_name=".")
+        self.writer.close()
+
+
+class MLflowLogger(Logger):
+    """One run of MLflow's for each of ours, the same when it goes on; what is there is not sent again.
+
+    Through MLflow's client alone: no global state, several runs of a process side by side. It sends metrics
+    in the background, and `close` waits for them."""
+
+    AT_ONCE = 100  # parameters in one request, as MLflow allows; of metrics 1,000
+    LONGEST = 500  # characters of a parameter, in the oldest stores
+    STATUS: ClassVar = {
+        "completed": "FINISHED",
+        "starved": "FINISHED",
+        "paused": "SCHEDULED",
+    }  # others: FAILED
+
+    def __init__(self, options: MLflow, run: LoggedRun) -> None:
+        self.options, self.run = options, run
+        self.sending: list[Any] = []
+        self.there: dict[str, set[int]] = {}  # steps, by metric
+
+    def open(self, points: Sequence[Point]) -> None:
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # seven take minutes
+        from mlflow.tracking import MlflowClient
+
+        for talker in ("alembic", "mlflow"):
+            logging.getLogger(talker).setLevel(logging.CRITICAL)  # what fails is raised here
+        with FileLock(Path(tempfile.gettempdir()) / "fedbench-mlflow.lock"):  # a new database is made by one
+            self.client: Any = MlflowClient(tracking_uri=self.options.tracking_uri)
+            experiment = self._experiment()
+        where = {"uri": self.client.tracking_uri, "experiment": experiment}
+        before = self.run.remembered("mlflow")
+        known = "run" in before and {key: before.get(key) for key in where} == where
+        self.id = str(before["run"]) if known else self._create(experiment)
+        self.run.remember("mlflow", **where, run=self.id)
+        if known:
+            self.client.update_run(self.id, status="RUNNING")
+            for name in self.client.get_run(self.id).data.metrics:
+                history = self.client.get_metric_history(self.id, name)
+                self.there[name] = {metric.step for metric in history}
+        self.log(points)
+
+    def _experiment(self) -> str:
+        """The experiment's id; made where there is none, maybe by another process just now."""
+        from mlflow.exceptions import MlflowException
+
+        name = self.options.experiment
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self.client.create_experiment(name))
+            except MlflowException:
+                found = self.client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
+    def _create(self, experiment: str) -> str:
+        from mlflow.entities import Param
+
+        tags = {"fedbench.directory": str(self.run.directory), "fedbench.sweep": self.run.sweep}
+        said = {key: value for key, value in tags.items() if value is not None}
+        made: str = self.client.create_run(experiment, run_name=self.run.name, tags=said).info.run_id
+        params = [Param(key, str(value)[: self.LONGEST]) for key, value in self.run.choices.items()]
+        for start in range(0, len(params), self.AT_ONCE):
+            self.client.log_batch(made, params=params[start : start + self.AT_ONCE])
+        return made
+
+    def log(self, points: Sequence[Point]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(name, value, int(1000 * point.seconds), point.step)
+            for point in points
+            for name, value in point.values.items()
+            if point.step not in self.there.get(name, ())
+        ]
+        size = 10 * self.AT_ONCE
+        for part in (metrics[start : start + size] for start in range(0, len(metrics), size)):
+            self.sending.append(self.client.log_batch(self.id, metrics=part, synchronous=False))
+
+    def close(self, results: Mapping[str, Any] | None) -> None:
+        from mlflow.entities import RunTag
+
+        for request in self.sending:
+            request.wait()
+        if results is None:
+            self.client.set_terminated(self.id, "KILLED")
+            return
+        tags = [RunTag(f"fedbench.{key}", str(value)) for key, value in results.items()]
+        self.client.log_batch(self.id, tags=tags)
+        self.client.set_terminated(self.id, self.STATUS.get(results["status"], "FAILED"))
+
+
+class WandBLogger(Logger):
+    """One run of W&B's for each of ours, under one id when it goes on; online or into files that `wandb sync`
+    sends later. Offline, the files in its directory are written anew; online, the server says which steps it
+    has."""
+
+    def __init__(self, options: WandB, run: LoggedRun) -> None:
+        self.options, self.about = options, run
+        self.place = run.place(options.directory, "")
+
+    def open(self, points: Sequence[Point]) -> None:
+        import wandb
+
+        library: Any = wandb  # its types are narrower than what it takes
+        mode = self.options.mode or os.environ.get("WANDB_MODE", "online")
+        if mode == "online" and not wandb.login(prompt=False):
+            raise RuntimeError("no API key; `wandb login` keeps one, or logger.wandb.mode=offline")
+        name = self.about.remembered("wandb").get("id") or uuid.uuid4().hex[:8]
+        self.about.remember("wandb", id=name)
+        self.place.mkdir(parents=True, exist_ok=True)
+        if mode == "offline":
+            for old in (self.place / "wandb").glob("offline-run-*"):
+                shutil.rmtree(old)
+        self.run = library.init(
+            project=self.options.project,
+            entity=self.options.entity,
+            id=name,
+            name=self.about.name,
+            group=self.about.sweep,
+            dir=str(self.place),
+            mode=mode,
+            config=dict(self.about.choices),
+            resume="allow" if mode == "online" else None,
+            reinit="create_new",
+            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+        )
+        self.first = self.run.starting_step  # those before it are there
+        self.log(points)
+
+    def log(self, points: Sequence[Point]) -> None:
+        for point in [point for point in points if point.step >= self.first]:
+            self.run.log({**point.values, "_timestamp": point.seconds}, step=point.step)
+
+    def close(self, results: Mapping[str, Any] | None) -> None:
+        if results is not None:
+            self.run.summary.update(dict(results))
+        ended = results is not None and results["status"] not in ("failed", "diverged")
+        self.run.finish(exit_code=0 if ended else 1)
+
+
+BACKENDS: dict[str, Any] = {
+    "csv": CsvLogger,
+    "mlflow": MLflowLogger,
+    "tensorboard": TensorBoardLogger,
+    "wandb": WandBLogger,
+}
+"""By the option of `logger=`; each is made of its options and a LoggedRun."""
