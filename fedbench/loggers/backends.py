@@ -1,14 +1,19 @@
-"""A CSV file, TensorBoard, MLflow, Weights & Biases. A package is imported where a logger is opened."""
+"""A CSV file, TensorBoard, MLflow, Weights & Biases, and those of them that a run has.
+
+A package is imported where a logger is opened.
+"""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import logging
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +21,9 @@ import yaml
 from filelock import FileLock
 
 from fedbench.loggers.logger import LoggedRun, Logger, Point
-from fedbench.loggers.options import Csv, MLflow, TensorBoard, WandB
+from fedbench.loggers.options import Csv, LoggerOptions, MLflow, TensorBoard, WandB
+
+log = logging.getLogger(__name__)
 
 
 class CsvLogger(Logger):
@@ -230,3 +237,64 @@ BACKENDS: dict[str, Any] = {
     "wandb": WandBLogger,
 }
 """By the option of `logger=`; each is made of its options and a LoggedRun."""
+
+
+class RunLoggers:
+    """The loggers of a run: `start`, `log` for every point, `close`.
+
+    One that fails is a line, and the run goes on without it.
+    """
+
+    def __init__(self, options: Sequence[LoggerOptions], run: LoggedRun) -> None:
+        self.options, self.run = {one.name: one for one in options}, run
+        self._loggers: dict[str, Logger] = {}
+
+    @property
+    def behind(self) -> bool:
+        """Whether one of them has not got all of the run, which has ended."""
+        return any(
+            self.run.remembered(name).get("all_to") != dataclasses.asdict(options)
+            for name, options in self.options.items()
+        )
+
+    def start(self, points: Sequence[Point], again: bool = False) -> None:
+        """Begin, with what a run that goes on has measured before. `again`: the run is computed anew."""
+
+        def begin(name: str) -> None:
+            self.run.remember(name, all_to=None)
+            logger = BACKENDS[name](self.options[name], self.run)
+            logger.open(points)
+            self._loggers[name] = logger
+
+        for name in self.options:
+            if again:
+                self.run.forget(name)
+            self._one_line(name, partial(begin, name))
+
+    def log(self, point: Point) -> None:
+        """Add a point."""
+        for name, logger in list(self._loggers.items()):
+            self._one_line(name, partial(logger.log, [point]))
+
+    def close(self, results: Mapping[str, Any] | None) -> None:
+        """Wait until all points have arrived. `results`: of a run that has ended; None: it was stopped."""
+
+        def end(name: str, logger: Logger) -> None:
+            logger.close(results)
+            if results is not None:
+                self.run.remember(name, all_to=dataclasses.asdict(self.options[name]))
+
+        for name, logger in list(self._loggers.items()):
+            self._one_line(name, partial(end, name, logger))
+        self._loggers = {}
+
+    def _one_line(self, name: str, call: Callable[[], None]) -> None:
+        """A logger that fails is a line; the run goes on without it."""
+        try:
+            call()
+        except (Exception, SystemExit) as error:  # whatever a library does
+            self._loggers.pop(name, None)
+            line = f"{type(error).__name__}: {error}".splitlines()[0]
+            log.warning(
+                "logger=%s: %s; the run goes on without it (the same command sends the rest)", name, line
+            )

@@ -8,7 +8,8 @@ from typing import Any
 
 from fedbench.config.config import Config
 from fedbench.config.identity import flat, run_hash
-from fedbench.loggers.logger import LoggedRun, Point, RunLoggers
+from fedbench.loggers.backends import RunLoggers
+from fedbench.loggers.logger import LoggedRun, Point
 from fedbench.runs.run_directory import RunDirectory
 
 _RESULTS = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss")

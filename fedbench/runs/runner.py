@@ -15,7 +15,7 @@ from fedbench.engine.malloc import keep_memory
 from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.tasks import TASKS
 from fedbench.errors import RunError, UserError
-from fedbench.loggers.logger import RunLoggers
+from fedbench.loggers.backends import RunLoggers
 from fedbench.runs import logged
 from fedbench.runs import summary as files
 from fedbench.runs.checkpoint import Checkpointer, Saved, refuse_other_code, share

@@ -20,7 +20,8 @@ from fedbench.config.paths import conf_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import defaults
 from fedbench.loggers import backends, options
-from fedbench.loggers.logger import LoggedRun, Logger, Point, RunLoggers
+from fedbench.loggers.backends import RunLoggers
+from fedbench.loggers.logger import LoggedRun, Logger, Point
 from fedbench.loggers.options import LOGGERS, Csv, TensorBoard
 from fedbench.runs import runner
 from fedbench.runs.plan import make_plan
