@@ -21,16 +21,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedbench.compose import callbacks, inside, trust
 from fedbench.compose.explain import HYDRA_ERRORS, explain
 from fedbench.compose.names import JOB_DIR
-from fedbench.compose.overrides import known_keys, parse, recorded
+from fedbench.compose.overrides import known_keys, listed, parse, recorded
 from fedbench.compose.register import register
 from fedbench.compose.validate import validate
 from fedbench.config.config import GROUPS, Config
 from fedbench.config.options import read_file
 from fedbench.config.paths import conf_dir
-from fedbench.config.suggest import unknown_key
+from fedbench.config.suggest import one_option, unknown_key
 from fedbench.errors import ConfigError, UsageError, shortened
 
 LONGEST = 1000  # characters of an option
+SEVERAL = ("logger", "hydra/callbacks")  # groups of which several options may be chosen
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Composer:
         """Refuse what would execute code, before anything is composed."""
         trust.check_overrides(overrides)
         trust.check_files(self.loader, self.config_name, overrides)
+        check_single(overrides, self.loader)
 
     def compose(self, overrides: Sequence[str], given: Sequence[str] = ()) -> Composed:
         """The whole configuration, free of things that would execute code. Raises UserError.
@@ -98,6 +100,7 @@ class Composer:
         with self.one_line(given or words, ValueError, TypeError, AttributeError):
             check_words(words)
             self.check_trust(words)
+            check_single(given, self.loader)
             cfg = self.hydra.compose_config(self.config_name, words, RunMode.RUN)
         trust.check_composed(cfg)
         check_added(cfg, words)
@@ -164,11 +167,29 @@ class JobComposer:
             name = str(self._master.hydra.job.config_name)
             doors = [text for text in recorded(self._master, "task") if callbacks.is_door(text)]
             trust.check_files(self._loader, name, [*recorded(self._master, "hydra"), *doors, *choices])
+            check_single(choices, self._loader)
             full = self._loader.load_sweep_config(self._master, list(choices))
+            self._check_grid(full, choices)
             trust.check_composed(full, self._master)
             HydraConfig.instance().set_config(full)
             self._bases[choices] = without_hydra(full)
         return self._bases[choices]
+
+    def _check_grid(self, full: DictConfig, choices: Sequence[str]) -> None:
+        """Refuse a swept option (an experiment) that brings another grid than the sweep has: it would not
+        count. Raises ConfigError."""
+        grids = [
+            (node.hydra.sweeper.get("params"), node.hydra.sweeper.get("grids"))
+            for node in (self._master, full)
+        ]
+        if grids[0] != grids[1]:
+            key, _, value = next(
+                (text for text in choices if text.startswith("experiment=")), choices[0]
+            ).partition("=")
+            allowed = (
+                "has another grid (hydra.sweeper) than the first one, and a sweep has one; give each a sweep"
+            )
+            raise ConfigError(key, value, allowed)
 
 
 def without_hydra(cfg: DictConfig) -> DictConfig:
@@ -204,6 +225,18 @@ def check_words(overrides: Sequence[str]) -> None:
             raise UsageError(f"{shortened(text)}: must be written key=value")
         if len(value) > LONGEST and "." not in key:  # may name a file, which no system would find
             raise UsageError(f"{shortened(text)}: is longer than {LONGEST} characters")
+
+
+def check_single(overrides: Sequence[str], loader: ConfigLoader | None = None) -> None:
+    """Refuse a list for a group that takes one option: Hydra would merge them, and the last one count. Raises
+    ConfigError."""
+    for item in parse(overrides, loader):
+        key = item.key_or_group
+        lists = [value for value in listed(item) if isinstance(value, list)]
+        if not lists or "." in key or key in SEVERAL:
+            continue
+        if key in (*GROUPS, "experiment", "scale") or (loader and loader.get_group_options(key)):
+            raise ConfigError(key, item.get_value_string(), one_option(key, lists[0]))
 
 
 def check_added(cfg: DictConfig, overrides: Sequence[str]) -> None:

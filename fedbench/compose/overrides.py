@@ -48,6 +48,11 @@ def typed(override: Override) -> list[Value]:
     return [_unquoted(override.value())]
 
 
+def listed(override: Override) -> list[Value]:
+    """The same; none where they cannot be enumerated."""
+    return [] if override.is_delete() or override.is_interval_sweep() else typed(override)
+
+
 def _unquoted(value: Any) -> Value:
     if isinstance(value, QuotedString):
         return value.text

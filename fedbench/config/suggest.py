@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedbench.config.config import GROUPS
 from fedbench.config.options import names_of, option_keys
-from fedbench.errors import ConfigError, nearest
+from fedbench.errors import ConfigError, nearest, word
 
 _NOT_OFFERED = ("name", "grid")
 
@@ -37,3 +37,8 @@ def unknown_key(
     offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
     match = same if same and not parent else prefix + near if near else same or nearest(key, offered)
     return ConfigError(key, value, f"no such key; {text}" + (f" (did you mean '{match}'?)" if match else ""))
+
+
+def one_option(group: str, several: Sequence[object]) -> str:
+    """What is allowed for a group that takes one option."""
+    return f"one option; for a sweep: -m {group}={','.join(map(word, several))}"

@@ -10,7 +10,7 @@ from typing import Any
 from fedbench import fields
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.options import CLASSES, REGISTERED, names_of, option_keys, read_file
-from fedbench.config.suggest import unknown_key
+from fedbench.config.suggest import one_option, unknown_key
 from fedbench.errors import ConfigError, UsageError, UserError
 from fedbench.loggers.options import read_loggers
 
@@ -30,6 +30,7 @@ def check_file(directory: Path, name: str, searchpath: Sequence[Path] = ()) -> N
     content = {key: value for key, value in read_file(file).items() if key not in _NOT_KEYS}
     group, _, option = name.rpartition("/")
     try:
+        _check_defaults(read_file(file).get("defaults", []))
         if group in GROUPS:
             _check_option(group, option, file, content)
         elif group in ("experiment", "scale") and not file.read_text(encoding="utf-8").startswith(_GLOBAL):
@@ -38,6 +39,15 @@ def check_file(directory: Path, name: str, searchpath: Sequence[Path] = ()) -> N
             _check_run(content, searchpath)
     except ConfigError as error:
         raise error.within(f"{name}.yaml") from error
+
+
+def _check_defaults(entries: Any) -> None:
+    """Refuse a list for a group that takes one option."""
+    for entry in entries if isinstance(entries, list) else []:
+        for said, chosen in entry.items() if isinstance(entry, dict) else []:
+            key = str(said).split()[-1].partition("@")[0].strip("/")
+            if isinstance(chosen, list) and key in (*GROUPS, "experiment", "scale"):
+                raise ConfigError(key, f"[{','.join(map(str, chosen))}]", one_option(key, chosen))
 
 
 def _check_option(group: str, option: str, file: Path, content: dict[str, Any]) -> None:

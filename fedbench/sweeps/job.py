@@ -94,10 +94,11 @@ class RunJob:
         plan = make_plan(config, session(), self._group)
         if directory is not None:
             from fedbench.runs.checkpoint import check_code
-            from fedbench.runs.further import further
             from fedbench.runs.run_directory import RunDirectory
 
             if earlier(directory, config) is not None:
+                from fedbench.runs.further import further
+
                 further(plan, RunDirectory(directory))
             else:
                 check_code(config, RunDirectory(directory))

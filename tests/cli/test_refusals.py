@@ -249,3 +249,77 @@ def test_closed_standard_streams_are_no_error(runs: object, monkeypatch: pytest.
         monkeypatch.setattr(sys, name, None)
     assert main(["rounds=1"]) == 0
     assert main(["rounds=-1"]) == 2
+
+
+ONE = "one option; for a sweep: -m "
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("dataset=[mnist,fmnist]", f"dataset=[mnist,fmnist]: {ONE}dataset=mnist,fmnist"),
+        ("algorithm=[fedavg,fedprox]", f"algorithm=[fedavg,fedprox]: {ONE}algorithm=fedavg,fedprox"),
+        ("model=[mlp]", f"model=[mlp]: {ONE}model=mlp"),
+        ("partition=[iid,shards]", f"{ONE}partition=iid,shards"),
+        ("schedule=[sync,async]", f"{ONE}schedule=sync,async"),
+        ("delay=[none,constant]", f"{ONE}delay=none,constant"),
+        ("experiment=[quickstart,untuned]", f"{ONE}experiment=quickstart,untuned"),
+        ("+experiment=[quickstart,untuned]", f"{ONE}experiment=quickstart,untuned"),
+        ("scale=[cpu,smoke]", f"{ONE}scale=cpu,smoke"),
+        ("hydra/launcher=[basic,processes]", f"{ONE}hydra/launcher=basic,processes"),
+        ("-m dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
+        ("-m seed=0,1 algorithm=fedavg,[fedavg,fedprox]", f"{ONE}algorithm=fedavg,fedprox"),
+        ("-m algorithm=[fedavg,scaffold],[fedprox,led]", f"{ONE}algorithm=fedavg,scaffold"),
+        ("-m seed=0,1 hydra.sweeper.params.algorithm='[fedavg,led]'", f"{ONE}algorithm=fedavg,led"),
+        ("tune algorithm=[fedavg,fedprox]", f"{ONE}algorithm=fedavg,fedprox"),
+        ("tune algorithm=fedavg dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
+        ("--config-dir mine experiment=two", f"{ONE}dataset=mnist,fmnist (in experiment/two.yaml)"),
+        ("--dry-run dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
+        ("--cfg job dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
+    ],
+)
+def test_a_group_takes_one_option(
+    runs: object, fedbench: Call, tmp_path: Path, given: str, says: str
+) -> None:
+    """Hydra would merge their files, and the run would be of the last one."""
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "two.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /dataset: [mnist, fmnist]\n"
+    )
+    code, out, err = fedbench(*given.split())
+    assert says in err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert runs.done == []  # type: ignore[attr-defined]
+
+
+def test_several_loggers_may_be_chosen(runs: object, fedbench: Call) -> None:
+    assert fedbench("logger=[csv,tensorboard]")[::2] == (0, "")
+    assert list(runs.done[0].logger) == ["csv", "tensorboard"]  # type: ignore[attr-defined]
+
+
+def test_a_sweep_over_experiments_with_grids_of_their_own_is_refused(
+    runs: object, fedbench: Call, tmp_path: Path
+) -> None:
+    """One grid would be run under all of their names."""
+    for name, params in (("a", "algorithm.lr: 0.1,0.2"), ("b", "algorithm.lr: 0.3,0.4"), ("c", "seed: 0,1")):
+        file = tmp_path / "mine" / "experiment" / f"{name}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"# @package _global_\nhydra:\n  sweeper:\n    params:\n      {params}\n")
+    (tmp_path / "mine" / "experiment" / "plain.yaml").write_text("# @package _global_\nrounds: 3\n")
+    mine = ["--config-dir", "mine", "-m"]
+    for words, refused in (
+        (["-m", "experiment=quickstart,lr_relative", "scale=smoke"], "lr_relative"),
+        ([*mine, "experiment=a,b"], "b"),
+        ([*mine, "experiment=b,a"], "a"),
+        ([*mine, "experiment=plain,c"], "c"),
+        ([*mine, "experiment=c,plain"], "plain"),
+    ):
+        code, out, err = fedbench(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"experiment={refused}: has another grid (hydra.sweeper) than the first one" in err
+    assert runs.done == []  # type: ignore[attr-defined]
+    assert fedbench(*mine, "experiment=a")[0] == 0
+    assert [cfg.algorithm.lr for cfg in runs.done] == [0.1, 0.2]  # type: ignore[attr-defined]
+    assert fedbench(*mine, "experiment=plain", "seed=5,6")[::2] == (0, "")
+    assert [cfg.rounds for cfg in runs.done[2:]] == [3, 3]  # type: ignore[attr-defined]
