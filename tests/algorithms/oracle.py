@@ -20,9 +20,18 @@ from fedbench.rng import Stream, make_key, uniform
 class Batches:
     """Losses and gradients of client i in step k of round t, on its mini-batch (batch=None: all its data)."""
 
-    def __init__(self, p: Problem, cohorts: list[list[int]], steps: int, batch: int | None = None) -> None:
+    def __init__(
+        self,
+        p: Problem,
+        cohorts: list[list[int]],
+        steps: int = 0,
+        batch: int | None = None,
+        epochs: int | None = None,
+    ) -> None:
+        """`epochs`: passes over a client's data, in place of the steps that all clients make."""
         self.p, self.steps = p, steps
-        planner = BatchPlanner(ClientIndex(p.assignment, p.N), 0, batch, np.full(p.N, steps))
+        self.K = np.full(p.N, steps) if epochs is None or batch is None else epochs * -(-p.sizes // batch)
+        planner = BatchPlanner(ClientIndex(p.assignment, p.N), 0, batch, self.K)
         seen = [0] * p.N
         self.n: dict[tuple[int, int], int] = {}
         self.samples: dict[tuple[int, int, int], np.ndarray] = {}
@@ -36,7 +45,7 @@ class Batches:
 
     def _draw(self, planner: BatchPlanner, stream: Stream, i: int, t: int, n: int) -> None:
         drawn = planner.draw(stream, planner.jobs(np.array([i]), np.array([n])))
-        for k in range(self.steps):
+        for k in range(self.K[i]):
             count = drawn.index.shape[2] if drawn.count is None else int(drawn.count[k, 0])
             self.samples[i, t, k] = drawn.index[k, 0, :count].numpy()
 
@@ -56,8 +65,8 @@ class Batches:
         return np.concatenate([(error.T @ x / len(y)).ravel(), error.mean(0)])
 
     def survey(self, i: int, theta: np.ndarray) -> np.ndarray:
-        """Mean gradient of client i over the K mini-batches before round 0."""
-        return sum(self.grad(i, -1, k, theta) for k in range(self.steps)) / self.steps
+        """Mean gradient of client i over the K_i mini-batches before round 0."""
+        return sum(self.grad(i, -1, k, theta) for k in range(self.K[i])) / self.K[i]
 
     def uniform(self, i: int, t: int) -> float:
         """The number in [0, 1) of client i's job in round t."""

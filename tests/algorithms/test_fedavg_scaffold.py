@@ -31,7 +31,7 @@ def fedavg(
     return path
 
 
-def scaffold(p: Problem, cohorts: list[list[int]], eta: float, option: int) -> list[np.ndarray]:
+def scaffold(p: Problem, cohorts: list[list[int]], eta: float, gamma: float, option: int) -> list[np.ndarray]:
     theta, path = p.theta0, [p.theta0]
     c, ci = np.zeros_like(theta), [np.zeros_like(theta) for _ in range(p.N)]
     for cohort in cohorts:
@@ -44,7 +44,7 @@ def scaffold(p: Problem, cohorts: list[list[int]], eta: float, option: int) -> l
             moves.append(y - theta)
             changes.append(new - ci[i])
             ci[i] = new
-        theta = theta + sum(moves) / len(cohort)
+        theta = theta + gamma * sum(moves) / len(cohort)
         c = c + sum(changes) / p.N
         path.append(theta)
     return path
@@ -65,8 +65,9 @@ def test_fedavg_follows_the_pseudo_code(weighting: str, engine: str) -> None:
 def test_scaffold_follows_the_pseudo_code(option: int, engine: str) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
-    path = engine_path(p, "scaffold", cohorts, steps=K, engine=engine, values={"lr": 0.2, "option": option})
-    assert relative_error(path, scaffold(p, cohorts, 0.2, option)) < 1e-9
+    values = {"lr": 0.2, "server_lr": 0.8, "option": option}
+    path = engine_path(p, "scaffold", cohorts, steps=K, engine=engine, values=values)
+    assert relative_error(path, scaffold(p, cohorts, 0.2, 0.8, option)) < 1e-9
 
 
 def test_fedavg_with_one_full_step_is_gradient_descent_on_the_union() -> None:

@@ -19,7 +19,7 @@ from fedbench.method import Record
 from fedbench.models.layers import BatchNorm2d
 from fedbench.runs.walk import Walk
 
-T, S, K, ETA = 10, 3, 4, 0.2
+T, S, K, ETA, GAMMA = 10, 3, 4, 0.2, 1.2
 NORM = {"1.weight", "1.bias"}
 
 
@@ -30,7 +30,7 @@ def start(kind: str, p: Problem, cohorts: list[list[int]], engine: str = "vmap",
     else:
         layers = (nn.Conv2d(1, 2, 1), BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
         model, x = nn.Sequential(*layers), p.x.reshape(-1, 1, 2, 2)
-    algorithm = know_norm_layers(algorithms.get("fedbn").create({"lr": ETA}), model, NORM)
+    algorithm = know_norm_layers(algorithms.get("fedbn").create({"lr": ETA, "server_lr": GAMMA}), model, NORM)
     trace = FixedTrace(cohorts, p.N)
     return make_walk(
         algorithm, model, x, p.y, p.assignment, trace, per_round=len(cohorts[0]), engine=engine, **options
@@ -60,7 +60,9 @@ def test_follows_the_pseudo_code(engine: str) -> None:
                 sgd.step()
             for name, value in clients[i].named_parameters():
                 mean[name] += share * value.detach()
-        server.load_state_dict({k: v for k, v in mean.items() if k not in NORM}, strict=False)
+        old = server.state_dict()
+        moved = {k: old[k] + GAMMA * (v - old[k]) for k, v in mean.items() if k not in NORM}
+        server.load_state_dict(moved, strict=False)
         kept = walk.trainer.store.tensors["norm"]
         for i, client in enumerate(clients):
             client.load_state_dict(

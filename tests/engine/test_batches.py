@@ -81,6 +81,7 @@ def test_full_pass_covers_everything_with_shares() -> None:
     torch.testing.assert_close(share.sum(0), torch.ones(2, dtype=torch.float64))
     assert plan.count is not None
     assert plan.count.sum(0).tolist() == [7, 33]
+    assert share[:, 1].tolist() == [8 / 33] * 4 + [1 / 33]  # the last block is as heavy as its one sample
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
