@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.method import THEOREM, Algorithm, Client, Counts, Record, Vectors, positive, register, share
-from fedbench.theory.rules_sync import momentum_weight
+from fedbench.theory.stepsizes import momentum_weight
 
 
 @register("masfl")

@@ -8,7 +8,7 @@ from torch import Tensor
 from fedbench.algorithms.ablations import Ablations
 from fedbench.algorithms.normalised import Normalised
 from fedbench.method import THEOREM, Client, Counts, Record, Vectors, positive, register, share
-from fedbench.theory import rules_sync
+from fedbench.theory import stepsizes
 from fedbench.theory.setting import numbers
 
 
@@ -42,7 +42,7 @@ class PAdaMFed(Normalised):
     beta: float | None = share(None, null=THEOREM)
 
     def theorem(self, n: Counts) -> dict[str, float]:
-        return numbers(rules_sync.padamfed(n))
+        return numbers(stepsizes.padamfed(n))
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": survey.grad, "g": survey.grad}

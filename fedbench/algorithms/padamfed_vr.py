@@ -8,7 +8,7 @@ from torch import Tensor
 from fedbench.algorithms.ablations import Ablations
 from fedbench.algorithms.padamfed import PAdaMFed
 from fedbench.method import Client, Counts, Record, Vectors, choice, register
-from fedbench.theory import rules_sync
+from fedbench.theory import stepsizes
 from fedbench.theory.setting import numbers
 
 
@@ -37,7 +37,7 @@ class PAdaMFedVR(PAdaMFed):
     )
 
     def theorem(self, n: Counts) -> dict[str, float]:
-        return numbers(rules_sync.padamfed_vr(n))
+        return numbers(stepsizes.padamfed_vr(n))
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {**super().server_init(theta, survey, h), "previous": theta}

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedbench.figures.draw.grid import Panel, Trace, save_grid
 from fedbench.figures.style import of_rank
-from fedbench.theory.optimum import Optimum, sweep
+from fedbench.theory.fedproxvr import Optimum, sweep
 
 GAMMAS = tuple(float(f"{value:.6g}") for value in np.logspace(-5, 1, 25))
 SIGMA2S = (0.1, 0.5, 1.0, 5.0)

@@ -12,8 +12,7 @@ import pandas as pd
 from fedbench.errors import ConfigError
 from fedbench.figures.draw.grid import Panel, Trace, save_grid
 from fedbench.figures.style import apart, of_algorithm
-from fedbench.theory.rules_async import masfl_least_updates
-from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, prescribe
+from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, masfl_least_updates, prescribe
 
 METHODS = {
     "sync": ("scaffold", "mime", "fedsps", "scaffold_m", "padamfed", "fafed", "scaffold_m_vr", "padamfed_vr"),

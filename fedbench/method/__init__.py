@@ -5,7 +5,7 @@ from fedbench.method.configured import THEOREM
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
 from fedbench.method.registry import register
-from fedbench.theory.counts import Counts
+from fedbench.theory.setting import Counts
 
 __all__ = [
     "THEOREM",

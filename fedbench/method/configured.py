@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from fedbench import fields
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule
-from fedbench.theory.counts import Counts
+from fedbench.theory.setting import Counts
 
 THEOREM = "from the theorem"
 """What null means for a hyper-parameter that `theorem` gives: `lr = positive(None, null=THEOREM)`."""

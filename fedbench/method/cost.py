@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
-from fedbench.theory.counts import Counts
+from fedbench.theory.setting import Counts
 
 
 @dataclass(frozen=True)

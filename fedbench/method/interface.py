@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fedbench.method.configured import Configured
 from fedbench.method.record import Record, Vectors
-from fedbench.theory.counts import Counts
+from fedbench.theory.setting import Counts
 
 
 @dataclass(frozen=True)

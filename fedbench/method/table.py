@@ -10,7 +10,7 @@ import torch
 
 from fedbench.method.cost import measure
 from fedbench.method.interface import Algorithm, Setting
-from fedbench.theory.counts import Counts
+from fedbench.theory.setting import Counts
 
 _D, _NORM = 1000, 7  # a pretend model: numbers in all, and in normalisation layers
 

@@ -9,8 +9,7 @@ import pytest
 
 from fedbench.errors import ConfigError, UserError
 from fedbench.theory import fedproxvr as model
-from fedbench.theory.fedproxvr import Problem
-from fedbench.theory.optimum import solve, sweep
+from fedbench.theory.fedproxvr import Problem, solve, sweep
 
 # sigma_bar^2, gamma, mu, beta, tau, theta, Theta, objective; L = 1, lambda = 0.5, SARAH; computed apart
 REFERENCE = [

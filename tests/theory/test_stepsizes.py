@@ -7,8 +7,7 @@ import math
 import pytest
 
 from fedbench.errors import ConfigError
-from fedbench.theory.rules_async import masfl_least_updates
-from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, prescribe
+from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, masfl_least_updates, prescribe
 
 PROBLEM = Constants(L=2.0, Delta=3.0, sigma2=4.0, sigma_h2=5.0, G0=6.0, G=7.0, tau_max=3.0, loss_floor=0.0)
 COUNTS = Counts(S=16, K=4, T=10_000, N=64)
