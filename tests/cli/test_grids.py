@@ -15,7 +15,8 @@ from fedbench.sweeps.sweep import sweep
 @pytest.mark.parametrize(
     "value",
     [
-        0.1, 1e-05, 3, -2, True, False, None, "fedavg", "emnist/cpu", "3", "true", "null", "1e-3", "a b",
+        0.1, 1e-05, 0.10000000000000002, 2**63 + 1,
+        3, -2, True, False, None, "fedavg", "emnist/cpu", "3", "true", "null", "1e-3", "a b",
         "a,b", "it's", "", "${seed}", "a=b", "../m.pt", [200, 100], ["a b", 1.5], [], {"a": 1, "b": [2, "c"]},
     ],
 )  # fmt: skip
@@ -70,6 +71,18 @@ def test_results_come_back_typed_and_a_sweep_is_done_once(runs, tmp_path: Path) 
     elsewhere = sweep(["rounds=3"], grids[:1], tmp_path / "c", reuse=tmp_path)
     assert [r.status for r in elsewhere] == ["completed"] * 2
     assert len(runs.done) == before + 1
+
+
+def test_what_one_grid_of_a_union_sets_is_not_set_in_another(runs, tmp_path: Path) -> None:
+    """Jobs of one choice of options are made from one composition, each from a copy of it."""
+    grids = [
+        {"algorithm.lr": [0.7], "local.steps": [3], "model": ["mlp"], "model.hidden": [[5]]},
+        {"rounds": [9], "model": ["mlp"]},
+    ]
+    sweep([], grids, tmp_path / "s")
+    assert [(cfg.algorithm.lr, cfg.local.steps, cfg.rounds, cfg.model.hidden) for cfg in runs.done] == [
+        (0.7, 3, 50, [5]), (0.1, None, 9, [200]),
+    ]  # fmt: skip
 
 
 def test_bad_input_in_any_point_of_a_grid_starts_nothing(runs, tmp_path: Path) -> None:

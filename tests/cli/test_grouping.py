@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fedbench import compose_config
 from fedbench.config.grouping import differing, plain, settings, split
 
 BASE: dict[str, Any] = {"algorithm": "fedavg", "algorithm.lr": 0.1, "rounds": 3, "seed": 0, "dataset": "npz"}
@@ -57,3 +58,21 @@ def test_numbers_and_lists_compare_by_value() -> None:
     assert plain(1.0) == plain(1)
     assert differing([{"model.hidden": [200]}, {"model.hidden": [200]}]) == []
     assert differing([{"model.hidden": [200]}, {"model.hidden": [100]}]) == ["model.hidden"]
+
+
+def test_every_other_key_makes_another_experiment() -> None:
+    """dtype and precision, rounds, sizes, rates: whatever is not the seed, and not how a run was computed."""
+    configs = [
+        compose_config(["model=mlp", "partition=dirichlet", "schedule=async", "delay=lognormal"]).choices,
+        compose_config(["algorithm=fedadam", "dataset=synthetic", "model=resnet18"]).choices,
+    ]
+    keys = {key for config in configs for key in config}
+    ours = {"engine", "device", "chunk", "threads", "resume", "progress", "verbose", "hooks", "cuda_graph"}
+    ours |= {"data.root", "deterministic", "trace", "imports", "init_from", "seed"}
+    sections = ("eval.", "checkpoint.", "state.")
+    told = {key for key in keys if key in settings(dict.fromkeys(keys, 1))}
+    assert keys - told <= ours | {key for key in keys if key.startswith(sections)}
+    assert told & ours == set()
+    for key in ("dtype", "precision", "rounds", "clients.per_round", "loss.scale", "partition.seed", "delay"):
+        found = differing([{**configs[0], key: "one"}, {**configs[0], key: "other"}])
+        assert found[0] == key or key in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import pickle
 from collections.abc import Callable, Mapping
@@ -360,6 +361,25 @@ def test_a_directory_with_another_run_is_refused(tmp_path: Path, monkeypatch: py
             with pytest.raises(ConfigError, match=rf"^{key}=.*: d holds a run with {key}="):
                 fedbench.run(asked, "d")
     assert fedbench.run(SMALL, "d").summary == first.summary
+
+
+def test_a_directory_is_named_after_the_hash_of_all_that_counts() -> None:
+    """The first 12 digits of SHA-256 over the sorted JSON, where keys younger than kept results are left out
+    at the values that they had before: names of version 2 stay."""
+    config = compose_config(["rounds=7", "algorithm=padamfed", "dataset.test_samples=50"])
+    young = {
+        *("patience", "target", "local.sampler", "precision", "loss.kind", "eval.clients", "algorithm.norm"),
+        *(f"dataset.{key}" for key in ("train_samples", "normalize_per", "pool", "classes")),
+    }
+    counting = {
+        key: int(value) if isinstance(value, float) and value == int(value) else value
+        for key, value in config.choices.items()
+        if key not in NO_PART | young
+    }
+    text = json.dumps(counting, sort_keys=True)
+    expected = hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert run_dir(config) == f"padamfed-digits-iid-logistic-seed0/{expected}"
+    assert run_dir(compose_config()) == "fedavg-digits-iid-logistic-seed0/f439bfad16eb"
 
 
 # ---- files and code that a run reads -------------------------------------------------------------------
