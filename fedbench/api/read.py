@@ -24,8 +24,7 @@ def results(*directories: Place) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from fedbench.figures.read.outcomes import outcomes
-    from fedbench.figures.read.results import read
+    from fedbench.figures.results import outcomes, read
 
     return pd.DataFrame(outcomes(read([os.fspath(place) for place in directories])))
 
@@ -73,12 +72,18 @@ def plot(
     write PNG and PDF, the points and the caption there. Raises DataError where there is nothing to read,
     ConfigError for a bad choice.
     """
-    from fedbench.figures.look import Look
-    from fedbench.figures.plot import draw
+    from fedbench.figures.drawing import draw
+    from fedbench.figures.options import PlotOptions
 
-    look = Look(
+    options = PlotOptions(
+        x=x,
+        y=y,
+        by=[by] if isinstance(by, str) else by,
+        where=where or {},
+        spread=spread,
+        rows=rows,
         width=width,
-        captioned=caption,
+        caption=caption,
         log=tuple(log),
         limits=limits or {},
         labels=labels or {},
@@ -86,9 +91,7 @@ def plot(
         colours=colours or {},
         style=Path(style) if style is not None else None,
     )
-    paths = [os.fspath(place) for place in directories]
-    by = [by] if isinstance(by, str) else by
-    drawing = draw(paths, x, y, by=by, where=where, spread=spread, rows=rows, look=look)
+    drawing = draw([os.fspath(place) for place in directories], options)
     if out is not None:
         drawing.save(os.fspath(out))
     return drawing.figure

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedbench.config.config import Config
 from fedbench.config.read import stored_config
 from fedbench.errors import DataError
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.stored import summary
 
 if TYPE_CHECKING:
@@ -56,12 +57,7 @@ class Run(Directory):
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """metrics.csv: a row per evaluated round. Raises DataError."""
-        from fedbench.figures.read.tables import numbers, table
-        from fedbench.runs.metrics import INTEGERS
-
-        file = self.directory / "metrics.csv"
-        found = numbers(table(file), file)
-        return found.astype({name: "int64" for name in INTEGERS if name in found})
+        return RunDirectory(self.directory).metrics
 
     @cached_property
     def config(self) -> Config:

@@ -35,8 +35,7 @@ def main(argv: Sequence[str]) -> int:
 def lines(directories: Sequence[str], metric: str, by: Sequence[str]) -> list[str]:
     """The table, then the directories of the best setting of all. Raises DataError, ConfigError."""
     from fedbench.config.grouping import differing, one_per_seed, split
-    from fedbench.figures.read.outcomes import outcomes
-    from fedbench.figures.read.results import read
+    from fedbench.figures.results import outcomes, read
     from fedbench.runs.stored import FINISHED
     from fedbench.sweeps.manifest import swept_in
     from fedbench.sweeps.table import aligned

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from fedbench.config.arguments import Parser
 from fedbench.errors import UsageError
-from fedbench.figures.style import WIDTHS
+from fedbench.figures.style import AUTO, SPREADS, WIDTHS
 
 if TYPE_CHECKING:
-    from fedbench.figures.draw.page import Drawing
-    from fedbench.figures.look import How, Look
+    from fedbench.figures.options import PlotOptions
 
 _EXAMPLES = """examples:
   fedbench plot outputs/sweep                                   accuracy against rounds
@@ -26,10 +25,28 @@ Each figure is written as PNG and PDF, with its points (CSV) and its caption (Ma
 
 def main(argv: Sequence[str]) -> int:
     """Draw what the arguments ask for and print the files; the exit code. Raises UserError."""
-    parser = _parser()
-    args = parser.parse_args(list(argv))
-    files = _special(args) if args.partition or args.trace else _runs(args)
-    for file in files:
+    args = _parser().parse_args(list(argv))
+    if not args.dirs and not args.partition and not args.trace:
+        raise UsageError("plot: at least one directory is needed (fedbench plot --help)")
+    if args.dirs and (args.partition or args.trace):
+        raise UsageError(
+            f"plot: {args.dirs[0]}: --partition and --trace take one directory and no further ones"
+        )
+    from fedbench.figures import drawing, pictures
+    from fedbench.figures.options import ALIASES
+    from fedbench.figures.page import stem_of
+
+    options = _options(args)
+    name = f"{args.y}_vs_{ALIASES.get(args.x, args.x)}"
+    name = "partition" if args.partition else "trace" if args.trace else name
+    out = stem_of(args.out or Path(args.partition or args.trace or args.dirs[0]) / name)
+    if args.partition:
+        made = pictures.partition(args.partition, options)
+    elif args.trace:
+        made = pictures.trace(args.trace, options)
+    else:
+        made = drawing.draw(args.dirs, options)
+    for file in made.save(out):
         print(file)
     return 0
 
@@ -51,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", help="file name (default: in the first DIR)")
     add("--width", choices=list(WIDTHS), help="print width: one or two columns (default: one; traces: two)")
     bands = "what the band over seeds shows (default: minmax of two seeds, else std)"
-    add("--spread", choices=["auto", "std", "sem", "minmax"], default="auto", help=bands)
+    add("--spread", choices=[AUTO, *SPREADS], default=AUTO, help=bands)
     add("--rows", metavar="KEY", help="a picture for each value of KEY, with shared axes")
     add("--log", choices=["x", "y", "xy"], default="", help="logarithmic axes")
     add("--xlim", metavar="LOW,HIGH", help="ends of the x axis")
@@ -62,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--svg", action="store_true", help="write SVG too")
     add("--style", type=Path, metavar="FILE", help="matplotlib settings, on top of those of a matplotlibrc")
     below = "draw the settings, seeds and n below too (they are in the .md and .json beside the picture)"
-    add("--caption", dest="captioned", action=argparse.BooleanOptionalAction, default=False, help=below)
+    add("--caption", action=argparse.BooleanOptionalAction, default=False, help=below)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--partition", metavar="RUN_DIR", help="picture of a partition: clients and classes")
     kind.add_argument(
@@ -71,60 +88,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _special(args: argparse.Namespace) -> list[Path]:
-    from fedbench.figures.partition import plot_partition
-    from fedbench.figures.trace import plot_trace
+def _options(args: argparse.Namespace) -> PlotOptions:
+    from fedbench.figures.options import PlotOptions
 
-    if args.dirs:
-        raise UsageError(
-            f"plot: {args.dirs[0]}: --partition and --trace take one directory and no further ones"
-        )
-    if args.partition:
-        return plot_partition(
-            args.partition, args.out or Path(args.partition) / "partition", look=_look(args)
-        )
-    return plot_trace(args.trace, args.out or Path(args.trace) / "trace", look=_look(args, width="two"))
-
-
-def draw(paths: Sequence[str | Path], x: str, y: str, **how: Unpack[How]) -> Drawing:
-    """The figure of the runs in `paths`: curves where `x` is a column of metrics.csv, else results against
-    the key `x`. The rest as for `draw_runs`, which also says what is raised."""
-    from fedbench.figures.curves import draw_runs
-    from fedbench.figures.draw.axes import ALIASES
-    from fedbench.figures.read.tables import METRICS
-    from fedbench.figures.sensitivity import draw_sweep
-
-    x = ALIASES.get(x, x)
-    return (draw_runs if x in METRICS else draw_sweep)(paths, x, y, **how)
-
-
-def _runs(args: argparse.Namespace) -> list[Path]:
-    from fedbench.figures.draw.axes import ALIASES
-    from fedbench.figures.draw.page import stem_of
-
-    if not args.dirs:
-        raise UsageError("plot: at least one directory is needed (fedbench plot --help)")
-    out = stem_of(args.out or Path(args.dirs[0]) / f"{args.y}_vs_{ALIASES.get(args.x, args.x)}")
-    drawing = draw(
-        args.dirs,
-        args.x,
-        args.y,
+    ends = {axis: text for axis, text in (("x", args.xlim), ("y", args.ylim)) if text is not None}
+    return PlotOptions(
+        x=args.x,
+        y=args.y,
         by=_listed(args.by) or ["algorithm"],
         where={key: values.split(",") for key, values in _pairs("where", args.where).items()},
         spread=args.spread,
         rows=args.rows,
-        look=_look(args),
-    )
-    return drawing.save(out)
-
-
-def _look(args: argparse.Namespace, width: str = "one") -> Look:
-    from fedbench.figures.look import Look
-
-    ends = {axis: text for axis, text in (("x", args.xlim), ("y", args.ylim)) if text is not None}
-    return Look(
-        width=args.width or width,
-        captioned=args.captioned,
+        width=args.width or ("two" if args.trace else "one"),
+        caption=args.caption,
         log=tuple(args.log),
         limits={axis: _ends(axis, text) for axis, text in ends.items()},
         labels=_pairs("label", args.label),

@@ -37,6 +37,14 @@ STRIP = "#EFEFEF"
 """Behind the crosses of diverged runs."""
 BAND = 0.16
 """Opacity of the band around a line."""
+SPREADS = {
+    "std": "±1 sample standard deviation",
+    "sem": "±1 standard error of the mean",
+    "minmax": "smallest to largest",
+}
+"""What a band shows, by the name of the choice."""
+AUTO = "auto"
+"""The choice of a band that fits the number of seeds."""
 
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a figure looks the same everywhere

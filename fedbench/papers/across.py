@@ -34,9 +34,9 @@ UNTUNED = {
 
 def by_work(runs: Path, out: Path) -> list[Path]:
     """The mean gradient norm against S K T."""
-    from fedbench.figures.speedup import draw_speedup
+    from fedbench.figures.comparisons import draw_speedup
 
-    return draw_speedup(sorted(runs.glob("final*")), out / "speedup", POWERS, slope)
+    return draw_speedup(sorted(runs.glob("final*")), POWERS, slope).save(out / "speedup")
 
 
 def by_loss_scale(runs: Path, out: Path) -> list[Path]:
@@ -50,19 +50,18 @@ def by_loss_scale(runs: Path, out: Path) -> list[Path]:
 
 def by_relative_lr(runs: Path, out: Path) -> list[Path]:
     """Final accuracy against the learning rate over its reference."""
-    from fedbench.figures.relative import draw_relative
+    from fedbench.figures.comparisons import draw_relative
 
-    return draw_relative(runs / "final", out / "lr_relative", FACTORS)
+    return draw_relative(runs / "final", FACTORS).save(out / "lr_relative")
 
 
 def over_tasks(runs: Path, out: Path) -> list[Path]:
     """Accuracy over a range of tasks with one setting each, and the same as a table of all tasks."""
-    from fedbench.figures.read.results import read
-    from fedbench.figures.untuned import by_task, draw_untuned, scores
+    from fedbench.figures.comparisons import by_task, draw_untuned
 
-    places = sorted(runs.glob("final*"))
-    files = draw_untuned(places, out / "untuned")
-    table = by_task(scores(read(places)).table).unstack("method").reset_index()
+    drawing = draw_untuned(sorted(runs.glob("final*")))
+    files = drawing.save(out / "untuned")
+    table = by_task(drawing.points).unstack("method").reset_index()
     csv, text = out / "tasks.csv", out / "tasks.md"
     csv.write_text(table.to_csv(index=False, lineterminator="\n"))
     text.write_text(markdown(table))
@@ -71,9 +70,11 @@ def over_tasks(runs: Path, out: Path) -> list[Path]:
 
 def stepsizes(_: Path, out: Path) -> list[Path]:
     """Prescribed step sizes."""
-    from fedbench.figures.stepsizes import draw_stepsizes
+    from fedbench.figures.theory import draw_stepsizes
 
-    return [file for kind in ("sync", "async") for file in draw_stepsizes(out / f"stepsizes_{kind}", kind)]
+    return [
+        file for kind in ("sync", "async") for file in draw_stepsizes(kind).save(out / f"stepsizes_{kind}")
+    ]
 
 
 def comparison(_: Path, out: Path) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 Where = Mapping[str, Sequence[object]]
@@ -24,11 +23,12 @@ def curves(
 ) -> list[Path]:
     """Column `y` against column `x`, from one stage of the sweep; a panel per value of `rows`. `log`:
     logarithmic axes ("x", "y")."""
-    from fedbench.figures.curves import plot_runs
-    from fedbench.figures.look import PLAIN, WIDE
+    from fedbench.figures.drawing import draw
+    from fedbench.figures.options import PlotOptions
 
-    look = replace(WIDE if rows else PLAIN, log=log)
-    return plot_runs([runs / stage], out / name, x, y, by=by, where=where, rows=rows, look=look)
+    width = "two" if rows else "one"
+    options = PlotOptions(x, y, by, where or {}, rows=rows, width=width, log=log)
+    return draw([runs / stage], options).save(out / name)
 
 
 def against(
@@ -46,10 +46,11 @@ def against(
     own_y: bool = False,
 ) -> list[Path]:
     """An outcome against the swept key `x`, from those stages that there are; a panel per value of `rows`.
-    `log`: as of `curves`; `own_y`: of `Look`."""
-    from fedbench.figures.look import PLAIN, WIDE
-    from fedbench.figures.sensitivity import plot_sweep
+    `log`: as of `curves`; `own_y`: of `PlotOptions`."""
+    from fedbench.figures.drawing import draw
+    from fedbench.figures.options import PlotOptions
 
     places = [runs / stage for stage in stages if (runs / stage).is_dir()]
-    look = replace(WIDE if rows else PLAIN, log=log, own_y=own_y)
-    return plot_sweep(places, out / name, x=x, y=y, by=by, where=where, rows=rows, look=look)
+    width = "two" if rows else "one"
+    options = PlotOptions(x, y, by, where or {}, rows=rows, width=width, log=log, own_y=own_y)
+    return draw(places, options).save(out / name)

@@ -127,13 +127,13 @@ def _row(rows: pd.DataFrame, found: Sequence[Mapping[str, Any]], smoothness: flo
 
 def optimum(_: Path, out: Path) -> list[Path]:
     """Optimal parameters: of the reduced problem, with beta free, with SVRG, and what reducing costs."""
-    from fedbench.figures.optimum import draw_optimum, draw_reduction_cost
+    from fedbench.figures.theory import draw_optimum, draw_reduction_cost
 
     return [
-        *draw_optimum(out / "optimum"),
-        *draw_optimum(out / "optimum_full", form="full"),
-        *draw_optimum(out / "optimum_svrg", estimator="svrg"),
-        *draw_reduction_cost(out / "optimum_cost"),
+        *draw_optimum().save(out / "optimum"),
+        *draw_optimum(form="full").save(out / "optimum_full"),
+        *draw_optimum(estimator="svrg").save(out / "optimum_svrg"),
+        *draw_reduction_cost().save(out / "optimum_cost"),
     ]
 
 

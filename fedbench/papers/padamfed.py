@@ -72,11 +72,11 @@ def by_lr(runs: Path, out: Path) -> list[Path]:
 
 def by_setting(runs: Path, out: Path) -> list[Path]:
     """Accuracy in several settings with the theorems' step sizes, and what their path length allows."""
-    from fedbench.figures.settings import draw_settings
+    from fedbench.figures.comparisons import draw_settings
 
     powers = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
     stages = [runs / stage for stage in ("final-norm", "final") if (runs / stage).is_dir()]
-    return draw_settings(stages, out / "settings", powers, tuple(LEVELS.values()))
+    return draw_settings(stages, powers, tuple(LEVELS.values())).save(out / "settings")
 
 
 def by_rounds(runs: Path, out: Path) -> list[Path]:

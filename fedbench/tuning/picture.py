@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from fedbench.compose.overrides import Value
 from fedbench.figures import names
-from fedbench.figures.draw import axes
-from fedbench.figures.draw.curves import handle
-from fedbench.figures.draw.page import Drawing, Page, sheet
-from fedbench.figures.style import MUTED, WIDTHS, LineStyle, apart
+from fedbench.figures.page import Drawing, Page, handle, limit, log_worthy, marks, sheet, ticks
+from fedbench.figures.style import WIDTHS, LineStyle, apart
 from fedbench.tuning.selection import Selection, Tried
 from fedbench.tuning.tables import trials
 
@@ -41,8 +39,7 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
                 _panel(ax, keys[rank] if keys else None, found, rank % columns == 0)
             else:
                 ax.remove()
-        marks = _marks(found)
-        page.legend([*(handle(look) for look in looks), *marks.values()], [*(k.label for k in looks), *marks])
+        page.legend({look.label: handle(look) for look in looks} | _marks(found))
     y = _y([selection for _, selection in chosen])
     said: dict[str, Any] = {"x": keys, "y": y, "rule": rule, "text": [_caption(rule, y)]}
     return Drawing(page, trials(chosen), said)
@@ -102,8 +99,8 @@ def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection
         line = [(x, _height(best[x])) for x in sorted(best)]
         ax.plot(*zip(*line, strict=True), **{**look.line(), "marker": ""}, gid="best")
     if len(every):
-        axes.limit(ax, "x", every, log=axes.log_worthy(every, 10.0), margin=0.05, given=None)
-        axes.ticks(ax, x=5)
+        limit(ax, "x", every, log=log_worthy(every, 10.0), margin=0.05)
+        ticks(ax, x=5)
     else:
         ax.set_xticks([])
     ax.set_xlabel(names.axis(key) if key else "")
@@ -115,10 +112,8 @@ def _height(one: Tried) -> float:
     return one.mean if one.rounds is None else one.rounds
 
 
-def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Line2D]:
-    marks = {"winner": Line2D([], [], marker="*", markersize=7.5, markeredgecolor="black")}
+def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Artist]:
+    said: dict[str, Any] = {"winner": {"marker": "*", "markersize": 7.5, "markeredgecolor": "black"}}
     if any(one.pruned is not None for _, selection in found for one in selection.tried):
-        marks["pruned"] = Line2D([], [], marker="o", markerfacecolor="white")
-    for mark in marks.values():
-        mark.set(color=MUTED, linestyle="none")
-    return marks
+        said["pruned"] = {"marker": "o", "markerfacecolor": "white"}
+    return {**marks(**said)}

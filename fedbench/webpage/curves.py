@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedbench.figures import names
-from fedbench.figures.read.lines import Line, line
-from fedbench.figures.read.statistics import AUTO, Floats
-from fedbench.figures.style import BAND, DASHES, LineStyle
+from fedbench.figures.lines import Floats, Line, curve
+from fedbench.figures.style import AUTO, BAND, DASHES, LineStyle
 from fedbench.webpage.settings import Setting
 
 COLUMNS = ("test_accuracy", "test_loss", "train_loss", "grad_norm")
@@ -30,7 +29,7 @@ def figures(settings: Sequence[Setting], metric: str) -> dict[str, Any]:
     """
     found = {}
     for y in COLUMNS:
-        lines = [line(one.series, "round", y, AUTO) for one in settings]
+        lines = [curve(one.series, "round", y, AUTO) for one in settings]
         if any(not one.empty for one in lines):
             found[y] = _figure(lines, names.axis(y, metric))
     return found
@@ -39,7 +38,7 @@ def figures(settings: Sequence[Setting], metric: str) -> dict[str, Any]:
 def _figure(lines: Sequence[Line], title: str) -> Any:
     from plotly import graph_objects as go
 
-    points = sum(len(one.curve.x) * (4 if one.series.n > 1 else 1) for one in lines)
+    points = sum(len(one.points) * (4 if one.series.n > 1 else 1) for one in lines)
     every = 1 + points // POINTS
     traces = [trace for rank, one in enumerate(lines) for trace in _traces(one, f"s{rank}", every)]
     figure = go.Figure(traces)
@@ -57,7 +56,7 @@ def _figure(lines: Sequence[Line], title: str) -> Any:
 
 
 def _spans(lines: Sequence[Line]) -> bool:
-    parts = [part for one in lines for part in (one.curve.mean, *(lost.y for lost in one.diverged))]
+    parts = [part for one in lines for part in (one.points["mean"], *(lost.y for lost in one.lost))]
     values = np.concatenate(parts)
     return bool(values.min() > 0) and bool(values.max() > _SPAN * values.min())
 
@@ -81,8 +80,8 @@ def _traces(one: Line, group: str, every: int) -> list[Any]:
             colour = _faint(look.colour)
             more = {"mode": "none", "fill": "toself", "fillcolor": colour, "hoverinfo": "skip"}
             found.append(go.Scatter(x=around, y=edge, showlegend=False, **more, **shared))
-    for lost in one.diverged:
-        x, values = _thin(lost.x, every), _thin(lost.y, every)
+    for lost in one.lost:
+        x, values = _thin(lost.x.to_numpy(), every), _thin(lost.y.to_numpy(), every)
         symbols = ["circle"] * (len(x) - 1) + ["x"]
         sizes = [0.0] * (len(x) - 1) + [9.0]
         first = not found
@@ -101,7 +100,8 @@ def _traces(one: Line, group: str, every: int) -> list[Any]:
 
 
 def _parts(one: Line) -> tuple[Floats, Floats, Floats, Floats]:
-    return one.curve.x, one.curve.mean, one.curve.low, one.curve.high
+    x, mean, low, high = (one.points[name].to_numpy(float) for name in ("x", "mean", "low", "high"))
+    return x, mean, low, high
 
 
 def _thin(values: Floats, every: int) -> Floats:

@@ -12,9 +12,8 @@ import pandas as pd
 
 from fedbench.config.identity import flat
 from fedbench.errors import DataError
-from fedbench.figures.read.results import Run, read
-from fedbench.figures.read.tables import config_of, number
-from fedbench.runs.stored import PAUSED
+from fedbench.figures.results import Run, number, read
+from fedbench.runs.run_directory import PAUSED, RunDirectory
 from fedbench.sweeps.manifest import jobs_of, manifest
 from fedbench.sweeps.standing import FAILED, MISSING, RUNNING, Standing, standings
 
@@ -80,7 +79,7 @@ def _entry(place: Path, run: Run, standing: Standing | None, top: Path) -> Entry
 def _without_rows(place: Path, planned: Mapping[str, Any]) -> Run:
     """A run that has measured nothing: what its configuration says, or, without one, what was planned."""
     try:
-        choices = flat(config_of(place))
+        choices = flat(RunDirectory(place).plain_config)
     except DataError:
         choices = dict(planned)
     return Run(str(place), choices, {}, pd.DataFrame())

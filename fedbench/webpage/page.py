@@ -12,9 +12,9 @@ from typing import Any
 
 import fedbench
 from fedbench.errors import UsageError
+from fedbench.figures import caption
 from fedbench.figures.names import axis
-from fedbench.figures.read import caption
-from fedbench.figures.read.results import Run, metric
+from fedbench.figures.results import Run, metric
 from fedbench.files import write_text
 from fedbench.sweeps.manifest import manifest
 from fedbench.sweeps.standing import STATUSES
@@ -100,7 +100,7 @@ def _summary(entries: Sequence[Entry], runs: Sequence[Run], found: Sequence[Sett
     if found:
         first += f"; {caption.seeds_line([one.series for one in found])}"
     lines = [f"{first}.", f"{caption.settings_line(caption.common(runs))}.".lstrip(".")]
-    lines += [*caption.weightings(runs), *caption.data_notes(runs)]
+    lines += [*caption.weightings(runs), *caption.data_notes(runs), *caption.mixed(runs)]
     repeated = sum(one.series.repeated for one in found)
     if repeated:
         again = caption.counted(repeated, "further run")

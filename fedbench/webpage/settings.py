@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fedbench.config.grouping import differing
-from fedbench.figures.read.points import result
-from fedbench.figures.read.series import Series, group
+from fedbench.figures.lines import Series, group
 from fedbench.figures.style import LineStyle, of_rank
 from fedbench.sweeps.manifest import swept_in
 from fedbench.webpage.gather import COMPLETED, Entry
@@ -28,7 +27,7 @@ class Setting:
     @cached_property
     def values(self) -> list[float]:
         """Final accuracies of its runs that have one."""
-        return [value for run in self.series.runs if (value := result(run, "final_accuracy")) is not None]
+        return [value for run in self.series.runs if (value := run.result("final_accuracy")) is not None]
 
     @property
     def complete(self) -> bool:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.figures.names import axis
-from fedbench.figures.read.outcomes import outcomes
-from fedbench.figures.read.tables import number
+from fedbench.figures.results import number, outcomes
 from fedbench.webpage.gather import COMPLETED, Entry
 from fedbench.webpage.markup import Cell, count, link, said, table
 from fedbench.webpage.settings import Setting

@@ -140,7 +140,7 @@ def test_failures_are_rows(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> 
         (lambda: fedbench.sweep([], {"seed": []}), "grid: seed: must be a list of values"),
         (lambda: fedbench.sweep([], {"rounds": [1, -1]}), "rounds=-1: must be an integer >= 0"),
         (lambda: fedbench.results("nowhere"), "nowhere: no such directory"),
-        (lambda: fedbench.Run("nowhere").metrics, "nowhere/metrics.csv: cannot be read"),
+        (lambda: fedbench.Run("nowhere").metrics, "nowhere/metrics.csv: there is none"),
         (lambda: fedbench.Run("nowhere").config, "nowhere/config.yaml: cannot be read"),
     ],
 )

@@ -10,8 +10,7 @@ import pytest
 from fedbench.claims.evidence import MADE, Evidence, read
 from fedbench.claims.ledger import ledger
 from fedbench.claims.rates import TableTrend
-from fedbench.figures.optimum import optimum_table
-from fedbench.figures.stepsizes import BASE, stepsize_table
+from fedbench.figures.theory import BASE, optimum_table, stepsize_table
 from fedbench.papers.registry import CLAIMS
 
 

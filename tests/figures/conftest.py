@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedbench.figures.draw.page import Page
+from fedbench.figures.drawing import draw
+from fedbench.figures.options import PlotOptions
+from fedbench.figures.page import Drawing, Page
+
+
+def laid_out(drawing: Drawing) -> Page:
+    """The page of a drawing, as it is saved."""
+    drawing.figure.draw_without_rendering()
+    return drawing.page
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Page]:
-    """`drawn(plot, *args)` calls a plotting function, which returns its laid-out page and writes nothing."""
+def drawn() -> Callable[..., Page]:
+    """`drawn(paths, x=..., ...)`: the page of these runs with these options; `drawn(drawing)`: its page."""
 
-    def draw(plot: Callable[..., Any], *args: Any, **more: Any) -> Page:
-        pages: list[Page] = []
+    def page(what: Drawing | Sequence[Path], **options: Any) -> Page:
+        return laid_out(what if isinstance(what, Drawing) else draw(what, PlotOptions(**options)))
 
-        def keep(page: Page, *_: Any) -> list[Path]:
-            page.figure.draw_without_rendering()
-            pages.append(page)
-            return []
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Page, "save", keep)
-            plot(*args, **more)
-        return pages[0]
-
-    return draw
+    return page

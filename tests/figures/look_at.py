@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from fedbench.figures.draw.page import Page
+from fedbench.figures.page import Page
 
 
 def texts(page: Page) -> list[tuple[str, Bbox]]:

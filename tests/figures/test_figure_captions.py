@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from make_results import comparison, rows, write_sweep
 
-from fedbench.figures.curves import plot_runs
-from fedbench.figures.sensitivity import plot_sweep
+from fedbench.figures.drawing import draw
+from fedbench.figures.options import PlotOptions
 
 
 @pytest.mark.parametrize("where", ["curves", "sensitivity"])
@@ -19,16 +19,18 @@ def test_data_that_is_not_official_is_named_under_the_drawing(tmp_path: Path, wh
         content = json.loads(file.read_text()) | {"data_note": "emnist.npz was used in place of the files"}
         file.write_text(json.dumps(content))
     if where == "curves":
-        files = plot_runs([runs], tmp_path / "figure")
+        files = draw([runs], PlotOptions()).save(tmp_path / "figure")
     else:
-        files = plot_sweep([runs], tmp_path / "figure", x="seed")
+        files = draw([runs], PlotOptions(x="seed")).save(tmp_path / "figure")
     text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
     assert text.count("emnist.npz was used in place of the files.") == 1
 
 
 def test_one_seed_at_several_values_has_no_band(tmp_path: Path) -> None:
     runs = [{"metrics": rows(0.5 + lr, 0.6, 0), "config": {"algorithm.lr": lr}} for lr in (0.01, 0.1)]
-    files = plot_sweep([write_sweep(tmp_path / "s", runs, ["algorithm.lr"])], tmp_path / "figure")
+    files = draw([write_sweep(tmp_path / "s", runs, ["algorithm.lr"])], PlotOptions(x="algorithm.lr")).save(
+        tmp_path / "figure"
+    )
     text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
     assert "n = 1 seed (0); no band." in text
 
@@ -48,7 +50,7 @@ def test_runs_that_stop_early_are_counted(tmp_path: Path, status: str, words: st
         row = next(i for i, line in enumerate(lines) if "completed" in line)
         lines[row] = lines[row].replace("completed", status)
         file.write_text("".join(lines))
-    files = plot_runs([runs], tmp_path / "figure")
+    files = draw([runs], PlotOptions()).save(tmp_path / "figure")
     text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
     total = len(list(runs.rglob("summary.json")))
     assert f"1 of {total} runs {words}." in text
@@ -68,7 +70,9 @@ def test_clients_of_unequal_size_that_are_weighted_differently_are_named(
             ("scaffold", {"algorithm.weighting": None}),
         )
     ]
-    files = plot_runs([write_sweep(tmp_path / "s", runs, ["algorithm", "partition"])], tmp_path / "figure")
+    files = draw([write_sweep(tmp_path / "s", runs, ["algorithm", "partition"])], PlotOptions()).save(
+        tmp_path / "figure"
+    )
     text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
     line = "Clients are weighted differently (samples: FedAvg; uniform: SCAFFOLD), so the objectives differ."
     assert (line in text) == said

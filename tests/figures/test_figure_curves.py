@@ -20,9 +20,9 @@ from PIL import Image
 
 from fedbench.errors import ConfigError, DataError, RunError
 from fedbench.figures import style
-from fedbench.figures.curves import plot_runs
-from fedbench.figures.draw.page import Page
-from fedbench.figures.look import Look
+from fedbench.figures.drawing import draw
+from fedbench.figures.options import PlotOptions
+from fedbench.figures.page import Page
 
 FEW = ["fedavg", "scaffold", "padamfed"]
 ALL = list(style.ALGORITHMS)
@@ -57,7 +57,7 @@ def diverging(path: Path) -> Path:
 
 def test_lines_and_bands_are_mean_and_standard_deviation(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     sweep = comparison(tmp_path, FEW)
-    page = drawn(plot_runs, [sweep], tmp_path / "f")
+    page = drawn([sweep])
     lines, table = means(page), expected(sweep)
     bands = {
         to_hex(band.get_facecolor()[0]).upper(): band.get_paths()[0].vertices
@@ -81,7 +81,7 @@ def test_no_text_overlaps_or_leaves_the_page(
 ) -> None:
     names = [name for name in ALL if name != "fedavg"]
     sweep = comparison(tmp_path, ["fedavg", *names[: count - 1]], seeds=2)
-    page = drawn(plot_runs, [sweep], tmp_path / "f", look=Look(width=width))
+    page = drawn([sweep], width=width)
     assert overlaps(page) == []
     assert outside(page) == []
     assert {style.ALGORITHMS[name].label for name in ["fedavg", *names[: count - 1]]} <= {
@@ -95,7 +95,7 @@ def test_no_text_overlaps_or_leaves_the_page(
 def test_equal_accuracies_do_not_stack_their_names(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     made = rows(0.8, 1.0, 0)
     runs = [{"metrics": made, "algorithm": name, "seed": 0} for name in ALL[:8]]
-    page = drawn(plot_runs, [write_sweep(tmp_path, runs, ["algorithm"])], tmp_path / "f")
+    page = drawn([write_sweep(tmp_path, runs, ["algorithm"])])
     assert overlaps(page) == []
 
 
@@ -104,18 +104,14 @@ def test_an_algorithm_has_one_colour_in_every_figure(tmp_path: Path, drawn: Call
     for place, names in (("a", FEW), ("b", ["fedadam", "padamfed", "led"]), ("c", ALL[:12])):
         sweep = comparison(tmp_path / place, names, seeds=1)
         last = expected(sweep)["padamfed"][100.0]
-        found = [
-            colour
-            for colour, line in means(drawn(plot_runs, [sweep], tmp_path / "f")).items()
-            if line[-1, 1] in last
-        ]
+        found = [colour for colour, line in means(drawn([sweep])).items() if line[-1, 1] in last]
         seen += found
     assert set(seen) == {style.ALGORITHMS["padamfed"].colour}
 
 
 def test_diverged_runs_are_shown_and_not_averaged(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     sweep = diverging(tmp_path)
-    page = drawn(plot_runs, [sweep], tmp_path / "f", look=Look(captioned=True))
+    page = drawn([sweep], caption=True)
     crosses = [line for line in page.figure.axes[0].lines if line.get_gid() == "diverged"]
     assert len(crosses) == 4
     page.figure.canvas.draw()
@@ -140,26 +136,26 @@ def test_diverged_runs_are_shown_and_not_averaged(tmp_path: Path, drawn: Callabl
 
 
 def test_a_picture_holds_no_paragraph_unless_asked(tmp_path: Path, drawn: Callable[..., Page]) -> None:
-    assert caption_of(drawn(plot_runs, [comparison(tmp_path / "s", FEW)], tmp_path / "f")) == ""
-    short = caption_of(drawn(plot_runs, [diverging(tmp_path / "d")], tmp_path / "f"))
+    assert caption_of(drawn([comparison(tmp_path / "s", FEW)])) == ""
+    short = caption_of(drawn([diverging(tmp_path / "d")]))
     assert short == "×: diverged, not in the mean."  # no legend says what the cross is
 
 
 def test_an_exploding_loss_does_not_flatten_the_others(tmp_path: Path, drawn: Callable[..., Page]) -> None:
-    page = drawn(plot_runs, [diverging(tmp_path)], tmp_path / "f", y="test_loss")  # up to 1e40
+    page = drawn([diverging(tmp_path)], y="test_loss")  # up to 1e40
     assert page.figure.axes[0].get_ylim()[1] < 3
 
 
 def test_when_all_runs_diverged_they_are_still_drawn(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     write_run(tmp_path, rows(0.8, 0.6, 0, stop=30), status="diverged")
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f")
+    page = drawn([tmp_path])
     assert means(page) == {}
     assert [line.get_gid() for line in page.figure.axes[0].lines].count("diverged") == 1
 
 
 def test_one_seed_and_one_evaluation(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     write_run(tmp_path, rows(0.8, 0.6, 0, last=0))
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f", look=Look(captioned=True))
+    page = drawn([tmp_path], caption=True)
     assert [len(line) for line in means(page).values()] == [1]
     assert "n = 1 seed (0); no band" in caption_of(page)
 
@@ -172,7 +168,7 @@ def test_virtual_times_of_seeds_differ_and_are_interpolated(
         for row, time, value in zip(made, times, values, strict=True):
             row.update(virtual_time=time, test_accuracy=value)
         write_run(tmp_path / str(seed), made, seed=seed)
-    (line,) = means(drawn(plot_runs, [tmp_path], tmp_path / "f", x="virtual_time")).values()
+    (line,) = means(drawn([tmp_path], x="virtual_time")).values()
     np.testing.assert_allclose(line, [[0, 0], [1, 0.15], [2, 0.3], [3, 0.45]])  # y = 0.1 x and y = 0.2 x
 
 
@@ -185,20 +181,20 @@ def test_a_round_is_called_a_server_update_where_all_runs_are_asynchronous(
 ) -> None:
     for seed, schedule in enumerate(schedules):
         write_run(tmp_path / str(seed), rows(0.8, 0.6, seed), config={"schedule": schedule}, seed=seed)
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f", by=["schedule"])
+    page = drawn([tmp_path], by=["schedule"])
     assert page.figure.axes[0].get_xlabel() == label
 
 
 def test_bytes_are_drawn_in_megabytes_and_kept_in_bytes(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     sweep = comparison(tmp_path / "s", ["fedavg"], seeds=1)
-    page = drawn(plot_runs, [sweep], tmp_path / "f", x="uplink_bytes")
+    page = drawn([sweep], x="uplink_bytes")
     assert page.figure.axes[0].get_xlabel() == "Uplink (MB)"
     (line,) = means(page).values()
     assert line[-1, 0] == pytest.approx(100 * 10 * 87_360 / 1e6)
 
 
 def test_logarithmic_axes(tmp_path: Path, drawn: Callable[..., Page]) -> None:
-    page = drawn(plot_runs, [comparison(tmp_path, FEW)], tmp_path / "f", y="test_loss", look=Look(log=("y",)))
+    page = drawn([comparison(tmp_path, FEW)], y="test_loss", log=("y",))
     assert page.figure.axes[0].get_yscale() == "log"
     assert overlaps(page) == []
 
@@ -208,7 +204,7 @@ def test_a_logarithmic_x_axis_begins_with_the_first_evaluation_after_zero(
 ) -> None:
     sweep = diverging(tmp_path / "s")
     assert {0.0} < set(expected(sweep)["padamfed"])
-    page = drawn(plot_runs, [sweep], tmp_path / "f", look=Look(log=("x",)))
+    page = drawn([sweep], log=("x",))
     drawn_lines = [np.asarray(line.get_xdata()) for line in page.figure.axes[0].lines]
     bands = [band.get_paths()[0].vertices for band in page.figure.axes[0].collections]
     assert bands
@@ -216,7 +212,7 @@ def test_a_logarithmic_x_axis_begins_with_the_first_evaluation_after_zero(
 
 
 def test_files_for_print(tmp_path: Path) -> None:
-    files = plot_runs([comparison(tmp_path / "s", FEW)], tmp_path / "out" / "acc.png")
+    files = draw([comparison(tmp_path / "s", FEW)], PlotOptions()).save(tmp_path / "out" / "acc.png")
     assert [file.name for file in files] == ["acc.png", "acc.pdf", "acc.csv", "acc.json", "acc.md"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(file.name for file in files)
     png, pdf, table, said, text = files
@@ -256,8 +252,8 @@ def test_files_for_print(tmp_path: Path) -> None:
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     sweep = comparison(tmp_path / "s", FEW)
-    first = [file.read_bytes() for file in plot_runs([sweep], tmp_path / "f")]
-    assert first == [file.read_bytes() for file in plot_runs([sweep], tmp_path / "f")]
+    first = [file.read_bytes() for file in draw([sweep], PlotOptions()).save(tmp_path / "f")]
+    assert first == [file.read_bytes() for file in draw([sweep], PlotOptions()).save(tmp_path / "f")]
 
 
 def test_a_failed_write_leaves_the_old_figure_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +268,7 @@ def test_a_failed_write_leaves_the_old_figure_whole(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(RunError, match="No space left"):
-        plot_runs([sweep], tmp_path / "f")
+        draw([sweep], PlotOptions()).save(tmp_path / "f")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["f.png"]
     assert (tmp_path / "f.png").read_text() == "old"
 
@@ -280,15 +276,15 @@ def test_a_failed_write_leaves_the_old_figure_whole(tmp_path: Path, monkeypatch:
 def test_bad_columns_and_choices_are_named(tmp_path: Path) -> None:
     sweep = comparison(tmp_path / "s", ["fedavg"], seeds=1)
     with pytest.raises(ConfigError, match="did you mean 'test_accuracy'"):
-        plot_runs([sweep], tmp_path / "f", y="accuracy")
+        draw([sweep], PlotOptions(y="accuracy")).save(tmp_path / "f")
     with pytest.raises(DataError, match=r"train_loss.*empty.*eval.train=true"):
-        plot_runs([sweep], tmp_path / "f", y="train_loss")
+        draw([sweep], PlotOptions(y="train_loss")).save(tmp_path / "f")
     with pytest.raises(ConfigError, match="spread=sd"):
-        plot_runs([sweep], tmp_path / "f", spread="sd")
+        draw([sweep], PlotOptions(spread="sd")).save(tmp_path / "f")
     with pytest.raises(ConfigError, match="width=three"):
-        plot_runs([sweep], tmp_path / "f", look=Look(width="three"))
+        draw([sweep], PlotOptions(width="three")).save(tmp_path / "f")
     with pytest.raises(ConfigError, match="did you mean 'algorithm'"):
-        plot_runs([sweep], tmp_path / "f", by=("algoritm",))
+        draw([sweep], PlotOptions(by=("algoritm",))).save(tmp_path / "f")
     assert not list(tmp_path.glob("f*"))
 
 
@@ -298,6 +294,6 @@ def test_a_series_without_the_column_is_said_not_drawn(tmp_path: Path, drawn: Ca
         row["grad_norm"] = 1.0
     write_run(tmp_path / "a", measured, algorithm="fedavg")
     write_run(tmp_path / "b", rows(0.8, 1.0, 0), algorithm="led")
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f", y="grad_norm", look=Look(captioned=True))
+    page = drawn([tmp_path], y="grad_norm", caption=True)
     assert len(means(page)) == 1
     assert "Without grad_norm, not drawn: LED." in caption_of(page)

@@ -13,10 +13,9 @@ from make_results import rows, write_run
 from sklearn.isotonic import IsotonicRegression
 
 from fedbench.errors import ConfigError
-from fedbench.figures.draw import axes
-from fedbench.figures.draw.ends import apart
-from fedbench.figures.draw.page import stem_of, text_width, wrap
-from fedbench.figures.plot import draw
+from fedbench.figures.drawing import apart, draw
+from fedbench.figures.options import PlotOptions
+from fedbench.figures.page import log_places, stem_of, text_width, unit, wrap
 
 numbers = st.lists(st.floats(0, 100), min_size=1, max_size=12)
 
@@ -53,9 +52,8 @@ def test_wrapped_lines_fit_and_keep_all_letters(text: str, width: float) -> None
 
 def test_a_long_path_is_broken_between_its_parts() -> None:
     lines = wrap("Data: outputs/runs/padamfed/fig1/cpu/0123456789abcdef/final.", 1.5)
-    assert lines[0] == "Data:"
-    assert all(line.endswith("/") for line in lines[1:-1])
-    assert "".join(lines[1:]) == "outputs/runs/padamfed/fig1/cpu/0123456789abcdef/final."
+    assert all(line.endswith("/") for line in lines[:-1])
+    assert "".join(lines) == "Data: outputs/runs/padamfed/fig1/cpu/0123456789abcdef/final."
 
 
 @pytest.mark.parametrize(
@@ -65,7 +63,7 @@ def test_a_long_path_is_broken_between_its_parts() -> None:
 def test_logarithmic_ticks_are_few_within_limits_and_at_least_two(
     low: float, high: float, count: int
 ) -> None:
-    places = axes.log_places(low, high, count)
+    places = log_places(low, high, count)
     assert 2 <= len(places) <= count
     assert (np.diff(places) > 0).all()
     assert places[0] >= low * (1 - 1e-6)
@@ -73,8 +71,8 @@ def test_logarithmic_ticks_are_few_within_limits_and_at_least_two(
 
 
 def test_bytes_are_drawn_in_a_fitting_unit() -> None:
-    assert axes.axis("uplink_bytes", [np.array([1.0, 2.5e7])]) == axes.Axis("Uplink (MB)", 1e6)
-    assert axes.axis("uplink_bytes", [np.array([900.0])]) == axes.Axis("Uplink (B)", 1.0)
+    assert unit("uplink_bytes", [np.array([1.0, 2.5e7])]) == ("Uplink (MB)", 1e6)
+    assert unit("uplink_bytes", [np.array([900.0])]) == ("Uplink (B)", 1.0)
 
 
 @pytest.mark.parametrize("name", ["a.svg", "metrics", "metrics.png", "summary.pdf", "runs", "x.csv"])
@@ -109,5 +107,5 @@ def test_axes_say_what_the_accuracies_are(tmp_path: Path, metrics: list[str], la
         summary = write_run(place, rows(0.8, 1.0, seed), seed=seed, config=config)
         (place / "summary.json").write_text(json.dumps({**summary, "metric": metric}))
     for x, expected in (("round", label), ("algorithm.lr", label.replace("Test", "Final test"))):
-        figure = draw([tmp_path], x, "test_accuracy").figure
+        figure = draw([tmp_path], PlotOptions(x, "test_accuracy")).figure
         assert [ax.get_ylabel() for ax in figure.axes] == [expected]

@@ -15,11 +15,9 @@ from matplotlib.lines import Line2D
 
 from fedbench.errors import UserError
 from fedbench.figures import style
-from fedbench.figures.curves import plot_runs
-from fedbench.figures.draw.page import Page, sheet
-from fedbench.figures.look import Look
-from fedbench.figures.plot import main
-from fedbench.figures.sensitivity import plot_sweep
+from fedbench.figures.drawing import draw
+from fedbench.figures.options import PlotOptions, main
+from fedbench.figures.page import Page, sheet
 
 FEW = ["fedavg", "scaffold", "padamfed"]
 
@@ -44,12 +42,12 @@ def split_runs(path: Path) -> Path:
 
 
 def test_order_names_and_colours(tmp_path: Path, drawn: Callable[..., Page]) -> None:
-    look = Look(
+    page = drawn(
+        [comparison(tmp_path, FEW)],
         order=["padamfed", "SCAFFOLD"],
         labels={"padamfed": "ours", "x": "Communication round"},
         colours={"scaffold": "teal"},
     )
-    page = drawn(plot_runs, [comparison(tmp_path, FEW)], tmp_path / "f", look=look)
     (ax,) = page.figure.axes
     means = [to_hex(line.get_color()).upper() for line in ax.lines if line.get_gid() == "mean"]
     black, vermillion = style.ALGORITHMS["fedavg"].colour, style.ALGORITHMS["padamfed"].colour
@@ -63,7 +61,7 @@ def test_columns_of_a_legend_are_as_wide_as_their_own_names() -> None:
     for long, columns in (("PAdaMFed-VR (tensor)", 2), ("PAdaMFed-VR, the norm of a tensor", 1)):
         with sheet():
             page = Page("one", 2.0)
-            page.legend([Line2D([], []) for _ in range(7)], [*names, long])
+            page.legend({name: Line2D([], []) for name in [*names, long]})
             page.settle()
         boxes = [box.x0 for _, box in texts(page)]
         assert len({round(x) for x in boxes}) == columns
@@ -74,8 +72,7 @@ def test_columns_of_a_legend_are_as_wide_as_their_own_names() -> None:
 def test_limits_are_the_ends_of_the_axes_and_nothing_is_drawn_beyond(
     tmp_path: Path, drawn: Callable[..., Page]
 ) -> None:
-    look = Look(limits={"x": (0, 50), "y": (0.5, 0.9)})
-    page = drawn(plot_runs, [comparison(tmp_path, FEW)], tmp_path / "f", look=look)
+    page = drawn([comparison(tmp_path, FEW)], limits={"x": (0, 50), "y": (0.5, 0.9)})
     (ax,) = page.figure.axes
     assert (ax.get_xlim(), ax.get_ylim()) == ((0, 50), (0.5, 0.9))
     assert all(line.get_clip_on() for line in ax.lines if line.get_gid() == "mean")
@@ -92,7 +89,7 @@ def test_a_row_for_each_value_of_a_key(tmp_path: Path, drawn: Callable[..., Page
     where = {"algorithm.lr": [0.1]}
     for width, columns in (("one", 1), ("two", 2)):
         path = split_runs(tmp_path / width)
-        page = drawn(plot_runs, [path], tmp_path / "f", where=where, rows="partition", look=Look(width=width))
+        page = drawn([path], where=where, rows="partition", width=width)
         iid, dirichlet = page.figure.axes
         assert [ax.get_title() for ax in (iid, dirichlet)] == ["iid", "Dirichlet(1)"]
         assert iid.get_ylim() == dirichlet.get_ylim()
@@ -110,13 +107,13 @@ def test_a_row_for_each_value_of_a_key(tmp_path: Path, drawn: Callable[..., Page
 
 def test_rows_of_a_sweep_and_their_table(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     path = split_runs(tmp_path / "s")
-    page = drawn(plot_sweep, [path], tmp_path / "f", rows="partition", look=Look(width="two"))
+    page = drawn([path], x="algorithm.lr", rows="partition", width="two")
     assert len(page.figure.axes) == 2
     crosses = [[line for line in ax.lines if line.get_gid() == "diverged"] for ax in page.figure.axes]
     assert [len(marks) for marks in crosses] == [1, 1]
     assert {"diverged", "some seeds diverged"} <= {text for text, _ in texts(page)}
     assert overlaps(page) == []
-    plot_sweep([path], tmp_path / "f", rows="partition")
+    draw([path], PlotOptions(x="algorithm.lr", rows="partition")).save(tmp_path / "f")
     with (tmp_path / "f.csv").open() as file:
         table = list(csv.DictReader(file))
     assert {(row["partition"], row["algorithm"]) for row in table} == {
@@ -133,8 +130,8 @@ def test_panels_of_different_tasks_have_a_y_axis_each(tmp_path: Path, drawn: Cal
     ]  # fmt: skip
     path = write_sweep(tmp_path / "s", runs, ["partition", "algorithm.lr", "seed"])
     for own_y in (False, True):
-        look = Look(width="two", own_y=own_y)
-        page = drawn(plot_sweep, [path], tmp_path / "f", rows="partition", look=look)
+        own = {"rows": "partition", "width": "two", "own_y": own_y}
+        page = drawn([path], x="algorithm.lr", **own)
         easy, hard = page.figure.axes
         assert (easy.get_ylim()[0] > hard.get_ylim()[1]) == own_y
         assert (easy.get_ylim() == hard.get_ylim()) != own_y
@@ -142,18 +139,18 @@ def test_panels_of_different_tasks_have_a_y_axis_each(tmp_path: Path, drawn: Cal
         assert overlaps(page) == []
         assert outside(page) == []
         where = {"algorithm.lr": [0.1]}
-        page = drawn(plot_runs, [path], tmp_path / "f", where=where, rows="partition", look=look)
+        page = drawn([path], where=where, **own)
         easy, hard = page.figure.axes
         assert (easy.get_ylim()[1] > hard.get_ylim()[1]) == own_y
 
 
 def test_svg_is_written_and_the_same_each_time(tmp_path: Path) -> None:
     sweep = comparison(tmp_path / "s", FEW)
-    first = plot_runs([sweep], tmp_path / "f", look=Look(svg=True))
+    first = draw([sweep], PlotOptions(svg=True)).save(tmp_path / "f")
     assert [file.suffix for file in first] == [".png", ".pdf", ".svg", ".csv", ".json", ".md"]
     text = first[2].read_bytes()
     assert b"<svg" in text
-    assert plot_runs([sweep], tmp_path / "f", look=Look(svg=True))[2].read_bytes() == text
+    assert draw([sweep], PlotOptions(svg=True)).save(tmp_path / "f")[2].read_bytes() == text
 
 
 def test_a_matplotlibrc_and_a_style_file_are_respected(
@@ -165,8 +162,8 @@ def test_a_matplotlibrc_and_a_style_file_are_respected(
     (tmp_path / "my.mplstyle").write_text("axes.linewidth: 3.5\n")
     monkeypatch.chdir(tmp_path)
     widths = []
-    for look in (Look(), Look(style=Path("my.mplstyle"))):
-        (ax,) = drawn(plot_runs, [sweep], tmp_path / "f", look=look).figure.axes
+    for file in (None, Path("my.mplstyle")):
+        (ax,) = drawn([sweep], style=file).figure.axes
         widths.append(ax.spines["left"].get_linewidth())
         assert not any(line.get_visible() for line in ax.get_xgridlines())
         assert not ax.spines["top"].get_visible()
@@ -208,6 +205,6 @@ def test_looks_that_cannot_be_are_one_line(tmp_path: Path, argv: list[str], mess
 
 def test_one_value_of_the_key_of_rows_is_one_picture(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     write_run(tmp_path / "a", rows(0.8, 0.6, 0))
-    page = drawn(plot_runs, [tmp_path], tmp_path / "f", rows="partition")
+    page = drawn([tmp_path], rows="partition")
     assert len(page.figure.axes) == 1
     assert np.isfinite(page.figure.get_figheight())

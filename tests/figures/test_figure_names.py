@@ -9,9 +9,9 @@ import pytest
 from make_results import CONFIG, rows, write_run
 
 from fedbench.figures import names, style
-from fedbench.figures.read.caption import settings_line
-from fedbench.figures.read.results import read
-from fedbench.figures.read.series import group
+from fedbench.figures.caption import settings_line
+from fedbench.figures.lines import group
+from fedbench.figures.results import read
 
 
 @pytest.mark.parametrize(

@@ -302,16 +302,20 @@ def test_a_repeated_seed_is_the_run_that_finished(tmp_path: Path) -> None:
         assert "epeated run" in (tmp_path / "f.md").read_text()
 
 
-def test_the_caption_names_versions_of_the_code_where_runs_have_several(tmp_path: Path) -> None:
+def test_the_caption_names_the_code_where_runs_have_several(tmp_path: Path) -> None:
     """One is in the JSON alone; of two, the caption says which. A run that names none adds nothing."""
-    for seed, commit in enumerate(["1234567890abcdef", "1234567890abcdef", None, "fedcba0987654321+dirty"]):
+    for seed, commit in enumerate(["1" * 40, "1" * 40, None, "f" * 40 + "+dirty"]):
         place = tmp_path / str(seed)
         summary = write_run(place, exact([0.1, 0.5]), seed=seed, config={"algorithm.lr": 0.1})
-        (place / "summary.json").write_text(json.dumps({**summary, "commit": commit}))
-    line = "Runs were computed under 2 commits (1234567890, fedcba0987+dirty)."
+        code = {"commit": commit, "versions": {"torch": "2.9"}} if commit else {}
+        (place / "summary.json").write_text(json.dumps({**summary, **code}))
+    line = (
+        "The runs were computed by different code (runs, or parts of runs):"
+        " commit 111111111111: 2; commit ffffffffffff+dirty: 1."
+    )
     for x in ("round", "algorithm.lr"):
         fedbench.plot(tmp_path, x=x, where={"seed": [0, 1, 2]}, out=tmp_path / "f")
-        assert "under" not in (tmp_path / "f.md").read_text()
+        assert "different code" not in (tmp_path / "f.md").read_text()
         fedbench.plot(tmp_path, x=x, out=tmp_path / "f")
         assert line in (tmp_path / "f.md").read_text()
         assert line in json.loads((tmp_path / "f.json").read_text())["notes"]

@@ -13,13 +13,13 @@ import yaml
 from look_at import caption_of, outside, overlaps, texts
 
 from fedbench.api import compose_config
+from fedbench.config.config import GROUPS
 from fedbench.errors import DataError
-from fedbench.figures.draw.page import Page
-from fedbench.figures.look import Look
-from fedbench.figures.partition import plot_partition
-from fedbench.figures.read import partition, trace
-from fedbench.figures.read.tables import config_of
-from fedbench.figures.trace import plot_trace
+from fedbench.figures import pictures
+from fedbench.figures.options import PlotOptions
+from fedbench.figures.page import Page
+from fedbench.figures.pictures import partition, trace
+from fedbench.runs.run_directory import RunDirectory
 
 # the specification's worked example: N = 4, M_c = 3, S = 2, T = 5
 GOLDEN = """job,client,start_version,applied_update,position,dispatch_time,finish_time,status
@@ -54,8 +54,9 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], 
             "partition": {"name": "dirichlet", "alpha": 0.5, "seed": None},
             "data": {"root": "."},
         }
+        config = {**{name: {"name": "x"} for name in GROUPS}, **config}
         (path / "config.yaml").write_text(yaml.safe_dump(config))
-        monkeypatch.setattr(partition, "labels", lambda cfg: (LABELS, 10, int(cfg["clients"]["total"])))
+        monkeypatch.setattr(pictures, "labels", lambda cfg: (LABELS, 10, int(cfg["clients"]["total"])))
         return path
 
     return make
@@ -69,7 +70,7 @@ def jobs(path: Path, text: str = GOLDEN) -> Path:
 
 def test_class_counts_are_a_plain_count() -> None:
     client, label = np.array([0, 2, 2, 0, 2]), np.array([1, 1, 0, 1, 1])
-    counts = partition.class_counts(client, label, classes=3, clients=4)
+    counts = pictures.class_counts(client, label, classes=3, clients=4)
     assert counts.tolist() == [[0, 2, 0], [0, 0, 0], [1, 2, 0], [0, 0, 0]]
 
 
@@ -78,7 +79,7 @@ def test_class_counts_are_a_plain_count() -> None:
 def test_partitions_of_any_size_are_readable(
     run_dir: Callable[[int], Path], drawn: Callable[..., Page], clients: int, width: str
 ) -> None:
-    page = drawn(plot_partition, run_dir(clients), "f", look=Look(width=width, captioned=True))
+    page = drawn(partition(run_dir(clients), PlotOptions(width=width, caption=True)))
     assert overlaps(page) == []
     assert outside(page) == []
     assert "Dirichlet(0.5)" in caption_of(page)
@@ -88,7 +89,7 @@ def test_disc_areas_are_in_proportion_to_the_counts(
     run_dir: Callable[[int], Path], drawn: Callable[..., Page]
 ) -> None:
     path = run_dir(10)
-    page = drawn(plot_partition, path, "f")
+    page = drawn(partition(path, PlotOptions()))
     (discs,) = page.figure.axes[1].collections
     client = np.load(path / "partition.npz")["client"]
     for (x, y), area in zip(np.asarray(discs.get_offsets()), discs.get_sizes(), strict=True):  # type: ignore[attr-defined]
@@ -99,7 +100,7 @@ def test_disc_areas_are_in_proportion_to_the_counts(
 
 def test_the_table_beside_a_partition(run_dir: Callable[[int], Path], tmp_path: Path) -> None:
     path = run_dir(5)
-    files = plot_partition(path, path / "partition")
+    files = partition(path, PlotOptions()).save(path / "partition")
     assert path / "partition.npz" not in files
     with (path / "partition.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -113,7 +114,7 @@ def test_real_labels_come_from_the_run_s_own_data_set(tmp_path: Path) -> None:
     pytest.importorskip("fedbench.data")
     config = dict(compose_config(["clients.total=7", "partition=iid"]).given)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    label, classes, clients = partition.labels(config_of(tmp_path))
+    label, classes, clients = pictures.labels(RunDirectory(tmp_path).plain_config)
     assert (len(label), classes, clients) == (1437, 10, 7)
 
 
@@ -134,7 +135,7 @@ def test_unreadable_partitions_are_one_line(
     if content is not None:
         (path / name).write_text(content)
     with pytest.raises(DataError, match=message) as caught:
-        plot_partition(path, path / "f")
+        partition(path, PlotOptions())
     assert "\n" not in str(caught.value)
 
 
@@ -142,19 +143,19 @@ def test_a_partition_of_other_data_is_refused(run_dir: Callable[[int], Path]) ->
     path = run_dir(5)
     np.savez(path / "partition.npz", client=np.zeros(3, dtype=int))
     with pytest.raises(DataError, match="names 3 samples, but the training set has 600"):
-        plot_partition(path, path / "f")
+        partition(path, PlotOptions())
 
 
 def test_update_times_and_staleness_of_the_worked_example(tmp_path: Path) -> None:
-    read = trace.read_jobs(jobs(tmp_path))
-    assert trace.update_times(read)["time"].tolist() == [2.25, 3.25, 4.0, 5.5, 6.5]
+    read = pictures.read_jobs(jobs(tmp_path))
+    assert pictures.update_times(read)["time"].tolist() == [2.25, 3.25, 4.0, 5.5, 6.5]
     # tau = [0,0], [1,0], [1,2], [1,0], [2,0]
-    assert trace.histogram(read)["jobs"].tolist() == [5, 3, 2]
+    assert pictures.histogram(read)["jobs"].tolist() == [5, 3, 2]
 
 
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_the_time_line_shows_every_job_once(tmp_path: Path, drawn: Callable[..., Page], width: str) -> None:
-    page = drawn(plot_trace, jobs(tmp_path), tmp_path / "f", look=Look(width=width, captioned=True))
+    page = drawn(trace(jobs(tmp_path), PlotOptions(width=width, caption=True)))
     line, histogram = page.figure.axes[:2]
     bars = [box for bar in line.collections for box in bar.get_paths()]
     assert len(bars) == 12
@@ -172,7 +173,7 @@ def test_failed_and_discarded_jobs_look_different(tmp_path: Path, drawn: Callabl
     text = GOLDEN.replace("5,3,1,2,0,2.5,3.75,applied", "5,3,1,,,2.5,3.75,failed").replace(
         "7,1,2,4,0,3.75,6.25,applied", "7,1,2,,,3.75,6.25,discarded"
     )
-    page = drawn(plot_trace, jobs(tmp_path, text), tmp_path / "f")
+    page = drawn(trace(jobs(tmp_path, text), PlotOptions(width="two")))
     (cross,) = (mark for mark in page.figure.axes[0].lines if mark.get_gid() == "failed")
     assert cross.get_xydata().tolist() == [[3.75, 3.0]]
     assert sum(bool(bar.get_hatch()) for bar in page.figure.axes[0].collections) == 1
@@ -187,11 +188,11 @@ def test_a_long_trace_shows_its_beginning(tmp_path: Path, drawn: Callable[..., P
     for t in range(2000):
         for position, client in enumerate(rng.choice(500, 10, replace=False)):
             lines.append(f"{10 * t + position},{client},{t},{t},{position},{t}.0,{t + 1}.0,applied")
-    shown = trace.window(trace.read_jobs(jobs(tmp_path, "\n".join(lines) + "\n")))
+    shown = pictures.window(pictures.read_jobs(jobs(tmp_path, "\n".join(lines) + "\n")))
     assert len(shown.clients) == 24
     assert len(shown.jobs) <= 150
     assert (shown.all_updates, shown.all_clients) == (2000, 500)
-    page = drawn(plot_trace, tmp_path, tmp_path / "f", look=Look(width=width))
+    page = drawn(trace(tmp_path, PlotOptions(width=width)))
     assert overlaps(page) == []
 
 
@@ -208,12 +209,12 @@ def test_unreadable_traces_are_one_line(tmp_path: Path, text: str | None, messag
     if text is not None:
         jobs(tmp_path, text)
     with pytest.raises(DataError, match=message):
-        plot_trace(tmp_path, tmp_path / "f")
+        trace(tmp_path, PlotOptions())
     assert not list(tmp_path.glob("f*"))
 
 
 def test_the_table_beside_a_trace(tmp_path: Path) -> None:
-    plot_trace(jobs(tmp_path), tmp_path / "trace")
+    trace(jobs(tmp_path), PlotOptions(width="two")).save(tmp_path / "trace")
     with (tmp_path / "trace.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [row["part"] for row in table].count("job") == 12

@@ -5,16 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from make_results import METRICS, comparison, rows, write_csv, write_run, write_sweep
 
+from fedbench.config.config import GROUPS
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.read.lines import line
-from fedbench.figures.read.results import read, select
-from fedbench.figures.read.series import group
-from fedbench.figures.read.statistics import Trail, curve, spread, within
-from fedbench.figures.read.tables import parse
+from fedbench.figures.lines import Series, curve, group, spread, within
+from fedbench.figures.results import Run, parse, read, select
+from fedbench.figures.style import of_rank
+
+
+def begun(path: Path, **config: object) -> None:
+    """Make a run one that is under way: it has a config.yaml and no summary."""
+    (path / "summary.json").unlink()
+    groups = {name: {"name": "x"} for name in GROUPS}
+    (path / "config.yaml").write_text(yaml.safe_dump({**groups, **config}))
 
 
 def labels(runs: list, **more: object) -> list[str]:
@@ -59,9 +66,7 @@ def test_a_directory_of_runs_is_read_and_each_run_counts_once(tmp_path: Path) ->
 
 def test_a_run_under_way_has_its_config_from_the_yaml(tmp_path: Path) -> None:
     write_run(tmp_path, rows(0.8, 1.0, 0))
-    (tmp_path / "summary.json").unlink()
-    config = {"algorithm": {"name": "mime", "lr": 0.1}, "seed": 4, "partition": {"name": "iid"}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    begun(tmp_path, algorithm={"name": "mime", "lr": 0.1}, seed=4)
     (run,) = read([tmp_path])
     assert run.status == "running"
     assert (run.choices["algorithm"], run.choices["algorithm.lr"], run.seed) == ("mime", 0.1, 4)
@@ -71,12 +76,13 @@ def test_a_run_under_way_has_its_config_from_the_yaml(tmp_path: Path) -> None:
     ("files", "message"),
     [
         ({}, "no runs here"),
-        ({"metrics.csv": "a,b\n1,2\n"}, "no column 'round'"),
+        ({"metrics.csv": "a,b\n1,2\n"}, "no column round"),
         ({"metrics.csv": "round,test_accuracy\n0,zero\n"}, "column 'test_accuracy'"),
-        ({"metrics.csv": ""}, "cannot be read as CSV"),
+        ({"metrics.csv": "x\n1\n"}, "no column round"),
+        ({"runs.csv": ""}, "cannot be read as CSV"),
         ({"metrics.csv": "round\n0\n", "summary.json": "{"}, "cannot be read as JSON"),
         ({"metrics.csv": "round\n0\n", "config.yaml": "a: ["}, "config.yaml: cannot be read"),
-        ({"metrics.csv": "round\n0\n", "config.yaml": "- 1\n"}, "no configuration of a run"),
+        ({"metrics.csv": "round\n0\n", "config.yaml": "- 1\n"}, "is no configuration of a run"),
         ({"runs.csv": "dir\nr\n", "rounds.csv": "dir,x\nr,1\n"}, "no column 'round'"),
     ],
 )
@@ -155,11 +161,11 @@ def test_an_interrupted_sweep_is_read_with_the_status_of_every_run(tmp_path: Pat
     write_csv(tmp_path / "runs.csv", ["dir", "algorithm", "status"], [])
     write_csv(tmp_path / "rounds.csv", ["dir", "algorithm", *METRICS], [])
     write_run(tmp_path / "first", rows(0.8, 1.0, 0))
-    (tmp_path / "first" / "summary.json").unlink()
+    begun(tmp_path / "first")
     assert [run.status for run in read([tmp_path])] == ["running"]
     both = comparison(tmp_path / "sweep", ["fedavg"], seeds=1)
     write_run(both / "more", rows(0.8, 1.0, 1), seed=1)
-    (both / "more" / "summary.json").unlink()
+    begun(both / "more")
     assert [run.status for run in read([both])] == ["completed", "running"]
 
 
@@ -167,7 +173,7 @@ def test_two_seeds_are_shown_as_they_are_and_more_by_their_deviation(tmp_path: P
     for seeds, edges in ((2, (np.min, np.max)), (3, None)):
         runs = [{"metrics": rows(0.8, 1.0, s), "algorithm": "fedavg", "seed": s} for s in range(seeds)]
         (series,) = group(read([write_sweep(tmp_path / str(seeds), runs, ["algorithm", "seed"])]))
-        drawn = line(series, "round", "test_accuracy", "auto").curve
+        drawn = curve(series, "round", "test_accuracy", "auto").points
         values = np.stack([run.metrics["test_accuracy"] for run in series.runs])
         mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
         expected = [edge(values, axis=0) for edge in edges] if edges else [mean - std, mean + std]
@@ -177,53 +183,64 @@ def test_two_seeds_are_shown_as_they_are_and_more_by_their_deviation(tmp_path: P
 @pytest.mark.parametrize(("y", "high"), [("test_accuracy", 1.0), ("test_loss", 1.2)])
 def test_a_band_of_accuracies_stays_between_0_and_1(y: str, high: float) -> None:
     values = np.array([[1.0], [0.9], [0.6]]) if y == "test_accuracy" else np.array([[1.0], [0.6]])
-    *_, top, _ = spread(values, "std", within(y, []))
+    top = spread(values, "std", within(y, [])).high[0]
     expected = min(values.mean() + values.std(ddof=1), 1.0 if y == "test_accuracy" else np.inf)
-    assert top[0] == pytest.approx(expected)
-    assert (top[0] == 1.0) == (high == 1.0)
+    assert top == pytest.approx(expected)
+    assert (top == 1.0) == (high == 1.0)
 
 
 def test_spreads_against_numpy() -> None:
     values = np.random.default_rng(0).normal(size=(5, 7))
-    mean, low, high, n = spread(values, "std")
-    np.testing.assert_allclose(mean, values.mean(axis=0))
-    np.testing.assert_allclose(high - low, 2 * values.std(axis=0, ddof=1))
-    _, low, high, _ = spread(values, "sem")
-    np.testing.assert_allclose(high - low, 2 * values.std(axis=0, ddof=1) / np.sqrt(5))
-    _, low, high, _ = spread(values, "minmax")
-    np.testing.assert_array_equal((low, high), (values.min(axis=0), values.max(axis=0)))
-    assert (n == 5).all()
+    found = spread(values, "std")
+    np.testing.assert_allclose(found["mean"], values.mean(axis=0))
+    np.testing.assert_allclose(found.high - found.low, 2 * values.std(axis=0, ddof=1))
+    found = spread(values, "sem")
+    np.testing.assert_allclose(found.high - found.low, 2 * values.std(axis=0, ddof=1) / np.sqrt(5))
+    found = spread(values, "minmax")
+    np.testing.assert_array_equal((found.low, found.high), (values.min(axis=0), values.max(axis=0)))
+    assert (found.n == 5).all()
 
 
 def test_one_run_has_no_spread() -> None:
-    mean, low, high, n = spread(np.array([[1.0, np.nan], [np.nan, np.nan]]), "std")
-    assert mean[0] == 1.0
-    assert np.isnan([mean[1], *low, *high]).all()
-    assert n.tolist() == [1, 0]
+    found = spread(np.array([[1.0, np.nan], [np.inf, np.nan]]), "std")
+    assert found["mean"][0] == 1.0
+    assert np.isnan([found["mean"][1], *found.low, *found.high]).all()
+    assert found.n.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("kind", ["std", "sem", "minmax"])
 def test_no_run_has_neither_mean_nor_spread(kind: str) -> None:
     """Two seeds of which both diverged."""
-    assert [len(part) for part in spread(np.empty((0, 0)), kind)] == [0, 0, 0, 0]
-    assert spread(np.empty((0, 2)), kind)[3].tolist() == [0, 0]
+    assert len(spread(np.empty((0, 0)), kind)) == 0
+    assert spread(np.empty((0, 2)), kind).n.tolist() == [0, 0]
+
+
+def of_points(*points: tuple[list[float], list[float]]) -> Series:
+    """A run for each pair of virtual times and accuracies."""
+    tables = [pd.DataFrame({"virtual_time": x, "test_accuracy": y}) for x, y in points]
+    runs = [Run(str(i), {"seed": i}, {"status": "completed"}, one) for i, one in enumerate(tables)]
+    return Series({}, of_rank("line", 0), tuple(runs))
 
 
 def test_a_shorter_run_ends_and_n_says_so() -> None:
-    x = np.arange(5.0)
-    made = curve([Trail(x, x), Trail(x[:3], x[:3] + 2)], "std")
-    np.testing.assert_array_equal(made.mean, [1, 2, 3, 3, 4])
-    assert made.n.tolist() == [2, 2, 2, 1, 1]
+    series = of_points(([0, 1, 2, 3, 4], [0, 1, 2, 3, 4]), ([0, 1, 2], [2, 3, 4]))
+    made = curve(series, "virtual_time", "test_accuracy", "std")
+    np.testing.assert_array_equal(made.points["mean"], [1, 2, 3, 3, 4])
+    assert made.points.n.tolist() == [2, 2, 2, 1, 1]
     assert not made.interpolated
 
 
 def test_times_that_differ_are_interpolated_where_all_runs_are() -> None:
-    a, b = (
-        Trail(np.array([0.0, 2.0, 4.0]), np.array([0.0, 2.0, 4.0])),
-        Trail(np.array([0.0, 3.0]), np.array([0.0, 6.0])),
-    )
-    made = curve([a, b], "minmax")
-    np.testing.assert_array_equal(made.x, [0, 2, 3])
-    np.testing.assert_allclose(made.mean, [0, 3, 4.5])  # y = x and y = 2x
-    np.testing.assert_allclose(made.high, [0, 4, 6])
+    series = of_points(([0, 2, 4], [0, 2, 4]), ([0, 3], [0, 6]))
+    made = curve(series, "virtual_time", "test_accuracy", "minmax")
+    np.testing.assert_array_equal(made.points.x, [0, 2, 3])
+    np.testing.assert_allclose(made.points["mean"], [0, 3, 4.5])  # y = x and y = 2x
+    np.testing.assert_allclose(made.points.high, [0, 4, 6])
     assert made.interpolated
+
+
+def test_a_run_that_is_computed_again_counts_once(tmp_path: Path) -> None:
+    """What is new of it lies in a hidden directory inside it until it is whole."""
+    write_run(tmp_path / "run", rows(0.8, 1.0, 0))
+    write_run(tmp_path / "run" / ".again", rows(0.7, 1.0, 0, last=10))
+    assert [Path(run.source).name for run in read([tmp_path])] == ["run"]

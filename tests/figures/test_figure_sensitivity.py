@@ -17,9 +17,9 @@ from matplotlib.colors import to_hex
 
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
-from fedbench.figures.draw.page import Page
-from fedbench.figures.look import Look
-from fedbench.figures.sensitivity import plot_sweep
+from fedbench.figures.drawing import draw
+from fedbench.figures.options import PlotOptions
+from fedbench.figures.page import Page
 
 GRID = (0.001, 0.01, 0.1, 1.0)
 FROM_THEOREM = 0.0047
@@ -74,7 +74,7 @@ def test_points_are_the_means_of_the_runs_that_did_not_diverge(
     tmp_path: Path, drawn: Callable[..., Page]
 ) -> None:
     path = sweep(tmp_path, ["fedavg", "padamfed"])
-    page = drawn(plot_sweep, [path], tmp_path / "f")
+    page = drawn([path], x="algorithm.lr")
     assert page.figure.axes[0].get_xscale() == "log"
     for name in ("fedavg", "padamfed"):
         line = lines(page, "mean")[style.ALGORITHMS[name].colour]
@@ -88,7 +88,7 @@ def test_points_are_the_means_of_the_runs_that_did_not_diverge(
 def test_diverged_points_stand_in_a_strip_below_all_others(
     tmp_path: Path, drawn: Callable[..., Page]
 ) -> None:
-    page = drawn(plot_sweep, [sweep(tmp_path, ["fedavg", "scaffold", "padamfed"])], tmp_path / "f")
+    page = drawn([sweep(tmp_path, ["fedavg", "scaffold", "padamfed"])], x="algorithm.lr")
     ax = page.figure.axes[0]
     (strip,) = (patch for patch in ax.patches if patch.get_gid() == "strip")
     box = strip.get_window_extent()
@@ -110,15 +110,15 @@ def test_diverged_points_stand_in_a_strip_below_all_others(
 def test_what_a_cross_and_a_hollow_point_are_stands_in_the_picture(
     tmp_path: Path, drawn: Callable[..., Page]
 ) -> None:
-    said = {text for text, _ in texts(drawn(plot_sweep, [sweep(tmp_path / "a", ["fedavg"])], tmp_path / "f"))}
+    said = {text for text, _ in texts(drawn([sweep(tmp_path / "a", ["fedavg"])], x="algorithm.lr"))}
     assert {"diverged", "some seeds diverged"} <= said
-    many = drawn(plot_sweep, [sweep(tmp_path / "b", list(style.ALGORITHMS)[:9])], tmp_path / "f")
+    many = drawn([sweep(tmp_path / "b", list(style.ALGORITHMS)[:9])], x="algorithm.lr")
     assert "×: diverged (thin: only some seeds" in caption_of(many)
 
 
 def test_the_theorem_has_a_star_of_its_own(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     path = sweep(tmp_path, ["fedavg", "padamfed"])
-    page = drawn(plot_sweep, [path], tmp_path / "f")
+    page = drawn([path], x="algorithm.lr")
     stars = lines(page, "theorem")
     assert list(stars) == [style.ALGORITHMS["padamfed"].colour]
     ((x, y),) = stars[style.ALGORITHMS["padamfed"].colour]
@@ -140,7 +140,7 @@ def test_few_swept_values_are_written_below_the_axis(
 ) -> None:
     for clients in swept:
         write_run(tmp_path / f"{clients}", rows(0.7, 1.0, 0), config={"clients.per_round": clients})
-    ax = drawn(plot_sweep, [tmp_path], tmp_path / "f", x="clients.per_round").figure.axes[0]
+    ax = drawn([tmp_path], x="clients.per_round").figure.axes[0]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == written
 
 
@@ -148,7 +148,7 @@ def test_few_swept_values_are_written_below_the_axis(
 @pytest.mark.parametrize("count", [3, 8, 15])
 def test_no_text_overlaps(tmp_path: Path, drawn: Callable[..., Page], count: int, width: str) -> None:
     names = list(style.ALGORITHMS)[:count]
-    page = drawn(plot_sweep, [sweep(tmp_path, names, seeds=2)], tmp_path / "f", look=Look(width=width))
+    page = drawn([sweep(tmp_path, names, seeds=2)], x="algorithm.lr", width=width)
     assert overlaps(page) == []
     assert outside(page) == []
     assert page.figure.get_figheight() < 9.5
@@ -158,7 +158,9 @@ def test_no_text_overlaps(tmp_path: Path, drawn: Callable[..., Page], count: int
 
 
 def test_files_beside_the_figure(tmp_path: Path) -> None:
-    files = plot_sweep([sweep(tmp_path / "s", ["fedavg", "padamfed"])], tmp_path / "lr.pdf")
+    files = draw([sweep(tmp_path / "s", ["fedavg", "padamfed"])], PlotOptions(x="algorithm.lr")).save(
+        tmp_path / "lr.pdf"
+    )
     assert [file.name for file in files] == ["lr.png", "lr.pdf", "lr.csv", "lr.json", "lr.md"]
     assert b"/Type3" not in files[1].read_bytes()
     with files[2].open() as file:
@@ -173,7 +175,7 @@ def test_other_keys_and_results(tmp_path: Path, drawn: Callable[..., Page]) -> N
         for clients in (5, 10, 20):
             made = rows(0.7 + clients / 100, 1.0, seed)
             write_run(tmp_path / f"{seed}-{clients}", made, seed=seed, config={"clients.per_round": clients})
-    page = drawn(plot_sweep, [tmp_path], tmp_path / "f", x="clients.per_round", y="test_loss")
+    page = drawn([tmp_path], x="clients.per_round", y="test_loss")
     ax = page.figure.axes[0]
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale()) == ("Clients per round", "Test loss", "linear")
     (line,) = lines(page, "mean").values()
@@ -189,18 +191,18 @@ def test_when_everything_diverged_there_is_still_a_figure(tmp_path: Path, drawn:
         write_run(
             tmp_path / str(lr), rows(0.8, 1.0, 0, stop=20), status="diverged", config={"algorithm.lr": lr}
         )
-    page = drawn(plot_sweep, [tmp_path], tmp_path / "f")
+    page = drawn([tmp_path], x="algorithm.lr")
     assert sum(line.get_gid() == "diverged" for line in page.figure.axes[0].lines) == 2
 
 
 def test_bad_keys_are_named(tmp_path: Path) -> None:
     path = sweep(tmp_path / "s", ["fedavg"], seeds=1)
     with pytest.raises(ConfigError, match=r"did you mean 'algorithm\.lr'"):
-        plot_sweep([path], tmp_path / "f", x="algorithm.lrr")
+        draw([path], PlotOptions(x="algorithm.lrr")).save(tmp_path / "f")
     with pytest.raises(DataError, match="x=partition: no run has a number"):
-        plot_sweep([path], tmp_path / "f", x="partition")
+        draw([path], PlotOptions(x="partition")).save(tmp_path / "f")
     with pytest.raises(ConfigError, match="y=nothing"):
-        plot_sweep([path], tmp_path / "f", y="nothing")
+        draw([path], PlotOptions(y="nothing")).save(tmp_path / "f")
     assert not list(tmp_path.glob("f*"))
 
 
@@ -211,6 +213,8 @@ def test_the_caption_says_what_a_missing_point_is(tmp_path: Path) -> None:
         {"metrics": rows(0.7, 0.6, 0), "algorithm": name, "status": status, "config": {"algorithm.lr": lr}}
         for name, lr, status in cases
     ]
-    plot_sweep([write_sweep(tmp_path / "sweep", runs, ["algorithm.lr"])], tmp_path / "f")
+    draw([write_sweep(tmp_path / "sweep", runs, ["algorithm.lr"])], PlotOptions(x="algorithm.lr")).save(
+        tmp_path / "f"
+    )
     notes = json.loads((tmp_path / "f.json").read_text())["notes"]
     assert "No mark at a value: not run there (SCAFFOLD)." in notes

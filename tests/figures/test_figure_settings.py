@@ -10,8 +10,9 @@ import pytest
 from make_results import CONFIG
 
 from fedbench.errors import DataError
-from fedbench.figures.read.results import Run
-from fedbench.figures.settings import draw_settings, table
+from fedbench.figures.comparisons import draw_settings
+from fedbench.figures.comparisons import settings_table as table
+from fedbench.figures.results import Run
 
 POWERS = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
 
@@ -70,7 +71,7 @@ def test_the_picture_is_made_from_a_sweep(tmp_path: Path) -> None:
         summary = {"config": config, "hyper": {"server_lr": gamma}, "status": "completed"}
         (place / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "sweep" / "runs.csv").write_text("\n".join(lines) + "\n")
-    files = draw_settings([tmp_path / "sweep"], tmp_path / "settings", POWERS, (0.7, 0.8))
+    files = draw_settings([tmp_path / "sweep"], POWERS, (0.7, 0.8)).save(tmp_path / "settings")
     drawn = pd.read_csv(tmp_path / "settings.csv")
     assert drawn.accuracy.tolist() == [0.6, 0.65]
     assert drawn.without_noise.isna().tolist() == [False, True]

@@ -13,9 +13,9 @@ from look_at import overlaps
 from fedbench.claims.evidence import Evidence
 from fedbench.claims.tasks import AcrossTasks
 from fedbench.errors import DataError
-from fedbench.figures.draw.page import Page
-from fedbench.figures.read.results import read
-from fedbench.figures.untuned import by_task, draw_untuned, scores
+from fedbench.figures.comparisons import by_task, draw_untuned, scores
+from fedbench.figures.page import Page
+from fedbench.figures.results import read
 
 FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
 THEOREM = {
@@ -78,7 +78,7 @@ def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
 
 def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others."""
-    page = drawn(draw_untuned, [sweep(tmp_path / "sweep")], tmp_path / "out", width="one")
+    page = drawn(draw_untuned([sweep(tmp_path / "sweep")], width="one"))
     (ax,) = page.figure.axes
     (cross,) = (line for line in ax.lines if line.get_gid() == "diverged")
     strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()
@@ -99,7 +99,7 @@ def test_schedules_are_judged_apart(tmp_path: Path) -> None:
 
 def test_the_picture_says_how_it_was_judged(tmp_path: Path) -> None:
     """What was tuned where and the tasks are in the caption; nothing finished is an error."""
-    files = draw_untuned([sweep(tmp_path / "sweep")], tmp_path / "out")
+    files = draw_untuned([sweep(tmp_path / "sweep")]).save(tmp_path / "out")
     text = (tmp_path / "out.md").read_text()
     assert "tuned on iid: fedavg lr=1" in text
     assert "iid; shards" in text

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from figures.make_results import rows, write_sweep
 
-from fedbench.figures import speedup
+from fedbench.claims.evidence import slope
+from fedbench.figures import comparisons
 from fedbench.figures.style import of_algorithm
 from fedbench.papers import across, fedproxvr
 from fedbench.papers.experiment import experiment
@@ -74,8 +75,8 @@ def test_the_speed_ups_methods_have_a_colour_each(tmp_path: Path, monkeypatch: p
     """PAdaMFed and AdaMasFL have the same colour in pictures of one of them; PAdaMFed keeps it here."""
     invented("speedup", tmp_path)
     shown: list[Any] = []
-    monkeypatch.setattr(speedup, "save_grid", lambda out, panels, *_: shown.extend(panels) or [])
-    across.by_work(tmp_path, tmp_path / "out")
+    monkeypatch.setattr(comparisons, "draw_grid", lambda panels, *_: shown.extend(panels))
+    comparisons.draw_speedup(sorted(tmp_path.glob("final*")), across.POWERS, slope)
     looks = {trace.style.label: trace.style.colour for trace in shown[0].traces if trace.style.filled}
     assert list(looks) == ["PAdaMFed", "PAdaMFed-VR", "MasFL", "AdaMasFL"]
     assert len(set(looks.values())) == 4
@@ -156,6 +157,6 @@ def test_the_speed_ups_slopes_stand_beside_the_names(tmp_path: Path) -> None:
     assert points.loc["padamfed", "slope"].tolist() == pytest.approx([-0.25] * 3, rel=1e-9)
     assert points.loc["padamfed", "slope_half"].tolist() == pytest.approx([0.0] * 3, abs=1e-9)
     assert points.loc["masfl", "slope"].isna().all()
-    found = speedup._labels(points.reset_index(), across.POWERS)
+    found = comparisons._labels(points.reset_index(), across.POWERS)
     assert found["padamfed"] == "PAdaMFed, S \N{MINUS SIGN}0.25 \N{PLUS-MINUS SIGN} 0.00"
     assert found["masfl"] == "MasFL"

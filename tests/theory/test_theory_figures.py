@@ -9,12 +9,10 @@ import pandas as pd
 import pytest
 
 from fedbench.errors import ConfigError
-from fedbench.figures import optimum, stepsizes
-from fedbench.figures.draw.grid import Panel, Trace, draw_grid
-from fedbench.figures.draw.page import sheet
-from fedbench.figures.optimum import draw_reduction_cost
-from fedbench.figures.stepsizes import AXES, BASE, METHODS, axes_of, stepsize_table
+from fedbench.figures import theory
+from fedbench.figures.grid import Panel, Trace, draw_grid
 from fedbench.figures.style import of_rank
+from fedbench.figures.theory import AXES, BASE, METHODS, axes_of, draw_reduction_cost, stepsize_table
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +62,7 @@ def test_drawn_lines_have_the_rules_powers(tables, algorithm, column, axis, powe
 
 
 def test_files_of_a_figure(tmp_path):
-    files = draw_reduction_cost(tmp_path / "cost.png")
+    files = draw_reduction_cost().save(tmp_path / "cost.png")
     assert [file.name for file in files] == ["cost.png", "cost.pdf", "cost.csv", "cost.json", "cost.md"]
     assert min(file.stat().st_size for file in files[:4]) > 300
     assert "FedProxVR's training time" in files[4].read_text()
@@ -79,17 +77,15 @@ def drawn(monkeypatch):
     """What the figures hand over to be drawn, instead of the drawing."""
     calls = []
 
-    def keep(out, panels, columns, width, data, said):
+    def keep(panels, columns, width, data, said):
         calls.append((panels, columns, data, said))
-        return []
 
-    for module in (optimum, stepsizes):
-        monkeypatch.setattr(module, "save_grid", keep)
+    monkeypatch.setattr(theory, "draw_grid", keep)
     return calls
 
 
 def test_stepsize_figure(drawn):
-    stepsizes.draw_stepsizes("x", "async")
+    theory.draw_stepsizes("async")
     panels, columns, data, said = drawn[0]
     assert (len(panels), columns, len(data)) == (15, 5, len(stepsize_table("async")))
     assert said["needs"]["adamasfl"] == []
@@ -100,14 +96,14 @@ def test_stepsize_figure(drawn):
     assert labels[0] == "FedBuff (≤)"
     assert labels[-1] == "AdaMasFL (=)"
     for kind in ("async", "sync"):
-        stepsizes.draw_stepsizes("x", kind)
+        theory.draw_stepsizes(kind)
         looks = [trace.style for trace in drawn[-1][0][0].traces]
         assert len({look.colour for look in looks}) == len(METHODS[kind])
     assert "a unit vector for PAdaMFed, PAdaMFed-VR" in drawn[-1][3]["text"][0]
 
 
 def test_optimum_figure(drawn):
-    optimum.draw_optimum("x", form="full")
+    theory.draw_optimum(form="full")
     panels, columns, data, said = drawn[0]
     assert (len(panels), columns) == (6, 3)
     assert said["feasible"] is True
@@ -121,10 +117,9 @@ def test_panels_share_only_what_they_say():
     x, y = np.array([1.0, 10.0, 100.0]), np.array([1.0, np.nan, 3.0])
     traces = [Trace(of_rank("one", 0), x, y), Trace(of_rank("two", 1), x, 2 * x)]
     panels = [Panel("x", "x", label, traces, log_y=False) for label in ("a", "a", "b", "c")]
-    with sheet():
-        page = draw_grid(panels, 2, "two", ["caption"])
-        axes = page.figure.axes
-        assert axes[0].get_ylim() == axes[1].get_ylim()
-        assert [ax.get_ylabel() for ax in axes] == ["a", "", "b", "c"]
-        np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), y)
-        assert [text.get_text() for text in page.figure.legends[0].get_texts()] == ["one", "two"]
+    figure = draw_grid(panels, 2, "two", pd.DataFrame(), {}).figure
+    axes = figure.axes
+    assert axes[0].get_ylim() == axes[1].get_ylim()
+    assert [ax.get_ylabel() for ax in axes] == ["a", "", "b", "c"]
+    np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), y)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]

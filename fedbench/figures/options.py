@@ -1,31 +1,43 @@
-"""How a picture is to look: what a user chooses beside its data."""
+"""What a user may choose of a figure of runs: what is drawn, and how it is to look."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict
 
 from matplotlib.colors import is_color_like, to_hex
 
 from fedbench.errors import ConfigError
-from fedbench.figures.read.series import Series
-from fedbench.figures.style import WIDTHS
+from fedbench.figures.lines import Series
+from fedbench.figures.style import AUTO, SPREADS, WIDTHS
+
+ALIASES = {"updates": "round", "server_updates": "round"}
+"""Other names of metrics columns: a round is a server update."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """`width`: one or two columns; `captioned`: the caption is drawn too; `log`: logarithmic axes ("x", "y").
+class PlotOptions:
+    """What is drawn of runs, and how it is to look.
 
+    `x`: a column of metrics.csv, or a swept key; `y`: a column of metrics.csv, against a key also
+    best_accuracy. `by`: choices that make a line; `where`: key -> values, only these runs; `spread`: std,
+    sem, minmax, or auto (minmax of two seeds, else std); `rows`: a key, with a picture for each value.
+    `width`: one or two columns; `caption`: the caption is drawn too; `log`: logarithmic axes ("x", "y").
     `limits`: axis -> its ends; `labels`: axis or line -> its name; `order`: lines that come first; `colours`:
     line -> colour. A line goes by its name in the figure or by its algorithm's (`padamfed`). `svg`: write SVG
-    too. `style`: a file of matplotlib settings. `own_y`: panels have a y axis each, as where they are of
+    too. `style`: a file of matplotlib settings. `own_y`: pictures have a y axis each, as where they are of
     different tasks. Raises ConfigError for what cannot be.
     """
 
+    x: str = "round"
+    y: str = "test_accuracy"
+    by: Sequence[str] = ("algorithm",)
+    where: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    spread: str = AUTO
+    rows: str | None = None
     width: str = "one"
-    captioned: bool = False
+    caption: bool = False
     log: Collection[str] = ()
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -37,6 +49,7 @@ class Look:
 
     def __post_init__(self) -> None:
         check_choice("width", self.width, WIDTHS)
+        check_choice("spread", self.spread, (AUTO, *SPREADS))
         for axis, (low, high) in self.limits.items():
             if not low < high or (axis in self.log and low <= 0):
                 allowed = "must be two numbers, the lower first" + (", above 0" if axis in self.log else "")
@@ -44,10 +57,6 @@ class Look:
         for colour in self.colours.values():
             if not is_color_like(colour):
                 raise ConfigError("colour", colour, "must be a colour: a name, or #RRGGBB")
-
-    def text(self, said: Mapping[str, Any], short: Sequence[str] = ()) -> Sequence[str]:
-        """What stands below the picture: the caption, or what the picture cannot be read without."""
-        return said["text"] if self.captioned else short
 
     def apply(self, series: Sequence[Series]) -> list[Series]:
         """The lines of a picture in this order, with these names and colours."""
@@ -69,16 +78,6 @@ class Look:
         return replace(line, style=replace(line.style, label=label, colour=to_hex(colour).upper()))
 
 
-class How(TypedDict, total=False):
-    """What is drawn of runs, beside x and y; see `fedbench.figures.curves.draw_runs`."""
-
-    by: Sequence[str]
-    where: Mapping[str, Sequence[object]] | None
-    spread: str
-    rows: str | None
-    look: Look
-
-
 def _names(line: Series) -> list[str]:
     """What a user may call a line."""
     return list(dict.fromkeys([line.label, str(line.choices.get("algorithm", line.label))]))
@@ -88,6 +87,3 @@ def check_choice(key: str, value: str, allowed: Collection[str]) -> None:
     """ConfigError unless `value` is one of `allowed`."""
     if value not in allowed:
         raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)
-
-
-PLAIN, WIDE = Look(), Look(width="two")

@@ -10,10 +10,10 @@ from typing import Any
 
 from fedbench.config.grouping import plain
 from fedbench.figures import names
-from fedbench.figures.read.results import Run
-from fedbench.figures.read.series import Series
-from fedbench.figures.read.statistics import SPREADS, band
-from fedbench.figures.style import of_algorithm
+from fedbench.figures.lines import Series, band
+from fedbench.figures.results import Run
+from fedbench.figures.style import SPREADS, of_algorithm
+from fedbench.runs.provenance import mixed_code
 
 log = logging.getLogger(__name__)
 STEPS = 10
@@ -98,14 +98,10 @@ def weightings(runs: Iterable[Run]) -> list[str]:
     return [f"Clients are weighted differently ({said}), so the objectives differ."]
 
 
-def commits(runs: Iterable[Run]) -> list[str]:
-    """Whether runs were computed under several commits, as a sentence; what names none is left out."""
-    found = dict.fromkeys(str(run.extra["commit"]) for run in runs if run.extra.get("commit"))
-    if len(found) < 2:
-        return []
-    short = [commit[:10] + ("+dirty" if commit.endswith("+dirty") else "") for commit in found]
-    more = f" and {len(short) - 4} more" if len(short) > 4 else ""
-    return [f"Runs were computed under {len(short)} commits ({', '.join(short[:4])}{more})."]
+def mixed(runs: Iterable[Run]) -> list[str]:
+    """Whether runs were computed by different code, as a sentence."""
+    line = mixed_code(run.extra for run in runs)
+    return [f"The runs were {line}."] if line else []
 
 
 def ends(runs: Sequence[Run]) -> list[str]:
@@ -141,7 +137,7 @@ def band_line(series: Sequence[Series], spread: str) -> str:
     return f"band: {' or '.join(kinds)}" if kinds else "no band"
 
 
-def data(
+def of_runs(
     runs: Sequence[Run],
     series: Sequence[Series],
     sources: Sequence[str | Path],
@@ -154,10 +150,10 @@ def data(
     """The caption as data: what JSON keeps, and under `text` the paragraphs of the caption itself."""
     shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
     mean = "" if shown == "no band" else "Mean over "
-    mixed = weightings(runs)
-    for line in mixed:
+    unequal = weightings(runs)
+    for line in unequal:
         log.warning("%s algorithm.weighting makes them one", line)
-    notes = [*notes, *mixed, *ends(runs), *data_notes(runs), *commits(runs)]
+    notes = [*notes, *unequal, *ends(runs), *data_notes(runs), *mixed(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     said = [f"{settings_line(shared)}.".lstrip("."), f"{mean}{n}; {shown}.", *notes]

@@ -1,0 +1,462 @@
+"""The papers' own comparisons of runs: speed-up, relative learning rates, one theorem in several settings,
+and one setting for all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fedbench.config.grouping import differing, plain, settings
+from fedbench.errors import DataError
+from fedbench.figures import caption, names
+from fedbench.figures.drawing import drawing_of, results_of
+from fedbench.figures.grid import Panel, Trace, draw_grid
+from fedbench.figures.lines import group
+from fedbench.figures.options import PlotOptions
+from fedbench.figures.page import Drawing, Page, handle, marks, sheet
+from fedbench.figures.results import Run, number, read
+from fedbench.figures.style import DASHED, DOTTED, MUTED, STRIP, LineStyle, apart, of_algorithm
+
+Fit = Callable[[Sequence[float], Sequence[float]], tuple[float, float]]
+
+# ---- linear speed-up: the mean gradient norm against S K T, with the slope of the theorems --------------
+
+VARIED = {"S": "clients.per_round", "K": "local.steps"}
+"""The counts that grow, one in each panel, while the other one is what most runs have."""
+
+
+def draw_speedup(
+    directories: Sequence[Path], powers: Mapping[str, float], fit: Fit, width: str = "two"
+) -> Drawing:
+    """Draw a panel for each count that the runs vary.
+
+    `powers`: algorithm -> exponent of S K T in its theorem. `fit(x, y)`: slope of log y against log x over
+    runs, and half the width of its 95 % interval. The mean is over the evaluated rounds 0, ..., T - 1, as in
+    the theorems, then over seeds. Grey: the theorems' slopes from the highest start. Raises DataError where
+    no run has gradient norms.
+    """
+    runs = [run for run in read(directories) if run.choices.get("algorithm") in powers]
+    norms = _norms(runs)
+    if norms.empty:
+        raise DataError("no run has gradient norms; eval.grad_norm=true writes them")
+    parts = {label: _along_count(norms, label) for label in VARIED}
+    data = pd.concat([_mean(part, fit).assign(varied=label) for label, part in parts.items() if len(part)])
+    labels = _labels(data, powers)
+    panels = [
+        Panel(str(label), f"S K T, growing {label}", "Mean gradient norm", _traces(part, powers, labels))
+        for label, part in data.groupby("varied", sort=False)
+    ]
+    shared = caption.common(runs)
+    line = caption.settings_line(shared)
+    slopes = ", ".join(f"{of_algorithm(name).label} {power:.3g}" for name, power in powers.items())
+    seeds = sorted({str(run.seed) for run in runs})
+    text = (
+        f"{line}, T={shared.get('rounds')}. Norm of the full gradient, mean over the evaluated rounds before"
+        f" the last and over seeds {', '.join(seeds)}. Beside the names: slopes by least squares over all"
+        f" runs, with 95 % intervals. Grey: the theorems' slopes ({slopes});"
+        " the theorems bound the norm from above, so a steeper line agrees."
+    )
+    text = " ".join([text, *caption.data_notes(runs), *caption.mixed(runs)])
+    said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
+    return draw_grid(panels, len(panels), width, data.reset_index(drop=True), said)
+
+
+def _norms(runs: Sequence[Run]) -> pd.DataFrame:
+    """One row per run: algorithm, S, K, seed, work (S K T), grad_norm (mean over evaluated rounds)."""
+    rows = []
+    for run in runs:
+        norms = run.metrics["grad_norm"].to_numpy()[:-1] if "grad_norm" in run.metrics else np.empty(0)
+        if len(norms) and np.isfinite(norms).all():
+            S, K = run.choices["clients.per_round"], run.choices.get("local.steps") or caption.STEPS
+            work = float(S * K * run.choices["rounds"])
+            row = {"algorithm": run.choices["algorithm"], "S": S, "K": K, "seed": run.seed}
+            rows.append({**row, "work": work, "grad_norm": norms.mean()})
+    columns = ["algorithm", "S", "K", "seed", "work", "grad_norm"]
+    return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:4])
+
+
+def _along_count(norms: pd.DataFrame, label: str) -> pd.DataFrame:
+    """Every algorithm's runs along a count, the others at their commonest values; without those algorithms
+    that have one value of it only."""
+    parts = []
+    for _, part in norms.groupby("algorithm", sort=False):
+        for other in VARIED.keys() - {label}:
+            part = part[part[other] == part[other].mode().iloc[0]]
+        parts += [part] if part[label].nunique() > 1 else []
+    return pd.concat(parts) if parts else norms.iloc[:0]
+
+
+def _mean(norms: pd.DataFrame, fit: Fit) -> pd.DataFrame:
+    """Columns algorithm, work, grad_norm (mean over seeds), n, slope, slope_half (NaN below three points)."""
+    parts = []
+    for name, part in norms.groupby("algorithm", sort=False):
+        found = part.groupby("work", sort=True).grad_norm.agg(grad_norm="mean", n="size").reset_index()
+        few = len(found) < 3
+        value, half = (np.nan, np.nan) if few else fit(part.work.tolist(), part.grad_norm.tolist())
+        parts.append(found.assign(algorithm=name, slope=value, slope_half=half))
+    return pd.concat(parts)[["algorithm", "work", "grad_norm", "n", "slope", "slope_half"]]
+
+
+def _labels(data: pd.DataFrame, powers: Mapping[str, float]) -> dict[str, str]:
+    """Algorithm -> its name with its slopes: `PAdaMFed, S −0.24 ± 0.01`."""
+    first = data.drop_duplicates(["algorithm", "varied"]).dropna(subset="slope")
+    labels = {}
+    for name in powers:
+        said = [f"{row.varied} {row.slope:.2f} ± {row.slope_half:.2f}".replace("-", "−")
+                for row in first[first.algorithm == name].itertuples()]  # fmt: skip
+        labels[name] = ", ".join([of_algorithm(name).label, *said])
+    return labels
+
+
+def _traces(table: pd.DataFrame, powers: Mapping[str, float], labels: Mapping[str, str]) -> list[Trace]:
+    parts = {name: table[table.algorithm == name] for name in powers if (table.algorithm == name).any()}
+    looks = apart([(name, name, of_algorithm(name).label) for name in parts])
+    traces = [
+        Trace(look, part.work.to_numpy(), part.grad_norm.to_numpy(), labels[name])
+        for look, (name, part) in zip(looks, parts.items(), strict=True)
+    ]
+    x = np.unique(table.work.to_numpy())
+    top = max(trace.y[0] for trace in traces)
+    for power, dash in zip(sorted(set(powers.values())), (DOTTED, DASHED), strict=False):
+        slope = LineStyle(f"slope {power:.3g}", MUTED, dash, "", filled=False)
+        traces.append(Trace(slope, x, top * (x / x[0]) ** power))
+    return traces
+
+
+# ---- final accuracy against the learning rate over each algorithm's own: its best, or the prescribed one
+
+_X, _Y, _RATE = "factor", "final_accuracy", "algorithm.lr"
+_NOTE = "1 is each algorithm's own learning rate: the one of its theorem, or the tuned one."
+
+
+def draw_relative(directory: Path, factors: Sequence[float]) -> Drawing:
+    """Draw the runs of a sweep in which every algorithm, in each of its variants, has `factors` times its own
+    learning rate. DataError where no run has a rate."""
+    runs = [run for run in read([directory]) if number(run.choices.get(_RATE))]
+    if not runs:
+        raise DataError(f"{directory}: no run has a learning rate")
+    alike = {series.label: series.runs for series in group(runs, along=[_RATE])}
+    own = {label: _own(label, part, factors) for label, part in alike.items()}
+    runs = [_with_factor(run, own[label]) for label, part in alike.items() for run in part]
+    runs, options = [run for run in runs if run.status != "failed"], PlotOptions(width="two")
+    found = results_of(runs, _X, _Y, options, along=[_X, _RATE])
+    drawing = drawing_of(found, runs, [directory], _X, _Y, options, notes=[_NOTE])
+    return replace(drawing, points=drawing.points.assign(reference=drawing.points.series.map(own)))
+
+
+def _own(label: str, runs: Sequence[Run], factors: Sequence[float]) -> float:
+    """The rate that is 1 for these runs, which differ in their rate and seed only. Raises DataError."""
+    rates = sorted({float(run.choices[_RATE]) for run in runs})
+    if len(rates) != len(factors):
+        raise DataError(f"{label}: {len(rates)} learning rates, but {len(factors)} factors of its own one")
+    at = int(np.abs(np.log(np.sort(factors))).argmin())
+    return rates[at] / sorted(factors)[at]
+
+
+def _with_factor(run: Run, own: float) -> Run:
+    factor = float(f"{run.choices[_RATE] / own:.3g}")  # rates were written with six digits
+    return replace(run, choices={**run.choices, _X: factor})
+
+
+# ---- a theorem's step sizes in several settings, beside the same steps without noise --------------------
+
+_KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")
+"""What a setting differs in from the first one."""
+_SHOWN = ("dataset.split", "model.cell", "partition")
+_NAMES = {"dataset.split": "EMNIST {}", "model.cell": "cell {}"}
+_SETTING_ROW = 0.2  # inches
+
+
+def draw_settings(
+    directories: Sequence[Path], powers: Mapping[str, float], levels: Sequence[float] = ()
+) -> Drawing:
+    """Draw the final accuracy in a row for each setting of the runs in `directories`.
+
+    A run without noise has one client, and its batch is all of its data; the server's step says which S K it
+    stands for. `powers`: algorithm -> the exponent p of its path length (S K T)^p, of which a round makes a
+    T-th part. `levels`: accuracies to mark. DataError where no run has several clients.
+    """
+    runs = [run for run in read(directories) if run.status != "failed"]
+    data = settings_table(runs, powers)
+    method = ("algorithm", "algorithm.norm")
+    along = sorted(
+        {key for run in runs for key in run.settings()} - {*method}
+    )  # settings are rows, not lines
+    series = group(runs, method, along)
+    looks = {line.label: line.style for line in series}
+    rows = list(dict.fromkeys(data.setting))
+    counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in runs if _is_bound(run))
+    samples = " or ".join(f"{count:,}" for count in filter(None, counts)) or "all"
+    note = f"Tick: the same steps without noise, along gradients of {samples} training samples."
+    said = caption.of_runs(
+        runs, series, directories, x="final_accuracy", y="setting", spread="minmax", notes=[note]
+    )
+    tick = {"marker": "|", "markersize": 7, "markeredgewidth": 1.3}
+    with sheet():
+        page = Page("two", len(rows) * _SETTING_ROW + 0.45)
+        ax = page.figure.add_subplot()
+        for level in levels:
+            ax.axvline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=1, gid="level")
+        for look, offset in zip(looks.values(), np.linspace(-0.24, 0.24, len(looks)), strict=True):
+            mine = data[data.method == look.label]
+            rank = [rows.index(setting) + offset for setting in mine.setting]
+            style = look.line() | {"linestyle": "none", "clip_on": False, "zorder": 3}
+            ax.plot(mine.accuracy, rank, **style, gid="accuracy")
+            ax.hlines(rank, mine.low, mine.high, color=look.colour, linewidth=1, zorder=2, gid="spread")
+            ax.plot(mine.without_noise, rank, **style | tick, gid="bound")
+        ax.set_yticks(range(len(rows)), rows)
+        ax.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel=names.axis("final_accuracy"))
+        page.legend(
+            {label: handle(look, linestyle="none") for label, look in looks.items()}
+            | marks(without_noise=tick)
+        )
+        return Drawing(page, data, said)
+
+
+def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataFrame:
+    """A row per setting and method, in order: setting, method, algorithm, algorithm.norm, dataset.split,
+    model.cell, partition, work (S K), path (gamma T), accuracy (mean over seeds, diverged ones 0), std, low,
+    high (the smallest and the largest), n, without_noise (NaN where it was not run).
+
+    DataError where no run has several clients.
+    """
+    first = next((run.choices for run in runs if not _is_bound(run)), None)
+    if first is None:
+        raise DataError("no run has more than one client")
+    rows = []
+    for run in runs:
+        choices, rounds = run.choices, float(run.choices["rounds"])
+        path = rounds * float(run.hyper["server_lr"])  # type: ignore[arg-type]
+        rows.append(
+            {
+                "setting": _setting(choices, first),
+                "method": names.line(["algorithm", "algorithm.norm"], choices),
+                **{key: choices.get(key) for key in ("algorithm", "algorithm.norm", *_SHOWN)},
+                "work": round(path ** (1 / powers[str(choices["algorithm"])]) / rounds),
+                "path": float(f"{path:.4g}"),
+                "bound": _is_bound(run),
+                "accuracy": 0.0 if run.diverged else number(run.outcome.get("final_accuracy")),
+            }
+        )
+    made = pd.DataFrame(rows)
+    keys = [column for column in made if column not in ("accuracy", "bound")]
+    of_bound = [key for key in keys if key not in ("setting", "partition")]
+    without = made[made.bound].groupby(of_bound, dropna=False).accuracy.mean().rename("without_noise")
+    groups = made[~made.bound].groupby(keys, sort=False, dropna=False).accuracy
+    found = groups.agg(accuracy="mean", std="std", low="min", high="max", n="size").reset_index()
+    return found.merge(without.reset_index(), on=of_bound, how="left")
+
+
+def _is_bound(run: Run) -> bool:
+    return run.choices.get("clients.total") == 1
+
+
+def _setting(choices: Mapping[str, object], first: Mapping[str, object]) -> str:
+    """How a setting differs from the first one: `S=20`, `cell gru`; the first one's partition."""
+    other = [key for key in _KEYS if plain(choices.get(key)) != plain(first.get(key))]
+    said = [
+        names.partition(choices)
+        if key == "partition"
+        else _NAMES[key].format(choices.get(key))
+        if key in _NAMES
+        else f"{names.SYMBOLS[key]}={choices.get(key)}"
+        for key in other
+    ]
+    return ", ".join(said) or names.partition(first)
+
+
+# ---- one setting for all tasks: accuracy relative to the best tuned method's, task by task ---------------
+
+_TASKS_ROW = 0.17  # inches of a method's row
+
+
+@dataclass(frozen=True)
+class Scores:
+    """`table`: a row per schedule, task, method and seed, with the method's one setting, its accuracy, that
+    of the best tuned method with the same seed (`best`) and their ratio (`relative`). `looks`: method -> its
+    style."""
+
+    table: pd.DataFrame
+    looks: dict[str, LineStyle]
+
+
+def scores(runs: Sequence[Run]) -> Scores:
+    """Judge every method by one setting: where it has several, the best on its schedule's first task.
+
+    A method is an algorithm with its named variant; a setting, its other hyper-parameters that vary. The best
+    tuned method of a task has the highest mean accuracy over seeds of all methods and settings. A seed is
+    compared with that method's run of the same seed, as seeds divide the data anew, or, where that one has
+    diverged or is absent, with the mean. Diverged runs count as accuracy 0, failed ones are left out. Raises
+    DataError where nothing is there to compare.
+    """
+    runs = [run for run in runs if run.status in ("completed", "starved", "diverged")]
+    if not runs:
+        raise DataError("no finished run to compare")
+    keys = differing([_task(run) for run in runs])
+    algorithms = {str(run.choices.get("algorithm")) for run in runs}
+    varied = {name: _varied(runs, name) for name in algorithms}
+    frame = pd.DataFrame([_score(run, keys, varied[str(run.choices.get("algorithm"))]) for run in runs])
+    labels = dict(zip(frame.method, frame.label, strict=True))
+    looks = apart([(name.split()[0], name, labels[name]) for name in labels])
+    parts = [_of_schedule(part) for _, part in frame.groupby("schedule", sort=False)]
+    return Scores(pd.concat(parts, ignore_index=True), dict(zip(labels, looks, strict=True)))
+
+
+def draw_untuned(directories: Sequence[Path], width: str = "two") -> Drawing:
+    """Draw a row for each method with a point for each task, its median and worst."""
+    runs = read(directories)
+    found = scores(runs)
+    with sheet():
+        page = _draw_scores(found, width)
+        return Drawing(page, found.table, _of_scores(found.table, runs, directories))
+
+
+def _of_schedule(frame: pd.DataFrame) -> pd.DataFrame:
+    """The tasks of one schedule, each method at one setting."""
+    case = ["task", "method", "setting"]
+    mean = frame.groupby(case, sort=False).accuracy.mean()
+    chosen = mean[frame.task.iloc[0]].groupby("method", sort=False).idxmax().map(lambda place: place[1])
+    kept = frame[frame.setting == frame.method.map(chosen)]
+    first = mean.groupby("task", sort=False).idxmax()
+    winners = frame[frame.set_index(case).index.isin(first) & (frame.accuracy > 0)]
+    kept = kept.join(winners.groupby(["task", "seed"]).accuracy.mean().rename("best"), on=["task", "seed"])
+    kept["best"] = kept.best.fillna(kept.task.map(mean.groupby("task").max()))
+    kept["tuned"] = kept.method.map(_is_tuned(frame))
+    columns = ["schedule", "task", "method", "setting", "tuned", "seed", "accuracy", "best"]
+    return kept[columns].assign(relative=kept.accuracy / kept.best)
+
+
+def _is_tuned(frame: pd.DataFrame) -> pd.Series:
+    """Whether a method has several settings."""
+    return frame.groupby("method", sort=False).setting.nunique() > 1
+
+
+def _task(run: Run) -> dict[str, object]:
+    """The choices that make another task: all but the method's."""
+    return {key: value for key, value in settings(run.choices).items() if key.split(".")[0] != "algorithm"}
+
+
+def _varied(runs: Sequence[Run], name: str) -> list[str]:
+    """The hyper-parameters in which the runs of an algorithm differ."""
+    same = [run.choices for run in runs if str(run.choices.get("algorithm")) == name]
+    own = dict.fromkeys(key for choices in same for key in choices if key.startswith("algorithm."))
+    return [key for key in own if len({str(choices.get(key)) for choices in same}) > 1]
+
+
+def _score(run: Run, keys: Sequence[str], varied: Sequence[str]) -> dict[str, object]:
+    """One run: its task, its method, and the values of the keys that are `varied`."""
+    name = str(run.choices.get("algorithm"))
+    variant = [key for key in varied if names.is_variant(key, run.choices.get(key))]
+    setting = [key for key in varied if key not in variant]
+    shown = [key for key in keys if key in run.choices and key not in ("schedule", "delay")]
+    return {
+        "schedule": str(run.choices.get("schedule") or "sync"),
+        "task": names.line(shown, run.choices),
+        "method": " ".join([name, *(str(run.choices[key]) for key in variant)]),
+        "label": names.line(["algorithm", *variant], run.choices),
+        "setting": names.line(setting, run.choices) if setting else "",
+        "seed": run.seed,
+        "accuracy": 0.0 if run.diverged else number(run.outcome.get("final_accuracy")) or 0.0,
+    }
+
+
+def by_task(table: pd.DataFrame) -> pd.Series:
+    """The mean over seeds of `relative`, by schedule, method and task, in the order of the table."""
+    return table.groupby(["schedule", "method", "task"], sort=False).relative.mean()
+
+
+def _draw_scores(found: Scores, width: str) -> Page:
+    """A panel for each schedule, side by side in two columns."""
+    groups = dict(iter(by_task(found.table).groupby("schedule", sort=False)))
+    rows = {kind: list(part.index.unique("method")) for kind, part in groups.items()}
+    most = max(map(len, rows.values()))
+    down, across = (len(rows), 1) if width == "one" else (1, len(rows))
+    page = Page(width, down * (most * _TASKS_ROW + 0.6))
+    grid = page.figure.subplots(down, across, sharex=True, squeeze=False).flat
+    values = pd.concat([*groups.values(), *(part.groupby("method").median() for part in groups.values())])
+    low = floor(10 * values[values > 0].min()) / 10 if values.any() else 0.0
+    strip = low - 0.12 * (1 - low) * (values == 0).any()
+    for ax, (kind, part) in zip(grid, groups.items(), strict=True):
+        if strip < low:
+            ax.axvspan(strip, low, color=STRIP, linewidth=0, zorder=0.4, gid="strip")
+        for place, method in enumerate(rows[kind]):
+            points = part.xs(method, level="method").to_numpy()
+            _draw_tasks(ax, points, place, found.looks[method], (strip + low) / 2)
+        ax.set_yticks(range(len(rows[kind])), [found.looks[name].label for name in rows[kind]])
+        ax.set(xlim=(strip, max(1.0, *values)), ylim=(most - 0.4, -0.6), xlabel="Relative accuracy")
+        ax.set_xticks(
+            [tick for tick in MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, 1.0) if low <= tick <= 1.0]
+        )
+        ax.grid(False, axis="y")
+        ax.tick_params(axis="y", length=0)
+        ax.set_title(names.option(kind), loc="left", pad=4.0)
+        ax.text(1.06, 1.0, "median, worst", transform=ax.transAxes, va="bottom", color=MUTED)
+    return page
+
+
+def _draw_tasks(ax: Axes, values: np.ndarray, place: int, look: LineStyle, lost: float) -> None:
+    """A method's row: a point for each task, a bar at their median, and the numbers beside the axes. A task
+    whose runs have all diverged is a cross at x = `lost`."""
+    ax.axhline(place, color="#E6E6E6", linewidth=0.5, zorder=0.5)
+    style: dict[str, Any] = {
+        "marker": look.marker,
+        "markersize": 4,
+        "markeredgewidth": 0,
+        "color": look.colour,
+        "linestyle": "none",
+        "alpha": 0.6,
+        "clip_on": False,
+        "zorder": 3,
+        "gid": "task",
+    }
+    there = values[values > 0]
+    if len(there):  # matplotlib's layout takes a line without points for an endless one
+        ax.plot(there, np.full(len(there), place), **style)
+    if len(there) < len(values):
+        ax.plot(lost, place, **style | {"marker": "x", "markeredgewidth": 1.4, "gid": "diverged"})
+    median, worst = float(np.median(values)), float(values.min())
+    bar: dict[str, Any] = {"color": "black", "linewidth": 1.4, "zorder": 4, "gid": "median"}
+    at = median or lost
+    ax.plot([at, at], [place - 0.36, place + 0.36], **bar)
+    text = ax.text(1.06, place, f"{median:.2f}, {worst:.2f}", transform=ax.get_yaxis_transform())
+    text.set(va="center", color=look.text_colour, gid="numbers")
+
+
+def _of_scores(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path]) -> dict[str, object]:
+    shared = caption.common(runs)
+    seeds = sorted({str(seed) for seed in table.seed})
+    tuned = table[table.tuned].groupby("schedule", sort=False)
+    first = {kind: part.task.iloc[0] for kind, part in table.groupby("schedule", sort=False)}
+    said = "; ".join(
+        f"{names.option(kind)}, tuned on {first[kind]}: "
+        + ", ".join(f"{name} {part.setting.iloc[0]}" for name, part in rows.groupby("method", sort=False))
+        for kind, rows in tuned
+    )
+    tasks = {kind: list(dict.fromkeys(part.task)) for kind, part in table.groupby("schedule", sort=False)}
+    listed = " ".join(f"Tasks, {names.option(kind)}: {'; '.join(which)}." for kind, which in tasks.items())
+    lost = "; ×: diverged with every seed" if (by_task(table) == 0).any() else ""
+    text = (
+        f"{caption.settings_line(shared)}. Every method has one setting for all tasks: those of a theorem its"
+        f" own, the others the step size that is best on the first task ({said}). A point is one task:"
+        " final test accuracy, as a share of that of the task's best method at its best setting of those"
+        f" tried there; mean over n = {len(seeds)} seeds ({', '.join(seeds)}). Diverged runs count as 0. Bar:"
+        f" median over tasks{lost}. {listed}"
+    )
+    text = " ".join(
+        [text.removeprefix(". "), *caption.ends(runs), *caption.data_notes(runs), *caption.mixed(runs)]
+    )
+    return {
+        "settings": shared,
+        "tasks": tasks,
+        "seeds": seeds,
+        "sources": [caption.place(place) for place in places],
+        "text": [text],
+    }

@@ -1,1 +1,0 @@
-"""Drawing: tables as pictures of print size."""

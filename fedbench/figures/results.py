@@ -1,0 +1,239 @@
+"""Reading results: run directories, and sweep directories by their runs.csv and rounds.csv.
+
+Numbers come from the CSV files; summary.json (or config.yaml, while a run is under way) adds the settings
+that a figure's caption states, and the hyper-parameters that a theorem gave. Needs neither torch nor
+matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbench.config import grouping
+from fedbench.config.config import GROUPS
+from fedbench.config.identity import flat
+from fedbench.errors import ConfigError, DataError
+from fedbench.runs.metrics import COLUMNS
+from fedbench.runs.reached import COLUMN
+from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
+
+METRICS = COLUMNS
+"""Columns of metrics.csv; the clients' where they were asked for."""
+OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
+"""What runs.csv says of a run other than its place and its choices."""
+_FIRST = (*GROUPS, "seed", "rounds")  # columns of a table of runs
+
+
+@dataclass
+class Run:
+    """One run: its choices under dotted keys, its outcome, its rows of metrics, where it was read from.
+
+    `hyper`: the hyper-parameters in use; `extra`: all of summary.json.
+    """
+
+    source: str
+    choices: dict[str, Any]
+    outcome: dict[str, object]
+    metrics: pd.DataFrame
+    hyper: dict[str, object] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> Hashable:
+        """The run's seed; None where it is not said."""
+        return self.choices.get("seed")
+
+    @property
+    def status(self) -> str:
+        """completed, starved, diverged, failed, or running (no summary yet)."""
+        return str(self.outcome.get("status") or "running")
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the run left the finite numbers."""
+        return self.status == "diverged"
+
+    def settings(self) -> dict[str, object]:
+        """The choices that make this run another experiment, which excludes seed and how it was computed."""
+        return grouping.settings(self.choices)
+
+    def result(self, name: str) -> float | None:
+        """A finite number: the outcome of that name, or the last value of that column of metrics.csv."""
+        if name in OUTCOMES and name not in METRICS:
+            return number(self.outcome.get(name))
+        values = self.metrics[name].dropna() if name in self.metrics else pd.Series(dtype=float)
+        return number(float(values.iloc[-1])) if len(values) else None
+
+
+def read(paths: Sequence[str | Path]) -> list[Run]:
+    """All runs of the given directories, each once: a run directory, a sweep directory, or one that has such
+    directories below it. Raises DataError with one line where there is nothing to read, or not readable."""
+    if not paths:
+        raise DataError("no directory given")
+    found: dict[str, Run] = {}
+    for path in map(Path, paths):
+        runs = list(_directory(path))
+        if not runs:
+            raise DataError(f"{path}: no runs here (neither metrics.csv nor runs.csv, nor below it)")
+        for run in runs:
+            found.setdefault(run.source, run)
+    return list(found.values())
+
+
+def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[Run]:
+    """The runs whose choice of each key of `where` is one of its values (texts are read as in a CSV).
+
+    Raises ConfigError where no run is left.
+    """
+    for key, values in where.items():
+        if not any(key in run.choices for run in runs):
+            known = sorted({name for run in runs for name in run.choices})
+            raise ConfigError("where", key, "must be a choice of these runs", known)
+        wanted = [parse(value) for value in values]
+        kept = [run for run in runs if run.choices.get(key) in wanted]
+        if not kept:
+            there = list(dict.fromkeys(str(run.choices.get(key)) for run in runs))
+            given = ",".join(map(str, values))
+            raise ConfigError(f"where {key}", given, f"no run has it; there are {', '.join(there)}", there)
+        runs = kept
+    return list(runs)
+
+
+def metric(runs: Sequence[Run]) -> str:
+    """What the accuracies of these runs are (`metric` in summary.json); `score` where several things."""
+    found = {str(run.extra.get("metric", "accuracy")) for run in runs} or {"accuracy"}
+    return found.pop() if len(found) == 1 else "score"
+
+
+def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """All that is known of runs, one row per run: place, configuration, outcome. All have the same columns,
+    with None where a run says nothing."""
+    known = {key: None for run in runs for key in run.choices}
+    keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+    rows = []
+    for run in runs:
+        said = {**run.extra, **{name: value for name, value in run.outcome.items() if value is not None}}
+        seconds = run.extra.get("wall_seconds")
+        row = {"dir": run.source, **{key: run.choices.get(key) for key in keys}, "status": run.status}
+        row |= {name: said.get(name) for name in ("final_accuracy", "best_accuracy", "best_round")}
+        row |= {"final_test_loss": said.get("final_test_loss"), "rounds_done": int(run.result("round") or 0)}
+        row["wall_seconds"] = run.result("wall_seconds") if seconds is None else seconds
+        rows.append({**row, "error": said.get("error")})
+    return rows
+
+
+def parse(cell: object) -> object:
+    """A cell of runs.csv as the value that a config has: a number, true, false, null (or empty), or text."""
+    if not isinstance(cell, str):
+        return cell
+    word = cell.strip()
+    if word in ("", "null", "None"):
+        return None
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def number(value: object) -> float | None:
+    """`value` as a finite float, or None where it is none (a word, empty, infinite)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if np.isfinite(value) else None
+
+
+def _directory(path: Path) -> Iterator[Run]:
+    if not path.is_dir():
+        raise DataError(f"{path}: no such directory")
+    sweep, here = (path / "runs.csv").is_file(), RunDirectory(path)
+    if here.has_metrics and not sweep:
+        yield _run(here)
+        return
+    listed = list(_sweep(path)) if sweep else []
+    yield from listed
+    known = {run.source for run in listed}
+    for place in find_runs(path):  # a sweep's table has only the runs that have ended
+        if place.has_metrics and _name(place.path) not in known:
+            yield _run(place)
+
+
+def _run(place: RunDirectory) -> Run:
+    summary = _summary(place)
+    choices = summary.get("config") or (flat(place.plain_config) if place.has_config else {})
+    return _made(place.path, choices, summary, summary, place.metrics)
+
+
+def _summary(place: RunDirectory) -> dict[str, Any]:
+    """summary.json of the run there; empty while there is none. Raises DataError where it is damaged."""
+    found = place.summary
+    if found is None and place.has_summary:
+        raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
+    return found or {}
+
+
+def _sweep(path: Path) -> Iterator[Run]:
+    runs, rounds = _table(path / "runs.csv"), path / "rounds.csv"
+    metrics = _numbers(_table(rounds), rounds) if rounds.is_file() else {}
+    for row in runs.to_dict("records"):
+        if row.get("status") in UNFINISHED:
+            continue  # what lies there by now is read from the run itself
+        place, said = path / str(row.get("dir") or "."), {str(key): parse(row[key]) for key in row}
+        outside = {*OUTCOMES, *METRICS, "dir"}
+        choices = {k: v for k, v in said.items() if k not in outside and not k.startswith(COLUMN)}
+        summary = _summary(RunDirectory(place))
+        own = metrics.get(str(row.get("dir")), pd.DataFrame(columns=list(METRICS), dtype=float))
+        yield _made(place, {**summary.get("config", {}), **choices}, said, summary, own)
+
+
+def _table(file: Path) -> pd.DataFrame:
+    """A CSV file as text cells."""
+    try:
+        return pd.read_csv(file, dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
+        raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
+
+
+def _numbers(table: pd.DataFrame, file: Path) -> dict[str, pd.DataFrame]:
+    """The metrics of every run of rounds.csv, by its `dir`; empty cells are NaN. Rows in order of the
+    round."""
+    if "round" not in table:
+        raise DataError(f"{file}: no column 'round'")
+    columns: dict[str, Any] = {"dir": table.get("dir", "")}
+    for name in [name for name in METRICS if name in table]:
+        try:  # Python's float reads back exactly what a run wrote; pandas' own parser does not
+            columns[name] = np.array([float(cell) if cell else np.nan for cell in table[name]])
+        except ValueError as error:
+            raise DataError(f"{file}: column '{name}': {error}") from None
+    rows = pd.DataFrame(columns).sort_values("round", kind="stable")
+    return {
+        str(place): part.drop(columns="dir").reset_index(drop=True) for place, part in rows.groupby("dir")
+    }
+
+
+def _made(
+    path: Path,
+    choices: Mapping[str, Any],
+    said: Mapping[str, object],
+    summary: dict[str, Any],
+    metrics: pd.DataFrame,
+) -> Run:
+    """The run in `path` of which `said` tells the outcome."""
+    outcome = {name: said.get(name) for name in OUTCOMES}
+    return Run(
+        _name(path), dict(choices), outcome, metrics.astype(float), summary.get("hyper") or {}, summary
+    )
+
+
+def _name(path: Path) -> str:
+    resolved, here = path.resolve(), Path.cwd().resolve()
+    return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(resolved)
