@@ -128,7 +128,7 @@ def with_torchs_layers(model: torch.nn.Module) -> torch.nn.Module:
     """What a bare loop would use."""
     from bench_models import PlainRNN
 
-    from fedbench.models.rnn import RNN
+    from fedbench.models.recurrent import RNN
 
     return PlainRNN(model) if isinstance(model, RNN) else model
 

@@ -34,7 +34,7 @@ def partition(
 
 
 def build(values: dict[str, Any], shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """`fedbench.models.build` of the model `name` with these options."""
+    """`fedbench.models.registry` of the model `name` with these options."""
     options = {key: value for key, value in values.items() if key != "name"}
     return models.build(Choice(values["name"], options), shape, classes, seed)
 

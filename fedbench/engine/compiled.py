@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.package import load, pack
 from fedbench.engine.shelf import Shelf
-from fedbench.models.whole import tell_compiler
+from fedbench.models.recurrence import tell_compiler
 
 Function = Callable[..., Any]
 MOST_KEPT = 8

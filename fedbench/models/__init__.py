@@ -1,6 +1,5 @@
 """Torch modules with nothing federated in them, and a registry that finds them by name."""
 
-from fedbench.models.build import build, count_parameters, size
-from fedbench.models.registry import names, register_model
+from fedbench.models.registry import build, count_parameters, names, register_model, size
 
 __all__ = ["build", "count_parameters", "names", "register_model", "size"]

@@ -1,20 +1,24 @@
-"""Finding models by name: those of this package, and those that a user's module registers."""
+"""Finding models by name, those of this package and those that a user's module registers, and making them."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
 import inspect
+import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
+import torch
 from torch import nn
 
 from fedbench.errors import OWN_CODE, ConfigError
 from fedbench.fields import Choice, choice, options_of, options_of_function, read
+from fedbench.models.layers import NORM_TYPES
+from fedbench.rng import Stream, make_key
 
 VOCABULARY = "vocabulary"
 
@@ -119,3 +123,97 @@ def _load_package() -> None:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"fedbench.models.{module.name}")
+
+
+# torch's layers that draw from global randomness, count batches in an integer buffer, or lack a vmap rule
+_UNSUITABLE: dict[type[nn.Module], str] = {
+    nn.modules.dropout._DropoutNd: "use fedbench.models.layers.Dropout",
+    nn.modules.batchnorm._BatchNorm: "use fedbench.models.layers.BatchNorm2d or a group or layer norm",
+    nn.RNNBase: "use fedbench.models.recurrent.Recurrent",
+}
+
+
+def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int, int, int]:
+    """Return (C, H, W); ConfigError if samples are not images of at least `least` x `least` pixels."""
+    if len(shape) != 3:
+        raise ConfigError("model", model, f"needs images (channels, height, width); samples are {shape}")
+    channels, height, width = shape
+    if min(height, width) < least:
+        raise ConfigError(
+            "model", model, f"needs images of at least {least}x{least} pixels; these are {height}x{width}"
+        )
+    return channels, height, width
+
+
+def refuse_unsuitable(name: str, model: nn.Module) -> None:
+    """ConfigError if a (user's) model holds a layer of torch that no engine here can run reproducibly."""
+    for where, module in model.named_modules():
+        for kind, instead in _UNSUITABLE.items():
+            if isinstance(module, kind):
+                layer = type(module).__name__
+                raise ConfigError(
+                    "model", name, f"torch.nn.{layer} (at '{where}') does not work here; {instead}"
+                )
+
+
+def build(
+    chosen: Choice, shape: tuple[int, ...], classes: int, seed: int, vocabulary: int | None = None
+) -> nn.Module:
+    """Return the chosen model on the CPU in float32: (B, *shape) to outputs (B, classes).
+
+    The initial parameters are torch's (or the model's own) initialisers under a generator seeded by
+    (seed, Stream.MODEL); torch's global generators are left as they were. `init=zeros`: all are 0 but the
+    gains of normalisation layers. `vocabulary`: of samples that are token sequences.
+    ConfigError: an unknown model or option, a value out of range, samples that do not fit the model.
+    """
+    options = _for_data(chosen, vocabulary)
+    low, high = make_key(seed, Stream.MODEL)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(high << 32 | low)  # torch.manual_seed would reseed CUDA too
+        model = options.build(tuple(shape), classes)
+    refuse_unsuitable(chosen.name, model)
+    if options.init == "zeros":
+        _zero(model)
+    return model
+
+
+def size(chosen: Choice, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> float | None:
+    """Number of parameters of the chosen model, which is not made; None where that cannot be told.
+
+    ConfigError as `build`.
+    """
+    options = _for_data(chosen, vocabulary)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            return float(count_parameters(options.build(tuple(shape), classes)))
+    except ConfigError:
+        raise
+    except RuntimeError as error:
+        return math.inf if "overflow" in str(error) else None
+    except Exception:  # a user's own model need not know of the meta device
+        return None
+
+
+def _for_data(chosen: Choice, vocabulary: int | None) -> Model:
+    """The options of the chosen model, once it can read samples that are token sequences, or are none."""
+    options = read_model(chosen)
+    if options.reads_tokens != (vocabulary is not None):
+        reads = "token sequences" if options.reads_tokens else "images or features"
+        others = (
+            "images or features" if options.reads_tokens else "token sequences (embedding_rnn reads them)"
+        )
+        raise ConfigError("model", chosen.name, f"needs {reads}; samples are {others}")
+    return dataclasses.replace(options, vocabulary=vocabulary) if options.reads_tokens else options
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of trainable numbers; tied parameters count once."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+@torch.no_grad()
+def _zero(model: nn.Module) -> None:
+    for module in model.modules():
+        for key, parameter in module.named_parameters(recurse=False):
+            if not (isinstance(module, NORM_TYPES) and key == "weight"):
+                parameter.zero_()

@@ -12,8 +12,7 @@ from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.objective import DeviceData, Objective
 from fedbench.engine.several import TOGETHER, Models, Several
 from fedbench.method import Vectors
-from fedbench.models.layers import BatchNorm2d
-from fedbench.models.pool import MaxPool2x2
+from fedbench.models.layers import BatchNorm2d, MaxPool2x2
 
 N = 53
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedbench.models.cnn import Cnn, SmallCnn
-from fedbench.models.convolution import Convolution
+from fedbench.models.feedforward import Cnn, SmallCnn
+from fedbench.models.layers import Convolution
 
 
 def by_the_book(model: nn.Sequential, x: Tensor) -> Tensor:

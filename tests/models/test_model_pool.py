@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
-from fedbench.models import pool
-from fedbench.models.pool import MaxPool2x2, by_halves, by_quarters
+from fedbench.models import layers
+from fedbench.models.layers import MaxPool2x2, by_halves, by_quarters
 
 
 def all_forms(x: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -48,11 +48,11 @@ def test_a_compiler_sees_quarters_and_vmap_torchs_own(monkeypatch: pytest.Monkey
     layer = MaxPool2x2()
     assert "_Halves" in str(layer(x).grad_fn)
     with monkeypatch.context() as only:
-        only.delattr(pool, "by_halves")
+        only.delattr(layers, "by_halves")
         together = torch.func.vmap(layer)(x)
     assert torch.equal(together, layer(x))
     with torch.no_grad(), monkeypatch.context() as only:
-        only.delattr(pool.functional, "max_pool2d")
+        only.delattr(layers.functional, "max_pool2d")
         assert torch.equal(torch.func.vmap(layer)(x), together)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert "_Quarters" in str(layer(x).grad_fn)

@@ -8,8 +8,8 @@ from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedbench.models.rnn import Recurrent
-from fedbench.models.whole import tell_compiler
+from fedbench.models.recurrence import tell_compiler
+from fedbench.models.recurrent import Recurrent
 
 TORCH = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 CELLS = pytest.mark.parametrize("cell", list(TORCH))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fedbench.models.whole import tell_compiler
+from fedbench.models.recurrence import tell_compiler
 
 State = dict[str, Tensor]
 

@@ -1,4 +1,4 @@
-"""Recurrent network over the rows of an image: torch.nn's layers have no vmap rule, these have."""
+"""Recurrent networks over the rows of an image, and over sequences of tokens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedbench.fields import choice, integer
-from fedbench.models.cells import CELLS
-from fedbench.models.checks import image_shape
-from fedbench.models.recurrence import recur
-from fedbench.models.registry import Model, register_model
+from fedbench.models.recurrence import CELLS, recur
+from fedbench.models.registry import Model, image_shape, register_model
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -84,3 +82,41 @@ class RNNOptions(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         channels, _, width = image_shape("rnn", shape)
         return RNN(channels * width, classes, self)
+
+
+PADDING = 0
+
+
+class TextRNN(nn.Module):
+    """Tokens to vectors, recurrent layers, and a linear layer on the state after the last token.
+
+    Padding, token 0, is the zero vector: its row is no part of the function. It belongs in front.
+    """
+
+    def __init__(self, vocabulary: int, classes: int, options: EmbeddingRNN) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, options.embedding, padding_idx=PADDING)
+        self.recurrent = Recurrent(options.embedding, options.hidden, options.layers, options.cell)
+        self.head = nn.Linear(options.hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T) int64 to outputs (B, classes)."""
+        words: Tensor = self.embedding(x)
+        outputs: Tensor = self.head(self.recurrent(torch.where((x == PADDING)[..., None], 0.0, words)))
+        return outputs
+
+
+@register_model("embedding_rnn")
+@dataclass(frozen=True)
+class EmbeddingRNN(Model):
+    """For token sequences: embedding, recurrent layers, and a linear layer on the last state."""
+
+    reads_tokens = True
+    cell: str = choice("lstm", tuple(CELLS))
+    embedding: int = integer(32, low=1, help="numbers for each word")
+    hidden: int = integer(64, low=1, help="units of each layer")
+    layers: int = integer(1, low=1)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        assert self.vocabulary is not None
+        return TextRNN(self.vocabulary, classes, self)
