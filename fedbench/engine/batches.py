@@ -9,40 +9,54 @@ client, n, p): it sorts hashed keys.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from fedbench.rng import MASK, Stream, fold, make_key, uniform
 
+HOST_DRAW = 2**16
+"""Samples of a chunk's passes up to which they are drawn on the host while a GPU is at work: there their copy
+is one operation, and drawing them some three hundred."""
+
+T = TypeVar("T")
+
 
 class ClientIndex:
-    """The partition on the device: samples grouped by client (compressed rows)."""
+    """The partition: samples grouped by client (compressed rows), on the host and on the device."""
 
     def __init__(self, assignment: np.ndarray, clients: int, device: torch.device | str = "cpu") -> None:
         """`assignment`: (n,) client of every training sample; every client needs at least one."""
         sizes = np.bincount(assignment, minlength=clients)
-        self.sizes = sizes.astype(np.int64)  # (N,) on the host
-        self.order = torch.from_numpy(np.argsort(assignment, kind="stable")).to(device)
-        self.size = torch.from_numpy(self.sizes).to(device)
-        self.start = torch.cumsum(self.size, 0) - self.size
-        self.device = self.order.device
+        self.sizes = sizes.astype(np.int64)  # (N,)
+        self.order = torch.from_numpy(np.argsort(assignment, kind="stable"))
+        self.start = torch.from_numpy(np.cumsum(self.sizes) - self.sizes)
+        self.device = torch.device(device)
+        self._there = self.order.to(device), self.start.to(device)
 
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """(all samples by client, where each client's begin) on the host or on the device."""
+        return (self.order, self.start) if device.type == "cpu" else self._there
+
 
 @dataclass(frozen=True)
 class Jobs:
-    """A chunk of C jobs: client and running job index on the device, data sizes on the host."""
+    """A chunk of C jobs, on the host."""
 
-    client: Tensor  # (C,)
-    n: Tensor  # (C,)
+    client: np.ndarray  # (C,)
+    n: np.ndarray  # (C,) running job index of the client
     sizes: np.ndarray  # (C,) n_i
-    host: np.ndarray  # (C,) client, on the host
-    host_n: np.ndarray  # (C,) n, on the host
+
+    @property
+    def ids(self) -> Tensor:
+        """Their clients (C,)."""
+        return torch.from_numpy(self.client)
 
 
 class Batch(NamedTuple):
@@ -54,16 +68,34 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Known:
+    """Sizes of mini-batches on the host."""
+
+    count: np.ndarray  # (K, C) valid samples in each batch
+    steps: np.ndarray  # (C,) K_i
+
+
+@dataclass(frozen=True)
 class BatchIndices:
     """Mini-batches of a chunk of C jobs over at most K steps; step-major, so that a step is contiguous."""
 
     index: Tensor  # (K, C, B) sample ids
     count: Tensor | None  # (K, C) valid samples in each batch (0 beyond a job's steps), None: all B
     steps: Tensor  # (C,) K_i
-    keys: Tensor | None = None  # (K, C, 2) of what is random inside a step
+    keys: Tensor | None  # (K, C, 2) of what is random inside a step
+    known: Known  # the same numbers on the host, where they are read without waiting
 
     def __len__(self) -> int:
         return len(self.index)
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+        """What `with_tensors` makes the same mini-batches of, wherever they have been moved."""
+        return self.index, self.count, self.steps, self.keys
+
+    def with_tensors(self, moved: tuple[Tensor, Tensor | None, Tensor, Tensor | None]) -> BatchIndices:
+        """The same mini-batches in other places."""
+        return BatchIndices(*moved, self.known)
 
     def step(self, k: int) -> Batch:
         """The k-th mini-batches of all jobs, with a leading axis C."""
@@ -87,8 +119,8 @@ class BatchIndices:
         index, key = self.index[k, c], None if self.keys is None else self.keys[k, c]
         if self.count is None:
             return Batch(index, None, key)
-        count = self.count[k, c]
-        return Batch(index[: int(count)], None, key) if count > 0 else Batch(index[:1], count, key)
+        count = self.known.count[k, c]
+        return Batch(index[:count], None, key) if count > 0 else Batch(index[:1], self.count[k, c], key)
 
     def padded(self, more: int) -> BatchIndices:
         """With the first job repeated `more` times behind the others."""
@@ -98,6 +130,7 @@ class BatchIndices:
             None if count is None else repeat_first(count, more, 1),
             repeat_first(self.steps, more),
             None if keys is None else repeat_first(keys, more, 1),
+            self.known,
         )
 
 
@@ -133,8 +166,7 @@ class BatchPlanner:
         blocks: bool = False,
     ) -> None:
         self.clients, self.seed, self.batch, self.blocks = clients, seed, batch, blocks
-        self.steps_host = steps
-        self.steps = torch.from_numpy(steps).to(clients.device)
+        self.steps = steps
         per_client = clients.sizes if batch is None else np.minimum(clients.sizes, batch)
         self.width = int(per_client.max())
         # every batch of every client has `width` samples: no masks needed
@@ -144,121 +176,150 @@ class BatchPlanner:
         self._of_clients: dict[Stream, Any] = {}  # keys of all clients (N,), of the streams that are in use
 
     def jobs(self, client: np.ndarray, n: np.ndarray) -> Jobs:
-        """Put a chunk of jobs, given by clients and their running job indices, on the device."""
-        device = self.clients.device
-        sizes = self.clients.sizes[client]
-        return Jobs(torch.from_numpy(client).to(device), torch.from_numpy(n).to(device), sizes, client, n)
+        """A chunk of jobs, given by clients and their running job indices."""
+        return Jobs(client, n, self.clients.sizes[client])
 
     def uniforms(self, jobs: Jobs) -> Tensor:
-        """One number in [0, 1) per job (C,), float64."""
-        numbers = uniform(self._host_key(Stream.OUTPUT, jobs))
-        return torch.from_numpy(numbers).to(jobs.client.device)
+        """One number in [0, 1) per job (C,), float64, on the host."""
+        return torch.from_numpy(uniform(self._key(Stream.OUTPUT, jobs)))
 
     def draw(self, stream: Stream, jobs: Jobs, masks: Stream | None = None) -> BatchIndices:
-        """Mini-batches of a chunk of jobs, as many steps as the longest of them makes.
+        """Mini-batches of a chunk of jobs, as many steps as the longest of them makes; on the host, but for
+        the samples of a large chunk.
 
         `masks`: the stream of what is random inside a step (dropout, augmentation), if anything is.
         """
-        length = int(self.steps_host[jobs.host].max())
-        ids = jobs.client
-        size = self.clients.size[ids]
-        steps = self.steps[ids]
+        steps = self.steps[jobs.client]
+        length = int(steps.max())
         if self.batch is None:
-            index, count = self._whole(ids, size, length)
+            index, count = self._whole(jobs, length)
         elif self.blocks:
-            index, count = self._block(stream, jobs, size, length)
+            index, count = self._block(stream, jobs, length)
         else:
             per_pass = -(-jobs.sizes // self.batch)
             slots = int((-(-length // per_pass) * jobs.sizes).max())
-            index, count = self._shuffled(stream, jobs, size, length, slots)
-        k = torch.arange(length, device=ids.device)[:, None]
-        if not self.uniform or not self.equal_steps:
-            count = torch.where(k < steps, count, 0)
+            index, count = self._shuffled(stream, jobs, length, slots)
         whole = self.uniform and self.equal_steps
-        return BatchIndices(index, None if whole else count, steps, self._keys(masks, jobs, length))
+        if not whole:
+            count = torch.where(torch.arange(length)[:, None] < torch.from_numpy(steps), count, 0)
+        return self._batches(index, count, whole, steps, masks, jobs)
 
-    def _whole(self, ids: Tensor, size: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        r = torch.arange(self.width, device=ids.device)
-        rows = self.clients.order[self.clients.start[ids][:, None] + torch.minimum(r, size[:, None] - 1)]
-        return rows.expand(length, -1, -1), size.expand(length, -1)
+    def _batches(
+        self,
+        index: Tensor,
+        count: Tensor,
+        whole: bool,
+        steps: np.ndarray,
+        masks: Stream | None,
+        jobs: Jobs,
+    ) -> BatchIndices:
+        keys, known = self._keys(masks, jobs, len(index)), Known(count.numpy(), steps)
+        return BatchIndices(index, None if whole else count, torch.from_numpy(steps), keys, known)
 
-    def _block(self, stream: Stream, jobs: Jobs, size: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    def _whole(self, jobs: Jobs, length: int) -> tuple[Tensor, Tensor]:
+        size = torch.from_numpy(jobs.sizes)
+        slot = torch.minimum(torch.arange(self.width), size[:, None] - 1)
+        index = self._samples(jobs.ids, slot)
+        return index.expand(length, -1, -1), size.expand(length, -1)
+
+    def _block(self, stream: Stream, jobs: Jobs, length: int) -> tuple[Tensor, Tensor]:
         assert self.batch is not None
-        ids = jobs.client
-        k = torch.arange(length, device=ids.device)[:, None]
-        draw = uniform(_fold(self._key(stream, jobs), k))
+        size = torch.from_numpy(jobs.sizes)
+        draw = uniform(_fold(_tensors(self._key(stream, jobs)), torch.arange(length)[:, None]))
         first = (draw * (size // self.batch + 2)).long() * self.batch  # (K, C)
         count = (size - first).clamp(0, self.batch)
-        r = torch.arange(self.width, device=ids.device)
-        slot = torch.minimum(first[:, :, None] + r, size[:, None] - 1)
-        return self.clients.order[self.clients.start[ids][:, None] + slot], count
+        slot = torch.minimum(first[:, :, None] + torch.arange(self.width), size[:, None] - 1)
+        return self._samples(jobs.ids, slot), count
 
-    def _shuffled(
-        self, stream: Stream, jobs: Jobs, size: Tensor, length: int, slots: int
-    ) -> tuple[Tensor, Tensor]:
+    def _samples(self, ids: Tensor, slot: Tensor) -> Tensor:
+        """The samples in the places `slot` (..., C, B) of clients `ids` (C,)."""
+        order, start = self.clients.on(slot.device)
+        return order[start[ids][:, None] + slot]
+
+    def _shuffled(self, stream: Stream, jobs: Jobs, length: int, slots: int) -> tuple[Tensor, Tensor]:
         assert self.batch is not None
-        width, ids = self.width, jobs.client
-        shuffled = self._permutations(stream, jobs, size, slots)
-        k = torch.arange(length, device=ids.device)[:, None]
-        if self.uniform:  # passes follow each other without a gap: a batch is the next `width` slots
-            rows = self.clients.order[self.clients.start[ids][:, None] + shuffled[:, : length * width]]
-            index = rows.view(-1, length, width).transpose(0, 1).contiguous()
-            return index, torch.full_like(size, width).expand(length, -1)
+        host = torch.device("cpu")
+        place = host if slots * len(jobs.client) <= HOST_DRAW else self.clients.device
+        k = torch.arange(length)[:, None]
+        size, width = torch.from_numpy(jobs.sizes), self.width
         per_pass = (size + self.batch - 1) // self.batch  # (C,) batches in one pass
-        first = (k // per_pass) * size + (k % per_pass) * self.batch  # (K, C) first slot of a batch
         count = torch.minimum(size - (k % per_pass) * self.batch, torch.full_like(size, self.batch))
-        r = torch.arange(width, device=ids.device)
-        slot = first[:, :, None] + torch.minimum(
-            r, count[:, :, None] - 1
-        )  # (K, C, B); padding repeats the last
-        local = torch.gather(shuffled.expand(length, -1, -1), 2, slot)
-        return self.clients.order[self.clients.start[ids][:, None] + local], count
-
-    def _permutations(self, stream: Stream, jobs: Jobs, size: Tensor, slots: int) -> Tensor:
-        """Passes over each job's data, one behind the other: (C, slots), below n_i."""
-        q = torch.arange(slots, device=size.device)[None, :]
-        k0, k1 = self._key(stream, jobs)
-        key = k0[:, None], k1[:, None]
-        if slots <= jobs.sizes.min():  # no job begins a second pass
-            return torch.argsort(_fold(key, q)[0], dim=1, stable=True)
-        which = q // size[:, None]  # (C, slots) pass of a slot
-        bits, _ = _fold(key, which * (MASK + 1) + q % size[:, None])
-        # sort by (pass, hash): each pass's slots stay together, in hashed order
-        return torch.argsort(which * (MASK + 1) + bits, dim=1, stable=True) % size[:, None]
+        first = (k // per_pass) * size + (k % per_pass) * self.batch  # (K, C) first slot of a batch
+        given = (jobs.ids, size, _tensors(self._key(stream, jobs)), first, count)
+        ids, size, key, first, there = to_device(given, place)
+        shuffled = _permutations(key, size, slots, once=slots <= jobs.sizes.min())
+        if self.uniform:  # passes follow each other without a gap: a batch is the next `width` slots
+            index = self._samples(ids, shuffled[:, : length * width]).view(-1, length, width)
+            return index.transpose(0, 1).contiguous(), torch.full((1, 1), width).expand(length, len(ids))
+        r = torch.arange(width, device=place)
+        slot = first[:, :, None] + torch.minimum(r, there[:, :, None] - 1)  # padding repeats the last
+        return self._samples(ids, torch.gather(shuffled.expand(length, -1, -1), 2, slot)), count
 
     def full_pass(self, jobs: Jobs, width: int, masks: Stream | None = None) -> tuple[BatchIndices, Tensor]:
         """Fixed-order blocks over whole local data sets, and each block's share count / n_i (blocks, C)."""
-        ids = jobs.client
-        size = self.clients.size[ids]
+        size = torch.from_numpy(jobs.sizes)
         width = min(width, int(self.clients.sizes.max()))
         blocks = -(-int(jobs.sizes.max()) // width)
-        b = torch.arange(blocks, device=ids.device)[:, None]
+        b = torch.arange(blocks)[:, None]
         count = (size - b * width).clamp(0, width)
-        r = torch.arange(width, device=ids.device)
-        slot = torch.minimum(b[:, :, None] * width + r, size[:, None] - 1)
-        index = self.clients.order[self.clients.start[ids][:, None] + slot]
-        steps = torch.full_like(size, blocks)
-        return BatchIndices(index, count, steps, self._keys(masks, jobs, blocks)), count.double() / size
+        slot = torch.minimum(b[:, :, None] * width + torch.arange(width), size[:, None] - 1)
+        steps = np.full(len(jobs.client), blocks)
+        index = self._samples(jobs.ids, slot)
+        return self._batches(index, count, False, steps, masks, jobs), count.double() / size
 
     def _keys(self, stream: Stream | None, jobs: Jobs, length: int) -> Tensor | None:
         if stream is None:
             return None
-        key = self._key(stream, jobs)
-        k = torch.arange(length, device=key[0].device)[:, None]
-        return torch.stack(_fold(key, k), dim=-1)
+        k = torch.arange(length)[:, None]
+        return torch.stack(_fold(_tensors(self._key(stream, jobs)), k), dim=-1)
 
-    def _key(self, stream: Stream, jobs: Jobs) -> tuple[Tensor, Tensor]:
-        """The jobs' keys of a stream (C,), made on the host, where few numbers are quick."""
-        k0, k1 = self._host_key(stream, jobs)
-        device = jobs.client.device
-        return torch.from_numpy(k0).to(device), torch.from_numpy(k1).to(device)
-
-    def _host_key(self, stream: Stream, jobs: Jobs) -> Any:
+    def _key(self, stream: Stream, jobs: Jobs) -> Any:
         """`make_key` of (stream, client, n), of which the part up to the client is made once."""
         if stream not in self._of_clients:
             self._of_clients[stream] = make_key(self.seed, stream, np.arange(len(self.clients)))
         k0, k1 = self._of_clients[stream]
-        return fold((k0[jobs.host], k1[jobs.host]), jobs.host_n)
+        return fold((k0[jobs.client], k1[jobs.client]), jobs.n)
+
+
+def _permutations(key: tuple[Tensor, Tensor], size: Tensor, slots: int, once: bool) -> Tensor:
+    """Passes over each job's data, one behind the other: (C, slots), below n_i. `once`: no job begins a
+    second one."""
+    q = torch.arange(slots, device=size.device)[None, :]
+    key = key[0][:, None], key[1][:, None]
+    if once:
+        return torch.argsort(_fold(key, q)[0], dim=1, stable=True)
+    which = q // size[:, None]  # (C, slots) pass of a slot
+    bits, _ = _fold(key, which * (MASK + 1) + q % size[:, None])
+    # sort by (pass, hash): each pass's slots stay together, in hashed order
+    return torch.argsort(which * (MASK + 1) + bits, dim=1, stable=True) % size[:, None]
+
+
+def _tensors(key: Any) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(key[0]), torch.from_numpy(key[1])
+
+
+def to_device(values: T, device: torch.device) -> T:
+    """Nested values with their tensors on the CPU moved to `device`, in one copy for which the host does not
+    wait. Each begins at a multiple of 16 bytes; axes along which one repeats are repeated there."""
+    if device.type == "cpu":
+        return values
+    leaves, structure = pytree.tree_flatten(values)
+    moved = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and x.device.type == "cpu"]
+    once = {i: leaves[i][tuple(slice(None if s else 1) for s in leaves[i].stride())] for i in moved}
+    ends = np.cumsum([-(-x.nbytes // 16) * 16 for x in once.values()]) if once else np.zeros(1, int)
+    host = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=True)
+
+    def part(buffer: Tensor, x: Tensor, end: int) -> Tensor:
+        begin = end + -x.nbytes // 16 * 16
+        return buffer[begin : begin + x.nbytes].view(x.dtype).view(x.shape)
+
+    for x, end in zip(once.values(), ends.tolist(), strict=False):
+        part(host, x, end).copy_(x)
+    there = host.to(device, non_blocking=True)
+    for (i, x), end in zip(once.items(), ends.tolist(), strict=False):
+        leaves[i] = part(there, x, end).expand(leaves[i].shape)
+    result: T = pytree.tree_unflatten(leaves, structure)
+    return result
 
 
 def _fold(key: tuple[Tensor, Tensor], word: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs
+from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, to_device
 from fedbench.engine.executors import Executor, Work
 from fedbench.engine.group import ALONE, Group
 from fedbench.engine.local import Facts
@@ -51,7 +51,7 @@ class CohortTrainer:
         )
         self.group, self.program = group, executor.program
         self.algorithm = self.program.algorithm
-        self.objective = self.program.objective
+        self.objective, self.device = self.program.objective, planner.clients.device
 
     # ---- local work --------------------------------------------------------------------------------
 
@@ -76,19 +76,28 @@ class CohortTrainer:
         """
         for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at])
-            mine = self.store.gather(jobs.client)
-            start = self._statistics(statistics, mine, len(at))
-            full = self._full_gradient(down["theta"], start, jobs) if self.algorithm.full_gradient else None
-            work = self._work(down, mine, start, h, jobs, full)
-            uploads, keep, moved = self.executor.run(work)
-            if self.algorithm.keeps_buffers:
-                keep = {**keep, **{STATISTICS + name: value for name, value in moved.items()}}
-            if keep:
-                self.store.scatter(jobs.client, keep)
-            self._add(pending, uploads, moved, weights[at], base_weights[at], updates[at])
+            sums = [("", self._shares(weights[at], updates[at]), self._shares(base_weights[at], updates[at]))]
             if cached is not None:
-                kept = {CACHED + name: value for name, value in uploads.items()}
-                self._add(pending, kept, {}, cached[0][at], base_weights[at], cached[1][at])
+                sums.append((CACHED, self._shares(cached[0][at], cached[1][at]), {}))
+            batches = self.planner.draw(Stream.BATCH, jobs, self._masks(Stream.MASKS))
+            moved = jobs.ids, batches.tensors, self._facts(jobs), sums
+            ids, tensors, facts, sums = to_device(moved, self.device)
+            mine = self.store.gather(ids)
+            start = self._statistics(statistics, mine, len(at))
+            if self.algorithm.full_gradient:
+                facts = facts._replace(full_grad=self._full_gradient(down["theta"], start, jobs))
+            work = Work(down, mine, start, facts, h, batches.with_tensors(tensors))
+            uploads, keep, moved_statistics = self.executor.run(work)
+            if self.algorithm.keeps_buffers:
+                keep = {**keep, **{STATISTICS + name: value for name, value in moved_statistics.items()}}
+            if keep:
+                self.store.scatter(ids, keep)
+            for prefix, of_uploads, of_statistics in sums:
+                for update, share in of_uploads.items():
+                    total = pending.setdefault(update, Sums())
+                    _add(total.uploads, {prefix + name: value for name, value in uploads.items()}, share)
+                    if update in of_statistics:
+                        _add(total.statistics, moved_statistics, of_statistics[update])
 
     def survey_once(self, theta: Tensor, statistics: Vectors, h: Vectors, weights: np.ndarray) -> Vectors:
         """Mean gradients over K mini-batches at theta^0 of ALL clients; fills clients' state; mean upload."""
@@ -97,18 +106,18 @@ class CohortTrainer:
         for at in self._chunks(everyone):
             jobs = self.planner.jobs(everyone[at], np.zeros_like(at))
             batches = self.planner.draw(Stream.INIT_BATCH, jobs, self._masks(Stream.SURVEY_MASKS))
+            shares = self._step_shares(batches)
+            moved = jobs.ids, batches.tensors, torch.from_numpy(weights[at]).to(self.dtype)
+            ids, tensors, w = to_device(moved, self.device)
             start = self._expand(statistics, len(at))
-            grads = self.executor.gradients(theta, start, batches, self._step_shares(batches))
+            grads = self.executor.gradients(theta, start, batches.with_tensors(tensors), shares)
             uploads = torch.func.vmap(self.algorithm.survey_upload)(grads)
             mine = torch.func.vmap(
                 lambda survey: self.algorithm.client_init(theta, Record(survey), Record(h))
             )(uploads)
             if mine:
-                self.store.scatter(jobs.client, mine)
-            w = torch.from_numpy(weights[at]).to(theta)
-            for name, value in uploads.items():
-                part = torch.tensordot(w, value, dims=1)
-                total[name] = total[name] + part if name in total else part
+                self.store.scatter(ids, mine)
+            _add(total, uploads, w)
         return self.group.sum(total)
 
     def survey_cohort(
@@ -119,10 +128,8 @@ class CohortTrainer:
         for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at])
             grads = self._full_gradient(theta, self._expand(statistics, len(at)), jobs)
-            w = torch.from_numpy(weights[at]).to(theta)
-            for name, value in torch.func.vmap(self.algorithm.survey_upload)(grads).items():
-                part = torch.tensordot(w, value, dims=1)
-                total[name] = total[name] + part if name in total else part
+            w = to_device(torch.from_numpy(weights[at]).to(self.dtype), self.device)
+            _add(total, torch.func.vmap(self.algorithm.survey_upload)(grads), w)
         return self.group.sum(total)
 
     # ---- pieces ------------------------------------------------------------------------------------
@@ -135,31 +142,33 @@ class CohortTrainer:
         mine = self.mine(client)
         return [mine[i : i + self.chunk] for i in range(0, len(mine), self.chunk)]
 
-    def _work(
-        self, down: Vectors, mine: Vectors, start: Vectors, h: Vectors, jobs: Jobs, full: Tensor | None
-    ) -> Work:
-        batches = self.planner.draw(Stream.BATCH, jobs, self._masks(Stream.MASKS))
-        facts = Facts(
-            batches.steps.to(self.dtype),
-            torch.from_numpy(jobs.sizes).to(jobs.client.device, self.dtype),
-            self.planner.uniforms(jobs).to(self.dtype),
-            full,
-        )
-        return Work(down, mine, start, facts, h, batches)
+    def _facts(self, jobs: Jobs) -> Facts:
+        """What is known of jobs, on the host, but for their full gradients."""
+        numbers = torch.from_numpy(self.planner.steps[jobs.client]), torch.from_numpy(jobs.sizes)
+        steps, samples, uniform = (x.to(self.dtype) for x in (*numbers, self.planner.uniforms(jobs)))
+        return Facts(steps, samples, uniform, None)
+
+    def _shares(self, weights: np.ndarray, updates: np.ndarray) -> dict[int, Tensor]:
+        """By update the weights (C,) of a chunk's jobs in it, on the host."""
+        return {
+            int(update): torch.from_numpy(np.where(updates == update, weights, 0.0)).to(self.dtype)
+            for update in np.unique(updates[updates >= 0])
+        }
 
     def _masks(self, stream: Stream) -> Stream | None:
         return stream if self.objective.stochastic else None
 
     def _step_shares(self, batches: BatchIndices) -> Tensor:
-        """1 / K_i on a job's own steps, 0 beyond: (K, C)."""
-        k = torch.arange(len(batches), device=batches.steps.device)[:, None]
-        return (k < batches.steps).to(self.dtype) / batches.steps
+        """1 / K_i on a job's own steps, 0 beyond: (K, C), on the host."""
+        k, steps = torch.arange(len(batches))[:, None], torch.from_numpy(batches.known.steps)
+        return (k < steps).to(self.dtype) / steps
 
     def _full_gradient(self, theta: Tensor, statistics: Vectors, jobs: Jobs) -> Tensor:
         """Gradients (C, d) of whole local data sets at theta."""
         width = max(self.planner.width, FULL_PASS_WIDTH)
-        batches, share = self.planner.full_pass(jobs, width, self._masks(Stream.SURVEY_MASKS))
-        return self.executor.gradients(theta, statistics, batches, share.to(self.dtype))
+        blocks, share = self.planner.full_pass(jobs, width, self._masks(Stream.SURVEY_MASKS))
+        there = blocks.with_tensors(to_device(blocks.tensors, self.device))
+        return self.executor.gradients(theta, statistics, there, share.to(self.dtype))
 
     def _statistics(self, shared: Vectors, mine: Vectors, clients: int) -> Vectors:
         """Batch-norm statistics to start from (C, ...): the server's, or each client's own."""
@@ -171,22 +180,9 @@ class CohortTrainer:
     def _expand(vectors: Vectors, clients: int) -> Vectors:
         return {name: value.expand(clients, *value.shape).contiguous() for name, value in vectors.items()}
 
-    def _add(
-        self,
-        pending: dict[int, Sums],
-        uploads: Vectors,
-        moved: Vectors,
-        weights: np.ndarray,
-        base_weights: np.ndarray,
-        updates: np.ndarray,
-    ) -> None:
-        for update in np.unique(updates[updates >= 0]):
-            sums = pending.setdefault(int(update), Sums())
-            for target, vectors, w in (
-                (sums.uploads, uploads, weights),
-                (sums.statistics, moved, base_weights),
-            ):
-                mask = torch.from_numpy(np.where(updates == update, w, 0.0)).to(self.planner.clients.device)
-                for name, value in vectors.items():
-                    part = torch.tensordot(mask.to(value.dtype), value, dims=1)
-                    target[name] = target[name] + part if name in target else part
+
+def _add(total: Vectors, vectors: Vectors, weights: Tensor) -> None:
+    """Add weighted sums over clients to `total`."""
+    for name, value in vectors.items():
+        part = torch.tensordot(weights.to(value.dtype), value, dims=1)
+        total[name] = total[name] + part if name in total else part

@@ -37,7 +37,8 @@ class Evaluator:
     def test(self, theta: Tensor, statistics: Vectors) -> tuple[float, float]:
         """(mean test loss, the task's score: accuracy in [0, 1]) over the whole test set."""
         losses, marks = self.whole(theta, statistics)
-        return losses.double().mean().item(), self.task.score(marks, self.y)
+        loss, score = torch.stack((losses.double().mean(), self.task.score(marks, self.y))).tolist()
+        return loss, score
 
     def whole(self, theta: Tensor, statistics: Vectors) -> tuple[Tensor, Tensor]:
         """`per_sample` of the whole test set."""
@@ -73,23 +74,23 @@ class Evaluator:
             self._inputs = torch.cat([self.to_input(x) for x in self.x.split(self.batch)])
         return self.to_input(self.x[at]) if self._inputs is None else self._inputs[at]
 
-    def train_loss(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> float:
-        """f(theta) on all training data with per-sample weights (n,) that sum to 1."""
-        total, params = 0.0, self.layout.unflatten(theta)
+    def train_loss(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> Tensor:
+        """f(theta) (0-dim, float64) on all training data with per-sample weights (n,) that sum to 1."""
+        total, params = theta.new_zeros((), dtype=torch.float64), self.layout.unflatten(theta)
         with torch.no_grad():
             for at in self._train_batches():
-                total += self._weighted_loss(params, statistics, weights, at).item()
+                total += self._weighted_loss(params, statistics, weights, at)
         return self._objective(total, theta)
 
-    def gradient(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> tuple[float, Tensor]:
-        """(f(theta), grad f(theta) (d,)) on all training data with per-sample weights (n,) that sum to 1."""
-        total, gradient = 0.0, torch.zeros_like(theta)
+    def gradient(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """(`train_loss`, grad f(theta) (d,)) on all training data."""
+        total, gradient = theta.new_zeros((), dtype=torch.float64), torch.zeros_like(theta)
         params = {k: v.detach().requires_grad_() for k, v in self.layout.unflatten(theta).items()}
         for at in self._train_batches():
             part = self._weighted_loss(params, statistics, weights, at)
             pieces = torch.autograd.grad(part, list(params.values()))
             gradient += self.layout.flatten(dict(zip(params, pieces, strict=True)))
-            total += part.item()
+            total += part.detach()
         scale, decay = self.objective.scale, self.objective.weight_decay
         return self._objective(total, theta), scale * (gradient + decay * theta)
 
@@ -103,6 +104,6 @@ class Evaluator:
         out = functional_call(self.model, {**params, **statistics}, (self.to_input(data.x[at]),))
         return (self.objective.loss(out, data.y[at]) * weights[at]).sum()
 
-    def _objective(self, loss: float, theta: Tensor) -> float:
-        square = theta.double().square().sum().item()
+    def _objective(self, loss: Tensor, theta: Tensor) -> Tensor:
+        square = theta.double().square().sum()
         return self.objective.scale * (loss + 0.5 * self.objective.weight_decay * square)

@@ -76,8 +76,8 @@ class Executor(ABC):
         """Local work of the chunk."""
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
-        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d). Here one batch after
-        another."""
+        """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d). `weights` (K, C) are on
+        the host. Here one batch after another."""
         totals = []
         for c in range(len(batches.steps)):
             total, own = torch.zeros_like(theta), row(statistics, c)

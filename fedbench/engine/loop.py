@@ -23,10 +23,10 @@ class LoopExecutor(Executor):
         program, batches, facts = self.program, work.batches, work.facts.row(c)
         mine, statistics = row(work.mine, c), row(work.statistics, c)
         local = program.init(work.down, mine, facts, work.h)
-        for k in range(program.algorithm.first_step, int(batches.steps[c])):
+        ks = torch.arange(len(batches), device=batches.index.device)
+        for k in range(program.algorithm.first_step, int(batches.known.steps[c])):
             batch = batches.batch(k, c)
-            at = torch.tensor(k, device=batches.index.device)
-            local, statistics = program.step(local, statistics, work.down, mine, facts, work.h, at, batch)
+            local, statistics = program.step(local, statistics, work.down, mine, facts, work.h, ks[k], batch)
         upload, keep = program.final(local, work.down, mine, facts, work.h)
         return upload, keep, statistics
 

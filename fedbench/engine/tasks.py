@@ -49,27 +49,28 @@ def _squares(out: Tensor, y: Tensor) -> Tensor:
     return (out - y).double().square()
 
 
-def _share(marks: Tensor, y: Tensor) -> float:
-    return int(marks.sum()) / len(y)
+def _share(marks: Tensor, y: Tensor) -> Tensor:
+    return marks.sum().double() / len(y)
 
 
-def r2(squares: Tensor, y: Tensor) -> float:
+def r2(squares: Tensor, y: Tensor) -> Tensor:
     """R2 from squared errors and targets (n, k). A constant target counts 1 where it is met, else 0."""
     residual = squares.sum(0)
     total = (y.double() - y.double().mean(0)).square().sum(0)
     exact = (residual == 0).to(residual)
-    return torch.where(total > 0, 1 - residual / total, exact).mean().item()
+    return torch.where(total > 0, 1 - residual / total, exact).mean()
 
 
 @dataclass(frozen=True)
 class Task:
-    """A loss, and what is measured beside it: `marks` (B, ...) of samples, and the score of all marks."""
+    """A loss, and what is measured beside it: `marks` (B, ...) of samples, and the score of all marks (0-dim,
+    float64), which stays on the device until a row reads all of its numbers."""
 
     loss: str  # a choice of `loss.kind`
     metric: str  # what `test_accuracy` is
     losses: LossFunction
     marks: Callable[[Tensor, Tensor], Tensor]
-    score: Callable[[Tensor, Tensor], float]
+    score: Callable[[Tensor, Tensor], Tensor]
 
 
 TASKS = {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from fedbench.engine.batches import BatchIndices, repeat_first
+from fedbench.engine.batches import BatchIndices, repeat_first, to_device
 from fedbench.engine.compiled import Compiled, Programs
 from fedbench.engine.executors import Executor, Result, Work, cut
 from fedbench.engine.local import LocalProgram
@@ -56,6 +56,7 @@ class VmapExecutor(Executor):
         w, wide = weights[k, c], self._width(len(total))
         more = -len(c) % wide
         c, k, w = repeat_first(c, more), repeat_first(k, more), torch.cat([w, w.new_zeros(more)])
+        c, k, w = to_device((c, k, w), theta.device)
         add, zero = (
             self._hot("accumulate", (0, None, 0, 0, batches.axes())),
             theta.new_zeros(wide, len(theta)),

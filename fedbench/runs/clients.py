@@ -40,8 +40,9 @@ class ClientScores:
         else:
             self.weight = mixture(plan.dataset.y_train, y_test, plan.assignment, self.clients)
 
-    def of(self, marks: Tensor) -> np.ndarray:
-        """Scores (N,), NaN for a client without one: no test sample, or R2 of a target that never varies."""
+    def of(self, marks: Tensor) -> Tensor:
+        """Scores (N,), float64, NaN for a client without one: no test sample, or R2 of a target that never
+        varies."""
         if self.weight is not None:
             right = marks.new_zeros(self.weight.shape[1], dtype=torch.float64)
             right.index_add_(0, self.y, marks.double())  # bincount with weights has no deterministic form
@@ -62,9 +63,8 @@ class ClientScores:
         return values.new_zeros(self.clients, *values.shape[1:]).index_add(0, self.whose, values)
 
 
-def _or_nan(scores: Tensor, there: Tensor) -> np.ndarray:
-    found: np.ndarray = torch.where(there > 0, scores, math.nan).cpu().numpy()
-    return found
+def _or_nan(scores: Tensor, there: Tensor) -> Tensor:
+    return torch.where(there > 0, scores, math.nan)
 
 
 def spread(scores: np.ndarray) -> tuple[float, float, float]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedbench.runs.clients import ClientScores, spread
 from fedbench.runs.metrics import OF_CLIENTS, Row
@@ -28,8 +29,7 @@ class Recorder:
         """The row of the present version; `last`: the version of the row before (0 where there is none),
         `clock`: seconds of the run so far."""
         ready, t = self.ready, self.ready.walk.version
-        loss, accuracy, clients = self._test()
-        train_loss, grad_norm = self._train()
+        loss, accuracy, train_loss, grad_norm, clients = self._measured()
         mean, largest = self._staleness(range(last, t))
         return Row(
             round=t,
@@ -47,31 +47,44 @@ class Recorder:
             **dict(zip(OF_CLIENTS, spread(clients), strict=True) if clients is not None else ()),
         )
 
-    def _test(self) -> tuple[float, float, np.ndarray | None]:
-        """Loss, score, and the clients' scores (N,) where they are asked for."""
+    def _measured(self) -> tuple[float, float, float | None, float | None, np.ndarray | None]:
+        """Test loss and score, training loss and norm of the full gradient, and the clients' scores (N,), as
+        far as they are asked for; all are read from the device at once."""
+        walk = self.ready.walk
+        test, each = self._test()
+        train = self._train()
+        numbers = [*test, torch.isfinite(walk.theta).all(), *train.values()]
+        scores = [] if each is None else [each]
+        read = torch.cat([torch.stack([number.double() for number in numbers]), *scores]).cpu().numpy()
+        loss, accuracy, finite, *rest = read[: len(numbers)].tolist()
+        found = dict(zip(train, rest, strict=True))
+        clients = read[len(numbers) :] if self.eval.clients else None
+        return loss if finite else math.nan, accuracy, found.get("loss"), found.get("norm"), clients
+
+    def _test(self) -> tuple[list[Tensor], Tensor | None]:
+        """[loss, score], and the clients' scores (N,) where they are asked for."""
         walk, evaluator = self.ready.walk, self.ready.evaluator
-        each = None
         if self.personal is not None:
             self.ready.plan.group.lead("clients")
             loss, scores = self.personal.test(walk)
             accuracy = sum(scores.tolist()) / len(scores)
-            each = scores if self.eval.clients else None
-        else:
-            losses, marks = evaluator.whole(walk.theta, walk.statistics)
-            loss, accuracy = losses.double().mean().item(), evaluator.task.score(marks, evaluator.y)
-            each = None if self.clients is None else self.clients.of(marks)
-        return (loss if bool(torch.isfinite(walk.theta).all()) else math.nan), accuracy, each
+            device = walk.theta.device
+            mean = torch.tensor([loss, accuracy], dtype=torch.float64, device=device)
+            return list(mean), torch.from_numpy(scores).to(device)
+        losses, marks = evaluator.whole(walk.theta, walk.statistics)
+        both = [losses.double().mean(), evaluator.task.score(marks, evaluator.y)]
+        return both, None if self.clients is None else self.clients.of(marks)
 
-    def _train(self) -> tuple[float | None, float | None]:
-        """Training loss and norm of the full gradient, as far as they are asked for."""
+    def _train(self) -> dict[str, Tensor]:
+        """`loss` on the training data and `norm` of the full gradient, as far as they are asked for."""
         walk, evaluator, weights = self.ready.walk, self.ready.evaluator, self.ready.train_weights
+        found: dict[str, Tensor] = {}
         if self.eval.grad_norm:
-            loss, gradient = evaluator.gradient(walk.theta, walk.statistics, weights)
-            norm = torch.linalg.vector_norm(gradient.double()).item()
-            return (loss if self.eval.train else None), norm
-        if self.eval.train:
-            return evaluator.train_loss(walk.theta, walk.statistics, weights), None
-        return None, None
+            found["loss"], gradient = evaluator.gradient(walk.theta, walk.statistics, weights)
+            found["norm"] = torch.linalg.vector_norm(gradient.double())
+        elif self.eval.train:
+            found["loss"] = evaluator.train_loss(walk.theta, walk.statistics, weights)
+        return found if self.eval.train else {key: value for key, value in found.items() if key == "norm"}
 
     def _staleness(self, updates: Sequence[int]) -> tuple[float, int]:
         """(mean, largest) over the jobs of these updates."""
