@@ -33,12 +33,11 @@ BELOW: dict[str, set[str]] = {
     "engine": {"method", "data", "models", "config"},
     "runs": {"compose", "engine", "schedule", "method", "algorithms", "data", "models", "config", "loggers"},
     "figures": {"runs", "theory", "schedule", "data", "algorithms", "models", "config"},
-    "claims": set(),
     "compose": {"config", "loggers"},
     "sweeps": {"compose", "runs", "engine", "figures", "config"},
     "tuning": {"compose", "sweeps", "figures", "config"},
     "webpage": {"sweeps", "runs", "figures", "config"},
-    "papers": {"compose", "sweeps", "tuning", "runs", "claims", "figures", "theory", "config"},
+    "papers": {"compose", "sweeps", "tuning", "runs", "figures", "theory", "config"},
     "api": {"compose", "sweeps", "runs", "figures", "config", "loggers"},
     "cli": {
         "api",

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from fedbench.claims.evidence import slope
-from fedbench.claims.ledger import Claim
-from fedbench.claims.ranges import Flat, FlatterThan
-from fedbench.claims.rates import Slope, TableTrend
-from fedbench.claims.tasks import AcrossTasks
+from fedbench.papers.claims import Claim, slope
+from fedbench.papers.comparisons import Flat, FlatterThan
 from fedbench.papers.drawing import against
 from fedbench.papers.figure import Figure, Paper
 from fedbench.papers.markdown import markdown
+from fedbench.papers.trends import AcrossTasks, Slope, TableTrend
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Multiples of each algorithm's own learning rate in `lr_relative`."""

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from fedbench.claims.accuracy import Beats
-from fedbench.claims.ledger import Claim
-from fedbench.claims.ranges import Flat, FlatterThan
-from fedbench.claims.rates import Trend
 from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup, variant
+from fedbench.papers.claims import Claim
+from fedbench.papers.comparisons import Beats, Flat, FlatterThan
 from fedbench.papers.drawing import against, curves
 from fedbench.papers.figure import Figure, Paper
+from fedbench.papers.trends import Trend
 
 TALK = "AdaMasFL talk, ICML 2025"
 BASELINES = ("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl")

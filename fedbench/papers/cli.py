@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.claims.ledger import SCALES
 from fedbench.config.arguments import Parser
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.errors import ConfigError, RunError, UsageError, UserError
+from fedbench.papers.claims import SCALES
 from fedbench.papers.registry import FIGURES, figure
 
 _EXAMPLES = """examples:
@@ -110,7 +110,7 @@ def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[st
 
 
 def _redraw(names: Sequence[str], args: argparse.Namespace) -> list[str]:
-    from fedbench.claims.evidence import made
+    from fedbench.papers.claims import made
     from fedbench.papers.figure import shown
     from fedbench.papers.kept import redraw
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.claims.accuracy import Beats, Value
-from fedbench.claims.ledger import Claim
-from fedbench.claims.rates import TableTrend
+from fedbench.papers.claims import Claim
+from fedbench.papers.comparisons import Beats, Value
 from fedbench.papers.drawing import against, curves
 from fedbench.papers.figure import Figure, Paper, Search
 from fedbench.papers.markdown import markdown
+from fedbench.papers.trends import TableTrend
 from fedbench.runs.stored import summary
 
 TALK = "FedProxVR talk, ICPP 2020"

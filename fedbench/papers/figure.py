@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedbench.claims.ledger import SCALES, Claim
 from fedbench.compose.overrides import Grid, Value
+from fedbench.papers.claims import SCALES, Claim
 from fedbench.tuning.space import Tuning, samples
 
 SHOWN = "outputs/figures"

@@ -15,10 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.claims.evidence import MADE
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.errors import DataError
 from fedbench.files import read_json, write_text
+from fedbench.papers.claims import MADE
 from fedbench.papers.figure import Figure, shown
 from fedbench.runs.stored import summary
 

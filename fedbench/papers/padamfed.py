@@ -1,7 +1,7 @@
 """PAdaMFed: Yan, Zhang, Wang, Cao, Problem-Parameter-Free Federated Learning, ICLR 2025, and its talk.
 
 Thresholds that the paper does not give (what "faster" or a "stable region" means) are ours and stand in the
-tests of `fedbench.claims`.
+tests of `fedbench.papers.comparisons`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from fedbench.claims.accuracy import Beats, Faster, MarginGrows
-from fedbench.claims.ledger import Claim
-from fedbench.claims.ranges import AboveOnRange, WidestRange
-from fedbench.claims.rates import SameTraffic
-from fedbench.claims.settings import Ahead, Reaches
 from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup, variant
+from fedbench.papers.claims import Claim
+from fedbench.papers.comparisons import AboveOnRange, Beats, Faster, MarginGrows, WidestRange
 from fedbench.papers.drawing import against, curves
 from fedbench.papers.figure import Figure, Paper
+from fedbench.papers.trends import Ahead, Reaches, SameTraffic
 
 ICLR, TALK = "PAdaMFed, ICLR 2025", "PAdaMFed talk"
 OURS = ("padamfed", "padamfed_vr")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedbench.claims import evidence
-from fedbench.claims.ledger import ledger
 from fedbench.files import write_text
-from fedbench.papers import pages
+from fedbench.papers import claims, pages
+from fedbench.papers.claims import ledger
 from fedbench.papers.figure import SHOWN, SMOKE, shown
 from fedbench.papers.registry import CLAIMS, FIGURES, PAPERS
 
@@ -31,22 +30,22 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
     place = root / (SMOKE if smoke else SHOWN)
     top = place if smoke else place.parent
     found = {name: scale for name in FIGURES if (scale := _largest_scale(name, root, smoke))}
-    read = {name: evidence.read(shown(name, scale, root)) for name, scale in found.items()}
+    read = {name: claims.read(shown(name, scale, root)) for name, scale in found.items()}
     table = ledger({name: kept for name, kept in read.items() if kept is not None}, CLAIMS)
-    report, claims, csv = top / "README.md", top / "ledger.md", place / "claims.csv"
+    report, ledger_page, csv = top / "README.md", top / "ledger.md", place / "claims.csv"
     place.mkdir(parents=True, exist_ok=True)
     write_text(csv, table.to_csv(index=False, lineterminator="\n"))
     link = csv.relative_to(top).as_posix()
     head = f"# Ledger\n\n{pages.counts(table)}. With the tests: [claims.csv]({link}). Generated.\n\n"
-    write_text(claims, head + pages.all_claims(table))
+    write_text(ledger_page, head + pages.all_claims(table))
     _write_between(report, "\n".join([BEGIN, "", *_body(found, table, root, top), END]))
-    return [report, claims, csv]
+    return [report, ledger_page, csv]
 
 
 def _largest_scale(name: str, root: Path, smoke: bool) -> str | None:
     """The largest scale at which a figure has results."""
     scales = ("smoke",) if smoke else ("paper", "cpu")
-    return next((scale for scale in scales if evidence.made(shown(name, scale, root)) is not None), None)
+    return next((scale for scale in scales if claims.made(shown(name, scale, root)) is not None), None)
 
 
 def _body(found: dict[str, str], table: pd.DataFrame, root: Path, top: Path) -> Iterable[str]:
@@ -58,7 +57,7 @@ def _body(found: dict[str, str], table: pd.DataFrame, root: Path, top: Path) -> 
             yield from pages.at_a_glance(paper, table, place)
     for name, scale in found.items():
         out = shown(name, scale, root)
-        yield from pages.section(FIGURES[name], out, evidence.made(out) or {}, top)
+        yield from pages.section(FIGURES[name], out, claims.made(out) or {}, top)
 
 
 def _write_between(report: Path, body: str) -> None:

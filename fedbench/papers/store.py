@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.claims.evidence import MADE, made
 from fedbench.compose.overrides import Value
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.figures.caption import distinct
 from fedbench.files import write_text
+from fedbench.papers.claims import MADE, made
 from fedbench.papers.experiment import Branch, experiment
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.registry import FIGURES

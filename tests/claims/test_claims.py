@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedbench.claims.accuracy import Beats, Faster, MarginGrows, Value
-from fedbench.claims.evidence import MADE, Evidence, exceeds, read, rows_of, slope, tuned
-from fedbench.claims.ledger import Claim, Row, describe, judge, ledger
-from fedbench.claims.ranges import AboveOnRange, Flat, FlatterThan, WidestRange
-from fedbench.claims.rates import SameTraffic, Slope, TableTrend, Trend
-from fedbench.claims.settings import Ahead, Reaches
+from fedbench.papers.claims import (
+    COLUMNS,
+    MADE,
+    Claim,
+    Evidence,
+    describe,
+    exceeds,
+    judge,
+    ledger,
+    read,
+    rows_of,
+    slope,
+    tuned,
+)
+from fedbench.papers.comparisons import (
+    AboveOnRange,
+    Beats,
+    Faster,
+    Flat,
+    FlatterThan,
+    MarginGrows,
+    Value,
+    WidestRange,
+)
 from fedbench.papers.registry import CLAIMS
+from fedbench.papers.trends import Ahead, Reaches, SameTraffic, Slope, TableTrend, Trend
 
 
 def runs(*rows, **columns):
@@ -263,16 +281,16 @@ def test_verdicts_depend_on_scale_and_rounds():
     row = judge(
         claim, Evidence(table, settings={"rounds": 400, "clients.total": 100}, scale="cpu", command="do it")
     )
-    assert (row.verdict, row.seeds, row.command) == ("shown", "0 1", "do it")
-    assert row.settings == "rounds=400, clients.total=100"
+    assert (row["verdict"], row["seeds"], row["command"]) == ("shown", "0 1", "do it")
+    assert row["settings"] == "rounds=400, clients.total=100"
     row = judge(claim, Evidence(table, settings={"rounds": 100}, scale="cpu"))
-    assert (row.verdict, row.reason) == ("untested", "needs 400 rounds, these are 100")
+    assert (row["verdict"], row["reason"]) == ("untested", "needs 400 rounds, these are 100")
     row = judge(claim, Evidence(table, settings={"rounds": 400}, scale="smoke"))
-    assert (row.verdict, row.reason) == ("untested", "needs scale cpu, this is smoke")
-    assert row.numbers == "padamfed 90.00% +- 0.00%, fedavg 80.00% +- 0.00%"
+    assert (row["verdict"], row["reason"]) == ("untested", "needs scale cpu, this is smoke")
+    assert row["numbers"] == "padamfed 90.00% +- 0.00%, fedavg 80.00% +- 0.00%"
     because = "above each of the others at 95 %; 1 failed runs left out"
     lost = pd.concat([table, table[:1].assign(status="failed")])
-    assert judge(claim, Evidence(lost, settings={"rounds": 400})).reason == because
+    assert judge(claim, Evidence(lost, settings={"rounds": 400}))["reason"] == because
 
 
 def test_evidence_is_read_from_the_kept_tables(tmp_path):
@@ -315,7 +333,7 @@ def test_a_claim_may_be_about_one_stage_of_the_runs(tmp_path):
 
 def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():
     rows = ledger({}, CLAIMS)
-    assert list(rows.columns) == [field.name for field in fields(Row)]
+    assert list(rows.columns) == list(COLUMNS)
     assert set(rows.verdict) == {"untested"}
     assert (rows.reason != "").all()
     assert rows.claim.is_unique

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.claims.evidence import MADE, Evidence, read
-from fedbench.claims.ledger import ledger
-from fedbench.claims.rates import TableTrend
 from fedbench.figures.theory import BASE, optimum_table, stepsize_table
+from fedbench.papers.claims import MADE, Evidence, ledger, read
 from fedbench.papers.registry import CLAIMS
+from fedbench.papers.trends import TableTrend
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import pytest
 from figures.make_results import rows, write_sweep
 from look_at import overlaps
 
-from fedbench.claims.evidence import Evidence
-from fedbench.claims.tasks import AcrossTasks
 from fedbench.errors import DataError
 from fedbench.figures.comparisons import by_task, draw_untuned, scores
 from fedbench.figures.page import Page
 from fedbench.figures.results import read
+from fedbench.papers.claims import Evidence
+from fedbench.papers.trends import AcrossTasks
 
 FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
 THEOREM = {

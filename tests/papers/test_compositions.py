@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.claims.ledger import SCALES
 from fedbench.compose.composer import compose
 from fedbench.compose.overrides import Value, written
 from fedbench.config.identity import run_hash
 from fedbench.config.options import options
 from fedbench.papers import pipeline
+from fedbench.papers.claims import SCALES
 from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
 from fedbench.papers.fedproxvr import searches
 from fedbench.papers.registry import CLAIMS, FIGURES

@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedbench.claims.evidence import MADE
 from fedbench.cli import main
 from fedbench.errors import DataError
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import experiment, pipeline, store
+from fedbench.papers.claims import MADE
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import KEPT, write_kept
 from fedbench.papers.registry import CLAIMS, FIGURES, PAPERS
