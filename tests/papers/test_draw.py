@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from figures.make_results import rows, write_sweep
 
-from fedbench.claims.evidence import slope
 from fedbench.figures import comparisons
 from fedbench.figures.style import of_algorithm
 from fedbench.papers import across, fedproxvr
+from fedbench.papers.claims import slope
 from fedbench.papers.experiment import experiment
 from fedbench.papers.registry import FIGURES
 
