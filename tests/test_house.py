@@ -140,7 +140,7 @@ def test_no_torch_at_module_level(path: Path) -> None:
 
 def test_starting_the_command_line_imports_neither_torch_nor_pandas() -> None:
     heavy = "{'torch', 'pandas', 'matplotlib', 'sklearn', 'scipy'}"
-    ours = "fedbench.cli.run, fedbench.cli.show, fedbench.cli.listing"
+    ours = "fedbench.cli.run, fedbench.cli.results, fedbench.cli.listing"
     code = f"import sys, {ours}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr

@@ -14,20 +14,20 @@ from fedbench.runs import ranks
 from fedbench.runs.signals import Signals
 
 SUBCOMMANDS = {
-    "best": "fedbench.cli.best",
-    "collect": "fedbench.cli.collect",
-    "compare": "fedbench.cli.compare",
-    "figures": "fedbench.papers.cli",
-    "list": "fedbench.cli.listing",
-    "plot": "fedbench.figures.plot",
-    "replay": "fedbench.cli.replay",
-    "report": "fedbench.cli.report",
-    "rerun": "fedbench.cli.rerun",
-    "show": "fedbench.cli.method_page",
-    "status": "fedbench.cli.status",
-    "tune": "fedbench.cli.tune",
+    "best": "fedbench.cli.results:best",
+    "collect": "fedbench.cli.results:collect",
+    "compare": "fedbench.cli.results:compare",
+    "figures": "fedbench.papers.cli:main",
+    "list": "fedbench.cli.listing:main",
+    "plot": "fedbench.figures.plot:main",
+    "replay": "fedbench.cli.replay:main",
+    "report": "fedbench.cli.results:report",
+    "rerun": "fedbench.cli.replay:rerun",
+    "show": "fedbench.cli.listing:show",
+    "status": "fedbench.cli.results:status",
+    "tune": "fedbench.cli.tune:main",
 }
-"""Name -> module with `main(argv) -> exit code`, imported when it is called."""
+"""Name -> function `(argv) -> exit code`, whose module is imported when it is called."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,11 +65,8 @@ def _dispatch(argv: list[str]) -> int:
         if word not in SUBCOMMANDS:
             raise _unknown(shortened(word))
         ranks.refuse_several(f"fedbench {word}")
-        return int(importlib.import_module(SUBCOMMANDS[word]).main(argv[1:]))
-    from fedbench.cli import completion
-
-    if completion.asked(argv):
-        return completion.answer(SUBCOMMANDS)
+        module, function = SUBCOMMANDS[word].split(":")
+        return int(getattr(importlib.import_module(module), function)(argv[1:]))
     from fedbench.cli.run import main as run
 
     return run(argv)

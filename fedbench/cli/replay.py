@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.config.arguments import Parser
+from fedbench.errors import UsageError
+from fedbench.runs.run_directory import FINISHED, RunDirectory
+
+KEPT = Path("outputs") / "reruns"
+
+
+def rerun(argv: Sequence[str]) -> int:
+    """`fedbench rerun` is `fedbench replay --keep`."""
+    return main([*argv, "--keep"])
 
 
 def main(argv: Sequence[str]) -> int:
@@ -13,18 +23,34 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="fedbench replay",
         description="Compute finished runs again, as they were computed, and compare metrics.csv (without\n"
-        "wall_seconds) and model.pt byte for byte. Nothing in their directories changes.",
+        "wall_seconds) and model.pt byte for byte. Nothing in their directories changes.\n"
+        "`fedbench rerun RUN_DIR` is `fedbench replay RUN_DIR --keep`.",
     )
     parser.add_argument("directories", type=Path, nargs="+", metavar="RUN_DIR")
-    directories = parser.parse_args(argv).directories
-    from fedbench.runs.replay import elsewhere, replay
+    words = f"keep what is computed, below {KEPT}; stopped, the same command goes on"
+    parser.add_argument("--keep", action="store_true", help=words)
+    parser.add_argument("--into", type=Path, metavar="DIR", help="keep it here")
+    args = parser.parse_args(argv)
+    if args.into and len(args.directories) > 1:
+        raise UsageError("replay: --into takes one RUN_DIR")
+    from fedbench.runs.replay import elsewhere, replay, rerun
     from fedbench.runs.session import Session
 
     session, different = Session(), 0
-    for directory in directories:
-        differences = replay(directory, session)
+    for directory in args.directories:
+        kept = args.into or (_free(directory) if args.keep else None)
+        differences = rerun(directory, kept, session) if kept else replay(directory, session)
         different += bool(differences)
-        print(f"{directory}: {'; '.join(differences) or 'the same numbers'}")
+        print(f"{kept or directory}: {'; '.join(differences) or 'the same numbers'}")
         if differences and (changed := elsewhere(directory)):
-            print(f"  it was computed with {'; '.join(changed)}")
+            print(f"  {directory} was computed with {'; '.join(changed)}")
     return 1 if different else 0
+
+
+def _free(directory: Path) -> Path:
+    """A directory for the run that holds no finished one; one that was begun goes on."""
+    for number in itertools.count(1):
+        place = KEPT / (directory.resolve().name + (f"-{number}" if number > 1 else ""))
+        if (RunDirectory(place).summary or {}).get("status") not in FINISHED:
+            return place
+    raise AssertionError

@@ -4,6 +4,9 @@ written, and no torch is imported before a run is known to be needed."""
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +14,7 @@ from typing import NoReturn
 from hydra.types import RunMode
 
 from fedbench import __version__
-from fedbench.compose import inside
+from fedbench.compose import inside, trust
 from fedbench.compose.composer import Composer, lenient
 from fedbench.errors import RunError, UsageError, nearest
 from fedbench.runs import ranks
@@ -41,9 +44,7 @@ def main(argv: Sequence[str]) -> int:
     composer = Composer(args.config_name, args.config_path, args.config_dir)
     args.overrides = [lenient(text) for text in args.overrides]
     if any(shown):
-        from fedbench.cli.show import show
-
-        show(composer, args, flags)
+        _show(composer, args, flags)
         return 0
     if args.dry_run:
         for line in foresee(composer, args.overrides, args.multirun):
@@ -115,3 +116,44 @@ def _report(ended: Ended) -> Path:
             f"{len(failed)} of {len(ended.results)} runs failed: {failed[0]} (see {directory / RUNS})"
         )
     return directory
+
+
+def _show(composer: Composer, args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Print what Hydra's flags ask for that show something: --help, --cfg, --info, --hydra-help, -sc."""
+    hydra, name, words = composer.hydra, composer.config_name, args.overrides
+    with _hydra_raises(), composer.one_line(words):
+        if not args.shell_completion:
+            composer.check_trust(words)
+        if args.help or args.cfg or args.info:
+            trust.check_composed(composer.loader.load_configuration(name, words, RunMode.MULTIRUN))
+        if args.help:
+            inside.list_quickly(composer.loader)
+            hydra.app_help(config_name=name, args_parser=parser, args=args)
+        elif args.hydra_help:
+            hydra.hydra_help(config_name=name, args_parser=parser, args=args)
+        elif args.cfg:
+            hydra.show_cfg(name, words, args.cfg, args.package, args.resolve)
+        elif args.info:
+            hydra.show_info(args.info, config_name=name, overrides=words)
+        elif words[:1] and words[0].startswith(
+            "query="
+        ):  # a shell asks; a line that it cannot complete is no error
+            inside.list_quickly(composer.loader)
+            with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception, SystemExit):
+                hydra.shell_completion(config_name=name, overrides=words)
+        else:
+            hydra.shell_completion(config_name=name, overrides=words)
+
+
+@contextlib.contextmanager
+def _hydra_raises() -> Iterator[None]:
+    """Hydra raises its errors and leaves them to us; afterwards the environment is what it was."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before

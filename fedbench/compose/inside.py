@@ -23,7 +23,6 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
-from hydra.plugins.completion_plugin import DefaultCompletionPlugin
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -104,11 +103,6 @@ def files(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> Iterator
 def _repository(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> CachingConfigRepository:
     assert isinstance(loader, ConfigLoaderImpl)
     return loader._parse_overrides_and_create_caching_repo(name, list(overrides))[1]
-
-
-def completions(loader: ConfigLoader, name: str, words: Sequence[str]) -> list[str]:
-    """What the last of these words, which may be empty, can become; the others are overrides."""
-    return [str(word) for word in DefaultCompletionPlugin(loader)._query(name, " ".join(["-m", *words]))]
 
 
 def list_quickly(loader: ConfigLoader) -> None:

@@ -1,4 +1,7 @@
-"""Shell completion, as a shell asks for it: the installed script in bash, and each kind of word."""
+"""Shell completion of overrides, as a shell asks Hydra for it: by bash's installed script, and word by word.
+
+A line that cannot be completed is silent.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.cli import SUBCOMMANDS, main
+from fedbench.cli import main
 
 COMMAND = Path(sys.executable).parent / "fedbench"
 ASK = """
@@ -34,8 +37,8 @@ def completed(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 @pytest.mark.parametrize(
     ("line", "word", "found"),
     [
-        ("fedbench sta", 1, ["state.", "status"]),
-        ("fedbench tune --pru", 2, ["--prune"]),
+        ("fedbench sta", 1, ["state."]),
+        ("fedbench tune --pru", 2, []),
         ("fedbench algorithm=fedada", 1, ["algorithm=fedadagrad", "algorithm=fedadam"]),
     ],
 )
@@ -50,15 +53,9 @@ def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("fedbench tune --prune ", ["halving", "median", "none"]),
-        ("fedbench --dry", ["--dry-run"]),
-        ("fedbench collect DIR --le", ["--levels"]),
-        ("fedbench list sch", ["schedules"]),
-        ("fedbench show scaffold_m", ["scaffold_m", "scaffold_m_vr"]),
-        ("fedbench figures --scale sm", ["smoke"]),
-        ("fedbench figures adamasfl/fig1", ["adamasfl/fig1"]),
-        ("fedbench tune --prune median algorithm=fedavg,fedadam partition=dir", ["partition=dirichlet"]),
-        ("fedbench --dry-run -m algorithm.lr=0.1,1 clients.per", ["clients.per_round="]),
+        ("fedbench tune algorithm=fedavg,fedadam partition=dir", ["partition=dirichlet"]),
+        ("fedbench -m algorithm.lr=0.1 clients.per", ["clients.per_round="]),
+        ("fedbench --dry", []),
         ("fedbench collect S", []),
         ("fedbench plot DI", []),
         ("fedbench 'algorithm=(", []),
@@ -68,12 +65,3 @@ def test_words(
     line: str, found: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert completed(line, capsys, monkeypatch) == found
-
-
-def test_every_subcommand_has_its_options(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also those that come: nothing here names them."""
-    assert set(SUBCOMMANDS) <= set(completed("fedbench ", capsys, monkeypatch))
-    for name in SUBCOMMANDS:
-        assert "--help" in completed(f"fedbench {name} --", capsys, monkeypatch)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.cli.collect import main as collect_command
+from fedbench.cli.results import collect as collect_command
 from fedbench.compose import inside
 from fedbench.compose.composer import Composer
 from fedbench.errors import ConfigError

@@ -1,0 +1,257 @@
+"""What runs have left, on the command line: `fedbench best`, `collect`, `compare`, `report`, `status`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedbench.config.arguments import Parser
+from fedbench.errors import ConfigError, DataError
+from fedbench.runs.run_directory import FINISHED, MISSING, RUNNING, RunDirectory, find_runs
+
+if TYPE_CHECKING:
+    from fedbench.sweeps.standing import Standing
+
+METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1}
+"""What may be best, and its sign."""
+LISTED = 20
+"""Runs of one status that `status` names."""
+_ENDS = (
+    "status",
+    "rounds",
+    "final_accuracy",
+    "best_accuracy",
+    "best_round",
+    "final_test_loss",
+    "wall_seconds",
+)
+_COMPUTED_WITH = ("engine", "chunk", "device", "commit", "parameters")
+
+
+def best(argv: Sequence[str]) -> int:
+    """Print one line per value of the keys `--by`, the best first, and where its runs lie. Raises DataError,
+    ConfigError."""
+    parser = Parser(
+        prog="fedbench best",
+        description="The best setting of every algorithm: the largest mean over its seeds. Runs that agree\n"
+        "in all but the seed are one setting; one with a run that failed, diverged or has not ended is\n"
+        "left out. A seed that was run twice counts once.",
+    )
+    add = parser.add_argument
+    add("directories", nargs="+", metavar="DIR", help="of runs or sweeps")
+    add("--metric", default="final_accuracy", help=f"{', '.join(METRICS)} (the smallest loss)")
+    add("--by", default="algorithm", help="keys, with commas: the best setting for each of their values")
+    args = parser.parse_args(argv)
+    if args.metric not in METRICS:
+        raise ConfigError("--metric", args.metric, f"must be one of {', '.join(METRICS)}", METRICS)
+    print("\n".join(best_settings(args.directories, args.metric, args.by.split(","))))
+    return 0
+
+
+def best_settings(directories: Sequence[str], metric: str, by: Sequence[str]) -> list[str]:
+    """The lines of `fedbench best`: a table, then the directories of the best setting of all."""
+    import pandas as pd
+
+    from fedbench.config.grouping import differing, one_per_seed, plain
+    from fedbench.figures.results import outcomes, read
+    from fedbench.sweeps.manifest import swept_in
+    from fedbench.sweeps.table import aligned
+
+    runs = read(directories)
+    known = sorted({key for run in runs for key in run.choices})
+    for key in by:
+        if key not in known:
+            raise ConfigError("--by", key, "must be a key of these runs, such as algorithm", known)
+    swept = [key for key in swept_in(Path(run.source) for run in runs) if key in known]
+    keys = list(dict.fromkeys([*by, *swept, *differing(run.choices for run in runs)]))
+    runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, keys)
+    numbers: dict[tuple[Any, ...], int] = {}  # of settings, by their values of the keys
+    rows: Any = pd.DataFrame(outcomes(runs))
+    rows["setting"] = [
+        numbers.setdefault(tuple(plain(run.choices.get(key)) for key in keys), len(numbers)) for run in runs
+    ]
+    rows["value"] = pd.to_numeric(rows[metric]).where(rows["status"] == "completed")
+    settings = rows.groupby("setting")["value"].agg(["mean", "std", "count", "size"])
+    settings["values"] = list(numbers)
+    whole = settings[settings["count"] == settings["size"]]
+    if not len(whole):
+        raise DataError(f"{', '.join(directories)}: no setting has completed all its runs with a {metric}")
+    ranked = whole.sort_values("mean", ascending=METRICS[metric] < 0, kind="stable")
+    first = ranked[~ranked["values"].map(lambda values: str(values[: len(by)])).duplicated()]
+    table = [[*keys, metric.replace("_", " "), "n"]]
+    for row in first.to_dict("records"):
+        spread = f" +- {row['std']:.4f}" if row["count"] > 1 else ""
+        shown = ["" if value is None else str(value) for value in row["values"]]
+        table.append([*shown, f"{row['mean']:.4f}{spread}", str(row["count"])])
+    out = len(settings) - len(whole)
+    reason = "left out: a run failed, diverged or not ended"
+    note = [f"({out} setting{'s' if out > 1 else ''} {reason})"] if out else []
+    return [*aligned(table), *note, "", *rows[rows["setting"] == first.index[0]]["dir"]]
+
+
+def collect(argv: Sequence[str]) -> int:
+    """Make the tables of a sweep again from its runs. Raises ConfigError where the directory is that of no
+    sweep."""
+    from fedbench.sweeps.collect import collect as make_tables
+    from fedbench.sweeps.manifest import MANIFEST, write_manifest
+    from fedbench.sweeps.table import outcome
+
+    parser = Parser(
+        prog="fedbench collect", description="Rebuild runs.csv and rounds.csv of a sweep from its runs."
+    )
+    parser.add_argument("directory", type=Path, metavar="SWEEP_DIR")
+    words = "count rounds to these test accuracies too (rounds_to_0.85, ...), and show them"
+    parser.add_argument("--levels", type=_levels, default=[], metavar="LEVEL[,LEVEL]", help=words)
+    args = parser.parse_args(argv)
+    directory, here = args.directory, RunDirectory(args.directory)
+    must = "must be the directory of a sweep"
+    if not directory.is_dir():
+        raise ConfigError("SWEEP_DIR", directory, must)
+    if not (directory / MANIFEST).is_file():
+        if here.has_summary or here.has_config:
+            raise ConfigError("SWEEP_DIR", directory, f"{must}; it is that of a single run")
+        if not any(run.has_summary for run in find_runs(directory)):
+            raise ConfigError("SWEEP_DIR", directory, f"{must}; it holds no runs")
+    if args.levels:
+        write_manifest(directory, levels=args.levels)
+    table, rounds = make_tables(directory)
+    if args.levels:
+        print(f"{outcome(table)}\n")
+    print(f"{table}\n{rounds}")
+    return 0
+
+
+def _levels(text: str) -> list[float]:
+    try:
+        levels = [float(word) for word in text.split(",")]
+    except ValueError:
+        levels = [0.0]
+    if not all(0 < level <= 1 for level in levels):
+        raise ConfigError("--levels", text, "must be accuracies in (0, 1], such as 0.8,0.9")
+    return levels
+
+
+def compare(argv: Sequence[str]) -> int:
+    """Print a table of three columns: what differs, and its value in either run; exit code 0 (`fedbench
+    replay` judges whether numbers are the same). Raises DataError."""
+    from fedbench.api import Run
+    from fedbench.config.identity import flat
+    from fedbench.sweeps.table import aligned
+
+    parser = Parser(
+        prog="fedbench compare",
+        description="What differs between two runs: keys, versions and hardware, results, and the first row\n"
+        "of metrics.csv in which their numbers are not the same.",
+    )
+    parser.add_argument("one", type=Path, metavar="RUN_DIR")
+    parser.add_argument("other", type=Path, metavar="RUN_DIR")
+    args = parser.parse_args(argv)
+    one, other = Run(args.one), Run(args.other)
+    before, after = one.summary, other.summary
+    parts = {
+        "configuration": _differing(flat(one.config), flat(other.config)),
+        "computed with": _differing(_computed_with(before), _computed_with(after)),
+        "results": _differing(*({name: found.get(name) for name in _ENDS} for found in (before, after))),
+        "metrics.csv": _first_difference(one.metrics, other.metrics),
+    }
+    table = [["", str(args.one), str(args.other)]]
+    for title, rows in parts.items():
+        table.append([f"{title}:" if rows else f"{title}: the same", "", ""])
+        table += [[f"  {name}", *values] for name, *values in rows]
+    print("\n".join(aligned(table)))
+    return 0
+
+
+def _computed_with(found: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: found.get(name) for name in _COMPUTED_WITH}
+    return {**own, **(found.get("versions") or {}), **(found.get("hardware") or {})}
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[list[str]]:
+    def text(found: Mapping[str, Any], name: str) -> str:
+        return "-" if name not in found else "null" if found[name] is None else str(found[name])
+
+    names = dict.fromkeys([*one, *other])
+    different = [name for name in names if (name in one, one.get(name)) != (name in other, other.get(name))]
+    return [[name, text(one, name), text(other, name)] for name in different]
+
+
+def _first_difference(one: Any, other: Any) -> list[list[str]]:
+    """The numbers of the first evaluated round that two tables of metrics have with other ones; and how many
+    rows they have, where that differs."""
+    a, b = (frame.set_index("round").drop(columns="wall_seconds") for frame in (one, other))
+    a, b = a.align(b, join="inner")
+    unequal = ~((a == b) | (a.isna() & b.isna()))
+    rows = []
+    if unequal.any(axis=None):
+        first = unequal.any(axis=1).idxmax()
+        for name in unequal.columns[unequal.loc[first]]:
+            rows.append([f"{name} in round {first}", str(a.loc[first, name]), str(b.loc[first, name])])
+    if len(a) < max(len(one), len(other)):
+        rows.append(["rows", str(len(one)), str(len(other))])
+    return rows
+
+
+def report(argv: Sequence[str]) -> int:
+    """Write a page about the runs of a directory, and print its path. Raises UserError."""
+    parser = Parser(
+        prog="fedbench report",
+        description="The runs of a sweep, or of any directory, as one HTML file that opens without network:\n"
+        "what was run, tables to sort, curves to switch on and off, a heat map for every pair of searched\n"
+        "keys, runs that failed or diverged with their reasons, links to the files (extra `report`: plotly).",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="of a sweep or of a run")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="default: DIR/report.html")
+    args = parser.parse_args(argv)
+    out = args.out or args.directory / "report.html"
+    from fedbench.webpage.page import write
+
+    write(args.directory, out)
+    print(out)
+    return 0
+
+
+def status(argv: Sequence[str]) -> int:
+    """Print where the runs of a directory stand, and how long they still take at their own pace."""
+    from fedbench.sweeps.progress import duration
+    from fedbench.sweeps.standing import STATUSES, left, standings
+
+    parser = Parser(
+        prog="fedbench status",
+        description="Where the runs of a sweep stand: ended, running, stopped, missing; and the time left\n"
+        "at the pace of the runs themselves.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="of a sweep or of a run")
+    directory = parser.parse_args(argv).directory
+    runs = standings(directory)
+    counts = Counter(run.status for run in runs)
+    counted = ", ".join(f"{counts[kind]} {kind}" for kind in STATUSES if counts[kind])
+    print(f"{directory}: {len(runs)} run{'s' if len(runs) > 1 else ''}: {counted}")
+    for kind in STATUSES:
+        if kind not in FINISHED:
+            _list(directory, [run for run in runs if run.status == kind])
+    if any(run.left != 0.0 for run in runs):
+        seconds, running = left(runs, counts[RUNNING]), counts[RUNNING]
+        at_once = f"{running} at once, as now" if running else "nothing is running; one run after another"
+        if seconds is None:
+            print("time left: nothing has been measured yet")
+        else:
+            print(f"about {duration(seconds)} left at the measured pace ({at_once})")
+    return 0
+
+
+def _list(directory: Path, runs: Sequence[Standing]) -> None:
+    """Print a line for each of these runs, which have one status."""
+    from fedbench.sweeps.progress import duration
+
+    for run in runs[:LISTED]:
+        line = f"  {run.status:8} {run.directory.relative_to(directory).as_posix()}"
+        if run.rounds is not None and run.status != MISSING:
+            line += f": round {run.round} of {run.rounds}"
+        if run.status == RUNNING and run.left is not None:
+            line += f", {duration(run.left)} left"
+        print(line + (f": {run.error}" if run.error and run.status == "failed" else ""))
+    if len(runs) > LISTED:
+        print(f"  ... and {len(runs) - LISTED} more")
