@@ -67,25 +67,23 @@ def child(arguments: argparse.Namespace) -> None:
 
     from fedbench.api import compose_config
     from fedbench.engine.malloc import keep_memory
-    from fedbench.runs.numerics import set_numerics
     from fedbench.runs.plan import make_plan
-    from fedbench.runs.setup import make_ready
 
     keep_memory()
     point = json.loads(arguments.point)
     config = compose_config(job(point, arguments))
     plan = make_plan(config)
-    set_numerics(config.threads, config.deterministic, plan.device)
+    plan.set_numerics()
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as directory:
-        ready = make_ready(plan, directory=Path(directory) / "state")
-        ready.walk.start(ready.measured())
+        plan.prepare(directory=Path(directory) / "state")
+        plan.start()
         wall, cpu = [], []
         for _ in range(1 + arguments.rounds):
             start, used = time.perf_counter(), time.process_time()
-            ready.walk.update()
+            plan.loop.update()
             wall.append(time.perf_counter() - start)
             cpu.append(time.process_time() - used)
-        ready.walk.trainer.store.remove()
+        plan.loop.trainer.store.remove()
     print(
         json.dumps(
             {
@@ -93,8 +91,8 @@ def child(arguments: argparse.Namespace) -> None:
                 "axis": point["axis"],
                 "value": point["value"],
                 "parameters": plan.layout.d,
-                "engine": ready.way.engine,
-                "state": ready.way.state,
+                "engine": plan.choice.engine,
+                "state": plan.choice.state,
                 "ms": round(statistics.median(wall[1:]) * 1e3, 2),
                 "cpu_ms": round(statistics.median(cpu[1:]) * 1e3, 2),
                 "memory_mib": round(peak_kib() / 2**10),

@@ -42,8 +42,8 @@ class Bare:
         import torch
 
         from fedbench.api import compose_config
-        from fedbench.runs.objective import InputTransform
         from fedbench.runs.plan import make_plan
+        from fedbench.runs.session import InputTransform
 
         config = compose_config(arguments)
         plan = make_plan(config)
@@ -138,15 +138,13 @@ class Ours:
 
     def __init__(self, arguments: list[str], directory: Path = Path("state")) -> None:
         from fedbench.api import compose_config
-        from fedbench.runs.numerics import set_numerics
         from fedbench.runs.plan import make_plan
-        from fedbench.runs.setup import make_ready
 
         config = compose_config(arguments)
         plan = make_plan(config)
-        set_numerics(config.threads, config.deterministic, plan.device)
-        self.ready = make_ready(plan, directory=directory)
-        self.way, self.walk = self.ready.way, self.ready.walk
+        plan.set_numerics()
+        plan.prepare(directory=directory)
+        self.run, self.way, self.walk = plan, plan.choice, plan.loop
         self.training = self.total = 0.0  # CPU seconds
         executor = self.walk.trainer.executor
         run = executor.run
@@ -165,7 +163,7 @@ class Ours:
         start = time.process_time()
         for _ in range(BLOCK):
             self.walk.update()
-        accuracy = self.ready.evaluator.test(self.walk.theta, self.walk.statistics)[1]
+        accuracy = self.run.evaluator.test(self.walk.theta, self.walk.statistics)[1]
         synchronise()
         self.total += time.process_time() - start
         return accuracy

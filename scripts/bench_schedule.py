@@ -81,7 +81,6 @@ def training(model: str, updates: int = 100) -> dict[str, float]:
     """Microseconds per job of simulating and of training an asynchronous run, in this process."""
     from fedbench.api import compose_config
     from fedbench.runs.plan import make_plan
-    from fedbench.runs.setup import make_ready
     from fedbench.schedule import build_trace
 
     words = ["schedule=async", "schedule.concurrency=50", "clients.total=100", "clients.per_round=10"]
@@ -89,7 +88,8 @@ def training(model: str, updates: int = 100) -> dict[str, float]:
     words += ["local.steps=10", "local.batch_size=32", "partition=iid"]
     cfg = compose_config([*words, f"rounds={updates + 10}"])
     plan = make_plan(cfg)
-    walk = make_ready(plan).walk
+    plan.prepare()
+    walk = plan.loop
     walk.start()
     for _ in range(10):  # compilers and caches
         walk.update()

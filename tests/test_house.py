@@ -122,8 +122,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {}
     for name, path in names.items():
         found = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module in names:
+        tree = ast.parse(path.read_text())
+        named_only = {
+            inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module in names and node not in named_only:
                 here = {f"{node.module}.{alias.name}" for alias in node.names}
                 found |= {full for full in here if full in names} or {node.module}
         graph[name] = found - {name}

@@ -1,13 +1,14 @@
-"""checkpoint.pt: what a resumed run needs, and when to write it."""
+"""checkpoint.pt: what a run goes on from, when to write it, and what a longer run can go on from."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,10 +19,15 @@ from fedbench.engine.choose import Way
 from fedbench.engine.group import Group
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import atomically
+from fedbench.method.cost import reads_rounds
 from fedbench.runs.metrics import Row
-from fedbench.runs.provenance import Code, refusal_of_other_code
-from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
+from fedbench.runs.provenance import Code, codes_of, refusal_of_other_code
+from fedbench.runs.run_directory import CHECKPOINT, EarlierRun, RunDirectory
 
+if TYPE_CHECKING:
+    from fedbench.runs.run import Run
+
+log = logging.getLogger(__name__)
 MAX_SHARE = 0.1  # of the time may go into writing
 
 
@@ -34,7 +40,7 @@ def write_torch(path: Path, value: object) -> None:
 class Saved:
     """A run between two updates, and how it is computed, which a resumed run keeps."""
 
-    walk: dict[str, Any]  # Walk.state_dict
+    walk: dict[str, Any]  # ServerLoop.state_dict
     rows: list[Row]
     wall_seconds: float
     way: Way
@@ -117,6 +123,85 @@ def share(saved: Saved | None, group: Group) -> Saved | None:
         return group.first(saved)
     group.first(dataclasses.replace(saved, walk={**saved.walk, "clients": {}}))
     return saved
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """The state that a run goes on from, and whose it is."""
+
+    earlier: EarlierRun
+    saved: Saved
+
+    @property
+    def note(self) -> str:
+        """What a reader of the results should know."""
+        return f"rounds 1 to {self.earlier.rounds} were computed by the run in {self.earlier.path}"
+
+
+def continuation(run: Run, directory: RunDirectory) -> Continuation | None:
+    """What `run` in `directory` can go on from: the same with fewer rounds, there or beside it.
+
+    None where there is none, or the run has a checkpoint of its own. Raises ConfigError where `directory`
+    holds one that is not the beginning of this run.
+    """
+    here = directory.earlier(run.config)
+    if _has_begun(run, directory, here):
+        return None
+    found = here or directory.earlier_nearby(run.config)
+    if found is None:
+        return None
+    reason = refusal(run, found.rounds)
+    try:
+        saved = Checkpointer(found.path / CHECKPOINT, 0.0, found.identity).load()
+    except RunError as error:
+        saved, reason = None, reason or str(error)
+    if saved is not None and saved.way.state == "disk":
+        reason = reason or "its clients' state was on disk and is gone"
+    if saved is not None and reason is None:
+        code = saved.code or tuple(codes_of(RunDirectory(found.path).summary or {}))
+        return Continuation(found, replace(saved, rows=_due(saved, run.config.eval.every), code=code))
+    reason = reason or "it has no checkpoint.pt"
+    if here is not None:
+        allowed = f"the run of {found.rounds} rounds in {directory.path} cannot go on: {reason}; "
+        raise ConfigError("rounds", run.config.rounds, allowed + "give another directory, or that value")
+    log.info("not going on from the %d rounds in %s: %s", found.rounds, found.path, reason)
+    return None
+
+
+def refusal(run: Run, rounds: int) -> str | None:
+    """Why a run of so many rounds is not the beginning of `run`, in words; None: it is."""
+    algorithm = run.algorithm
+    then = algorithm.resolve(replace(run.counts, T=rounds))
+    differ = [f"algorithm.{key}" for key, value in run.hyper.items() if then.get(key) != value]
+    if differ:
+        one = len(differ) == 1
+        return (
+            f"{' and '.join(differ)} {'depends' if one else 'depend'} on the number of rounds (a theorem's)"
+        )
+    if reads_rounds(algorithm, run.setting):
+        return f"{algorithm.name} reads the number of rounds"
+    if algorithm.caches:
+        return f"{algorithm.name} counts in later rounds again what clients sent before its end"
+    if not run.trace_of(rounds).begins(run.trace):
+        return "what was under way at its end was never computed"
+    return None
+
+
+def _has_begun(run: Run, directory: RunDirectory, here: EarlierRun | None) -> bool:
+    """Whether there is a checkpoint of this very run, or a damaged one, which is not to be passed over."""
+    own = Checkpointer(directory.path / CHECKPOINT, 0.0, run_hash(run.config))
+    if not own.path.is_file() or here is None:
+        return own.path.is_file()
+    try:
+        return own.load() is not None
+    except RunError:
+        return False
+
+
+def _due(saved: Saved, every: int) -> list[Row]:
+    """The rows that the longer run has too: not that of the last round, unless it was due."""
+    last = saved.rows[-1].round
+    return saved.rows if last % every == 0 else saved.rows[:-1]
 
 
 def checksum(state: Any) -> str:

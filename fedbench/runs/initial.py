@@ -1,26 +1,34 @@
-"""The model that a run starts from: made anew, or read from a file."""
+"""The model that a run starts from, made anew or read from a file, and the one that a run has left."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from fedbench import models
+from fedbench.config import imports
 from fedbench.config.config import Config
 from fedbench.data import Dataset
 from fedbench.engine.memory import refuse_too_large
 from fedbench.errors import DataError
+from fedbench.runs.session import Session
 
 COPIES = 4
 """Vectors of the model's size that any run holds: theta, a client's own, a gradient, the mean of uploads."""
 
 
-def initial_model(config: Config, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """The run's model with its initial parameters, on the CPU, in `dtype`. ConfigError, DataError."""
-    chosen = config.model
+def dtype_of(config: Config) -> torch.dtype:
+    """The type of parameters and of arithmetic."""
+    return torch.float64 if config.dtype == "float64" else torch.float32
+
+
+def initial_model(config: Config, dataset: Dataset, device: torch.device) -> nn.Module:
+    """The run's model with its initial parameters, on the CPU, in the run's dtype. ConfigError, DataError."""
+    chosen, dtype = config.model, dtype_of(config)
     size = models.size(chosen, dataset.shape, dataset.classes, dataset.vocabulary)
     if size is not None:
         what = f"a model of {size:,.0f} parameters"
@@ -30,6 +38,18 @@ def initial_model(config: Config, dataset: Dataset, device: torch.device, dtype:
     if config.init_from is not None:
         load_parameters(model, Path(config.init_from), f"init_from={config.init_from}")
     return model
+
+
+def stored_model(config: Config, file: Path) -> nn.Module:
+    """The model of `config` with the parameters in `file` (a model.pt), on the CPU, in evaluation mode.
+
+    The data set is read for the shape of a sample. Raises ConfigError and DataError.
+    """
+    imports.load(config)
+    dataset = Session().dataset(config)
+    model = initial_model(replace(config, init_from=None), dataset, torch.device("cpu"))
+    load_parameters(model, file, str(file))
+    return model.eval()
 
 
 def load_parameters(model: nn.Module, path: Path, said: str) -> None:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from fedbench.config.config import Config
-from fedbench.data import Dataset
-from fedbench.engine.choose import Way, wide_batch
+from fedbench.engine.choose import wide_batch
 from fedbench.engine.cohort import FULL_PASS_WIDTH
-from fedbench.engine.load import Load, ModelCost
+from fedbench.engine.load import ModelCost
 from fedbench.engine.memory import gib, total_memory
 from fedbench.errors import ConfigError
-from fedbench.method import Algorithm
-from fedbench.method.cost import Cost
+
+if TYPE_CHECKING:
+    from fedbench.runs.run import Run
 
 JOB_BYTES = 90  # of a job, at least, in the trace and the weights of its jobs
 PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
@@ -76,72 +76,54 @@ class Memory:
         raise ConfigError(key, value, f"{needed} ({self.said})")
 
 
-def estimate(
-    config: Config,
-    dataset: Dataset,
-    algorithm: Algorithm,
-    cost: Cost,
-    load: Load,
-    way: Way,
-    steps: np.ndarray,
-    sizes: np.ndarray,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Memory:
-    """What the run takes. `steps`, `sizes`: K_i and n_i of every client (N,)."""
-    item, N, d = dtype.itemsize, config.clients.total, load.d
-    n = len(dataset.y_train)
-    tensors = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+def estimate(run: Run) -> Memory:
+    """What a run takes, by its configuration, data, model, method and load."""
+    config, cost, item, d = run.config, run.cost, run.dtype.itemsize, run.layout.d
+    N, n = config.clients.total, len(run.dataset.y_train)
     jobs = config.rounds * config.clients.per_round
-    here = way.state == "memory" or (way.state == "host" and device.type == "cpu")
-    sums = cost.uplink * (1 + _updates_ahead(config) + (2 * N if algorithm.caches else 0))
+    place = run.choice.state
+    here = place == "memory" or (place == "host" and run.device.type == "cpu")
+    caches, personal = run.algorithm.caches, run.algorithm.is_personal
+    sums = cost.uplink * (1 + _updates_ahead(config) + (2 * N if caches else 0))
     return Memory(
         process=PROCESS[torch.version.cuda is not None],
-        data=sum(t.numel() * t.element_size() for t in tensors) + n * (4 * 8 + 2 * item),
+        data=run.dataset_bytes + n * (4 * 8 + 2 * item),
         schedule=2.0 * JOB_BYTES * jobs,
-        state=float(item * N * cost.client_state) if here else 0.0,
+        state=float(run.state_bytes) if here else 0.0,
         server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
-        clients=_at_work(config, dataset, cost, load, way, steps, sizes, device, item),
-        evaluation=_evaluating(config, dataset, load, device, item) * (OWN if algorithm.is_personal else 1),
+        clients=_at_work(run),
+        evaluation=_evaluating(run) * (OWN if personal else 1),
     )
 
 
-def _at_work(
-    config: Config,
-    dataset: Dataset,
-    cost: Cost,
-    load: Load,
-    way: Way,
-    steps: np.ndarray,
-    sizes: np.ndarray,
-    device: torch.device,
-    item: int,
-) -> float:
+def _at_work(run: Run) -> float:
     """A chunk of clients in a local step or, where that is more, in a full pass: the vectors of their method
     before and after it, the gradient apart and as one vector, and one gradient of the model."""
+    load, cost, item, choice = run.load, run.cost, run.dtype.itemsize, run.choice
     model = load.cost
-    at_once = 1 if way.engine == "loop" else way.chunk
-    waiting = (way.chunk - at_once) * item * (cost.uplink + cost.client_state)
-    sample = 3 * item * dataset.x_train[0].numel()
+    at_once = 1 if choice.engine == "loop" else choice.chunk
+    waiting = (choice.chunk - at_once) * item * (cost.uplink + cost.client_state)
+    sample = 3 * item * run.dataset.x_train[0].numel()
     vectors = item * (cost.client_state + 2 * cost.local + 2 * load.d)
-    indices = INDEX_BYTES * float(steps.max()) * load.batch
+    indices = INDEX_BYTES * float(run.steps.max()) * load.batch
 
     def gradients(batches: int, width: int) -> float:
         return batches * (SCRATCH * (model.held_shared + width * model.held) + width * sample)
 
     most = gradients(at_once, load.batch)
     if cost.full_passes:
-        width = max(load.batch, min(FULL_PASS_WIDTH, int(sizes.max())))
-        most = max(most, gradients(1 if width >= wide_batch(model, device) else at_once, width))
-    return waiting + at_once * vectors + most + way.chunk * indices
+        width = max(load.batch, min(FULL_PASS_WIDTH, int(run.sizes.max())))
+        most = max(most, gradients(1 if width >= wide_batch(model, run.device) else at_once, width))
+    return waiting + at_once * vectors + most + choice.chunk * indices
 
 
-def _evaluating(config: Config, dataset: Dataset, load: Load, device: torch.device, item: int) -> float:
+def _evaluating(run: Run) -> float:
     """A batch, with what a gradient of it holds."""
-    batch = config.eval.batch_size or eval_batch(device, load.cost)
+    config, dataset, load = run.config, run.dataset, run.load
+    batch = config.eval.batch_size or eval_batch(run.device, load.cost)
     batch = min(batch, max(len(dataset.y_test), len(dataset.y_train) if _on_all(config) else 0))
     held = batch * load.cost.held + load.cost.held_shared
-    return SCRATCH * held + batch * 3 * item * dataset.x_train[0].numel()
+    return SCRATCH * held + batch * 3 * run.dtype.itemsize * dataset.x_train[0].numel()
 
 
 def eval_batch(device: torch.device, model: ModelCost) -> int:

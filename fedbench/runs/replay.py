@@ -13,10 +13,9 @@ from fedbench.config.config import Config
 from fedbench.config.identity import flat
 from fedbench.config.inputs import inputs, recorded
 from fedbench.errors import DataError, RunError
-from fedbench.runs.plan import Plan, make_plan
 from fedbench.runs.provenance import code, code_changes, codes_of, hardware
+from fedbench.runs.run import Run
 from fedbench.runs.run_directory import FINISHED, MODEL, RunDirectory
-from fedbench.runs.runner import run
 from fedbench.runs.session import Session
 
 UNTIMED = "wall_seconds"  # the one column that may differ
@@ -42,9 +41,9 @@ def rerun(directory: Path, again: Path, session: Session | None = None) -> list[
     if processes > 1:
         why = "were added in another order than one process adds them"
         raise RunError(f"{directory} was computed by {processes} processes: its numbers {why}")
-    plan = make_plan(_as_it_was(directory, found), session)
-    _refuse_other_data(directory, found, plan)
-    run(plan, again, session)
+    run = Run(_as_it_was(directory, found), session)
+    _refuse_other_data(directory, found, run)
+    run.go(again)
     return [*_metrics(directory, again), *_model(directory, again)]
 
 
@@ -77,10 +76,10 @@ def _as_it_was(directory: Path, found: Mapping[str, Any]) -> Config:
     )
 
 
-def _refuse_other_data(directory: Path, found: Mapping[str, Any], plan: Plan) -> None:
+def _refuse_other_data(directory: Path, found: Mapping[str, Any], run: Run) -> None:
     before = {Path(file["path"]).name: file["sha256"] for file in found["data"] if "sha256" in file}
-    now = {Path(file["path"]).name: file["sha256"] for file in plan.dataset.files if "sha256" in file}
-    before, now = {**before, **recorded(directory)}, {**now, **inputs(flat(plan.config.given))}
+    now = {Path(file["path"]).name: file["sha256"] for file in run.dataset.files if "sha256" in file}
+    before, now = {**before, **recorded(directory)}, {**now, **inputs(flat(run.config))}
     for name in before:
         if now.get(name) != before[name]:
             raise DataError(f"{name} is not what the run in {directory} has read (sha256 {before[name]})")

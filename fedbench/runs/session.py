@@ -1,9 +1,13 @@
-"""What the runs of one process share: data sets, their copy on the device, compiled programs."""
+"""What the runs of one process share: data sets, the objective on the device, and compiled programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import copy
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
 
 from fedbench import data
 from fedbench.config.config import Config
@@ -12,7 +16,13 @@ from fedbench.config.inputs import MARK, inputs
 from fedbench.data import Dataset
 from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import Programs
-from fedbench.engine.objective import Objective
+from fedbench.engine.objective import DeviceData, Objective
+from fedbench.engine.shelf import Shelf, place
+from fedbench.engine.tasks import TASKS
+from fedbench.models import registry
+
+if TYPE_CHECKING:
+    from fedbench.runs.run import Run
 
 DATASETS_KEPT = 2
 
@@ -23,13 +33,6 @@ class OnDevice:
 
     objective: Objective
     programs: Programs = field(default_factory=Programs)
-
-
-@dataclass(frozen=True)
-class _Made:
-    dataset: Dataset
-    rest: Hashable  # what the objective depends on beside the data
-    here: OnDevice
 
 
 class Session:
@@ -44,7 +47,7 @@ class Session:
 
     def __init__(self) -> None:
         self._datasets: dict[Hashable, Dataset] = {}
-        self._made: _Made | None = None
+        self._made: tuple[Dataset, Hashable, OnDevice] | None = None
 
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read where it is not at hand. Raises ConfigError and DataError."""
@@ -72,16 +75,82 @@ class Session:
             del self._datasets[next(iter(self._datasets))]
         return found
 
-    def on_device(self, dataset: Dataset, rest: Hashable | None, make: Callable[[], OnDevice]) -> OnDevice:
-        """What `make` would make of `dataset`: the last run's, where it depended on the same.
-
-        `rest`: what it depends on beside the data; None: it is not shared.
-        """
-        last = self._made
-        if last is not None and rest is not None and last.dataset is dataset and last.rest == rest:
-            return last.here
-        last = self._made = None  # frees the device's memory before the next data go there
-        here = make()
+    def on_device(self, run: Run) -> OnDevice:
+        """A run's objective: the last run's where only the algorithm, seeds or the schedule differ."""
+        rest = _depends_on(run)
+        if self._made is not None and self._made[0] is run.dataset and rest == self._made[1]:
+            return self._made[2]
+        self._made = None  # frees the device's memory before the next data go there
+        objective = _objective(run)
+        shelf = None if rest is None else Shelf(place(), run.device)
+        here = OnDevice(objective, Programs(shelf, (rest, *_facts(run, objective)), objective.data.held))
         if rest is not None:
-            self._made = _Made(dataset, rest, here)
+            self._made = run.dataset, rest, here
         return here
+
+
+def _facts(run: Run, objective: Objective) -> tuple[Hashable, ...]:
+    """What an objective takes from its data set beside tensors, and the function of its losses."""
+    dataset, loss = run.dataset, objective.loss
+    return run.config.dataset.name, dataset.classes, dataset.augment, loss.__module__, loss.__qualname__
+
+
+def _depends_on(run: Run) -> Hashable | None:
+    """What an objective and its programs depend on beside the data; None where that cannot be known: a
+    user's model may hold more than parameters, and a given one its own batch-norm statistics."""
+    config = run.config
+    ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
+    if not ours or config.init_from is not None:
+        return None
+    model = (config.model.name, *sorted((key, repr(value)) for key, value in config.model.options.items()))
+    here = run.device, run.dtype, config.precision, config.deterministic, torch.get_num_threads()
+    return model, config.loss, *here
+
+
+def _objective(run: Run) -> Objective:
+    dataset, device, dtype = run.dataset, run.device, run.dtype
+    augment = black = None
+    if dataset.augment != "none":
+        black = dataset.black.to(device, dtype)
+
+        def augment(x: torch.Tensor, key: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            return data.augment_batch(x, key, dataset.augment, black)
+
+    x, y = dataset.x_train.to(device), targets(dataset.y_train, device, dtype)
+    model = copy.deepcopy(run.model).to(device)
+    loss = run.config.loss
+    transform = InputTransform.of(dataset, device, dtype)
+    others = [tensor for tensor in (transform.mean, transform.std, black) if tensor is not None]
+    return Objective(
+        model,
+        DeviceData(x, y, transform, augment, (x, y, *others)),
+        TASKS[dataset.task].losses,
+        weight_decay=loss.weight_decay,
+        scale=loss.scale,
+        half=run.config.precision == "bf16",
+    )
+
+
+def targets(y: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Labels as they are, numbers in `dtype`, on the device."""
+    return y.to(device, dtype) if y.is_floating_point() else y.to(device)
+
+
+@dataclass(frozen=True)
+class InputTransform:
+    """Stored samples -> model input, on the device."""
+
+    mean: torch.Tensor | None
+    std: torch.Tensor | None
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> InputTransform:
+        """With the data set's mean and deviation, where it is normalised."""
+        mean = None if dataset.mean is None else dataset.mean.to(device, dtype)
+        std = None if dataset.std is None else dataset.std.to(device, dtype)
+        return cls(mean, std, dtype)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., *shape) to the same shape in `dtype`."""
+        return data.to_input(x, self.mean, self.std, self.dtype)

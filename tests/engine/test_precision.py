@@ -9,7 +9,6 @@ from fedbench.api import compose_config
 from fedbench.config.identity import identity, run_hash
 from fedbench.engine.batches import Batch
 from fedbench.errors import ConfigError
-from fedbench.runs.objective import objective_of
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
 from fedbench.runs.session import Session
@@ -22,7 +21,7 @@ MODELS = [
 
 def objective(*overrides: str):
     plan = make_plan(compose_config(["clients.total=4", "clients.per_round=2", *overrides]))
-    return objective_of(plan, Session()).objective, plan
+    return Session().on_device(plan).objective, plan
 
 
 @pytest.mark.parametrize("model", MODELS)

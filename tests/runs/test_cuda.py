@@ -14,7 +14,6 @@ from fedbench.api import compose_config
 from fedbench.runs.plan import make_plan
 from fedbench.runs.runner import run
 from fedbench.runs.session import Session
-from fedbench.runs.setup import make_ready
 from fedbench.runs.walk import Walk
 
 pytestmark = [
@@ -48,7 +47,9 @@ def words(images: Path, *more: str) -> list[str]:
 
 
 def after_three_updates(arguments: list[str]) -> Walk:
-    walk = make_ready(make_plan(compose_config([*arguments, "dtype=float64"]))).walk
+    run = make_plan(compose_config([*arguments, "dtype=float64"]))
+    run.prepare()
+    walk = run.loop
     walk.start()
     for _ in range(3):
         walk.update()
@@ -101,7 +102,8 @@ def test_a_second_run_takes_over_the_first_ones_program(images: Path, tmp_path: 
 
 
 def test_the_data_lie_on_the_device(images: Path) -> None:
-    ready = make_ready(make_plan(compose_config(words(images, "model=mlp", "device=auto"))))
-    assert ready.plan.device.type == "cuda"
+    run = make_plan(compose_config(words(images, "model=mlp", "device=auto")))
+    run.prepare()
+    assert run.device.type == "cuda"
     before = torch.cuda.memory_allocated()
     assert before >= 400 * 28 * 28

@@ -19,7 +19,7 @@ from fedbench.data import registered
 from fedbench.data.pool import held_out
 from fedbench.errors import ConfigError
 from fedbench.runs import progress, runner
-from fedbench.runs.clients import spread
+from fedbench.runs.evaluation import summary_of
 from fedbench.runs.plan import Plan, make_plan
 from fedbench.runs.stored import Outcome
 
@@ -221,10 +221,10 @@ def test_a_diverged_run_counts_the_worst_there_is(metric: str, worst: float) -> 
 
 def test_the_worst_tenth_of_scores() -> None:
     scores = np.array([0.5, 0.1, np.nan, *np.linspace(0.6, 1.0, 19)])  # 21 are known: the worst 3
-    mean, worst, std = spread(scores)
+    mean, worst, std = summary_of(scores)
     known = scores[~np.isnan(scores)]
     assert (mean, worst, std) == pytest.approx((known.mean(), (0.1 + 0.5 + 0.6) / 3, known.std()))
-    assert all(map(math.isnan, spread(np.array([np.nan]))))
+    assert all(map(math.isnan, summary_of(np.array([np.nan]))))
 
 
 MODULE = """

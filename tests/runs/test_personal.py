@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from fedbench.api import compose_config
-from fedbench.runs import personal
-from fedbench.runs.personal import PersonalEvaluator
+from fedbench.runs import evaluation
+from fedbench.runs.evaluation import PersonalEvaluator
 from fedbench.runs.plan import make_plan
-from fedbench.runs.setup import make_ready
 
 N = 12
 MODELS = [
@@ -27,12 +26,12 @@ MODELS = [
 def test_equals_a_plain_loop(
     model: list[str], partition: list[str], held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(personal, "HELD", held)
+    monkeypatch.setattr(evaluation, "HELD", held)
     words = ["dataset=digits", "algorithm=fedbn", "algorithm.lr=0.2", f"partition={partition[0]}"]
     words += [f"clients.total={N}", "clients.per_round=5", "rounds=2", "local.steps=3", "threads=1"]
     plan = make_plan(compose_config([*words, *partition[1:], *model, "engine=vmap", "eval.batch_size=20"]))
-    ready = make_ready(plan, directory=tmp_path)
-    walk, evaluator = ready.walk, ready.evaluator
+    plan.prepare(directory=tmp_path)
+    walk, evaluator = plan.loop, plan.evaluator
     walk.start()
     walk.update()
     walk.update()  # some clients have not worked yet

@@ -77,7 +77,8 @@ def test_auto_takes_the_disk_where_memory_is_too_small(
 ) -> None:
     def ways(directory: Path) -> str:
         plan = make_plan(compose_config([*BASE, *SCAFFOLD]))
-        return runner.make_ready(plan, directory=directory).way.state
+        plan.prepare(directory=directory)
+        return plan.choice.state
 
     assert ways(tmp_path) == "memory"
     monkeypatch.setattr(choose, "total_memory", lambda device: 2 * 8 * 650 * 4 - 1)
