@@ -191,7 +191,7 @@ COMPUTING = {"data", "models", "method", "algorithms", "schedule", "theory", "en
 REGISTRIES = {
     "fedbench.method.registry",
     "fedbench.models.registry",
-    "fedbench.data.registered",
+    "fedbench.data.registry",
 }  # names that modules enter when imported
 
 

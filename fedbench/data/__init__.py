@@ -6,12 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedbench.data.arrays import from_arrays
-    from fedbench.data.dataset import Dataset
-    from fedbench.data.partitions import class_counts, partition
-    from fedbench.data.pool import divide
-    from fedbench.data.registered import register_dataset
-    from fedbench.data.registry import load
+    from fedbench.data.dataset import Dataset, from_arrays
+    from fedbench.data.partitions import class_counts, divide, partition
+    from fedbench.data.registry import load, register_dataset
     from fedbench.data.transforms import augment_batch, to_input
 
 __all__ = [
@@ -30,11 +27,11 @@ _HOME = {
     "Dataset": "dataset",
     "augment_batch": "transforms",
     "class_counts": "partitions",
-    "divide": "pool",
-    "from_arrays": "arrays",
+    "divide": "partitions",
+    "from_arrays": "dataset",
     "load": "registry",
     "partition": "partitions",
-    "register_dataset": "registered",
+    "register_dataset": "registry",
     "to_input": "transforms",
 }
 

@@ -1,9 +1,11 @@
-"""What a data set is to the rest of the program: tensors on the CPU, what is to be learnt, provenance."""
+"""What a data set is: tensors on the CPU, what is to be learnt, provenance; made of arrays, and in part."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,10 @@ import torch
 from torch import Tensor
 
 from fedbench.data.options import TASKS
-from fedbench.errors import DataError
+from fedbench.errors import ConfigError, DataError
 from fedbench.fields import exact
 
-CHUNK = 1 << 17  # numbers converted at once while statistics are taken: they fit a core's cache
+CHUNK = 1 << 17  # numbers looked at or converted at once: they fit a core's cache
 
 
 @dataclass(frozen=True)
@@ -125,56 +127,225 @@ def _first(wrong: Tensor) -> int:
     return int(wrong.flatten(1).any(1).nonzero()[0])
 
 
-def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation (dividing by n) per channel of images or per feature, in float64.
+MAX_CLASSES = 1_000_000  # a larger label is a mistake, not a class
 
-    uint8 counts as value / 255. A channel or feature that never varies gets std 1, so it becomes 0.
-    Works through chunks of samples: no float copy of the whole set is made.
+
+def from_arrays(
+    name: str,
+    x_train: np.ndarray,
+    y_train: np.ndarray,
+    x_test: np.ndarray,
+    y_test: np.ndarray,
+    *,
+    classes: int | None = None,
+    task: str = "classification",
+    vocabulary: int | None = None,
+    client: np.ndarray | None = None,
+    test_client: np.ndarray | None = None,
+    files: tuple[dict[str, Any], ...] = (),
+    where: str | Path | None = None,
+) -> Dataset:
+    """A data set of arrays. DataError, one line, for what cannot be used.
+
+    x: uint8 or float; images (n, h, w) or (n, h, w, c) with 1 to 4 channels, or features (n, f). uint8 stands
+    for value / 255. float32 and float64 are kept, so that a float64 run sees the arrays' own numbers. With a
+    `vocabulary`: tokens (n, t), integers.
+    y: integers (n,), 0 .. classes - 1, `classes` by default the largest training label + 1; for regression
+    numbers (n,) or (n, k); for multilabel 0 and 1, (n, k).
+    `client` (n,), `test_client`: the client of every sample, where the data have clients of their own.
+    `where`: what messages begin with.
     """
-    step = max(1, CHUNK // x[0].numel())
-    planes = x.numpy().reshape(len(x), x.shape[1], -1)  # (n, channels or features, values of one)
-    chunks = [planes[i : i + step] for i in range(0, len(x), step)]
-    unit = 255.0 if x.dtype == torch.uint8 else 1.0
-    levels = x.dtype == torch.uint8 and x.dim() == 4
-    mean, std = _of_levels(chunks, unit) if levels else _of_numbers(chunks, unit)
-    shape = (-1, 1, 1) if x.dim() == 4 else (-1,)
-    return torch.from_numpy(mean).reshape(shape), torch.from_numpy(std).reshape(shape)
+    place = str(where or f"dataset={name}")
+    take = _samples if vocabulary is None else _tokens
+    x_train, x_test = take(place, "x_train", x_train), take(place, "x_test", x_test)
+    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+        a, b = (f"{x.dtype} {x.shape[1:]}" for x in (x_train, x_test))
+        raise DataError(f"{place}: samples of x_train ({a}) and x_test ({b}) must have one shape and type")
+    if task == "classification":
+        y_train = _labels(place, "y_train", y_train, len(x_train))
+        y_test = _labels(place, "y_test", y_test, len(x_test))
+        known = _classes(place, name, y_train, y_test, classes)
+    else:
+        y_train, y_test = _targets(place, "y_train", y_train), _targets(place, "y_test", y_test)
+        known = y_train.shape[1]
+    for key, who, x in (("client", client, x_train), ("client_test", test_client, x_test)):
+        if who is not None and (who.dtype.kind not in "iu" or who.shape != (len(x),)):
+            allowed = f"integers ({len(x)},), one client per sample, are expected"
+            raise DataError(f"{place}: {key} is {who.dtype} of shape {who.shape}; {allowed}")
+    return Dataset(
+        name,
+        *(torch.from_numpy(x_train), torch.from_numpy(y_train)),
+        *(torch.from_numpy(x_test), torch.from_numpy(y_test)),
+        known,
+        files=files,
+        client=client,
+        test_client=None if test_client is None else test_client.astype(np.int64),
+        task=task,
+        vocabulary=vocabulary,
+    )
 
 
-def pixel_mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation + 0.001 of every pixel (C, H, W) over the images (n, C, H, W), in float64.
+def _samples(place: str, key: str, x: np.ndarray) -> np.ndarray:
+    """x checked, images as contiguous (n, c, h, w)."""
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise DataError(f"{place}: {key} has type {x.dtype}; uint8 or a float type is expected")
+    if x.ndim not in (2, 3, 4) or 0 in x.shape:
+        raise DataError(
+            f"{place}: {key} has shape {x.shape}; "
+            "images (n, h, w) or (n, h, w, c), or features (n, f), at least one sample, are expected"
+        )
+    if x.ndim == 4 and x.shape[3] > 4:
+        raise DataError(
+            f"{place}: {key} has shape {x.shape}; (n, h, w, c) with 1 to 4 channels, last, is expected"
+        )
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.ndim == 4:
+        x = x.transpose(0, 3, 1, 2)
+    if x.dtype != np.uint8:
+        x = x.astype(np.float32 if x.dtype.itemsize <= 4 else np.float64, copy=False)
+    x = np.ascontiguousarray(x)
+    step = max(1, CHUNK // x[0].size)
+    if x.dtype != np.uint8:
+        for start in range(0, len(x), step):
+            finite = np.isfinite(x[start : start + step])
+            if not finite.all():
+                row = start + int(np.argwhere(~finite)[0, 0])
+                raise DataError(f"{place}: {key} has a NaN or an infinity in sample {row}")
+    return x
 
-    The 0.001 is that of FedProxVR's scripts: a pixel that hardly ever varies stays small. uint8 counts as
-    value / 255.
+
+def _tokens(place: str, key: str, x: np.ndarray) -> np.ndarray:
+    """x (n, t) as int32; that it is below the vocabulary is the `Dataset`'s to check."""
+    if x.dtype.kind not in "iu" or x.ndim != 2 or 0 in x.shape:
+        raise DataError(
+            f"{place}: {key} is {x.dtype} of shape {x.shape}; tokens (n, t), integers, are expected"
+        )
+    limit = np.iinfo(np.int32)
+    if x.min() < 0 or x.max() > limit.max:
+        raise DataError(f"{place}: {key} holds a token that is negative or above {limit.max}")
+    return np.ascontiguousarray(x, dtype=np.int32)
+
+
+def _labels(place: str, key: str, y: np.ndarray, samples: int) -> np.ndarray:
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{place}: {key} has type {y.dtype}; integers are expected")
+    if y.shape != (samples,):
+        raise DataError(
+            f"{place}: {key} has shape {y.shape}; ({samples},), one label per sample, is expected"
+        )
+    if y.min() < 0 or y.max() >= MAX_CLASSES:
+        wrong = y.min() if y.min() < 0 else y.max()
+        raise DataError(
+            f"{place}: {key} holds the label {wrong}; labels are 0 .. classes - 1, below {MAX_CLASSES:,}"
+        )
+    return y.astype(np.int64)
+
+
+def _classes(place: str, name: str, y_train: np.ndarray, y_test: np.ndarray, given: int | None) -> int:
+    known = given if given is not None else int(y_train.max()) + 1
+    limit = f"{name} has {known} classes" if given is not None else f"the largest in y_train is {known - 1}"
+    for key, y in (("y_train", y_train), ("y_test", y_test)):
+        if y.max() >= known:
+            raise DataError(f"{place}: {key} holds the label {y.max()}, but {limit}")
+    return known
+
+
+def _targets(place: str, key: str, y: np.ndarray) -> np.ndarray:
+    """Numbers (n, k) as float32, or float64 where they are."""
+    if y.dtype.kind not in "iufb" or y.ndim not in (1, 2) or 0 in y.shape:
+        raise DataError(
+            f"{place}: {key} is {y.dtype} of shape {y.shape}; numbers (n,) or (n, k) are expected"
+        )
+    y = y[:, None] if y.ndim == 1 else y
+    return np.ascontiguousarray(y, dtype=np.float64 if y.dtype == np.float64 else np.float32)
+
+
+def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
+    """Keep the samples of these labels, in order; the labels become 0, 1, ... in the order given.
+
+    Raises ConfigError for a label of which there is no training or no test sample.
     """
-    step = max(1, CHUNK // x[0].numel())
-    unit = 255.0 if x.dtype == torch.uint8 else 1.0
-    chunks = [x[i : i + step].double() / unit for i in range(0, len(x), step)]
-    mean = torch.stack([chunk.sum(0) for chunk in chunks]).sum(0) / len(x)
-    square = torch.stack([((chunk - mean) ** 2).sum(0) for chunk in chunks]).sum(0) / len(x)
-    return mean, square.sqrt() + 0.001
+    if data.task != "classification":
+        raise ConfigError(
+            "dataset.classes", list(labels), f"must be null: {data.name} has none ({data.task})"
+        )
+    place = torch.full((data.classes,), -1)
+    for rank, label in enumerate(labels):
+        if label >= data.classes or not all((y == label).any() for y in (data.y_train, data.y_test)):
+            there = f"{data.name} has {data.classes} classes, from 0 on"
+            raise ConfigError("dataset.classes", label, f"has no training or no test samples: {there}")
+        place[label] = rank
+    train, test = (place[y] >= 0 for y in (data.y_train, data.y_test))
+    said = (
+        f"labels {labels[0]} to {labels[-1]}"
+        if _is_range(labels)
+        else f"labels {', '.join(map(str, labels))}"
+    )
+    note = "only its {}: {:,} of {:,} training and {:,} of {:,} test samples"
+    counts = (int(train.sum()), len(train), int(test.sum()), len(test))
+    return dataclasses.replace(
+        data,
+        x_train=data.x_train[train],
+        y_train=place[data.y_train[train]],
+        x_test=data.x_test[test],
+        y_test=place[data.y_test[test]],
+        client=None if data.client is None else data.client[train.numpy()],
+        test_client=None if data.test_client is None else data.test_client[test.numpy()],
+        classes=len(labels),
+        note="; ".join(filter(None, [data.note, note.format(said, *counts)])),
+    )
 
 
-def _of_levels(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:
-    """From a histogram of the 256 levels of each channel: exact, and several times faster."""
-    histogram = np.zeros((chunks[0].shape[1], 256), dtype=np.int64)
-    for chunk in chunks:
-        for channel, plane in enumerate(chunk.transpose(1, 0, 2)):
-            histogram[channel] += np.bincount(plane.ravel(), minlength=256)
-    share = histogram / histogram.sum(axis=1, keepdims=True)
-    level = np.arange(256) / unit
-    mean = share @ level
-    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(axis=1))
-    return mean, np.where(share.max(axis=1) == 1, 1.0, std)
+def _is_range(labels: Sequence[int]) -> bool:
+    return list(labels) == list(range(labels[0], labels[0] + len(labels)))
 
 
-def _of_numbers(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:
-    """In two passes over the values / unit: the mean, then the squares around it."""
-    count = sum(len(c) for c in chunks) * chunks[0].shape[2]
-    low = np.min([c.min(axis=(0, 2)) for c in chunks], axis=0) / unit
-    high = np.max([c.max(axis=(0, 2)) for c in chunks], axis=0) / unit
-    constant = low == high
-    mean = sum((c / unit).sum(axis=(0, 2), dtype=np.float64) for c in chunks) / count
-    mean = np.where(constant, low, mean)
-    square = sum(((c / unit - mean[:, None]) ** 2).sum(axis=(0, 2)) for c in chunks)
-    return mean, np.where(constant, 1.0, np.sqrt(square / count))
+def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -> Dataset:
+    """Keep so many training and test samples of the data (None: all).
+
+    They are drawn at random without replacement, the same for every seed of a run, and keep their order; a
+    smaller subset is part of a larger one. Raises ConfigError where more are asked for than there are.
+    """
+    train = _kept("train_samples", train_samples, len(data.y_train))
+    test = _kept("test_samples", test_samples, len(data.y_test))
+    changes: dict[str, Any] = {}
+    notes = [data.note] if data.note else []
+    if train is not None:
+        client = None if data.client is None else data.client[train.numpy()]
+        changes |= {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client}
+        notes.append(f"{len(train):,} of {len(data.y_train):,} training samples were used")
+    if test is not None:
+        whose = None if data.test_client is None else data.test_client[test.numpy()]
+        changes |= {"x_test": data.x_test[test], "y_test": data.y_test[test], "test_client": whose}
+        notes.append(f"{len(test):,} of {len(data.y_test):,} test samples were used")
+    return dataclasses.replace(data, **changes, note="; ".join(notes) or None) if changes else data
+
+
+def _kept(key: str, count: int | None, there: int) -> Tensor | None:
+    """Indices of the samples that `key` leaves, in order; None: all of them."""
+    if count is None:
+        return None
+    if count > there:
+        raise ConfigError(
+            f"dataset.{key}", count, f"must be at most {there}, which is all there are, or null"
+        )
+    picked = np.random.default_rng(0).permutation(there)[:count]
+    return torch.from_numpy(np.sort(picked))
+
+
+def pooled(data: Dataset) -> Dataset:
+    """All samples as training samples, the test set's behind the others; `divide` makes a new test set."""
+    return dataclasses.replace(
+        data,
+        x_train=torch.cat([data.x_train, data.x_test]),
+        y_train=torch.cat([data.y_train, data.y_test]),
+        client=_pooled_clients(data),
+    )
+
+
+def _pooled_clients(data: Dataset) -> np.ndarray | None:
+    """The data's own clients of all samples, where it says whose the test samples are."""
+    if data.client is None or data.test_client is None:
+        return None
+    return np.concatenate([data.client, data.test_client])

@@ -12,13 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.data.dataset import Dataset, check_labels
-from fedbench.data.fetch import fetch, missing
-from fedbench.data.idx import damaged, read_idx
-from fedbench.data.npz import load_npz
+from fedbench.data.dataset import Dataset, check_labels, of_classes
+from fedbench.data.files import damaged, fetch, file_record, load_npz, missing, read_idx
 from fedbench.data.options import EMNIST_CLASSES
-from fedbench.data.provenance import file_record
-from fedbench.data.subset import of_classes
 from fedbench.errors import DataError
 
 _EMNIST_SIZES = {

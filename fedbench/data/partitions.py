@@ -1,15 +1,16 @@
-"""From the options of a partition to the client of every training sample."""
+"""From the options of a partition to the client of every training sample, and data divided accordingly."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedbench.data.apportion import split_by_weight, surplus
-from fedbench.data.dirichlet import dirichlet
-from fedbench.data.npy import read_npz
+from fedbench.data.dataset import Dataset
+from fedbench.data.files import read_npz
+from fedbench.data.label_skew import UNUSED, dirichlet, lognormal_labels, shards, split_by_weight, surplus
 from fedbench.data.options import (
     PARTITIONS,
     Dirichlet,
@@ -20,9 +21,8 @@ from fedbench.data.options import (
     PowerLaw,
     Shards,
 )
-from fedbench.data.shards import shards
-from fedbench.data.user_sizes import lognormal_labels
 from fedbench.errors import ConfigError
+from fedbench.fields import exact
 from fedbench.rng import Stream, host_generator
 
 
@@ -164,3 +164,42 @@ def _min_size(options: Dirichlet | PowerLaw, p: _Problem) -> int:
         allowed = f"must be at most {largest}: {len(p.labels)} samples, clients.total={p.clients}"
         raise ConfigError("partition.min_size", options.min_size, allowed)
     return options.min_size
+
+
+def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients: int, seed: int) -> Dataset:
+    """The samples that clients have, with their clients (`Dataset.client`), and a test set of `pool` of every
+    client's samples where that is given (the data come from `pooled` then). Statistics stay as they are.
+
+    `seed`: the run's, used where partition.seed is null. Raises ConfigError as `partition` does.
+    """
+    client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client)
+    rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
+    train, test = held_out(client, pool or 0.0, rng)
+    unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
+    changes = {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client[train]}
+    changes["test_client"] = None
+    if pool is None:
+        note = f"{len(train):,} training samples were used, {unused}"
+    else:
+        changes |= {"x_test": data.x_train[test], "y_test": data.y_train[test], "test_client": client[test]}
+        note = (
+            f"training and test set pooled, {pool:g} of every client's samples for the test: {len(train):,} "
+            f"training and {len(test):,} test samples, {unused}"
+        )
+    return dataclasses.replace(data, **changes, note="; ".join(filter(None, [data.note, note])))
+
+
+def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test samples, as sorted indices into `client` (n,), the client of every sample or UNUSED.
+
+    Of a client's n_i samples, in random order, the first floor((1 - share) n_i) are trained on, one at least.
+    """
+    order = rng.permutation(len(client))
+    order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order
+    sizes = np.bincount(client[client != UNUSED])
+    stay = 1 - exact(share)
+    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
+    used = order[np.count_nonzero(client == UNUSED) :]
+    rank = np.arange(len(used)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    stays = rank < np.repeat(keep, sizes)
+    return np.sort(used[stays]), np.sort(used[~stays])

@@ -16,7 +16,7 @@ from run_files import metrics
 import fedbench
 from fedbench.cli import main
 from fedbench.config.identity import flat
-from fedbench.data.digits import digits
+from fedbench.data.builtin import digits
 from fedbench.errors import ConfigError, DataError, UsageError
 
 SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]

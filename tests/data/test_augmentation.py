@@ -9,7 +9,8 @@ from scipy import stats
 from torch import Tensor
 
 from fedbench.data import augment_batch, to_input
-from fedbench.data.dataset import Dataset, mean_std
+from fedbench.data.dataset import Dataset
+from fedbench.data.transforms import mean_std
 from fedbench.rng import threefry2x32
 
 

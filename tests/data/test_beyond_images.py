@@ -12,9 +12,9 @@ from option_helpers import load, partition
 from sklearn.linear_model import LogisticRegression
 
 from fedbench.data import from_arrays, register_dataset, to_input
+from fedbench.data.builtin import NOT, VOCABULARY, WORDS, user_reviews
 from fedbench.data.options import read_dataset
 from fedbench.data.registry import load as load_options
-from fedbench.data.reviews import NOT, VOCABULARY, WORDS, user_reviews
 from fedbench.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(0)

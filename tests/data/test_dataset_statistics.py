@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedbench.data import Dataset, dataset, to_input
-from fedbench.data.dataset import mean_std
+from fedbench.data import Dataset, to_input, transforms
+from fedbench.data.transforms import mean_std
 
 
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(1, 9), st.integers(1, 3), st.just(4), st.just(5))))
@@ -29,7 +29,7 @@ def test_uint8_images_per_channel(x: np.ndarray) -> None:
 def test_chunks_add_up(
     monkeypatch: pytest.MonkeyPatch, dtype: type[np.generic], shape: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(dataset, "CHUNK", 64)  # many chunks, the last one smaller
+    monkeypatch.setattr(transforms, "CHUNK", 64)  # many chunks, the last one smaller
     x = (np.random.default_rng(0).normal(100, 20, shape)).astype(dtype)
     unit = 255 if dtype is np.uint8 else 1
     axes = (0, 2, 3) if x.ndim == 4 else (0,)

@@ -63,7 +63,7 @@ def test_bad_keys_are_named(tmp_path: Path) -> None:
 def test_a_damaged_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     file = tmp_path / "digits.csv.gz"
     file.write_bytes(content)
-    monkeypatch.setattr("fedbench.data.digits._file", lambda: file)
+    monkeypatch.setattr("fedbench.data.builtin._file", lambda: file)
     with pytest.raises(
         DataError, match=rf"^dataset=digits: {file} is damaged \(.+\); install scikit-learn again"
     ):

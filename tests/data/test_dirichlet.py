@@ -12,7 +12,7 @@ from option_helpers import partition
 from scipy import stats
 
 from fedbench.data import class_counts
-from fedbench.data.dirichlet import proportions
+from fedbench.data.label_skew import proportions
 
 
 def make(labels: np.ndarray, clients: int, alpha: float, seed: int = 0, min_size: int = 1) -> np.ndarray:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from option_helpers import load
 
-from fedbench.data.npz import load_npz
+from fedbench.data.files import load_npz
 from fedbench.errors import ConfigError, DataError
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from option_helpers import partition
 
 from fedbench.data import class_counts
-from fedbench.data.apportion import share_out, split_by_weight, surplus
+from fedbench.data.label_skew import share_out, split_by_weight, surplus
 from fedbench.errors import ConfigError, DataError
 
 LABELS = np.random.default_rng(0).integers(0, 10, 1000)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from option_helpers import load
 
-from fedbench.data.dataset import Dataset, mean_std
-from fedbench.data.subset import subset
+from fedbench.data.dataset import Dataset, subset
+from fedbench.data.transforms import mean_std
 from fedbench.errors import ConfigError
 
 CFG = {"name": "digits", "normalize": True, "augment": "none"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from option_helpers import load
 
-from fedbench.data.synthetic import user_data
+from fedbench.data.builtin import user_data
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedbench.data.dataset import Dataset, pixel_mean_std
+from fedbench.data.dataset import Dataset, pooled
+from fedbench.data.label_skew import UNUSED, lognormal_labels
 from fedbench.data.options import Iid
-from fedbench.data.partitions import partition
-from fedbench.data.pool import divide, held_out, pooled
-from fedbench.data.user_sizes import UNUSED, lognormal_labels
+from fedbench.data.partitions import divide, held_out, partition
+from fedbench.data.transforms import pixel_mean_std
 
 
 def balanced(per_class: int, classes: int = 10) -> np.ndarray:

@@ -15,8 +15,8 @@ from tests_support import stop_after
 
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.data import registered
-from fedbench.data.pool import held_out
+from fedbench.data import registry
+from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
 from fedbench.runs import progress, runner
 from fedbench.runs.evaluation import summary_of
@@ -272,7 +272,7 @@ def test_a_users_own_data_set_on_the_command_line(
     assert main(["replay", "one"]) == 0
     assert main(["plot", "--partition", "one"]) == 2
     assert "dataset=stations has no classes to draw (regression)" in capsys.readouterr().err
-    monkeypatch.delitem(registered._REGISTRY, "stations")  # as in a process of its own
+    monkeypatch.delitem(registry._REGISTRY, "stations")  # as in a process of its own
     others = [word for word in words if not word.startswith("imports")]
     assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
     assert "or your own: imports=[FILE.py] registers it" in capsys.readouterr().err

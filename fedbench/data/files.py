@@ -1,0 +1,278 @@
+"""Data files: .npz archives and IDX files, checked before they are used; downloads, once.
+
+What an array's header promises is compared with what is there before memory is taken. A download runs under a
+lock, into a staging directory, and each file is moved into place when all are whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import io
+import logging
+import math
+import os
+import shutil
+import socket
+import struct
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.lib import format as npy
+
+from fedbench.data.dataset import Dataset, from_arrays
+from fedbench.errors import DataError
+
+
+def file_record(path: Path) -> dict[str, Any]:
+    """{"path", "bytes", "sha256"} of a file, read in blocks."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": digest}
+
+
+def read_idx(path: Path, dimensions: int) -> np.ndarray:
+    """The uint8 array of a file with that many sizes: as large as the file, whatever its header says.
+
+    Format: LeCun, Cortes, Burges, "The MNIST database of handwritten digits". Raises DataError with the file.
+    """
+    try:
+        content = np.fromfile(path, dtype=np.uint8)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    start = 4 * (1 + dimensions)
+    if content[:4].tolist() != [0, 0, 8, dimensions] or len(content) < start:
+        raise damaged(path, f"it does not begin as an IDX file of bytes with {dimensions} sizes does")
+    shape = struct.unpack(f">{dimensions}I", content[4:start].tobytes())
+    if 0 in shape:
+        raise damaged(path, f"its header says {_times(shape)}: it is empty")
+    if math.prod(shape) != len(content) - start:
+        says = f"its header says {_times(shape)} = {math.prod(shape):,} bytes"
+        raise damaged(path, f"{says}, {len(content) - start:,} follow")
+    return content[start:].reshape(shape)
+
+
+def damaged(path: Path, why: str) -> DataError:
+    """The error of a downloaded file that is not what it should be."""
+    return DataError(f"{path} is damaged: {why}; delete it to download again")
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape)
+
+
+_UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
+
+
+def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The named arrays of an .npz file, and those of `optional` that are there. Pickled arrays are refused:
+    reading data executes nothing.
+
+    Raises DataError, one line: which file, which array, what is wrong with it.
+    """
+    try:
+        with path.open("rb") as stream:
+            if stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+                raise ValueError("not an .npz archive but a single array; np.savez writes one")
+            with zipfile.ZipFile(stream) as archive:
+                members = {member.removesuffix(".npy"): member for member in archive.namelist()}
+                missing = [name for name in names if name not in members]
+                if missing:
+                    found = ", ".join(members) or "nothing"
+                    raise DataError(
+                        f"{path}: needs the arrays {', '.join(names)}; {missing[0]} is missing, found {found}"
+                    )
+                there = [*names, *(name for name in optional if name in members)]
+                wanted = {name: archive.getinfo(members[name]) for name in there}
+                _fits(path, sum(_checked_size(path, name, archive, wanted[name]) for name in there))
+                return {name: _array(path, name, archive, wanted[name]) for name in there}
+    except _UNREADABLE as error:
+        raise DataError(f"{path}: cannot be read as an .npz file ({_line(error)})") from error
+
+
+def _checked_size(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+    """Bytes that the array takes by its header, once they are as many as the archive holds of it."""
+    try:
+        with archive.open(member) as stream:
+            shape, dtype = _header(stream)
+            start = stream.tell()
+    except _UNREADABLE as error:
+        why = _line(error)
+        raise DataError(
+            f"{path}: {name} is {'not an array' if 'magic' in why else f'damaged ({why})'}"
+        ) from error
+    if dtype.hasobject:
+        raise DataError(f"{path}: {name}: holds Python objects, which are not loaded")
+    needed, there = math.prod(shape) * dtype.itemsize, member.file_size - start
+    if needed != there:
+        raise DataError(
+            f"{path}: {name} is damaged: its header says shape {shape} of {dtype}, {needed:,} bytes; "
+            f"the file holds {there:,}"
+        )
+    return needed
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    return shape, dtype
+
+
+def _fits(path: Path, needed: int) -> None:
+    """A small archive may unpack to anything: zeros pack a thousandfold."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise DataError(f"{path}: its arrays need {needed:,} bytes of memory, this machine has {memory:,}")
+
+
+def _array(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    try:
+        with archive.open(member) as stream:
+            return npy.read_array(stream, allow_pickle=False)
+    except MemoryError as error:
+        needed = f"{member.file_size:,} bytes of memory"
+        raise DataError(f"{path}: {name} needs {needed}, which are not free") from error
+    except _UNREADABLE as error:
+        raise DataError(f"{path}: {name} is damaged ({_line(error)})") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+CLIENTS = ("client", "client_test")
+
+
+def load_npz(
+    path: Path,
+    name: str,
+    *,
+    classes: int | None = None,
+    task: str = "classification",
+    vocabulary: int | None = None,
+) -> Dataset:
+    """The data set in an .npz file; what its arrays may be: `from_arrays`. `client` and `client_test` are its
+    clients of its own, where they are there."""
+    arrays = read_npz(path, NAMES, CLIENTS)
+    return from_arrays(
+        name,
+        *(arrays[key] for key in NAMES),
+        classes=classes,
+        task=task,
+        vocabulary=vocabulary,
+        client=arrays.get("client"),
+        test_client=arrays.get("client_test"),
+        files=(file_record(path),),
+        where=path,
+    )
+
+
+logger = logging.getLogger(__name__)
+TIMEOUT = 30.0  # seconds without an answer before a server counts as unreachable
+_FAILURES = (
+    RuntimeError,  # torchvision: no mirror answered, or a checksum is wrong
+    OSError,  # no network (URLError), time-outs, full or unwritable disks
+    ValueError,
+    EOFError,
+    zlib.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    http.client.HTTPException,
+)
+
+
+def fetch(
+    name: str, root: Path, files: Sequence[str], archives: Sequence[str], download: Callable[[Path], None]
+) -> None:
+    """Make `files` (relative to `root`) exist, or raise DataError naming them.
+
+    `download` fills a directory with `files`. `archives` (glob patterns relative to `root`) are copied there
+    first: an archive that is there but not unpacked needs no network. Several processes may call this
+    together: one of them works, the others wait and find the files.
+    """
+    staging = root / f".download-{name}"
+    lock = root / f".{name}.lock"
+    try:
+        with _made(root), FileLock(lock), _removed_on_failure(lock):
+            if not missing(root, files):
+                return  # another process fetched them meanwhile
+            logger.info("%s is not below %s: downloading it", name, root)
+            shutil.rmtree(staging, ignore_errors=True)  # left behind by a killed process
+            try:
+                _copy(root, archives, staging)
+                with _quiet():
+                    download(staging)
+                for file in files:
+                    (root / file).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(staging / file, root / file)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+    except _FAILURES as error:
+        absent = missing(root, files)
+        where = ", ".join(str(root / file) for file in absent)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(
+            f"dataset={name}: not found: {root / name}.npz, nor {where}; and downloading failed: {reason}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _made(root: Path) -> Iterator[None]:
+    """`root`, with the folders above it; those that were made here are gone again after a failure."""
+    new = [folder for folder in (root, *root.parents) if not folder.exists()]
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty: another process works there
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _removed_on_failure(lock: Path) -> Iterator[None]:
+    """The last act under the lock, so that whoever comes next finds nothing half-made."""
+    try:
+        yield
+    except BaseException:
+        lock.unlink(missing_ok=True)
+        raise
+
+
+def missing(root: Path, files: Sequence[str]) -> list[str]:
+    """Those of `files` that do not exist below `root`."""
+    return [file for file in files if not (root / file).is_file()]
+
+
+def _copy(root: Path, patterns: Sequence[str], staging: Path) -> None:
+    staging.mkdir(parents=True)
+    for pattern in patterns:
+        for archive in root.glob(pattern):
+            target = staging / archive.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(archive, target)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without progress bars and warnings, and without waiting for a silent server for ever."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    sink = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        socket.setdefaulttimeout(before)

@@ -1,0 +1,198 @@
+"""Partitions by label: Dirichlet proportions, a number of labels for each client, FedProxVR's users.
+
+Dirichlet: Hsu, Qi, Brown, "Measuring the effects of non-identical data distribution for federated visual
+classification", arXiv:1909.06335; in the per-class form of Yurochkin et al., ICML 2019 (arXiv:1905.12022),
+which is the usual one, with a minimum size that needs no second try.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+
+def split_by_weight(total: int, weights: np.ndarray) -> np.ndarray:
+    """Integers (k,) of sum `total`, each within 1 of total * weights / sum(weights): largest remainders."""
+    exact = total * (weights / weights.sum())
+    sizes: np.ndarray = np.floor(exact).astype(np.int64)
+    largest = np.argsort(-(exact - sizes), kind="stable")
+    sizes[largest[: total - sizes.sum()]] += 1
+    return sizes
+
+
+def surplus(sizes: np.ndarray, minimum: int) -> np.ndarray:
+    """How many to take from each (k,) so that what is taken lifts everyone below `minimum` to it, exactly.
+
+    What is taken comes from the largest, one at a time, so donors end at a common level; nobody who is
+    below `minimum` gives, and no donor falls below it. Needs minimum * k <= sum(sizes).
+    """
+    needed = int(np.maximum(minimum - sizes, 0).sum())
+    if needed == 0:
+        return np.zeros_like(sizes)
+    low, high = minimum, int(sizes.max())  # the level: the largest at which enough is cut off
+    while low < high:
+        level = (low + high + 1) // 2
+        low, high = (level, high) if np.maximum(sizes - level, 0).sum() >= needed else (low, level - 1)
+    taken: np.ndarray = np.maximum(sizes - low, 0)
+    donors = np.flatnonzero(taken)
+    taken[donors[: taken.sum() - needed]] -= 1  # cut off too much: fewer than there are donors
+    return taken
+
+
+def share_out(sizes: np.ndarray, slots: int, most: int) -> np.ndarray:
+    """Divide `slots` among classes of the given `sizes`, so that the largest share per slot is smallest.
+
+    Every class gets at least 1 slot and at most min(most, its size): the next slot goes to the class with
+    the most samples per slot (D'Hondt's rule). Needs len(sizes) <= slots <= sum of the bounds.
+    """
+    given = np.ones(len(sizes), dtype=np.int64)
+    bound = np.minimum(most, sizes)
+    heap = [(-float(size), c) for c, size in enumerate(sizes) if bound[c] > 1]
+    heapq.heapify(heap)
+    for _ in range(slots - len(sizes)):
+        _, c = heapq.heappop(heap)
+        given[c] += 1
+        if given[c] < bound[c]:
+            heapq.heappush(heap, (-float(sizes[c] / given[c]), c))
+    return given
+
+
+def proportions(rng: np.random.Generator, alpha: float, classes: int, clients: int) -> np.ndarray:
+    """Rows p_c ~ Dir(alpha, ..., alpha): (classes, clients), each row sums to 1, for any alpha > 0.
+
+    A Dirichlet vector is normalised gammas, but Gamma(alpha) underflows for small alpha (at 0.001 half of
+    the draws are below 1e-308, so a whole row can be 0). With G ~ Gamma(alpha + 1) and E ~ Exp(1),
+    log G - E / alpha is distributed as the logarithm of a Gamma(alpha); so the row is a softmax of that.
+    """
+    alpha = min(max(alpha, 1e-300), 1e300)  # beyond, a row is one-hot or flat to the last bit anyway
+    gamma = rng.standard_gamma(alpha + 1, (classes, clients))
+    logs = np.log(gamma) - rng.standard_exponential((classes, clients)) / alpha
+    weights: np.ndarray = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
+def dirichlet(
+    rng: np.random.Generator, labels: np.ndarray, classes: int, clients: int, alpha: float, min_size: int
+) -> np.ndarray:
+    """Client of every sample (n,): for each class, shuffle its samples and cut them by p_c ~ Dir(alpha).
+
+    The cuts are the cumulated proportions times n_c, rounded, so each count is within 1 of n_c p_c. Then
+    every client below `min_size` is filled up to it with samples taken at random from the clients that are
+    largest at that moment. Nothing is drawn again: exactly the missing samples move, the fewest possible,
+    and where none is missing the law is untouched. Needs min_size * clients <= n.
+    """
+    client = np.empty(len(labels), dtype=np.int64)
+    for c, p in enumerate(proportions(rng, alpha, classes, clients)):
+        samples = rng.permutation(np.flatnonzero(labels == c))
+        cuts = np.rint(np.cumsum(p)[:-1] * len(samples)).astype(np.int64)
+        counts = np.diff(cuts, prepend=0, append=len(samples))
+        client[samples] = np.repeat(np.arange(clients), counts)
+    _fill_up(rng, client, clients, min_size)
+    return client
+
+
+def _fill_up(rng: np.random.Generator, client: np.ndarray, clients: int, min_size: int) -> None:
+    sizes = np.bincount(client, minlength=clients)
+    taken = surplus(sizes, min_size)
+    if not taken.any():
+        return
+    order = np.argsort(client, kind="stable")
+    own = np.split(order, np.cumsum(sizes)[:-1])  # samples of each client
+    moved = [rng.choice(own[k], taken[k], replace=False) for k in np.flatnonzero(taken)]
+    client[np.concatenate(moved)] = np.repeat(np.arange(clients), np.maximum(min_size - sizes, 0))
+
+
+def shards(rng: np.random.Generator, labels: np.ndarray, clients: int, per_client: int) -> np.ndarray:
+    """Client of every sample (n,): each client holds exactly `per_client` labels, each sample is used once.
+
+    After McMahan, Moore, Ramage, Hampson, Agueera y Arcas, AISTATS 2017 (shards of the sorted data, 2 per
+    client), but no shard straddles two classes and no client gets two of one class: class c is cut into m_c
+    shards that differ by at most 1 sample, and m_c, in 1..N, grows with the class's size so that the largest
+    shard is as small as possible.
+    Needs: per_client <= classes that occur <= N * per_client <= sum_c min(N, n_c).
+    """
+    present, sizes = np.unique(labels, return_counts=True)
+    order = rng.permutation(len(present))
+    present, sizes = present[order], sizes[order]
+    holders = share_out(sizes, clients * per_client, clients)
+    dealt = deal(rng, holders, clients, per_client)
+    client = np.empty(len(labels), dtype=np.int64)
+    first = 0
+    for c, count in zip(present, holders, strict=True):
+        samples = rng.permutation(np.flatnonzero(labels == c))
+        for part, k in zip(np.array_split(samples, count), dealt[first : first + count], strict=True):
+            client[part] = k
+        first += count
+    return client
+
+
+def deal(rng: np.random.Generator, holders: np.ndarray, clients: int, per_client: int) -> np.ndarray:
+    """Who holds each slot (clients * per_client,); slots are grouped by class, `holders` (<= N) per class.
+
+    Slots are dealt in rows of N, one to each client, in random order. A class spans two rows at most; in the
+    second one it is dealt first, among the clients that did not get it in the first. So nobody gets a class
+    twice.
+    """
+    slot_class = np.repeat(np.arange(len(holders)), holders).reshape(per_client, clients)
+    dealt = np.empty((per_client, clients), dtype=np.int64)
+    for row, classes in enumerate(slot_class):
+        shuffled = rng.permutation(clients)
+        if row and classes[0] == slot_class[row - 1, -1]:
+            had_it = dealt[row - 1, slot_class[row - 1] == classes[0]]
+            again = int((classes == classes[0]).sum())
+            free = shuffled[~np.isin(shuffled, had_it)][:again]
+            shuffled = np.concatenate([free, shuffled[~np.isin(shuffled, free)]])
+        dealt[row] = shuffled
+    return dealt.ravel()
+
+
+UNUSED = -1
+"""The client of a sample that nobody got."""
+
+_FIRST = 10  # samples of each of its labels that every client gets before sizes are drawn
+_SPARED = 1000  # samples of a class that the shares do not count
+_FEW = 20  # with at most so many clients, all drawn sizes are doubled
+
+
+def lognormal_labels(
+    rng: np.random.Generator, labels: np.ndarray, classes: int, clients: int, per_client: int
+) -> np.ndarray:
+    """Client (n,) of every sample, UNUSED where nobody got it: FedProxVR's users (Dinh et al., ICPP 2020).
+
+    The law of the authors' scripts, which extend FedProx's. Client u holds the labels (u + j) mod `classes`,
+    j < `per_client`. It gets 10 samples of each, and then, label after label and client after client,
+
+        floor(share * (n_class - 1000)) * r + q,    r uniform on 1..9, q uniform on 10..199
+
+    more (twice that with at most 20 clients), `share` being an entry of a table exp(2 z), z standard normal,
+    normalised over the N * per_client entries of a class, in row floor(u / (N / 10)), or u where there are
+    fewer than 10 clients. A draw that the class has no samples left for is dropped. So a good part of the
+    data stays unused, and sizes span two decades.
+
+    Raises ValueError where a class has too few samples for the first 10 of each of its clients.
+    """
+    members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(classes)]
+    left = np.array([len(samples) for samples in members])
+    shares = rng.lognormal(0.0, 2.0, (classes, clients, per_client))
+    shares /= shares.sum(axis=(1, 2), keepdims=True)
+    spread = np.maximum(left - _SPARED, 0)[:, None, None] * shares
+    held = [(u, j, (u + j) % classes) for u in range(clients) for j in range(per_client)]
+    needed = _FIRST * np.bincount([c for _, _, c in held], minlength=classes)
+    if (needed > left).any():
+        short = int(np.argmax(needed - left))
+        raise ValueError(f"class {short} has {left[short]} samples, its clients need {needed[short]}")
+    client = np.full(len(labels), UNUSED, dtype=np.int64)
+    for u, _, c in held:
+        client[members[c][left[c] - _FIRST : left[c]]] = u
+        left[c] -= _FIRST
+    for u, j, c in held:
+        row = u if clients < 10 else 10 * u // clients
+        count = int(spread[c, row, j]) * int(rng.integers(1, 10)) + int(rng.integers(10, 200))
+        if clients <= _FEW:
+            count *= 2
+        if count < left[c]:
+            client[members[c][left[c] - count : left[c]]] = u
+            left[c] -= count
+    return client
