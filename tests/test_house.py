@@ -35,7 +35,7 @@ BELOW: dict[str, set[str]] = {
     "figures": {"runs", "theory", "schedule", "data", "algorithms", "models", "config"},
     "compose": {"config", "loggers"},
     "sweeps": {"compose", "runs", "engine", "figures", "config"},
-    "tuning": {"compose", "sweeps", "figures", "config"},
+    "tuning": {"compose", "sweeps", "runs", "figures", "config"},
     "webpage": {"sweeps", "runs", "figures", "config"},
     "papers": {"compose", "sweeps", "tuning", "runs", "figures", "theory", "config"},
     "api": {"compose", "sweeps", "runs", "figures", "config", "loggers"},

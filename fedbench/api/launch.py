@@ -24,7 +24,7 @@ from fedbench.loggers.options import refuse_missing
 from fedbench.runs import ranks
 from fedbench.runs.logged import catch_up
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.sweeps.collect import collect
+from fedbench.sweeps.tables import collect
 
 Overrides = Sequence[str] | Mapping[str, Any]
 """`["algorithm=scaffold", "rounds=20"]`, as on the command line, or `{"algorithm": "scaffold", "rounds":
@@ -88,7 +88,7 @@ def sweep(
     A failed run does not stop the others: it is logged, and a row of `Sweep.results` with its status and
     error. Raises UserError before anything is written if any run is bad input.
     """
-    from fedbench.sweeps.launch import launch, read
+    from fedbench.sweeps.launch import read, run_sweep
 
     words = [*_words(overrides), *(f"{key}={_several(key, values)}" for key, values in (grid or {}).items())]
     if directory is not None:
@@ -96,7 +96,7 @@ def sweep(
     if processes is not None:
         words += ["hydra/launcher=processes", f"hydra.launcher.processes={processes}"]
     with _composer() as composer, _logging_kept():
-        ended = launch(composer, *read(composer, words))
+        ended = run_sweep(composer, *read(composer, words))
         collect(ended.directory)
     if ended.failures:
         counted = f"{len(ended.failures)} of {len(ended.results)} runs failed"

@@ -13,7 +13,7 @@ from fedbench.config.arguments import Parser
 from fedbench.config.options import options
 from fedbench.config.paths import conf_dir
 from fedbench.errors import UsageError
-from fedbench.sweeps.table import aligned
+from fedbench.sweeps.tables import aligned
 
 GROUPS = {
     "datasets": "dataset",

@@ -12,7 +12,7 @@ from fedbench.errors import ConfigError, DataError
 from fedbench.runs.run_directory import FINISHED, MISSING, RUNNING, RunDirectory, find_runs
 
 if TYPE_CHECKING:
-    from fedbench.sweeps.standing import Standing
+    from fedbench.sweeps.progress import RunStatus
 
 METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1}
 """What may be best, and its sign."""
@@ -56,8 +56,7 @@ def best_settings(directories: Sequence[str], metric: str, by: Sequence[str]) ->
 
     from fedbench.config.grouping import differing, one_per_seed, plain
     from fedbench.figures.results import outcomes, read
-    from fedbench.sweeps.manifest import swept_in
-    from fedbench.sweeps.table import aligned
+    from fedbench.sweeps.tables import aligned, swept_in
 
     runs = read(directories)
     known = sorted({key for run in runs for key in run.choices})
@@ -94,9 +93,8 @@ def best_settings(directories: Sequence[str], metric: str, by: Sequence[str]) ->
 def collect(argv: Sequence[str]) -> int:
     """Make the tables of a sweep again from its runs. Raises ConfigError where the directory is that of no
     sweep."""
-    from fedbench.sweeps.collect import collect as make_tables
-    from fedbench.sweeps.manifest import MANIFEST, write_manifest
-    from fedbench.sweeps.table import outcome
+    from fedbench.sweeps.tables import MANIFEST, closing_table, write_manifest
+    from fedbench.sweeps.tables import collect as make_tables
 
     parser = Parser(
         prog="fedbench collect", description="Rebuild runs.csv and rounds.csv of a sweep from its runs."
@@ -118,7 +116,7 @@ def collect(argv: Sequence[str]) -> int:
         write_manifest(directory, levels=args.levels)
     table, rounds = make_tables(directory)
     if args.levels:
-        print(f"{outcome(table)}\n")
+        print(f"{closing_table(table)}\n")
     print(f"{table}\n{rounds}")
     return 0
 
@@ -138,7 +136,7 @@ def compare(argv: Sequence[str]) -> int:
     replay` judges whether numbers are the same). Raises DataError."""
     from fedbench.api import Run
     from fedbench.config.identity import flat
-    from fedbench.sweeps.table import aligned
+    from fedbench.sweeps.tables import aligned
 
     parser = Parser(
         prog="fedbench compare",
@@ -215,8 +213,7 @@ def report(argv: Sequence[str]) -> int:
 
 def status(argv: Sequence[str]) -> int:
     """Print where the runs of a directory stand, and how long they still take at their own pace."""
-    from fedbench.sweeps.progress import duration
-    from fedbench.sweeps.standing import STATUSES, left, standings
+    from fedbench.sweeps.progress import STATUSES, duration, run_statuses, seconds_left
 
     parser = Parser(
         prog="fedbench status",
@@ -225,7 +222,7 @@ def status(argv: Sequence[str]) -> int:
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="of a sweep or of a run")
     directory = parser.parse_args(argv).directory
-    runs = standings(directory)
+    runs = run_statuses(directory)
     counts = Counter(run.status for run in runs)
     counted = ", ".join(f"{counts[kind]} {kind}" for kind in STATUSES if counts[kind])
     print(f"{directory}: {len(runs)} run{'s' if len(runs) > 1 else ''}: {counted}")
@@ -233,7 +230,7 @@ def status(argv: Sequence[str]) -> int:
         if kind not in FINISHED:
             _list(directory, [run for run in runs if run.status == kind])
     if any(run.left != 0.0 for run in runs):
-        seconds, running = left(runs, counts[RUNNING]), counts[RUNNING]
+        seconds, running = seconds_left(runs, counts[RUNNING]), counts[RUNNING]
         at_once = f"{running} at once, as now" if running else "nothing is running; one run after another"
         if seconds is None:
             print("time left: nothing has been measured yet")
@@ -242,7 +239,7 @@ def status(argv: Sequence[str]) -> int:
     return 0
 
 
-def _list(directory: Path, runs: Sequence[Standing]) -> None:
+def _list(directory: Path, runs: Sequence[RunStatus]) -> None:
     """Print a line for each of these runs, which have one status."""
     from fedbench.sweeps.progress import duration
 

@@ -18,12 +18,9 @@ from fedbench.compose import inside, trust
 from fedbench.compose.composer import Composer, lenient
 from fedbench.errors import RunError, UsageError, nearest
 from fedbench.runs import ranks
-from fedbench.sweeps.collect import RUNS, collect
-from fedbench.sweeps.forecast import Side, Wanted, forecast
-from fedbench.sweeps.launch import Ended, planned, read
-from fedbench.sweeps.launch import launch as sweep
-from fedbench.sweeps.single import run
-from fedbench.sweeps.table import outcome
+from fedbench.sweeps.forecast import forecast
+from fedbench.sweeps.launch import FinishedSweep, planned, read, run, run_sweep, run_with_others
+from fedbench.sweeps.tables import RUNS, closing_table, collect
 
 
 def main(argv: Sequence[str]) -> int:
@@ -70,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
     made = inside.flags()
     made.error = refuse  # type: ignore[method-assign]
-    said = "Say what would run and what it takes (disk, memory, measured time), and run nothing"
+    said = "Say what would run and what it takes (disk, memory), and run nothing"
     made.add_argument("--dry-run", action="store_true", help=said)
     return made
 
@@ -81,13 +78,11 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool) -> Path
     Raises UserError, with exit code 1 if a job of the sweep failed.
     """
     if ranks.here().size > 1:
-        from fedbench.sweeps.together import launch as together
-
-        together(composer, overrides, multirun, ranks.here())
+        run_with_others(composer, overrides, multirun, ranks.here())
         return None
     parsed, composed = read(composer, overrides)
     if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
-        return _report(sweep(composer, parsed, composed))
+        return _report(run_sweep(composer, parsed, composed))
     with composer.one_line(overrides):
         inside.refuse_sweeps(parsed, RunMode.RUN)
     run(composer, composed)
@@ -102,15 +97,15 @@ def foresee(composer: Composer, overrides: Sequence[str], multirun: bool) -> Ite
     with composer.one_line(overrides):
         inside.refuse_sweeps(parsed, RunMode.RUN)
     config = composed.config
-    return forecast([Wanted(composer.place(composed), config)], Side())
+    return forecast([(composer.place(composed), config)])
 
 
-def _report(ended: Ended) -> Path:
+def _report(ended: FinishedSweep) -> Path:
     """Say how a sweep has ended; its directory. Raises RunError if runs have failed."""
     directory, failed = ended.directory, ended.failures
     if directory.is_dir():
         table, rounds = collect(directory)
-        print(f"\n{outcome(table)}\n\n{table}\n{rounds}")
+        print(f"\n{closing_table(table)}\n\n{table}\n{rounds}")
     if failed:
         raise RunError(
             f"{len(failed)} of {len(ended.results)} runs failed: {failed[0]} (see {directory / RUNS})"

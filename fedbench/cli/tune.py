@@ -27,10 +27,10 @@ trials/ and final/, which are sweeps (fedbench plot DIR/final)."""
 
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand; the exit code. Raises UserError; RunError where runs failed."""
-    from fedbench.tuning.pruning import RULES
-    from fedbench.tuning.tasks import SEARCHES, How
+    from fedbench.tuning.search import RULES
+    from fedbench.tuning.tune import SEARCHES, TuneOptions, tune
 
-    default = How()
+    default = TuneOptions()
     parser = Parser(
         prog="fedbench tune",
         description="Search hyper-parameters method by method, then run every winner over all seeds.",
@@ -51,10 +51,10 @@ def main(argv: Sequence[str]) -> int:
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")
     args = parser.parse_intermixed_args(list(argv))
     keys = tuple(key.strip() for key in args.keys.split(",") if key.strip())
-    how = How(args.search, args.trials, args.prune, args.seeds, args.extend, keys, args.config_dir)
-    from fedbench.tuning.tune import tune
-
-    tuned = tune(args.overrides, how)
+    options = TuneOptions(
+        args.search, args.trials, args.prune, args.seeds, args.extend, keys, args.config_dir
+    )
+    tuned = tune(args.overrides, options)
     if len(tuned.results):
         print(f"\n{tuned.results.dropna(axis='columns', how='all').to_string(index=False)}\n")
     for line in tuned.edges:

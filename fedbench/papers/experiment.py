@@ -15,7 +15,7 @@ from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, flat, identity
 from fedbench.config.paths import conf_dir
 from fedbench.errors import word
 from fedbench.papers.figure import TUNING, Figure, Search
-from fedbench.sweeps.grids import of_file
+from fedbench.sweeps.plan import of_file
 
 Fixed = Mapping[str, Value]
 

@@ -13,9 +13,8 @@ from fedbench.papers.experiment import Branch, Experiment, algorithm_file, exper
 from fedbench.papers.figure import RUNS, TUNING, Figure, runs_of, shown
 from fedbench.papers.kept import write_kept
 from fedbench.sweeps.execute import Result
-from fedbench.sweeps.sweep import sweep
-from fedbench.tuning.finalists import decide
-from fedbench.tuning.search import Task, search, single
+from fedbench.sweeps.launch import sweep
+from fedbench.tuning.search import Task, decide, search, single
 from fedbench.tuning.selection import Selection
 from fedbench.tuning.space import first_values
 

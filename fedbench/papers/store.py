@@ -22,8 +22,7 @@ from fedbench.papers.experiment import Branch, experiment
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.registry import FIGURES
 from fedbench.runs.stored import summary
-from fedbench.tuning.selection import Selection
-from fedbench.tuning.tables import trials
+from fedbench.tuning.selection import Selection, trials_table
 
 
 def command(name: str, scale: str) -> str:
@@ -39,7 +38,7 @@ def write_tuning(out: Path, chosen: Sequence[tuple[Branch, Selection]]) -> None:
         own: dict[str, Value] = {"search": branch.search.name} if branch.search else {}
         parts.append(({**own, "algorithm": branch.algorithm, **branch.context}, selection))
     if parts:
-        write_text(out / "tuning.csv", trials(parts).to_csv(index=False, lineterminator="\n"))
+        write_text(out / "tuning.csv", trials_table(parts).to_csv(index=False, lineterminator="\n"))
 
 
 def write_runs(out: Path, directories: Sequence[Path]) -> None:

@@ -1,12 +1,15 @@
-"""Running the planned jobs of a sweep: what is there already is not run again; typed results come back."""
+"""Running the planned runs of a sweep: what is there already, or in another sweep, is not run again; typed
+results come back."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +22,15 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.compose.names import JOB_DIR
 from fedbench.compose.overrides import Value
 from fedbench.config.config import Config
-from fedbench.config.identity import flat
-from fedbench.errors import UserError
+from fedbench.config.identity import flat, identity, run_hash
+from fedbench.errors import ConfigError, UserError
 from fedbench.files import one_line_os_errors
-from fedbench.runs.directory import in_use
 from fedbench.runs.logged import catch_up
-from fedbench.runs.stored import finished, summary, worst
-from fedbench.sweeps.collect import collect
+from fedbench.runs.metrics import worst
+from fedbench.runs.run_directory import CHECKPOINT, SUMMARY, RunDirectory
 from fedbench.sweeps.job import JobFailed, held
-from fedbench.sweeps.manifest import write_manifest
-from fedbench.sweeps.plan import Job
-from fedbench.sweeps.reuse import OtherRuns
+from fedbench.sweeps.plan import PlannedRun
+from fedbench.sweeps.tables import collect, write_manifest
 
 LOOK_SECONDS = 1.0  # between two looks at what another process computes
 
@@ -49,6 +50,24 @@ class Result:
     metric: str = "accuracy"  # what the accuracies are
     rounds_to_target: float | None = None  # infinite: never; None: no target
     rounds: int = 0  # planned
+    rung: int | None = None  # the round at which a search stopped it: it cannot win
+
+    @classmethod
+    def of(cls, run: PlannedRun, directory: Path, found: Mapping[str, Any]) -> Result:
+        """What the summary `found` says of a run."""
+        target, reached = run.config.target, found.get("rounds_to_accuracy") or {}
+        at = None if target is None else reached.get(f"{target:g}")
+        return cls(
+            directory,
+            {**flat(run.config), **run.choices},
+            str(found.get("status", "completed")),
+            found.get("final_accuracy"),
+            found.get("best_accuracy"),
+            found.get("error"),
+            str(found.get("metric", "accuracy")),
+            None if target is None else math.inf if at is None else float(at),
+            run.config.rounds,
+        )
 
     @property
     def score(self) -> float:
@@ -63,175 +82,172 @@ class Result:
 
 
 def run_all(
-    jobs: Sequence[Job],
+    runs: Sequence[PlannedRun],
     cfg: DictConfig,
     launcher: Launcher,
     expect: Callable[[Iterable[Config]], None],
     reuse: Path | None,
     at_once: int | None = None,
 ) -> list[Result]:
-    """Run what is missing of `jobs`, by the launcher, `at_once` so many; all results, in the jobs' order.
+    """Run what is missing of `runs`, by the launcher, `at_once` so many; all results, in the runs' order.
 
-    `cfg`: the sweep's configuration, with Hydra's node; `expect`: is told what is to be run.
+    `cfg`: the sweep's configuration, with Hydra's node; `expect`: is told what is to be run; `reuse`: a
+    directory below which runs of other sweeps are taken over.
     """
     directory = Path(cfg.hydra.sweep.dir)
     ours = cfg.hydra.sweep._get_node("subdir")._value() == JOB_DIR
     results: dict[str, Result] = {}
-    if ours:  # else directories may depend on a job's number, so all must be launched
-        for job in jobs:
-            done = finished(directory / job.name, job.config)
+    if ours:  # else directories may depend on a run's number, so all must be launched
+        for run in runs:
+            done = RunDirectory(directory / run.name).finished(run.config)
             if done is not None:
-                catch_up(job.config, directory / job.name, done)
-                results[job.name] = _result(job, directory / job.name, done)
-        results |= _taken_over([job for job in jobs if job.name not in results], directory, reuse)
-    pending = [job for job in jobs if job.name not in results]
-    expect(job.config for job in pending)
+                catch_up(run.config, directory / run.name, done)
+                results[run.name] = Result.of(run, directory / run.name, done)
+        if reuse is not None and len(results) < len(runs):
+            results |= _take_over([run for run in runs if run.name not in results], directory, reuse)
+    pending = [run for run in runs if run.name not in results]
+    expect(run.config for run in pending)
     before = f", {len(results)} of them finished before" if results else ""
-    log.info("%d run%s%s, in %s", len(jobs), "s" if len(jobs) != 1 else "", before, directory)
+    log.info("%d run%s%s, in %s", len(runs), "s" if len(runs) != 1 else "", before, directory)
     with one_line_os_errors(f"write {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(cfg, directory / "multirun.yaml")
-    swept = list(dict.fromkeys(key for job in jobs for key in job.choices))
-    targets = [job.config.target for job in jobs if job.config.target is not None]
-    planned = {job.name: job.choices for job in jobs} if ours else {}
-    write_manifest(directory, swept, planned, targets)
+    swept = list(dict.fromkeys(key for run in runs for key in run.choices))
+    targets = [run.config.target for run in runs if run.config.target is not None]
+    write_manifest(directory, swept, {run.name: run.choices for run in runs} if ours else {}, targets)
     collect(directory)
-    elsewhere: dict[str, _Elsewhere] = {}
+    size = at_once or max(len(runs), 1)
+    elsewhere: list[_Elsewhere] = []
     while pending or elsewhere:
-        for start, batch in _batches(pending, at_once if len(pending) == len(jobs) or ours else 1):
-            first = start if ours else next(i for i, job in enumerate(jobs) if job is batch[0])
-            launched = [
-                [*job.overrides, f"hydra.sweep.subdir={job.name}"] if ours else job.overrides for job in batch
-            ]
-            with one_line_os_errors(f"write {directory}"):  # Hydra's own files
-                ended = _launch(launcher, launched, first)
-            for job, returned in zip(batch, ended, strict=True):
-                place = _place(directory / job.name, returned)
+        for start in range(0, len(pending), size):
+            batch = pending[start : start + size]
+            number = start if ours else next(i for i, run in enumerate(runs) if run is batch[0])
+            for run, returned in zip(batch, _launch(launcher, directory, batch, number, ours), strict=True):
+                place = directory / run.name
+                if returned.hydra_cfg is not None:  # wherever the user wanted it
+                    place = Path(returned.hydra_cfg.hydra.runtime.output_dir)
+                found = RunDirectory(place).summary
                 if held(returned):
-                    elsewhere[job.name] = _Elsewhere(job, place, _written(place))
-                else:
-                    results[job.name] = _ended(job, place, returned)
-        pending = _await(elsewhere, results)
+                    elsewhere.append(_Elsewhere(run, RunDirectory(place), found))
+                    continue
+                if returned.status == JobStatus.FAILED:
+                    found = {**(found or {}), "status": "failed", "error": str(returned._return_value)}
+                results[run.name] = Result.of(run, place, found or {})
+        pending = _wait_for(elsewhere, results)
+        size = size if ours else 1
     collect(directory)
-    return [results[job.name] for job in jobs]
+    return [results[run.name] for run in runs]
 
 
-def _launch(launcher: Launcher, jobs: Sequence[list[str]], start: int) -> Sequence[JobReturn]:
-    """What became of the jobs. Where another package's launcher gives up, all of them have failed with its
+def _launch(
+    launcher: Launcher, directory: Path, runs: Sequence[PlannedRun], number: int, ours: bool
+) -> Sequence[JobReturn]:
+    """What became of the runs. Where another package's launcher gives up, all of them have failed with its
     reason: what has ended nevertheless is found by the next sweep."""
+    jobs = [[*run.overrides, f"hydra.sweep.subdir={run.name}"] if ours else run.overrides for run in runs]
     try:
-        return launcher.launch(jobs, initial_job_idx=start)
-    except (UserError, OSError):
+        with one_line_os_errors(f"write {directory}"):  # Hydra's own files
+            return launcher.launch(jobs, initial_job_idx=number)
+    except UserError:
         raise
     except Exception as error:
         name = HydraConfig.get().runtime.choices.get("hydra/launcher")
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        given_up = JobFailed(f"hydra/launcher={name}: {'; '.join(dict.fromkeys([lines[0], lines[-1]]))}")
-        returned = []
-        for overrides in jobs:
-            returned.append(JobReturn(overrides=overrides, status=JobStatus.FAILED))
-            returned[-1].return_value = given_up
-        return returned
+        why = JobFailed(f"hydra/launcher={name}: {'; '.join(dict.fromkeys([lines[0], lines[-1]]))}")
+        return [JobReturn(overrides=job, status=JobStatus.FAILED, _return_value=why) for job in jobs]
 
 
-def _taken_over(missing: Sequence[Job], directory: Path, reuse: Path | None) -> dict[str, Result]:
-    """Copy what has been run elsewhere below `reuse`; the results, by the jobs' names. Others go on from what
-    has been begun there."""
-    if reuse is None or not missing:
-        return {}
-    others = OtherRuns(reuse)
-    found = {job.name: (job, others.take(job, directory / job.name)) for job in missing}
-    taken = {
-        name: _result(job, directory / name, done) for name, (job, done) in found.items() if done is not None
-    }
-    begun = [job for job in missing if job.name not in taken and others.go_on(job, directory / job.name)]
-    if taken:
-        log.info("%d taken over from other sweeps below %s", len(taken), reuse)
-    if begun:
-        log.info("%d go on from what other sweeps below %s have begun", len(begun), reuse)
-    return taken
-
-
-def _batches(jobs: Sequence[Job], size: int | None) -> Iterator[tuple[int, Sequence[Job]]]:
-    size = size or max(len(jobs), 1)
-    for start in range(0, len(jobs), size):
-        yield start, jobs[start : start + size]
-
-
-def _place(directory: Path, returned: JobReturn) -> Path:
-    """The directory of a job that a launcher has run, wherever the user wanted it."""
-    if returned.hydra_cfg is None:
-        return directory
-    return Path(returned.hydra_cfg.hydra.runtime.output_dir)
-
-
-def _ended(job: Job, directory: Path, returned: JobReturn) -> Result:
-    found = summary(directory) or {}
-    if returned.status == JobStatus.FAILED:
-        found = {**found, "status": "failed", "error": str(returned._return_value)}
-    return _result(job, directory, found)
+# ---- runs that another process has -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Elsewhere:
-    """A job whose run another process has."""
+    """A run that another process has; `before`: its summary of an earlier attempt."""
 
-    job: Job
-    directory: Path
-    before: int | None  # when its summary.json was written, of an earlier attempt
+    run: PlannedRun
+    here: RunDirectory
+    before: Mapping[str, Any] | None
 
-    def result(self) -> Result | None:
-        """How it has ended there; None where it has not."""
-        found = finished(self.directory, dataclasses.replace(self.job.config, resume=True))
-        if found is None and _written(self.directory) != self.before:
-            found = summary(self.directory)
-        return _result(self.job, self.directory, found) if found is not None else None
-
-
-def _written(directory: Path) -> int | None:
-    file = directory / "summary.json"
-    return file.stat().st_mtime_ns if file.is_file() else None
+    def found(self) -> Mapping[str, Any] | None:
+        """Its summary; None where it was left unfinished."""
+        done = self.here.finished(dataclasses.replace(self.run.config, resume=True))
+        now = self.here.summary
+        return done if done is not None or now == self.before else now
 
 
-def _await(elsewhere: dict[str, _Elsewhere], results: dict[str, Result]) -> list[Job]:
+def _wait_for(elsewhere: list[_Elsewhere], results: dict[str, Result]) -> list[PlannedRun]:
     """Wait for the runs that other processes have, and enter how they ended; those that are left unfinished
     there, as soon as there are some, are to be run here."""
-    if elsewhere:
-        log.info(
-            "%d left to another process that computes %s, waiting for it: %s",
-            len(elsewhere), "it" if len(elsewhere) == 1 else "them", ", ".join(elsewhere),
-        )  # fmt: skip
+    if not elsewhere:
+        return []
     begun = len(elsewhere)
-    left: list[Job] = []
+    them, names = "it" if begun == 1 else "them", ", ".join(one.run.name for one in elsewhere)
+    log.info("%d left to another process that computes %s, waiting for it: %s", begun, them, names)
+    left: list[PlannedRun] = []
     while elsewhere and not left:
-        for name, one in list(elsewhere.items()):
-            if in_use(one.directory):
-                continue
-            del elsewhere[name]
-            found = one.result()
+        for one in [one for one in elsewhere if not one.here.in_use]:
+            elsewhere.remove(one)
+            found = one.found()
             if found is None:
-                left.append(one.job)
+                left.append(one.run)
             else:
-                results[name] = found
+                results[one.run.name] = Result.of(one.run, one.here.path, found)
         if elsewhere and not left:
             time.sleep(LOOK_SECONDS)
-    if begun:
-        log.info("%d computed by another process%s", begun - len(left) - len(elsewhere),
-                 f", {len(left)} left unfinished there and run here" if left else "")  # fmt: skip
+    more = f", {len(left)} left unfinished there and run here" if left else ""
+    log.info("%d computed by another process%s", begun - len(left) - len(elsewhere), more)
     return left
 
 
-def _result(job: Job, directory: Path, found: Mapping[str, Any]) -> Result:
-    target, reached = job.config.target, found.get("rounds_to_accuracy") or {}
-    at = None if target is None else reached.get(f"{target:g}")
-    return Result(
-        directory,
-        {**flat(job.config.given), **job.choices},
-        str(found.get("status", "completed")),
-        found.get("final_accuracy"),
-        found.get("best_accuracy"),
-        found.get("error"),
-        str(found.get("metric", "accuracy")),
-        None if target is None else math.inf if at is None else float(at),
-        job.config.rounds,
-    )
+# ---- runs of other sweeps --------------------------------------------------------------------------------
+
+
+def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> dict[str, Result]:
+    """Copy what has finished elsewhere below `reuse`; the results, by the runs' names. Others are given the
+    checkpoint that is furthest of what has been begun there."""
+    elsewhere: dict[str, list[RunDirectory]] = {}
+    for place, directories, files in os.walk(reuse):
+        directories.sort()
+        if SUMMARY in files or CHECKPOINT in files:
+            directories.clear()
+            elsewhere.setdefault(place.rpartition("-")[2], []).append(RunDirectory(place))
+    taken: dict[str, Result] = {}
+    begun = 0
+    for run in missing:
+        here = RunDirectory(directory / run.name)
+        others = elsewhere.get(run_hash(run.config, run.choices), [])  # in which directories' names end
+        done = next(((other, found) for other in others if (found := _finished(other, run.config))), None)
+        if done is not None:
+            done[0].copy_to(here.path)
+            taken[run.name] = Result.of(run, here.path, done[1])
+            continue
+        stopped = [other for other in others if other.path != here.path and _goes_on(other, run.config)]
+        if stopped:
+            begun += here.take_checkpoint(max(stopped, key=lambda other: other.last_round))
+    if taken:
+        log.info("%d taken over from other sweeps below %s", len(taken), reuse)
+    if begun:
+        log.info("%d go on from what other sweeps below %s have begun", begun, reuse)
+    return taken
+
+
+def _finished(other: RunDirectory, config: Config) -> dict[str, Any] | None:
+    """The summary of the run `config` where `other` holds it, finished, and it may be taken over."""
+    with contextlib.suppress(ConfigError):  # resume=same, and other code computed it
+        return other.finished(config)
+    return None
+
+
+def _goes_on(other: RunDirectory, config: Config) -> bool:
+    """Whether `other` holds the run `config`, begun, with all that it goes on from in one file. Runs under
+    way keep theirs to themselves."""
+    if not other.goes_on(config) or other.in_use:
+        return False
+    try:
+        if config.resume == "same":
+            from fedbench.runs.checkpoint import check_code
+
+            check_code(config, other)
+        return other.identity == identity(config) and not other.state(other.config()).exists()
+    except UserError:  # a damaged configuration, or other code
+        return False

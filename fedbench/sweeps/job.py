@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +24,16 @@ from fedbench.config.config import Config
 from fedbench.config.identity import digest, flat
 from fedbench.engine.group import ALONE, Group
 from fedbench.errors import UserError
-from fedbench.runs.lease import InUse
-from fedbench.runs.stored import earlier
-from fedbench.sweeps.alike import program
-from fedbench.sweeps.collect import collect
-from fedbench.sweeps.results import record_failure
+from fedbench.files import InUse
+from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
+from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
     from fedbench.runs.plan import Plan
     from fedbench.runs.session import Session
+
+_STEP_GROUPS = ("dataset", "model", "local", "loss")
+_STEP_KEYS = ("algorithm", "clients.per_round", "dtype", "deterministic")
 
 log = logging.getLogger(__name__)
 _traceback_log = logging.getLogger("fedbench.traceback")  # goes to run.log alone
@@ -82,10 +83,6 @@ class RunJob:
         """Say which runs are to come: what several of them need is compiled sooner."""
         self._alike = Counter(program(config) for config in configs)
 
-    def check(self, config: Config, directory: Path | None = None) -> None:
-        """`plan`, for what it refuses."""
-        self.plan(config, directory)
-
     def plan(self, config: Config, directory: Path | None = None) -> Plan:
         """The checks that need the user's code and torch: hyper-parameters, data, model, device; and whether
         a run of fewer rounds in `directory` can go on. The plan, which is kept for the run if it is small."""
@@ -93,17 +90,17 @@ class RunJob:
 
         plan = make_plan(config, session(), self._group)
         if directory is not None:
-            from fedbench.runs.checkpoint import check_code
-            from fedbench.runs.run_directory import RunDirectory
-
-            if earlier(directory, config) is not None:
+            here = RunDirectory(directory)
+            if here.earlier(config) is not None:
                 from fedbench.runs.further import further
 
-                further(plan, RunDirectory(directory))
+                further(plan, here)
             else:
-                check_code(config, RunDirectory(directory))
+                from fedbench.runs.checkpoint import check_code
+
+                check_code(config, here)
         if plan.layout.d + sum(plan.layout.d for plan in self._waiting.values()) <= self.MOST:
-            self._waiting[digest(flat(config.given))] = plan
+            self._waiting[digest(flat(config))] = plan
         return plan
 
     def follow(self, config: Config) -> int:
@@ -111,7 +108,7 @@ class RunJob:
         from fedbench.runs.follow import follow
         from fedbench.runs.plan import make_plan
 
-        plan = self._waiting.pop(digest(flat(config.given)), None)
+        plan = self._waiting.pop(digest(flat(config)), None)
         return follow(plan or make_plan(config, session(), self._group), session())
 
     def __call__(self, cfg: DictConfig) -> float:
@@ -146,9 +143,7 @@ class RunJob:
 
         try:
             shared = session()
-            plan = self._waiting.pop(digest(flat(config.given)), None) or make_plan(
-                config, shared, self._group
-            )
+            plan = self._waiting.pop(digest(flat(config)), None) or make_plan(config, shared, self._group)
             shared.alike = self._alike.get(program(config), 1)
             return float(run(plan, directory, shared).score)
         except InUse:
@@ -163,3 +158,56 @@ class RunJob:
             "_alike": self._alike,
             "_group": ALONE,
         }  # another process makes plans of its own
+
+
+# ---- which jobs need the same compiled step --------------------------------------------------------------
+
+
+def program(config: Config) -> str:
+    """A name that runs have in common which differ in numbers of the algorithm, seeds, rounds and clients."""
+    return digest({key: value for key, value in flat(config).items() if _shapes_the_step(key, value)})
+
+
+def program_of(overrides: Sequence[str]) -> Hashable:
+    """The same of jobs that differ in their overrides alone, without composing them."""
+    pairs = [(key.lstrip("+"), value) for key, _, value in (text.partition("=") for text in overrides)]
+    return frozenset(pair for pair in pairs if _shapes_the_step(pair[0], _number_or_text(pair[1])))
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _shapes_the_step(key: str, value: object) -> bool:
+    group = key.split(".")[0]
+    variant = group == "algorithm" and isinstance(value, str | bool)
+    return variant or group in _STEP_GROUPS or key in _STEP_KEYS
+
+
+# ---- how a run ended, without torch ----------------------------------------------------------------------
+
+
+def finished_line(found: Mapping[str, Any], directory: Path) -> str:
+    """One line about a run that was finished before, whose summary is `found`."""
+    accuracy, status = found.get("final_accuracy"), found.get("status")
+    text = "diverged" if accuracy is None else f"final {found.get('metric', 'accuracy')} {accuracy:.4f}"
+    text = f"starved, {text}" if status == "starved" else text
+    if found.get("best_accuracy") is not None:
+        text += f", best {found['best_accuracy']:.4f} at round {found.get('best_round')}"
+    how = "paused" if status == PAUSED else "finished"
+    rounds = found.get("rounds")
+    return f"{how} before: {text}, {rounds} rounds: {directory} (resume=false computes it again)"
+
+
+def record_failure(directory: Path, cfg: DictConfig, line: str) -> None:
+    """Leave a summary.json with status `failed` and the error's line, beside what the run left there."""
+    run = RunDirectory(directory)
+    if not directory.is_dir() or run.in_use:
+        return
+    before = run.summary or {}
+    if before.get("status") != FAILED:
+        before = {"status": FAILED, "config": flat(cfg)}
+    run.write_summary({**before, "error": line})

@@ -1,44 +1,45 @@
-"""A sweep as a command line or a script asks for it, by the sweeper and the launcher that it names."""
+"""A run or a sweep as a command line or a script asks for it, by the sweeper and the launcher that it names.
+
+No torch is imported to report a run that is finished. What several processes (torchrun) compute together has
+its files, log and lines from the first of them; the others do their share in silence.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus, configure_log
-from hydra.types import RunMode
+from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job
+from hydra.plugins.sweeper import Sweeper as HydraSweeper
+from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.compose import inside
-from fedbench.compose.composer import Composed, Composer
-from fedbench.compose.overrides import first_values, parse, recorded, written
-from fedbench.errors import UsageError
+from fedbench.compose.composer import Composed, Composer, JobComposer, config_directories
+from fedbench.compose.explain import line_of
+from fedbench.compose.overrides import Grid, first_values, parse, recorded, written
+from fedbench.compose.register import OUR_LAUNCHER, OUR_SWEEPER
+from fedbench.config.config import Config
+from fedbench.errors import SaidElsewhere, UsageError, UserError
+from fedbench.files import one_line_os_errors
 from fedbench.runs import ranks
-from fedbench.sweeps.execute import Result
-from fedbench.sweeps.forecast import Side, Wanted
-from fedbench.sweeps.job import RunJob
-from fedbench.sweeps.plugins import Sweeper, register
-from fedbench.sweeps.processes import Launcher
+from fedbench.runs.logged import catch_up
+from fedbench.runs.run_directory import RunDirectory
+from fedbench.sweeps.execute import Result, run_all
+from fedbench.sweeps.job import RunJob, finished_line
+from fedbench.sweeps.launcher import Launcher
+from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
 
-
-@dataclass(frozen=True)
-class Ended:
-    """A sweep that has been worked through: where it is, and what its sweeper returned."""
-
-    directory: Path
-    results: Sequence[Any]
-
-    @property
-    def failures(self) -> list[str]:
-        """Why runs failed, whichever sweeper ran them."""
-        return [error for error in map(_failure, self.results) if error]
+if TYPE_CHECKING:
+    from fedbench.engine.spread import Spread
 
 
 def read(composer: Composer, overrides: Sequence[str]) -> tuple[list[Override], Composed]:
@@ -53,7 +54,174 @@ def read(composer: Composer, overrides: Sequence[str]) -> tuple[list[Override], 
     return parsed, composer.compose(first, overrides)
 
 
-def launch(composer: Composer, parsed: Sequence[Override], composed: Composed) -> Ended:
+# ---- one run ---------------------------------------------------------------------------------------------
+
+
+def run(composer: Composer, composed: Composed) -> None:
+    """Run, resume or report a single run, with Hydra's own files and callbacks."""
+    config, directory = composed.config, composer.place(composed)  # the first names what cannot be meant
+    here = RunDirectory(directory)
+    here.refuse_other(config)
+    done = here.finished(config)
+    if done is not None:
+        catch_up(config, directory, done)
+        print(finished_line(done, directory))
+        return
+    configure_log(composed.cfg.hydra.hydra_logging, composed.cfg.hydra.verbose)
+    task = RunJob()
+    task.plan(config, directory)
+    _run_planned(composer, composed, task, directory)
+
+
+def _run_planned(composer: Composer, composed: Composed, task: RunJob, directory: Path) -> None:
+    """Run what `task` has planned."""
+    cfg = composed.cfg
+    context = inside.context(composer.loader, cfg)
+    context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
+    with one_line_os_errors(f"write {directory}"):  # Hydra's own files
+        result = run_job(
+            hydra_context=context,
+            task_function=task,
+            config=cfg,
+            job_dir_key="hydra.run.dir",
+            job_subdir_key=None,
+        )
+    context.callbacks.on_run_end(config=cfg, config_name=composer.config_name, job_return=result)
+    if result.status == JobStatus.FAILED:
+        raise result._return_value
+
+
+def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, rank: ranks.Rank) -> None:
+    """Run what the overrides say together with the other processes, of which this one is `rank`. Raises
+    UserError; SaidElsewhere in all but one."""
+    from fedbench.engine.spread import connected
+
+    if rank.rank:
+        logging.disable()
+    with connected(rank.rank, rank.size, rank.local, rank.beside) as group:
+        try:
+            _run_with(composer, overrides, multirun, group)
+        except SaidElsewhere:
+            raise
+        except KeyboardInterrupt as stop:
+            if rank.rank == 0:
+                raise
+            raise SaidElsewhere("stopped", getattr(stop, "exit_code", 130)) from stop
+        except Exception as error:
+            if rank.rank == 0:
+                raise
+            refusal = UserError(f"process {rank.rank}: {line_of(error)}")
+            refusal.exit_code = getattr(error, "exit_code", 1)
+            raise refusal from error
+
+
+def _run_with(composer: Composer, overrides: Sequence[str], multirun: bool, group: Spread) -> None:
+    def composed_here() -> Composed:
+        parsed, composed = read(composer, overrides)
+        if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
+            ranks.refuse_several("a sweep")
+        with composer.one_line(overrides):
+            inside.refuse_sweeps(parsed, RunMode.RUN)
+        composed.config  # noqa: B018  # names the key that cannot be meant
+        return composed
+
+    composed = group.agree(composed_here)
+    from fedbench.runs.follow import alike
+
+    config, task, first = composed.config, RunJob(group), group.rank == 0
+    directory = group.agree(lambda: composer.place(composed))
+    here = RunDirectory(directory)
+    group.agree(lambda: here.refuse_other(config) if first else None)
+    done = group.agree(lambda: here.finished(config) if first else None)
+    if group.first(done is not None):
+        if done is not None:
+            catch_up(config, directory, done)
+            print(finished_line(done, directory))
+        return
+    if first:
+        configure_log(composed.cfg.hydra.hydra_logging, composed.cfg.hydra.verbose)
+    group.same(alike(group.agree(lambda: task.plan(config, directory if first else None))))
+    if first:
+        _run_planned(composer, composed, task, directory)
+        return
+    code = task.follow(config)
+    if code:
+        raise SaidElsewhere("stopped", code)
+
+
+# ---- a sweep ---------------------------------------------------------------------------------------------
+
+
+class Sweeper(HydraSweeper):
+    """A full grid like that of Hydra's basic sweeper, with any launcher; its directory can be used again.
+
+    With `grids` it is a union of grids: each adds its own keys to `params`, or replaces them there.
+    """
+
+    def __init__(
+        self,
+        max_batch_size: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        grids: Sequence[Mapping[str, Any]] = (),
+        reuse: str | Path | None = None,
+    ) -> None:
+        """`max_batch_size`: runs that the launcher gets at once; `params`: overrides that stand in a file;
+        `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
+        which are taken over, and those that have stopped gone on with."""
+        self.max_batch_size = max_batch_size
+        self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
+        self.reuse = Path(reuse) if reuse is not None else None
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra: make the launcher."""
+        assert isinstance(task_function, RunJob)
+        self.hydra_context, self.config, self.task = hydra_context, config, task_function
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[Result]:
+        """Run the grids with the overrides `arguments`, which count more than `params` and `grids`; typed
+        `grids` stand in for those of a file.
+
+        Raises a UserError with exit code 2 before anything is written if any run is bad input.
+        """
+        runs = self.planned(arguments, grids)
+        assert self.config is not None
+        assert self.launcher is not None
+        return run_all(runs, self.config, self.launcher, self.task.expect, self.reuse, self.max_batch_size)
+
+    def planned(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[PlannedRun]:
+        """The runs of the grids, checked, none of them run."""
+        assert self.config is not None
+        assert self.hydra_context is not None
+        loader = self.hydra_context.config_loader
+        fixed, wanted = grids_of(self.params, arguments, grids or of_file(self.grids, loader), loader)
+        composer = JobComposer(self.config, loader)
+        return plan(fixed, wanted, composer, self.task.plan, config_directories(self.config.hydra))
+
+
+@dataclass(frozen=True)
+class FinishedSweep:
+    """A sweep that has been worked through: where it is, and what its sweeper returned."""
+
+    directory: Path
+    results: Sequence[Any]
+
+    @property
+    def failures(self) -> list[str]:
+        """Why runs failed, whichever sweeper ran them."""
+        return [error for error in map(_failure, self.results) if error]
+
+
+def _failure(result: object) -> str | None:
+    if isinstance(result, Result):
+        return result.error or "failed" if result.status == "failed" else None
+    failed = isinstance(result, JobReturn) and result.status == JobStatus.FAILED
+    return str(result._return_value) if failed else None  # type: ignore[attr-defined]
+
+
+def run_sweep(composer: Composer, parsed: Sequence[Override], composed: Composed) -> FinishedSweep:
     """Run the sweep that was `read`; a failed run does not stop the others.
 
     Raises UserError before anything is written if any run is bad input.
@@ -72,11 +240,14 @@ def launch(composer: Composer, parsed: Sequence[Override], composed: Composed) -
         print(f"stopped; the same command goes on with what is missing in {directory}", file=sys.stderr)
         raise
     context.callbacks.on_multirun_end(config=cfg, config_name=composer.config_name)
-    return Ended(Path(directory), results or [])
+    return FinishedSweep(Path(directory), results or [])
 
 
-def planned(composer: Composer, parsed: Sequence[Override], composed: Composed) -> tuple[list[Wanted], Side]:
-    """The runs of the sweep that was `read`, checked, none of them run, and how they would be launched.
+def planned(
+    composer: Composer, parsed: Sequence[Override], composed: Composed
+) -> tuple[list[tuple[Path, Config]], list[str | None]]:
+    """The runs of the sweep that was `read`, checked, none of them run, with their places; and the device of
+    each process that would work at once.
 
     Raises UserError, also where another sweeper than ours would decide as it goes.
     """
@@ -87,13 +258,10 @@ def planned(composer: Composer, parsed: Sequence[Override], composed: Composed) 
         name = cfg.hydra.runtime.choices.get("hydra/sweeper")
         raise UsageError(f"--dry-run: hydra/sweeper={name} decides while it runs what it runs")
     with composer.one_line(words):
-        jobs = chosen.jobs(words)
+        runs = chosen.planned(words)
     directory, launcher = Path(str(cfg.hydra.sweep.dir)), chosen.launcher
-    side = Side()
-    if isinstance(launcher, Launcher):
-        slots = launcher.slots(len(jobs))
-        side = Side(len(slots), launcher.threads, max(Counter(slots).values()))
-    return [Wanted(directory / job.name, job.config) for job in jobs], side
+    slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
+    return [(directory / run.name, run.config) for run in runs], slots
 
 
 def _prepare(
@@ -111,12 +279,46 @@ def _prepare(
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.sweep.dir = directory
     cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(directory)}"]
-    register()
+    _register()
     return cfg, words
 
 
-def _failure(result: object) -> str | None:
-    if isinstance(result, Result):
-        return result.error or "failed" if result.status == "failed" else None
-    failed = isinstance(result, JobReturn) and result.status == JobStatus.FAILED
-    return str(result._return_value) if failed else None  # type: ignore[attr-defined]
+def _register() -> None:
+    """Make our sweeper and launcher known to Hydra; a second time changes nothing."""
+    plugins = Plugins.instance()
+    for name, cls in ((OUR_LAUNCHER, Launcher), (OUR_SWEEPER, Sweeper)):
+        plugins.register(cls)
+        plugins.class_name_to_class[name] = cls
+
+
+def sweep(
+    overrides: Sequence[str],
+    grids: Sequence[Grid],
+    directory: Path,
+    reuse: Path | None = None,
+    config_dir: str | None = None,
+) -> list[Result]:
+    """Run the union of typed `grids` below `directory`; what is there already is not run again.
+
+    `overrides`: what all runs have in common, as on the command line (`hydra/launcher=processes` among them).
+    `grids`: over the `params` of an experiment's file; without any, that file's. `reuse`: a directory, the
+    finished runs below which are taken over, and those that have stopped gone on with. `config_dir`: the
+    user's own options. A failed run does not stop the others. Raises UserError before anything is written if
+    any run is bad input. Leaves Hydra as it was.
+    """
+    before = GlobalHydra.instance().hydra
+    try:
+        composer = Composer(config_dir=config_dir)
+        place = f"hydra.sweep.dir={written(str(directory))}"
+        cfg = composer.compose([*overrides, "hydra.mode=MULTIRUN", place]).cfg
+        _register()
+        HydraConfig.instance().set_config(cfg)
+        context = inside.context(composer.loader, cfg)
+        node = cfg.hydra.sweeper
+        sweeper = Sweeper(None, node.get("params"), node.get("grids") or (), reuse)
+        sweeper.setup(hydra_context=context, task_function=RunJob(), config=cfg)
+        configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
+        with composer.one_line(overrides):
+            return sweeper.sweep(recorded(cfg, "task"), grids)
+    finally:
+        GlobalHydra.instance().hydra = before

@@ -15,8 +15,7 @@ from fedbench.compose.overrides import Value
 from fedbench.figures import names
 from fedbench.figures.page import Drawing, Page, handle, limit, log_worthy, marks, sheet, ticks
 from fedbench.figures.style import WIDTHS, LineStyle, apart
-from fedbench.tuning.selection import Selection, Tried
-from fedbench.tuning.tables import trials
+from fedbench.tuning.selection import Selection, Trial, trials_table
 
 Chosen = Sequence[tuple[Mapping[str, Value], Selection]]
 _MOST = 3  # panels in a row
@@ -27,7 +26,7 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
     through the best at each value, a star at the winner. `chosen`: what sets a task apart, and its search."""
     looks = apart([_named(fixed, chosen) for fixed, _ in chosen])
     found = [(look, selection) for look, (_, selection) in zip(looks, chosen, strict=True)]
-    keys = list(dict.fromkeys(key for _, s in found for key in s.winner if len(_numbers(s.tried, key)) > 1))
+    keys = list(dict.fromkeys(key for _, s in found for key in s.winner if len(_numbers(s.trials, key)) > 1))
     columns = min(max(len(keys), 1), _MOST)
     rows = -(-max(len(keys), 1) // columns)
     width = "one" if columns == 1 else "two"
@@ -42,7 +41,7 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
         page.legend({look.label: handle(look) for look in looks} | _marks(found))
     y = _y([selection for _, selection in chosen])
     said: dict[str, Any] = {"x": keys, "y": y, "rule": rule, "text": [_caption(rule, y)]}
-    return Drawing(page, trials(chosen), said)
+    return Drawing(page, trials_table(chosen), said)
 
 
 def _caption(rule: str, y: str) -> str:
@@ -54,12 +53,12 @@ def _caption(rule: str, y: str) -> str:
 
 def _y(searches: Sequence[Selection]) -> str:
     """What decides, as a column of trials.csv or runs.csv."""
-    to_target = any(one.rounds is not None for selection in searches for one in selection.tried)
+    to_target = any(one.rounds is not None for selection in searches for one in selection.trials)
     return "rounds_to_target" if to_target else "final_accuracy"
 
 
 def _metric(searches: Sequence[Selection]) -> str:
-    metrics = {run.metric for selection in searches for one in selection.tried for run in one.runs}
+    metrics = {run.metric for selection in searches for one in selection.trials for run in one.runs}
     return metrics.pop() if len(metrics) == 1 else "score"
 
 
@@ -71,20 +70,20 @@ def _named(fixed: Mapping[str, Value], chosen: Chosen) -> tuple[str | None, str,
     return str(fixed["algorithm"]), names.line(["algorithm", *variants], fixed), names.line(shown, fixed)
 
 
-def _numbers(tried: Sequence[Tried], key: str) -> set[float]:
+def _numbers(tried: Sequence[Trial], key: str) -> set[float]:
     values = [one.values.get(key) for one in tried]
     return {float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
 def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection]], leftmost: bool) -> None:
     """One panel; without a key, where nothing was searched, the tasks side by side."""
-    every = np.array(sorted({x for _, s in found for x in _numbers(s.tried, key or "")}))
+    every = np.array(sorted({x for _, s in found for x in _numbers(s.trials, key or "")}))
     for rank, (look, selection) in enumerate(found):
-        tried = [one for one in selection.tried if math.isfinite(one.merit)]
+        tried = [one for one in selection.trials if math.isfinite(one.merit)]
         if key is not None:
             tried = [one for one in tried if isinstance(one.values.get(key), int | float)]
         at = {id(one): float(one.values[key]) if key is not None else float(rank) for one in tried}
-        best: dict[float, Tried] = {}
+        best: dict[float, Trial] = {}
         for one in tried:
             hollow = one.pruned is not None
             face = "white" if hollow else look.colour
@@ -108,12 +107,12 @@ def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection
     ax.set_ylabel(names.axis(_y(searches), _metric(searches)) if leftmost else "")
 
 
-def _height(one: Tried) -> float:
+def _height(one: Trial) -> float:
     return one.mean if one.rounds is None else one.rounds
 
 
 def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Artist]:
     said: dict[str, Any] = {"winner": {"marker": "*", "markersize": 7.5, "markeredgecolor": "black"}}
-    if any(one.pruned is not None for _, selection in found for one in selection.tried):
+    if any(one.pruned is not None for _, selection in found for one in selection.trials):
         said["pruned"] = {"marker": "o", "markerfacecolor": "white"}
     return {**marks(**said)}

@@ -1,4 +1,4 @@
-"""Which of the configurations tried wins, and whether it lies at the edge of what was tried.
+"""Which of the configurations tried wins, whether it lies at the edge of what was tried, and the tables.
 
 Rule: the configuration with the highest mean final test accuracy over the tuning seeds wins, the final
 accuracy of a run being the mean of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0
@@ -15,30 +15,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 
 from fedbench.compose.overrides import Value
 from fedbench.sweeps.execute import Result
 
-
-@dataclass(frozen=True)
-class Pruned(Result):
-    """A run that was stopped at a rung, at which it has `final_accuracy`: it cannot win."""
-
-    rung: int = 0
-
-    @classmethod
-    def at(cls, rung: int, run: Result, **changed: Any) -> Pruned:
-        """A run that was stopped at a rung, but for what is `changed`."""
-        said = {field.name: getattr(run, field.name) for field in fields(Result)}
-        return cls(**{**said, **changed}, rung=rung)
+_LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
+_LAST += ["diverged", "failed", "pruned", "role", "edge"]
 
 
 @dataclass(frozen=True)
-class Tried:
+class Trial:
     """One configuration of a search: its values of the tuned keys, and its runs, one per seed."""
 
     values: Mapping[str, Value]
@@ -48,6 +37,11 @@ class Tried:
     def scores(self) -> list[float]:
         """The final accuracies that count."""
         return [run.score for run in self.runs if run.status != "failed"]
+
+    @property
+    def mean(self) -> float:
+        """Their mean; NaN where all runs failed."""
+        return statistics.fmean(self.scores) if self.scores else math.nan
 
     @property
     def rounds(self) -> float | None:
@@ -61,17 +55,22 @@ class Tried:
         return self.mean if self.rounds is None else -self.rounds
 
     @property
-    def pruned(self) -> int | None:
-        """The round at which its runs were stopped; None: they were not."""
-        return next((run.rung for run in self.runs if isinstance(run, Pruned)), None)
+    def rank(self) -> tuple[float, float]:
+        """What the winner has most of, and what decides between equals."""
+        return self.merit, self.mean
 
     @property
-    def mean(self) -> float:
-        """Their mean; NaN where all runs failed."""
-        return statistics.fmean(self.scores) if self.scores else math.nan
+    def pruned(self) -> int | None:
+        """The round at which its runs were stopped; None: they were not."""
+        return next((run.rung for run in self.runs if run.rung is not None), None)
+
+    @property
+    def can_win(self) -> bool:
+        """Whether it has a result, and was not stopped."""
+        return bool(self.scores) and self.pruned is None
 
     def row(self) -> dict[str, Value]:
-        """Its row of tuning.csv."""
+        """Its values, and what came of them."""
         status, scores = [run.status for run in self.runs], self.scores
         reached = [run.rounds_to_target for run in self.runs if run.status != "failed"]
         there = sum(at is not None and math.isfinite(at) for at in reached)
@@ -89,26 +88,30 @@ class Tried:
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome of tuning one branch: what was tried, in order, and the winner's values."""
+    """The outcome of a search: what was tried, in order, and the winner's values."""
 
-    tried: tuple[Tried, ...]
+    trials: tuple[Trial, ...]
     winner: Mapping[str, Value]
 
     @property
-    def ranked(self) -> list[Tried]:
+    def ranked(self) -> list[Trial]:
         """What can win, the best first; of equals the first tried."""
-        return sorted(_scored(self.tried), key=_merit, reverse=True)
+        return sorted(filter(lambda one: one.can_win, self.trials), key=lambda one: one.rank, reverse=True)
 
     @property
     def edges(self) -> dict[str, str]:
         """Keys of which the winner has the lowest or highest value tried -> low or high."""
-        return {key: side for key in self.winner if (side := self._edge(key))}
+        found = {}
+        for key, value in self.winner.items():
+            numbers = [v for one in self.trials if isinstance(v := one.values[key], int | float)]
+            if len(set(numbers)) > 1 and value in (min(numbers), max(numbers)):
+                found[key] = "low" if value == min(numbers) else "high"
+        return found
 
-    def _edge(self, key: str) -> str:
-        numbers = [v for one in self.tried if isinstance(v := one.values[key], int | float)]
-        if len(set(numbers)) < 2 or self.winner[key] not in (min(numbers), max(numbers)):
-            return ""
-        return "low" if self.winner[key] == min(numbers) else "high"
+    @property
+    def edge(self) -> str:
+        """The same as a cell of a table."""
+        return " ".join(f"{key}:{side}" for key, side in self.edges.items())
 
     def _role(self, values: Mapping[str, Value]) -> str:
         """winner; neighbour: differs in one key, by one step of the values tried; else empty."""
@@ -116,7 +119,7 @@ class Selection:
         if len(differing) != 1:
             return "" if differing else "winner"
         key = differing[0]
-        ladder = sorted({v for one in self.tried if (v := one.values[key]) is not None})
+        ladder = sorted({v for one in self.trials if (v := one.values[key]) is not None})
         both = values[key] in ladder and self.winner[key] in ladder
         near = both and abs(ladder.index(values[key]) - ladder.index(self.winner[key])) == 1
         return "neighbour" if near else ""
@@ -124,30 +127,53 @@ class Selection:
     def table(self) -> pd.DataFrame:
         """One row per configuration tried: the keys, seeds, mean, std, diverged, failed, role (winner,
         neighbour or empty) and the winner's edges."""
-        edge = " ".join(f"{key}:{side}" for key, side in self.edges.items())
-        roles = [self._role(one.values) for one in self.tried]
-        pruned = any(one.pruned is not None for one in self.tried)
+        roles = [self._role(one.values) for one in self.trials]
+        pruned = any(one.pruned is not None for one in self.trials)
         rows = [
             one.row() | ({"pruned": one.pruned} if pruned else {}) | {"role": role}
-            for one, role in zip(self.tried, roles, strict=True)
+            for one, role in zip(self.trials, roles, strict=True)
         ]
-        return pd.DataFrame(rows).assign(edge=[edge if role == "winner" else "" for role in roles])
+        return pd.DataFrame(rows).assign(edge=[self.edge if role == "winner" else "" for role in roles])
 
 
 def select(runs: Iterable[Result], keys: Sequence[str]) -> Selection | None:
-    """Choose among the runs of one branch, which differ in `keys` and the seed. None where all failed."""
+    """Choose among runs, which differ in `keys` and the seed. None where all failed."""
     groups: dict[tuple[Value, ...], list[Result]] = {}
     for run in runs:
         groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run)
-    tried = tuple(Tried(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
-    scored = _scored(tried)
-    return Selection(tried, max(scored, key=_merit).values) if scored else None
+    trials = tuple(Trial(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
+    able = [one for one in trials if one.can_win]
+    return Selection(trials, max(able, key=lambda one: one.rank).values) if able else None
 
 
-def _scored(tried: Iterable[Tried]) -> list[Tried]:
-    """Those that can win."""
-    return [one for one in tried if one.scores and one.pruned is None]
+def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.DataFrame:
+    """Every configuration tried, below what sets its task apart; winners and their neighbours marked."""
+    tables = []
+    for fixed, selection in chosen:
+        table = selection.table()
+        for key, value in reversed(list(fixed.items())):
+            if key not in table:
+                table.insert(0, key, value)
+        tables.append(table)
+    joined = pd.concat(tables, ignore_index=True)
+    last = [column for column in _LAST if column in joined]
+    return joined[[*(column for column in joined if column not in last), *last]]
 
 
-def _merit(one: Tried) -> tuple[float, float]:
-    return one.merit, one.mean
+def result_row(fixed: Mapping[str, Value], selection: Selection, final: Trial) -> dict[str, Value]:
+    """The row of a task in results.csv: the winner, and its final accuracy over all seeds."""
+    row = final.row()
+    best = [run.best_accuracy for run in final.runs if run.best_accuracy is not None]
+    return {
+        **{key: value for key, value in fixed.items() if key not in selection.winner},
+        **selection.winner,
+        "trials": len(selection.trials),
+        "edge": selection.edge,
+        "n": row["seeds"],
+        "final_accuracy": row["mean"],
+        "std": row["std"],
+        "best_accuracy": sum(best) / len(best) if best else None,
+        **{name: row[name] for name in ("rounds_to_target", "reached") if name in row},
+        "diverged": row["diverged"],
+        "failed": row["failed"],
+    }

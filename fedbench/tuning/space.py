@@ -1,19 +1,25 @@
-"""Where a search looks: a part of a grid first, random points of it, and further points past an edge."""
+"""Where a search looks: a part of a grid first, random points of it, points that Optuna asks for, and further
+points past an edge."""
 
 from __future__ import annotations
 
+import importlib
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from fedbench.compose.overrides import Grid, Value
-from fedbench.tuning.selection import Selection
+from fedbench.errors import UsageError
+from fedbench.tuning.selection import Selection, Trial
 
 Point = Mapping[str, Value]
 """A value of every key of a space."""
+BATCH = 4
+"""Points that Optuna is asked for at once, whatever the number of processes, so that it changes no search."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,11 @@ Space = Mapping[str, Sequence[Value] | Range]
 """Where a search looks: values to try, or a range, by key."""
 
 
+def is_grid(space: Space) -> TypeGuard[Grid]:
+    """Whether it has values only, no ranges."""
+    return not any(isinstance(values, Range) for values in space.values())
+
+
 @dataclass(frozen=True)
 class Tuning:
     """How far a grid is searched at a scale.
@@ -77,16 +88,16 @@ def first_values(grid: Grid, defaults: Mapping[str, Value], how: Tuning) -> dict
 
 
 def _nearest(values: list[Value], default: Value, limit: int | None) -> list[Value]:
+    """So many values, the nearest on a logarithmic scale, where there is one."""
     if limit is None or limit >= len(values):
         return values
     centre = default if isinstance(default, int | float) else values[len(values) // 2]
-    order = sorted(range(len(values)), key=lambda index: (_distance(values[index], centre), index))
-    return [values[index] for index in sorted(order[:limit])]
 
+    def distance(index: int) -> tuple[float, int]:
+        a, b = values[index], centre
+        return abs(math.log(a / b)) if a > 0 and b > 0 else abs(a - b), index
 
-def _distance(a: float, b: float) -> float:
-    """On a logarithmic scale, where there is one."""
-    return abs(math.log(a / b)) if a > 0 and b > 0 else abs(a - b)
+    return [values[index] for index in sorted(sorted(range(len(values)), key=distance)[:limit])]
 
 
 def samples(space: Grid, count: int, seed: int = 0) -> list[dict[str, Value]]:
@@ -101,11 +112,6 @@ def samples(space: Grid, count: int, seed: int = 0) -> list[dict[str, Value]]:
             point[key] = values[index]
         points.append(point)
     return points
-
-
-def is_grid(space: Space) -> TypeGuard[Grid]:
-    """Whether it has values only, no ranges."""
-    return not any(isinstance(values, Range) for values in space.values())
 
 
 def draws(space: Space, count: int, seed: int = 0) -> list[Point]:
@@ -145,3 +151,52 @@ def _further(value: float, grid: Sequence[float], side: str, free: bool) -> floa
         return None
     ratio = ends[1] / ends[0]
     return float(f"{value * ratio if side == 'high' else value / ratio:.3g}")
+
+
+class Optuna:
+    """Optuna's tree-structured Parzen estimator with a fixed seed, so that it asks for the same points again;
+    any version from 2.10 on."""
+
+    def __init__(self, space: Space, trials: int, seed: int = 0) -> None:
+        """`trials`: points in all. Raises UsageError where Optuna is not installed."""
+        try:
+            optuna: Any = importlib.import_module("optuna")
+        except ImportError:
+            raise UsageError(
+                "tune: --search optuna: Optuna is not installed (pip install 'fedbench-runner[tune]')"
+            ) from None
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.space, self.left, self._states = space, trials, optuna.trial.TrialState
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a setting is experimental
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        self._study: Any = optuna.create_study(direction="maximize", sampler=sampler)
+        self._open: list[tuple[Any, Point]] = []
+
+    def more(self, selection: Selection | None) -> Sequence[Point]:
+        """Tell what came of the last points, and ask for the next ones; none: it is done."""
+        tried = {tuple(one.values.items()): one for one in selection.trials} if selection else {}
+        for trial, point in self._open:
+            self._tell(trial, tried.get(tuple(point.items())))
+        count = min(BATCH, self.left)
+        self.left -= count
+        self._open = []
+        for trial in (self._study.ask() for _ in range(count)):
+            self._open.append((trial, {key: self._suggest(trial, key, v) for key, v in self.space.items()}))
+        return [point for _, point in self._open]
+
+    def _suggest(self, trial: Any, key: str, values: Sequence[Value] | Range) -> Value:
+        if not isinstance(values, Range):  # by rank, so that neighbours are neighbours
+            return values[trial.suggest_int(key, 0, len(values) - 1)] if len(values) > 1 else values[0]
+        if values.integer:
+            return trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
+        return float(f"{trial.suggest_float(key, values.low, values.high, log=values.log):.4g}")
+
+    def _tell(self, trial: Any, one: Trial | None) -> None:
+        if one is None or not one.scores:
+            self._study.tell(trial, state=self._states.FAIL)
+        elif one.pruned is not None:
+            trial.report(one.merit, one.pruned)
+            self._study.tell(trial, state=self._states.PRUNED)
+        else:
+            self._study.tell(trial, one.merit)

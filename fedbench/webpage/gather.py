@@ -13,9 +13,9 @@ import pandas as pd
 from fedbench.config.identity import flat
 from fedbench.errors import DataError
 from fedbench.figures.results import Run, number, read
-from fedbench.runs.run_directory import PAUSED, RunDirectory
-from fedbench.sweeps.manifest import jobs_of, manifest
-from fedbench.sweeps.standing import FAILED, MISSING, RUNNING, Standing, standings
+from fedbench.runs.run_directory import FAILED, MISSING, PAUSED, RUNNING, RunDirectory
+from fedbench.sweeps.progress import RunStatus, run_statuses
+from fedbench.sweeps.tables import jobs_of, manifest
 
 COMPLETED = "completed"
 
@@ -50,7 +50,7 @@ def gather(directory: Path) -> list[Entry]:
     tables = (directory / "runs.csv").is_file() or any(directory.rglob("metrics.csv"))
     runs = {Path(run.source).resolve(): run for run in (read([directory]) if tables else [])}
     try:
-        found = {one.directory.resolve(): one for one in standings(directory)}
+        found = {one.directory.resolve(): one for one in run_statuses(directory)}
     except DataError:  # tables that are kept without their runs
         found = {}
     if not runs and not found:
@@ -64,10 +64,10 @@ def gather(directory: Path) -> list[Entry]:
     return entries
 
 
-def _entry(place: Path, run: Run, standing: Standing | None, top: Path) -> Entry:
+def _entry(place: Path, run: Run, found: RunStatus | None, top: Path) -> Entry:
     status, error = run.outcome.get("status"), run.outcome.get("error")
-    if standing is not None and not (standing.status == "stopped" and status == PAUSED):
-        status, error = standing.status, error or standing.error
+    if found is not None:
+        status, error = found.status, error or found.error
     run = dataclasses.replace(run, outcome={**run.outcome, "status": status, "error": error})
     done = int(run.metrics["round"].iloc[-1]) if len(run.metrics) else 0
     planned = number(run.choices.get("rounds"))

@@ -16,8 +16,8 @@ from fedbench.figures import caption
 from fedbench.figures.names import axis
 from fedbench.figures.results import Run, metric
 from fedbench.files import write_text
-from fedbench.sweeps.manifest import manifest
-from fedbench.sweeps.standing import STATUSES
+from fedbench.sweeps.progress import STATUSES
+from fedbench.sweeps.tables import manifest
 from fedbench.webpage import curves, heat, tables
 from fedbench.webpage.gather import Entry, gather
 from fedbench.webpage.markup import link

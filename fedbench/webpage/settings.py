@@ -11,7 +11,7 @@ from functools import cached_property
 from fedbench.config.grouping import differing
 from fedbench.figures.lines import Series, group
 from fedbench.figures.style import LineStyle, of_rank
-from fedbench.sweeps.manifest import swept_in
+from fedbench.sweeps.tables import swept_in
 from fedbench.webpage.gather import COMPLETED, Entry
 
 _SAME_COLOUR = 3  # lines; of more, dash and marker are not told apart on a screen

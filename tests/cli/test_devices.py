@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fedbench.cli import main
-from fedbench.sweeps.processes import Launcher
+from fedbench.sweeps.launcher import Launcher
 
 Call = Callable[..., tuple[int, str, str]]
 

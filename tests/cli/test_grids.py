@@ -8,8 +8,8 @@ import pytest
 
 from fedbench.compose.overrides import parse, typed, written
 from fedbench.errors import ConfigError, UsageError
-from fedbench.sweeps.grids import points, said
-from fedbench.sweeps.sweep import sweep
+from fedbench.sweeps.launch import sweep
+from fedbench.sweeps.plan import grids_of, points
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_written_value_is_read_as_the_same_value(value: object) -> None:
 
 def test_a_command_lines_sweeps_become_typed_values() -> None:
     words = ["algorithm=fedavg,scaffold", "algorithm.lr=0.1,1e-3", "seed=range(2)", "rounds=7"]
-    fixed, (grid,) = said({}, words, [], None)
+    fixed, (grid,) = grids_of({}, words, [], None)
     assert fixed == ["rounds=7"]
     assert grid == {"algorithm": ["fedavg", "scaffold"], "algorithm.lr": [0.1, 0.001], "seed": [0, 1]}
     assert len(list(points(grid))) == 8
@@ -38,7 +38,7 @@ def test_a_command_lines_sweeps_become_typed_values() -> None:
 def test_the_command_line_counts_more_than_a_grid_and_a_grid_more_than_a_files_params() -> None:
     params = {"algorithm": "fedavg", "seed": "0,1", "rounds": 5}
     grids = [{"algorithm": ["scaffold"], "local.steps": [3]}, {"local.steps": [4, 5]}]
-    fixed, merged = said(params, ["local.batch_size=8", "seed=7"], grids, None)
+    fixed, merged = grids_of(params, ["local.batch_size=8", "seed=7"], grids, None)
     assert fixed == ["algorithm=fedavg", "rounds=5", "local.batch_size=8", "seed=7"]
     assert merged == [{"algorithm": ["scaffold"], "local.steps": [3]}, {"local.steps": [4, 5]}]
     assert list(merged[0]) == ["algorithm", "local.steps"]
@@ -46,7 +46,7 @@ def test_the_command_line_counts_more_than_a_grid_and_a_grid_more_than_a_files_p
 
 def test_an_interval_is_no_grid() -> None:
     with pytest.raises(UsageError, match=r"algorithm.lr=interval\(0,1\): an interval needs a sweeper"):
-        said({}, ["algorithm.lr=interval(0,1)"], [], None)
+        grids_of({}, ["algorithm.lr=interval(0,1)"], [], None)
 
 
 def test_results_come_back_typed_and_a_sweep_is_done_once(runs, tmp_path: Path) -> None:

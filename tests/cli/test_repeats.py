@@ -13,8 +13,7 @@ import pytest
 from fedbench.config.grouping import one_per_seed
 from fedbench.figures.plot import main as plot_command
 from fedbench.runs.stored import FINISHED
-from fedbench.sweeps.manifest import swept_in
-from fedbench.sweeps.table import outcome
+from fedbench.sweeps.tables import closing_table, swept_in
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -59,7 +58,7 @@ def test_a_table_of_both_parts_of_a_search_counts_a_seed_once(tuned, fedbench: C
     places = [(row["algorithm"], row["algorithm.lr"], row["seed"]) for row in rows]
     assert len(set(places)) == len(places)
     assert len({row["dir"] for row in read(Path("T/rounds.csv"))}) == len(rows)
-    lines = [line.split() for line in outcome(Path("T/runs.csv")).splitlines()]
+    lines = [line.split() for line in closing_table(Path("T/runs.csv")).splitlines()]
     assert sorted(line[-1] for line in lines[1:]) == ["1", "1", "3", "3"]
     winner = next(line for line in lines if line[:2] == ["fedavg", "0.2"])
     assert winner[2:5] == mean_and_deviation(list(tuned.values()))

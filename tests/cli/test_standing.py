@@ -5,17 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fedbench.cli import main
-from fedbench.runs import pace
-from fedbench.runs.pace import Pace
-from fedbench.sweeps import forecast
-from fedbench.sweeps.standing import Standing, left
+from fedbench.sweeps.progress import RunStatus, seconds_left
 
 Call = Callable[..., tuple[int, str, str]]
 SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
@@ -58,29 +54,29 @@ def test_where_a_sweep_stands(runs, fedbench: Call, tmp_path: Path) -> None:
 
 def test_time_left_is_not_guessed() -> None:
     here = Path()
-    missing, half = Standing(here, "missing"), Standing(here, "running", 5, 10, 2.0)
-    assert left([missing], 1) is None
-    assert left([half], 1) == 2.0
-    assert left([half, missing], 1) == 2.0 + 4.0
-    assert left([half, missing], 2) == 4.0  # the longest run decides
-    assert left([Standing(here, "completed", 10, 10, 3.0)], 1) == 0.0
+    missing, half = RunStatus(here, "missing"), RunStatus(here, "running", 5, 10, 2.0)
+    assert seconds_left([missing], 1) is None
+    assert seconds_left([half], 1) == 2.0
+    assert seconds_left([half, missing], 1) == 2.0 + 4.0
+    assert seconds_left([half, missing], 2) == 4.0  # the longest run decides
+    assert seconds_left([RunStatus(here, "completed", 10, 10, 3.0)], 1) == 0.0
 
 
 def test_time_left_is_that_of_runs_alike() -> None:
     """Missing runs of a slow method take what its finished one took, of any seed; unknown ones the mean."""
     here = Path()
 
-    def run(status: str, seconds: float = 0.0, **choices: object) -> Standing:
-        return Standing(here, status, 10 if seconds else 0, 10, seconds, choices=choices)
+    def run(status: str, seconds: float = 0.0, **choices: object) -> RunStatus:
+        return RunStatus(here, status, 10 if seconds else 0, 10, seconds, choices=choices)
 
     fast = run("completed", 10.0, algorithm="fedavg", seed=0)
     slow = run("completed", 100.0, algorithm="fedproxvr", seed=1)
     missing = [run("missing", algorithm="fedproxvr", seed=seed) for seed in (0, 1, 2)]
-    assert left([fast, slow, *missing], 1) == 300.0
-    assert left([fast, slow, run("missing", algorithm="fedavg", seed=1)], 1) == 10.0
-    assert left([fast, slow, run("missing", algorithm="scaffold", seed=0)], 1) == 55.0
-    half = Standing(here, "running", 5, 10, 100.0, choices={"algorithm": "scaffold", "seed": 0})
-    assert left([fast, half, run("missing", algorithm="scaffold", seed=1)], 1) == 100.0 + 200.0
+    assert seconds_left([fast, slow, *missing], 1) == 300.0
+    assert seconds_left([fast, slow, run("missing", algorithm="fedavg", seed=1)], 1) == 10.0
+    assert seconds_left([fast, slow, run("missing", algorithm="scaffold", seed=0)], 1) == 55.0
+    half = RunStatus(here, "running", 5, 10, 100.0, choices={"algorithm": "scaffold", "seed": 0})
+    assert seconds_left([fast, half, run("missing", algorithm="scaffold", seed=1)], 1) == 100.0 + 200.0
 
 
 def test_status_of_what_is_none(fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,16 +164,7 @@ def test_two_runs_compared_and_one_computed_again(real, fedbench: Call) -> None:
     assert out.splitlines()[-1].startswith("outputs/reruns/a-2: metrics.csv, row 1: test_loss was 1.5, is ")
 
 
-def test_a_dry_run_says_what_would_run_and_writes_nothing(
-    real, fedbench: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = []
-
-    def counting(plan, session, threads=None) -> Pace:
-        measured.append((plan.algorithm.name, threads))
-        return Pace(1.0, 0.0, 2.0, 0.5, 3)
-
-    monkeypatch.setattr(pace, "measure", counting)
+def test_a_dry_run_says_what_would_run_and_writes_nothing(real, fedbench: Call) -> None:
     before = sorted(Path().rglob("*"))
     words = [*SMALL[1:], "algorithm.lr=0.1,0.2", "algorithm=fedavg,scaffold", "seed=0,1,2", "rounds=10"]
     code, out, err = fedbench(
@@ -186,17 +173,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert re.fullmatch(r"12 runs in outputs/sweeps/\S+: 0 finished already, 12 to run", lines[0])
-    assert sorted(measured) == [
-        ("fedavg", 1),
-        ("scaffold", 1),
-    ]  # one program each, whatever the rates and seeds
-    # 1 + 10 rounds of 2 s + 11 evaluations of 0.5 s = 26.5 s; 12 runs, two at once: 159 s
-    assert [line for line in lines if "algorithm=" in line] == [
-        f"  dataset=digits model=logistic algorithm={name}: 26 s a run (2 s a round (median of 3), "
-        "500 ms an evaluation, 1 s to start); 6 runs"
-        for name in ("fedavg", "scaffold")
-    ]
-    assert lines[-1] == "about 3 min in all, 2 at once (measured alone)"
+    assert [line.partition(":")[0] for line in lines[1:]] == ["disk", "memory"]
     assert sorted(Path().rglob("*")) == before
 
     one = [*SMALL, "algorithm.lr=0.1", "hydra.run.dir=a"]
@@ -209,48 +186,8 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
     (Path("a") / "summary.json").unlink()
     out = fedbench("--dry-run", *one)[1]
     assert out.splitlines()[0] == "1 run in a: 0 finished already, 1 going on from round 2, 0 to run"
-    assert out.splitlines()[-1] == "about 0 s in all"
     assert fedbench("--dry-run", *SMALL, "algorithm.lr=9", "hydra.run.dir=b")[0] == 2  # holds another run
     assert fedbench("--dry-run", "rounds=-1")[0] == 2
-
-
-def test_a_dry_run_takes_the_time_of_runs_that_are_there(
-    real, fedbench: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same program with another rate, on this hardware; nothing is measured."""
-    monkeypatch.setattr(pace, "measure", lambda *_: pytest.fail("measured"))
-    for name in ("a", "b"):
-        shutil.rmtree(name)
-    words = ["-m", *SMALL, "algorithm.lr=0.1,0.2", "hydra.sweep.dir=s"]
-    assert main(words) == 0
-    first, second = (path.parent for path in Path("s").glob("*/summary.json"))
-    found = json.loads((first / "summary.json").read_text())
-    (first / "summary.json").write_text(json.dumps({**found, "wall_seconds": 40.0}))
-    shutil.rmtree(second)
-    out = fedbench(*words, "--dry-run")[1]
-    assert "40 s a run (as 1 finished here took); 1 run\n" in out
-    assert out.splitlines()[-1] == "about 40 s in all"
-
-
-def test_rounds_are_really_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedbench.api import compose_config
-    from fedbench.runs.plan import make_plan
-    from fedbench.runs.session import Session
-    from fedbench.runs.walk import Walk
-
-    seen = []
-    update = Walk.update
-
-    def counted(walk: Walk) -> None:
-        seen.append(walk.version)
-        update(walk)
-
-    monkeypatch.setattr(Walk, "update", counted)
-    found = pace.measure(make_plan(compose_config([*SMALL, "rounds=4"])), Session())
-    assert seen == list(range(len(seen)))
-    assert found.measured == len(seen) - 1 >= 1
-    assert min(found.start, found.round, found.evaluation) > 0
-    assert found.seconds(10, 4) == pytest.approx(found.start + 10 * found.round + 4 * found.evaluation)
 
 
 def test_a_sweep_whose_runs_do_not_fit_side_by_side_is_said(
@@ -264,4 +201,3 @@ def test_a_sweep_whose_runs_do_not_fit_side_by_side_is_said(
     assert code == 2
     assert err.startswith("fedbench: hydra.launcher.processes=3: memory: about ")
     assert err.endswith("; 1.0 GiB are there; 1 would fit\n")
-    assert forecast.Side().at_once == 1

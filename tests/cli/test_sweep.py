@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedbench.sweeps.processes import Launcher
+from fedbench.sweeps.launcher import Launcher
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -11,14 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedbench.cli.results import collect as collect_command
-from fedbench.compose import inside
-from fedbench.compose.composer import Composer
 from fedbench.errors import ConfigError
-from fedbench.sweeps import processes
-from fedbench.sweeps.job import RunJob
-from fedbench.sweeps.manifest import write_manifest
-from fedbench.sweeps.processes import Launcher
-from fedbench.sweeps.table import outcome
+from fedbench.sweeps.tables import closing_table, write_manifest
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -38,7 +32,7 @@ def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: C
         ("3", "0.1"), ("3", "0.1"), ("6", "0.1"), ("6", "0.1"), ("50", "0.01"), ("50", "0.01"),
     ]  # fmt: skip
     assert set(read(tmp_path / "s" / "rounds.csv")[0]) >= {"rounds", "algorithm.lr"}
-    table = outcome(tmp_path / "s" / "runs.csv").splitlines()
+    table = closing_table(tmp_path / "s" / "runs.csv").splitlines()
     assert "\n".join(table) in out
     assert [line.split()[-1] for line in table] == ["n", "2", "2", "2"]
     assert table[0].split()[:2] == ["rounds", "algorithm.lr"]
@@ -66,7 +60,7 @@ def test_the_closing_table_is_sorted_by_the_result_and_says_n(tmp_path: Path) ->
         "c,d,p,m,high,sync,0,completed,0.7,0.8,\n"
         "d,d,p,m,low,sync,1,completed,0.7,0.8,\n"
     )
-    lines = [line.split() for line in outcome(tmp_path / "runs.csv").splitlines()]
+    lines = [line.split() for line in closing_table(tmp_path / "runs.csv").splitlines()]
     assert lines == [
         ["algorithm", "final", "accuracy", "best", "n"],
         ["high", "0.7000", "0.8000", "1"],
@@ -89,7 +83,7 @@ def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
         f"{n},{a},{n},{status},{final},{final},,1,{at}" for n, (a, status, final, at) in enumerate(rows)
     ]
     (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
-    table = [re.split(r"  +", line) for line in outcome(tmp_path / "runs.csv").splitlines()]
+    table = [re.split(r"  +", line) for line in closing_table(tmp_path / "runs.csv").splitlines()]
     assert table[0] == ["algorithm", "final accuracy", "best", "rounds to 0.8", "n"]
     found = {row[0]: row[1:] for row in table[1:]}
     assert [row[0] for row in table[1:]] == ["all", "some", "none"]  # 0.85, 2.5 / 3, 0.1
@@ -108,7 +102,7 @@ def test_what_the_closing_table_measures_is_said(tmp_path: Path) -> None:
         for row, metric in zip(rows, metrics, strict=True):
             (tmp_path / row[0]).mkdir(exist_ok=True)
             (tmp_path / row[0] / "summary.json").write_text(json.dumps({"metric": metric}))
-        assert title in outcome(tmp_path / "runs.csv")
+        assert title in closing_table(tmp_path / "runs.csv")
 
 
 def test_every_row_has_the_numbers_of_its_own_run(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -174,21 +168,23 @@ def test_a_job_that_has_just_begun_has_its_row(
     assert rows == [("0", "completed"), ("1", "missing")]
 
 
-def test_a_killed_worker_has_its_row_before_another_run_ends(
-    runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The pool writes what the process cannot write any more."""
-    composer = Composer()
-    cfg = composer.compose(["hydra.mode=MULTIRUN", f"hydra.sweep.dir={tmp_path}/s", "seed=3"]).cfg
-    launcher = Launcher(processes=1)
-    launcher.setup(hydra_context=inside.context(composer.loader, cfg), task_function=RunJob(), config=cfg)
-    (tmp_path / "s" / "killed").mkdir(parents=True)
-    pool = processes._Pool(launcher, [["seed=3", "hydra.sweep.subdir=killed"]], 0, [None])
-    assert pool.queue.take() == 0
-    pool._died(0, -9)
-    (row,) = read(tmp_path / "s" / "runs.csv")
-    assert (row["dir"], row["seed"], row["status"]) == ("killed", "3", "failed")
-    assert row["error"].startswith("the process of this run died (exit code -9); see ")
+def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path, monkeypatch) -> None:
+    """The pool writes what the process cannot write any more, and the other runs end."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deadly.py").write_text(
+        "import os\nfrom multiprocessing import parent_process\n"
+        "if parent_process() is not None and not os.path.exists('died'):\n"
+        "    open('died', 'w').close()\n    os.kill(os.getpid(), 9)\n"
+    )
+    words = ["hooks=[deadly.py]", "rounds=1", "local.steps=1", "progress=none", "hydra.sweep.dir=s"]
+    words += ["hydra/launcher=processes", "hydra.launcher.processes=1"]
+    code, _, err = fedbench("-m", *words, "seed=0,1,2")
+    assert code == 1
+    line = "the process of this run died (exit code -9); see s/workers.log"
+    assert f"1 of 3 runs failed: {line}" in err
+    rows = [(row["seed"], row["status"], row["error"]) for row in read(tmp_path / "s" / "runs.csv")]
+    assert rows == [("0", "failed", line), ("1", "completed", ""), ("2", "completed", "")]
+    assert fedbench("-m", *words, "seed=0,1,2")[0] == 0  # it goes on with what is missing
 
 
 def test_a_single_run_is_no_sweep(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fedbench.papers.claims import SCALES
 from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
 from fedbench.papers.fedproxvr import searches
 from fedbench.papers.registry import CLAIMS, FIGURES
-from fedbench.sweeps.grids import of_file
+from fedbench.sweeps.plan import of_file
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
 

@@ -7,8 +7,7 @@ import pytest
 
 from fedbench.compose.overrides import Grid
 from fedbench.sweeps.execute import Result
-from fedbench.tuning.finalists import decide
-from fedbench.tuning.search import Task, search, single
+from fedbench.tuning.search import Task, decide, search, single
 
 LR = "algorithm.lr"
 SHORT = {0.01: 0.5, 0.03: 0.7, 0.1: 0.8, 0.3: 0.9, 1.0: None}

@@ -12,10 +12,8 @@ import pytest
 from fedbench.compose.overrides import Grid
 from fedbench.errors import UsageError
 from fedbench.sweeps.execute import Result
-from fedbench.tuning.optuna_search import Optuna
 from fedbench.tuning.search import Task, search, single
-from fedbench.tuning.selection import Pruned
-from fedbench.tuning.space import Range
+from fedbench.tuning.space import Optuna, Range
 
 LR, BETA = "algorithm.lr", "algorithm.beta"
 SPACE = {LR: Range(1e-4, 10.0, log=True), BETA: [0.05, 0.2, 0.5, 0.9]}
@@ -36,7 +34,7 @@ def tried(trials: int) -> tuple[list[dict], dict]:
             place = Path(f"{point}")
             choices = {"algorithm": "fedadam", **point, "seed": 0}
             if stopped:
-                results.append(Pruned(place, choices, "pruned", score - 0.5, rung=3))
+                results.append(Result(place, choices, "pruned", score - 0.5, rung=3))
             else:
                 results.append(Result(place, choices, "failed" if failed else "completed", score))
         return results

@@ -11,9 +11,8 @@ import pytest
 
 from fedbench.compose.overrides import Grid
 from fedbench.sweeps.execute import Result
-from fedbench.tuning.pruning import Rungs, accuracy_at, kept
-from fedbench.tuning.search import Task, search, single
-from fedbench.tuning.selection import Pruned
+from fedbench.tuning.search import Rungs, Task, accuracy_at, search, single
+from fedbench.tuning.search import threshold as kept
 
 LR = "algorithm.lr"
 
@@ -119,9 +118,9 @@ def test_the_mean_over_seeds_decides_at_a_rung_and_every_method_by_itself(tmp_pa
     for method, selection in zip(("fedavg", "scaffold"), found, strict=True):
         assert selection is not None
         assert selection.winner == {LR: 0.5}  # (0.5 + 0.7) / 2
-        assert {one.values[LR] for one in selection.tried if one.pruned is None} == {0.4, 0.5}
+        assert {one.values[LR] for one in selection.trials if one.pruned is None} == {0.4, 0.5}
         assert {lr for name, lr, until in stopped if name == method and until > 2} == {0.4, 0.5}
-        at = {one.values[LR]: one.mean for one in selection.tried if one.pruned is not None}
+        at = {one.values[LR]: one.mean for one in selection.trials if one.pruned is not None}
         scale = 10 if method == "fedavg" else 1
         assert at == pytest.approx({lr: (first[lr] + second[lr]) / 2 / scale for lr in (0.1, 0.2, 0.3, 0.6)})
 
@@ -184,7 +183,7 @@ def test_a_trial_at_the_target_is_not_stopped(tmp_path: Path) -> None:
     runs = ToTarget(tmp_path, lambda lr, at: lr)
     found = tuned(runs, "halving", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     assert found.winner == {LR: 0.1}
-    assert {one.values[LR] for one in found.tried if one.pruned is None} == {0.1, 0.6}
+    assert {one.values[LR] for one in found.trials if one.pruned is None} == {0.1, 0.6}
 
 
 def test_diverged_trials_are_stopped_and_count_nothing(tmp_path: Path) -> None:
@@ -204,9 +203,9 @@ def test_later_trials_are_compared_with_all_before(tmp_path: Path) -> None:
     worse = Runs(tmp_path / "b", lambda lr, at: (lr if lr <= 0.4 else 0.0) * at / 20)
     (tmp_path / "b").mkdir()
     found = tuned(worse, "median", [0.1, 0.2, 0.3, 0.4], extensions=1)
-    last = found.tried[-1]
+    last = found.trials[-1]
     assert (last.values, last.pruned, found.winner) == ({LR: 0.533}, 5, {LR: 0.4})
-    assert isinstance(last.runs[0], Pruned)
+    assert last.runs[0].rung == 5
 
 
 def test_the_accuracy_at_a_rung_is_a_mean_like_the_final_one(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_the_highest_mean_over_seeds_wins() -> None:
     found = select(table({0.01: [0.5, 0.5], 0.03: [0.7, 0.72], 0.1: [0.8, 0.5]}), [LR])
     assert found is not None
     assert found.winner == {LR: 0.03}
-    assert max(one.mean for one in found.tried) == pytest.approx(0.71)
+    assert max(one.mean for one in found.trials) == pytest.approx(0.71)
     assert list(found.table().role) == ["neighbour", "winner", "neighbour"]
     assert found.edges == {}
 
@@ -113,6 +113,14 @@ def test_a_run_that_diverges_counts_twice_its_rounds() -> None:
     assert (rows.diverged[0.1], rows.failed[0.03]) == (1, 1)
 
 
+def test_rounds_to_a_target_are_a_mean_not_a_median() -> None:
+    """(10 + 20 + 90) / 3 = 40 loses to 30, whatever the middle one is."""
+    found = select([*to_target(0.1, 10, 20, 90), *to_target(0.03, 30, 30, 30)], [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.03}
+    assert found.table().set_index(LR).rounds_to_target.to_dict() == {0.1: 40.0, 0.03: 30.0}
+
+
 def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> None:
     """Equal rounds: 0.1 is more accurate; equal in both: the first. A failed run is no evidence."""
     for at in (20.0, math.inf):
@@ -132,7 +140,7 @@ def test_a_diverged_regression_loses_to_one_below_zero() -> None:
     found = select(runs, [LR])
     assert found is not None
     assert found.winner == {LR: 0.1}
-    assert [one.mean for one in found.tried] == [-math.inf, -3.0]
+    assert [one.mean for one in found.trials] == [-math.inf, -3.0]
 
 
 @pytest.mark.parametrize(("best", "side"), [(0.01, "low"), (0.1, "high")])

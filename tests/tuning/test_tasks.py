@@ -9,16 +9,16 @@ import pytest
 from fedbench.errors import UserError
 from fedbench.tuning.search import Task
 from fedbench.tuning.space import Range, draws
-from fedbench.tuning.tasks import Asked, How, read
+from fedbench.tuning.tune import TuneOptions, TuningPlan, read
 
 LR = "algorithm.lr"
 
 
-def asked(*overrides: str, **how) -> Asked:
-    return read(overrides, How(**how))
+def asked(*overrides: str, **how) -> TuningPlan:
+    return read(overrides, TuneOptions(**how))
 
 
-def spaces(found: Asked) -> dict[str, list[str]]:
+def spaces(found: TuningPlan) -> dict[str, list[str]]:
     return {method: sorted(task.space) for method, task in zip(found.methods, found.tasks, strict=True)}
 
 

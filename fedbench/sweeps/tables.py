@@ -1,0 +1,279 @@
+"""The tables of a sweep: sweep.json says what is planned, runs.csv and rounds.csv what came of it, rebuilt
+from the directories of the runs whenever a job ends; and the short table at the end of a sweep."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedbench.config.grouping import differing, one_per_seed, split
+from fedbench.config.identity import NOT_IDENTITY_GROUPS
+from fedbench.errors import word
+from fedbench.files import locked, read_json, write_json, write_text
+from fedbench.runs.metrics import COLUMN, LEVELS, rounds_to
+from fedbench.runs.provenance import mixed_code
+from fedbench.runs.run_directory import (
+    FAILED,
+    FINISHED,
+    METRICS,
+    SUMMARY,
+    UNFINISHED,
+    RunDirectory,
+    find_runs,
+)
+
+MANIFEST, RUNS, ROUNDS = "sweep.json", "runs.csv", "rounds.csv"
+IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
+OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
+LIMIT = 40  # rows of the closing table; a longer one is read in runs.csv
+_WAIT = 600.0  # seconds for another process to write the tables
+_DEPTH = 4  # how far above a run its sweep is looked for: `hydra.sweep.subdir` may have several parts
+_UNREADABLE = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
+
+
+# ---- sweep.json ------------------------------------------------------------------------------------------
+
+
+def write_manifest(
+    directory: Path,
+    swept: Sequence[str] = (),
+    jobs: Mapping[str, Mapping[str, Any]] | None = None,
+    levels: Iterable[float] = (),
+) -> None:
+    """Write sweep.json: the keys that are `swept`, the `jobs` (subdirectory -> its values of these keys, in
+    order), and the accuracies, beside the usual ones, to which the tables count rounds. A directory that is
+    given to several sweeps keeps what all of them say.
+    """
+    before = manifest(directory)
+    content = {
+        "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
+        "jobs": {**jobs_of(before), **(jobs or {})},
+    }
+    asked = sorted({*before.get("levels", []), *levels})
+    write_json(directory / MANIFEST, content | ({"levels": asked} if asked else {}))
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    """The content of sweep.json; empty where there is none."""
+    return read_json(directory / MANIFEST) or {}
+
+
+def jobs_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The jobs of a manifest, with their choices; older ones have the names alone."""
+    jobs = said.get("jobs", {})
+    return dict(jobs) if isinstance(jobs, dict) else {name: {} for name in jobs}
+
+
+def swept_in(places: Iterable[Path]) -> list[str]:
+    """The keys, but for the seed, that the sweeps sweep to which the runs in `places` belong.
+
+    They are columns of every table, also where all runs that are shown agree in them: what a search has found
+    is what its reader wants to know.
+    """
+    found: dict[str, None] = {}
+    for directory in dict.fromkeys(place.parent for place in places):
+        said = map(manifest, [directory, *directory.parents][:_DEPTH])
+        found |= dict.fromkeys(next(filter(None, said), {}).get("swept", []))
+    return [key for key in found if key != "seed"]
+
+
+# ---- runs.csv and rounds.csv -----------------------------------------------------------------------------
+
+
+def collect(directory: Path) -> tuple[Path, Path]:
+    """Write runs.csv and rounds.csv of the sweep in `directory`; return their paths.
+
+    Rows of runs.csv: all runs, those that have not ended (running, stopped, missing) with what is known of
+    them; of rounds.csv: what those that have ended measured. Columns: what was swept, and every other key in
+    which runs of the directory are different experiments. A run that has finished there twice has one row.
+    Safe while other jobs run elsewhere.
+    """
+    busy = f"{directory}: its tables are being written by another process"
+    with locked(directory / ".collect.lock", _WAIT, busy):
+        said = manifest(directory)
+        planned, found = (
+            jobs_of(said),
+            [run.path.relative_to(directory).as_posix() for run in find_runs(directory)],
+        )
+        names = dict.fromkeys([*planned, *(name for name in found if name != ".")])
+        runs = [_Run(directory / name, name, planned.get(name, {})) for name in names]
+        keys = list(
+            dict.fromkeys(
+                [*IDENTITY, *(said.get("swept") or _varied(runs)), *differing(run.config for run in runs)]
+            )
+        )
+        runs = _without_repeats(runs, keys)
+        levels = sorted({*LEVELS, *said.get("levels", [])})
+        metrics = dict.fromkeys(name for run in runs for row in run.rows[:1] for name in row)
+        reached = [f"{COLUMN}{level:g}" for level in levels]
+        rows = [run.identity(keys) | run.outcome(levels) for run in runs]
+        measured = [run.identity(keys) | row for run in runs for row in run.rows]
+        _write(directory / RUNS, ["dir", *keys, *OUTCOME, *reached], rows)
+        _write(directory / ROUNDS, ["dir", *keys, *metrics], measured)
+    return directory / RUNS, directory / ROUNDS
+
+
+class _Run:
+    """One run of a sweep: its place there, its summary, and the rows that it measured, if it has ended.
+    `choices`: what was planned of it."""
+
+    def __init__(self, place: Path, name: str, choices: Mapping[str, Any]) -> None:
+        run = RunDirectory(place)
+        self.place, self.name, self.choices = place, name, choices
+        self.summary = (run.summary or _UNREADABLE) if run.has_summary else {"status": run.status}
+        self.config = run.choices
+        self.rows: list[dict[str, str]] = []
+        if self.summary.get("status") not in UNFINISHED and run.has_metrics:
+            file = (place / METRICS).stat()
+            self.rows = _rows(place, file.st_mtime_ns, file.st_size)
+
+    @functools.cached_property
+    def overrides(self) -> Mapping[str, Any]:
+        """The overrides of the job as they were planned, else as Hydra recorded them: it writes its files in
+        place when a job starts, so that another process may find half of one."""
+        if self.choices:
+            return self.choices
+        try:
+            texts = yaml.safe_load((self.place / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError):
+            return {}
+        return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts or [])}
+
+    def value(self, key: str) -> Any:
+        """A choice of the run's configuration; for a key outside it (`experiment`), what was overridden."""
+        return self.config[key] if key in self.config else self.overrides.get(key)
+
+    def identity(self, keys: Iterable[str]) -> dict[str, str]:
+        """The cells that say which run it is."""
+        return {"dir": self.name, **{key: _text(self.value(key)) for key in keys}}
+
+    def outcome(self, levels: Iterable[float]) -> dict[str, str]:
+        """The cells that say how it ended, and in which round it first had an accuracy of each level."""
+        curve = [
+            (int(row["round"]), float(row["test_accuracy"])) for row in self.rows if row.get("test_accuracy")
+        ]
+        reached = {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
+        return {
+            key: _text(value)
+            for key, value in {**{k: self.summary.get(k) for k in OUTCOME}, **reached}.items()
+        }
+
+
+@functools.cache
+def _rows(place: Path, modified: int, size: int) -> list[dict[str, str]]:
+    """The rows of metrics.csv, which does not change any more once its run has ended."""
+    return RunDirectory(place).rows()
+
+
+def _varied(runs: Sequence[_Run]) -> list[str]:
+    """Without a manifest (another sweeper): the override keys that do not have one value in all runs, but
+    for those that say how a run is saved."""
+    names = dict.fromkeys(key for run in runs for key in run.overrides)
+    names = {key: None for key in names if key.split(".")[0] not in NOT_IDENTITY_GROUPS}
+    return [key for key in names if len({run.overrides.get(key) for run in runs}) > 1]
+
+
+def _without_repeats(runs: Sequence[_Run], keys: Sequence[str]) -> list[_Run]:
+    """Without the repeats among those that have finished; whatever else happened has its row."""
+    done = [run for run in runs if run.summary.get("status") in FINISHED]
+    first = one_per_seed(done, lambda run: {key: run.value(key) for key in keys}, lambda _: True, keys)
+    repeats = set(map(id, done)) - set(map(id, first))
+    return [run for run in runs if id(run) not in repeats]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else word(value)
+
+
+def _write(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(file, stream.getvalue())
+
+
+# ---- the closing table -----------------------------------------------------------------------------------
+
+
+def closing_table(runs: Path) -> str:
+    """What runs.csv says, as text: one line per setting that differs in more than the seed, best first, over
+    its seeds; the rounds to the accuracies that were asked for."""
+    with runs.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    if not rows:
+        return "no run has ended"
+    summaries = [found for row in rows if (found := RunDirectory(runs.parent / row["dir"]).summary)]
+    keys = [key for key in rows[0] if key not in ("dir", "seed", *OUTCOME) and not key.startswith(COLUMN)]
+    asked = [f"{COLUMN}{level:g}" for level in manifest(runs.parent).get("levels", [])]
+    reached = [column for column in asked if column in rows[0]]
+    shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]
+    shown.sort(key=lambda key: key in IDENTITY and key != "algorithm")
+    groups = list(split(rows, shown, lambda row: row).items())
+    groups.sort(
+        key=lambda group: statistics.fmean(_numbers(group[1], "final_accuracy") or [-math.inf]), reverse=True
+    )
+    titles = [
+        *shown,
+        f"final {_metric(summaries)}",
+        "best",
+        *(name.replace("_", " ") for name in reached),
+        "n",
+    ]
+    lines = [titles]
+    for setting, members in groups:
+        spreads = [mean_and_spread(_numbers(members, name)) for name in ("final_accuracy", "best_accuracy")]
+        rounds = [_rounds(_numbers(members, name), len(members)) for name in reached]
+        lines.append([*map(str, setting), *spreads, *rounds, _count(members)])
+    more = [f"... and {len(groups) - LIMIT} more lines: {runs}"] if len(groups) > LIMIT else []
+    mixed = mixed_code(summaries)
+    return "\n".join([*aligned(lines[: LIMIT + 1]), *more, *([mixed] if mixed else [])])
+
+
+def mean_and_spread(numbers: Sequence[float]) -> str:
+    """Mean, and sample standard deviation where there are several numbers."""
+    if not numbers:
+        return "-"
+    spread = f" +- {statistics.stdev(numbers):.4f}" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.4f}{spread}"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of cells, one below another."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> list[float]:
+    return [float(row[column]) for row in rows if row[column]]
+
+
+def _metric(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """What the accuracies are; `score` where runs measure several things."""
+    metrics = {found.get("metric", "accuracy") for found in summaries} or {"accuracy"}
+    return str(metrics.pop()) if len(metrics) == 1 else "score"
+
+
+def _rounds(numbers: Sequence[float], runs: int) -> str:
+    """Mean number of rounds over the runs that got there, and how many did where not all."""
+    if not numbers:
+        return "never"
+    mean = f"{statistics.fmean(numbers):.1f}"
+    return mean if len(numbers) == runs else f"{mean} ({len(numbers)} of {runs})"
+
+
+def _count(rows: Sequence[Mapping[str, str]]) -> str:
+    """How many runs there are, and how many of them did not complete."""
+    odd = [row["status"] for row in rows if row["status"] != "completed"]
+    return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
