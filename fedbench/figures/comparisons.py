@@ -170,6 +170,7 @@ def _with_factor(run: Run, own: float) -> Run:
 
 _KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")
 """What a setting differs in from the first one."""
+_METHOD = ("algorithm", "algorithm.norm")
 _SHOWN = ("dataset.split", "model.cell", "partition")
 _NAMES = {"dataset.split": "EMNIST {}", "model.cell": "cell {}"}
 _SETTING_ROW = 0.2  # inches
@@ -186,12 +187,8 @@ def draw_settings(
     """
     runs = [run for run in read(directories) if run.status != "failed"]
     data = settings_table(runs, powers)
-    method = ("algorithm", "algorithm.norm")
-    along = sorted(
-        {key for run in runs for key in run.settings()} - {*method}
-    )  # settings are rows, not lines
-    series = group(runs, method, along)
-    looks = {line.label: line.style for line in series}
+    along = {key for run in runs for key in run.settings()} - {*_METHOD}  # settings are rows, not lines
+    series = group(runs, _METHOD, sorted(along))
     rows = list(dict.fromkeys(data.setting))
     counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in runs if _is_bound(run))
     samples = " or ".join(f"{count:,}" for count in filter(None, counts)) or "all"
@@ -205,8 +202,8 @@ def draw_settings(
         ax = page.figure.add_subplot()
         for level in levels:
             ax.axvline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=1, gid="level")
-        for look, offset in zip(looks.values(), np.linspace(-0.24, 0.24, len(looks)), strict=True):
-            mine = data[data.method == look.label]
+        for line, offset in zip(series, np.linspace(-0.24, 0.24, len(series)), strict=True):
+            look, mine = line.style, data[data.method == names.line(_METHOD, line.runs[0].choices)]
             rank = [rows.index(setting) + offset for setting in mine.setting]
             style = look.line() | {"linestyle": "none", "clip_on": False, "zorder": 3}
             ax.plot(mine.accuracy, rank, **style, gid="accuracy")
@@ -215,8 +212,7 @@ def draw_settings(
         ax.set_yticks(range(len(rows)), rows)
         ax.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel=names.axis("final_accuracy"))
         page.legend(
-            {label: handle(look, linestyle="none") for label, look in looks.items()}
-            | marks(without_noise=tick)
+            {line.label: handle(line.style, linestyle="none") for line in series} | marks(without_noise=tick)
         )
         return Drawing(page, data, said)
 
@@ -238,8 +234,8 @@ def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataF
         rows.append(
             {
                 "setting": _setting(choices, first),
-                "method": names.line(["algorithm", "algorithm.norm"], choices),
-                **{key: choices.get(key) for key in ("algorithm", "algorithm.norm", *_SHOWN)},
+                "method": names.line(_METHOD, choices),
+                **{key: choices.get(key) for key in (*_METHOD, *_SHOWN)},
                 "work": round(path ** (1 / powers[str(choices["algorithm"])]) / rounds),
                 "path": float(f"{path:.4g}"),
                 "bound": _is_bound(run),

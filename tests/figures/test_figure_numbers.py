@@ -21,6 +21,8 @@ from scipy.stats import linregress
 import fedbench
 from fedbench.errors import DataError
 from fedbench.figures import style
+from fedbench.figures.comparisons import draw_settings, draw_speedup, draw_untuned
+from fedbench.papers.claims import slope
 
 FEW = ["fedavg", "scaffold", "padamfed"]
 
@@ -336,9 +338,9 @@ def test_interpolated_seeds_divide_by_n_minus_1(tmp_path: Path) -> None:
 
 
 def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
-    """Three S, one seed: n - 2 = 1 degree of freedom, and scipy's own regression; grey: the theorem's slope
+    """Three S, one seed: n - 2 = 1 degree of freedom, and scipy's own regression; grey: the theorems' slopes
     from the highest start."""
-    from fedbench.papers.across import by_work
+    from fedbench.papers.across import POWERS, by_work
 
     norms = {1: 0.9, 2: 0.8, 4: 0.62}
     runs = []
@@ -355,6 +357,10 @@ def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
     fit = linregress(np.log([40, 80, 160]), np.log(list(norms.values())))
     assert points.slope.tolist() == pytest.approx([fit.slope] * 3)
     assert points.slope_half.tolist() == pytest.approx([12.7062 * fit.stderr] * 3, rel=1e-4)
+    (ax,) = draw_speedup([tmp_path / "final"], POWERS, slope).figure.axes
+    x, grey = np.array([40, 80, 160]), [mark for mark in ax.lines if hexed(mark.get_color()) == style.MUTED]
+    for mark, power in zip(grey, (-1 / 3, -1 / 4), strict=True):
+        np.testing.assert_allclose(mark.get_xydata(), np.column_stack([x, 0.9 * (x / 40) ** power]))
 
 
 def test_relative_rates_of_a_line_that_lacks_one(tmp_path: Path) -> None:
@@ -400,3 +406,126 @@ def test_default_steps_are_stated(tmp_path: Path) -> None:
         fedbench.plot(tmp_path, out=tmp_path / "f")
         text = (tmp_path / "f.md").read_text()
         assert f"S=10, {said}, B=32" in text
+
+
+def test_a_star_has_the_spread_of_its_own_runs(tmp_path: Path) -> None:
+    """The error bar reaches from the smallest to the largest of two seeds, at the theorem's rate."""
+    accuracies = [0.5, 0.7]
+    for seed, accuracy in enumerate(accuracies):
+        for lr in (0.01, None, 1.0):
+            more = {"hyper": {"lr": lr or 0.2, "server_lr": 7.0}}
+            more["config"] = {"algorithm.lr": lr, "algorithm.server_lr": None}
+            write_run(
+                tmp_path / f"{seed}{lr}", exact([0.1, accuracy if lr is None else 0.3]), seed=seed, **more
+            )
+    (ax,) = fedbench.plot(tmp_path, x="algorithm.lr", out=tmp_path / "f").axes
+    (bars,) = (part for part in ax.collections if isinstance(part, LineCollection))
+    np.testing.assert_allclose(bars.get_segments(), [[[0.2, 0.5], [0.2, 0.7]]])
+    star = next(row for row in table(tmp_path / "f.csv") if row["theorem"] == "True")
+    assert [float(star[f"final_accuracy_{end}"]) for end in ("mean", "low", "high")] == [0.6, 0.5, 0.7]
+    assert float(star["algorithm.lr"]) == 0.2
+    (ax,) = fedbench.plot(tmp_path, x="algorithm.server_lr").axes
+    assert np.unique(np.concatenate([mark.get_xdata() for mark in marked(ax, "theorem")])).tolist() == [7.0]
+
+
+def test_a_share_of_variance_may_be_negative(tmp_path: Path) -> None:
+    """A band of accuracies stays above 0, one of R² does not."""
+    for metric, low in (("accuracy", 0.0), ("R2", -0.4)):
+        for seed, value in enumerate((-0.2, 0.0, 0.5)):
+            place = tmp_path / metric / str(seed)
+            summary = write_run(place, exact([0.0, value]), seed=seed)
+            (place / "summary.json").write_text(json.dumps({**summary, "metric": metric}))
+        fedbench.plot(tmp_path / metric, out=tmp_path / "f")
+        found = float(table(tmp_path / "f.csv")[-1]["test_accuracy_low"])
+        deviation = statistics.stdev((-0.2, 0.0, 0.5))
+        assert found == pytest.approx(max(0.1 - deviation, -1.0 if metric == "R2" else low))
+
+
+def test_the_captions_data_are_those_of_the_lines(tmp_path: Path) -> None:
+    """Choices, hyper-parameters in use, seeds, ends and places of every line; what all share, and no more."""
+    for name, lr in (("fedavg", 0.25), ("scaffold", 0.5)):
+        for seed in (4, 7):
+            config = {"algorithm.lr": lr, "clients.per_round": 10 if name == "fedavg" else 20}
+            place = tmp_path / f"{name}{seed}"
+            status = "diverged" if (name, seed) == ("scaffold", 7) else "completed"
+            more = {"algorithm": name, "config": config, "hyper": {"lr": lr}, "status": status}
+            write_run(place, exact([0.1, 0.5]), seed=seed, **more)
+    fedbench.plot(tmp_path, out=tmp_path / "f")
+    said = json.loads((tmp_path / "f.json").read_text())
+    assert [
+        (one["label"], one["hyper"], one["seeds"], one["n"], one["status"]) for one in said["series"]
+    ] == [
+        ("FedAvg", {"lr": 0.25}, [4, 7], 2, ["completed"] * 2),
+        ("SCAFFOLD", {"lr": 0.5}, [4, 7], 2, ["completed", "diverged"]),
+    ]
+    assert [Path(run).name for run in said["series"][1]["runs"]] == ["scaffold4", "scaffold7"]
+    shared = said["settings"]
+    assert {"algorithm", "algorithm.lr", "clients.per_round", "seed"} & set(shared) == set()
+    assert (shared["clients.total"], shared["rounds"], shared["model"]) == (100, 100, "cnn")
+    assert "N=100, K=5" in said["text"][0]
+    assert "n = 2 seeds (4, 7); band: smallest to largest." in said["text"][0]
+    assert "Diverged (×), not in the mean: SCAFFOLD (1 of 2)." in said["notes"]
+
+
+def test_seeds_are_counted_line_by_line(tmp_path: Path) -> None:
+    for name, seeds in (("fedavg", (0,)), ("scaffold", (0, 1, 2))):
+        for seed in seeds:
+            write_run(tmp_path / f"{name}{seed}", exact([0.1, 0.5]), seed=seed, algorithm=name)
+    fedbench.plot(tmp_path, out=tmp_path / "f")
+    text = (tmp_path / "f.md").read_text()
+    assert "Mean over n = 1 to 3 seeds; band: ±1 sample standard deviation." in text
+
+
+def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
+    """Accuracy, spread and the tick without noise of every setting at the height of its name."""
+    results = {(10, 0): 0.5, (10, 1): 0.6, (20, 0): 0.7, (20, 1): 0.9}
+    runs = []
+    for (S, seed), accuracy in results.items():
+        runs.append({"clients.per_round": S, "seed": seed, "accuracy": accuracy, "server_lr": 0.01 * S})
+    runs += [
+        {"clients.per_round": 1, "clients.total": 1, "seed": 0, "accuracy": 0.95, "server_lr": 0.01 * S}
+        for S in (10,)
+    ]
+    made = []
+    for one in runs:
+        accuracy, server_lr = one.pop("accuracy"), one.pop("server_lr")
+        config = {"algorithm.norm": "vector", "rounds": 400, **one}
+        made.append({"metrics": exact([0.1, accuracy]), "algorithm": "padamfed", "seed": one["seed"],
+                     "config": config, "hyper": {"server_lr": server_lr}})  # fmt: skip
+    path = write_sweep(tmp_path / "s", made, ["clients.per_round", "clients.total"])
+    (ax,) = draw_settings([path], {"padamfed": 1 / 4}, (0.8,)).figure.axes
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["Dirichlet(0.5)", "S=20"]
+    (dots,) = marked(ax, "accuracy")
+    np.testing.assert_allclose(dots.get_xydata(), [[0.55, -0.24], [0.8, 0.76]])  # of one method
+    (spread,) = (part for part in ax.collections if part.get_gid() == "spread")
+    np.testing.assert_allclose(
+        spread.get_segments(), [[[0.5, -0.24], [0.6, -0.24]], [[0.7, 0.76], [0.9, 0.76]]]
+    )
+    (ticks,) = marked(ax, "bound")
+    np.testing.assert_allclose(ticks.get_xydata(), [[0.95, -0.24], [np.nan, 0.76]])
+    (level,) = marked(ax, "level")
+    assert set(level.get_xdata()) == {0.8}
+
+
+def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) -> None:
+    """FedAvg is best on every task but one, and SCAFFOLD's shares are 0.5, 0.75 and 1: median 0.75, worst
+    0.5."""
+    accuracies = {"fedavg": (0.8, 0.8, 0.6), "scaffold": (0.4, 0.6, 0.8)}
+    runs = [
+        {"metrics": exact([0.1, value]), "algorithm": name, "seed": seed,
+         "config": {"partition": task, "partition.alpha": None}}
+        for name, values in accuracies.items()
+        for task, value in zip(("iid", "shards", "powerlaw"), values, strict=True)
+        for seed in (0, 1)
+    ]  # fmt: skip
+    (ax,) = draw_untuned([write_sweep(tmp_path / "s", runs, ["partition"])]).figure.axes
+    rows = {"FedAvg": [1.0, 1.0, 0.75], "SCAFFOLD": [0.5, 0.75, 1.0]}
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == list(rows)
+    for rank, (name, values) in enumerate(rows.items()):
+        points = next(mark for mark in marked(ax, "task") if mark.get_ydata()[0] == rank)
+        assert points.get_xdata().tolist() == pytest.approx(values)
+        assert hexed(points.get_color()) == colour(name.lower())
+        (bar,) = (mark for mark in marked(ax, "median") if round(np.mean(mark.get_ydata())) == rank)
+        assert bar.get_xdata() == pytest.approx([statistics.median(values)] * 2)
+        said = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
+        assert said[rank] == f"{statistics.median(values):.2f}, {min(values):.2f}"

@@ -98,6 +98,40 @@ def test_disc_areas_are_in_proportion_to_the_counts(
         assert area == pytest.approx(discs.get_sizes().max() * count / largest)  # type: ignore[attr-defined]
 
 
+def test_a_heat_map_shows_the_share_of_each_class_at_a_client(
+    run_dir: Callable[[int], Path], drawn: Callable[..., Page]
+) -> None:
+    """Clients in order of their commonest class; each one's shares add up to 1, and the bars are its size."""
+    path = run_dir(60)
+    page = drawn(partition(path, PlotOptions()))
+    above, ax = page.figure.axes[:2]
+    client = np.load(path / "partition.npz")["client"]
+    counts = np.array([[((client == i) & (j == LABELS)).sum() for j in range(10)] for i in range(60)])
+    order = sorted(range(60), key=lambda i: (counts[i].argmax(), -counts[i].max()))
+    (image,) = ax.images
+    expected = [[count / counts[i].sum() for count in counts[i]] for i in order]
+    np.testing.assert_allclose(np.asarray(image.get_array()).T, expected)
+    assert [bar.get_height() for bar in above.patches] == [counts[i].sum() for i in order]
+
+
+def test_the_caption_of_a_partition_counts_samples_and_classes(run_dir: Callable[[int], Path]) -> None:
+    """Clients with 300, 180 and 120 samples, of five, three and two classes."""
+    path = run_dir(3)
+    np.savez(path / "partition.npz", client=np.repeat([0, 1, 2], [300, 180, 120]))
+    said = partition(path, PlotOptions()).said
+    assert said["sizes"] == {"min": 120, "median": 180.0, "max": 300}
+    assert said["classes_per_client"] == {"min": 2, "mean": pytest.approx(10 / 3), "max": 5}
+    words = "N=3, seed 3: 120 to 300 samples per client (median 180), 2 to 5 classes per client (mean 3.33)."
+    assert words in said["text"][0]
+
+
+def test_an_update_is_never_before_the_one_before_it(tmp_path: Path) -> None:
+    """Update 1's job arrived at 1.0, but update 0 waited until 3.0."""
+    lines = [GOLDEN.splitlines()[0], "0,0,0,0,0,0.0,3.0,applied", "1,1,0,1,0,0.0,1.0,applied"]
+    read = pictures.read_jobs(jobs(tmp_path, "\n".join(lines) + "\n"))
+    assert pictures.update_times(read)["time"].tolist() == [3.0, 3.0]
+
+
 def test_the_table_beside_a_partition(run_dir: Callable[[int], Path], tmp_path: Path) -> None:
     path = run_dir(5)
     files = partition(path, PlotOptions()).save(path / "partition")

@@ -11,7 +11,7 @@ import pytest
 from fedbench.errors import ConfigError
 from fedbench.figures import theory
 from fedbench.figures.grid import Panel, Trace, draw_grid
-from fedbench.figures.style import of_rank
+from fedbench.figures.style import of_algorithm, of_rank
 from fedbench.figures.theory import AXES, BASE, METHODS, axes_of, draw_reduction_cost, stepsize_table
 
 
@@ -102,6 +102,37 @@ def test_stepsize_figure(drawn):
     assert "a unit vector for PAdaMFed, PAdaMFed-VR" in drawn[-1][3]["text"][0]
 
 
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_stepsize_panels_show_their_column_of_the_table(tables, drawn, kind):
+    """eta, eta gamma and beta in the rows, an axis in each column, every method under its own name."""
+    theory.draw_stepsizes(kind)
+    shown = [(panel.y_label, panel.x) for panel in drawn[0][0]]
+    assert shown == [
+        (label, axis) for label in ("$\\eta$", "$\\eta\\gamma$", "$\\beta$") for axis in axes_of(kind)
+    ]
+    columns = {"$\\eta$": "lr", "$\\eta\\gamma$": "reach", "$\\beta$": "beta"}
+    for panel in drawn[0][0]:
+        for name, trace in zip(METHODS[kind], panel.traces, strict=True):
+            rows = tables[kind].query("algorithm == @name and axis == @panel.x")
+            assert trace.style.label == of_algorithm(name).label
+            np.testing.assert_array_equal(trace.x, AXES[panel.x][1])
+            np.testing.assert_array_equal(trace.y, rows[columns[panel.y_label]].to_numpy(float))
+
+
+def test_optimum_panels_show_their_column_of_the_table(drawn):
+    """One line per sigma^2, in rising order, against gamma; the ratio panel too."""
+    theory.draw_optimum(form="full")
+    theory.draw_reduction_cost()
+    cost, full = drawn[1], drawn[0]
+    for (panels, _, data, _), columns in ((full, list(theory.QUANTITIES)), (cost, ["ratio"])):
+        for panel, column in zip(panels, columns, strict=True):
+            for sigma2, trace in zip((0.1, 0.5, 1.0, 5.0), panel.traces, strict=True):
+                part = data[data.sigma2 == sigma2]
+                assert trace.style.label.endswith(f"= {sigma2:g}")
+                np.testing.assert_array_equal(trace.x, part.gamma)
+                np.testing.assert_array_equal(trace.y, part[column])
+
+
 def test_optimum_figure(drawn):
     theory.draw_optimum(form="full")
     panels, columns, data, said = drawn[0]
@@ -122,4 +153,11 @@ def test_panels_share_only_what_they_say():
     assert axes[0].get_ylim() == axes[1].get_ylim()
     assert [ax.get_ylabel() for ax in axes] == ["a", "", "b", "c"]
     np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), y)
+    np.testing.assert_array_equal(axes[0].lines[1].get_ydata(), 2 * x)
+    colours = [handle.get_color() for handle in figure.legends[0].legend_handles]
+    assert (
+        colours
+        == [line.get_color() for line in axes[0].lines]
+        == [of_rank("", rank).colour for rank in (0, 1)]
+    )
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]
