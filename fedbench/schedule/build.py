@@ -1,17 +1,121 @@
-"""From a configuration to its trace, and the checks that need none."""
+"""From a configuration to its trace: synchronous rounds, prescribed staleness, or the event simulation."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
+
 from fedbench.errors import ConfigError
-from fedbench.schedule.clockless import prescribed, synchronous
 from fedbench.schedule.delays import Delays, Payload, failures
-from fedbench.schedule.options import Async, Law, Sync
-from fedbench.schedule.policy import Policy, make_policy
-from fedbench.schedule.simulate import Simulation
-from fedbench.schedule.trace import Floats, Ints, Trace
+from fedbench.schedule.options import Async, Law, Policy, Sync, make_policy
+from fedbench.schedule.selection import STALENESS, select_uniforms
+from fedbench.schedule.simulate import Clock, Simulation
+from fedbench.schedule.trace import APPLIED, Floats, Ints, Trace, running_index
+
+_BLOCK = 1 << 21  # numbers of a block of rounds
+
+
+def cohorts(seed: int, clients: int, per_round: int, rounds: int) -> Ints:
+    """The cohort of each round, uniform without replacement, in the order drawn; shape (rounds, per_round).
+
+    Draw number t * per_round + k picks among the clients that round t has not drawn yet, in ascending order:
+    the same draws that the event simulation makes where all jobs of a round end at once.
+    """
+    result = np.empty((rounds, per_round), dtype=np.int64)
+    step = max(1, _BLOCK // per_round)
+    for first in range(0, rounds, step):
+        block = result[first : first + step]
+        size = len(block) * per_round
+        draws = select_uniforms(seed, first * per_round + np.arange(size, dtype=np.int64))
+        ranks = (draws.reshape(block.shape) * (clients - np.arange(per_round))).astype(np.int64).T.copy()
+        drawn = np.full(ranks.shape, clients, dtype=np.int64)  # row i: the i-th smallest client drawn so far
+        for k in range(per_round):
+            client = ranks[k]
+            for smaller in drawn[:k]:
+                client += smaller <= client
+            block[:, k] = client
+            for row in drawn[: k + 1]:  # insert, keeping every column ascending
+                low, client = np.minimum(row, client), np.maximum(row, client)
+                row[:] = low
+    return result
+
+
+def synchronous(seed: int, clients: int, per_round: int, rounds: int, durations: Delays) -> Trace:
+    """Rounds in which all who start also arrive: the event simulation with M_c = S and unit durations.
+
+    Afterwards a round takes as long as its slowest job; the jobs' durations are those that the same
+    (client, n) have in an asynchronous run.
+    """
+    client = cohorts(seed, clients, per_round, rounds).reshape(-1)
+    n, rounds_of = running_index(client), np.repeat(np.arange(rounds, dtype=np.int64), per_round)
+    clock = Clock(durations.all_given(), (), None, False)
+    duration = clock.many(durations(client, n))
+    slowest = duration.reshape(rounds, per_round).max(axis=1, initial=0)
+    end = np.cumsum(slowest)
+    begin = np.repeat(np.concatenate([[0], end[:-1]])[:rounds], per_round)
+    trace = _all_applied(client, rounds_of, rounds_of, clients, per_round, rounds)
+    return dataclasses.replace(
+        trace,
+        n=n,
+        dispatch_time=(begin / clock.unit).astype(np.float64),
+        begin_time=(begin / clock.unit).astype(np.float64),
+        finish_time=((begin + duration) / clock.unit).astype(np.float64),
+        update_time=(end / clock.unit).astype(np.float64),
+    )
+
+
+def prescribed(
+    seed: int, clients: int, per_update: int, rounds: int, staleness: int | tuple[int, ...]
+) -> Trace:
+    """Staleness that is given or drawn, without a clock (FedAsync's experiments).
+
+    Update t takes S uniform clients that start from versions t - u. `staleness`: u is uniform on
+    {0, ..., min(t, staleness)}, or a list that is cycled over the jobs, cut at t. Version v comes at time v.
+    At most per_update * (max + 1) results wait for their update, not concurrency + per_update - 1.
+    """
+    client = cohorts(seed, clients, per_update, rounds).reshape(-1)
+    update = np.repeat(np.arange(rounds, dtype=np.int64), per_update)
+    if isinstance(staleness, int):
+        draws = select_uniforms(seed, STALENESS + np.arange(len(client), dtype=np.int64))
+        tau = (draws * (np.minimum(update, staleness) + 1)).astype(np.int64)
+    else:
+        tau = np.minimum(np.resize(np.array(staleness, dtype=np.int64), len(client)), update)
+    return _all_applied(client, update - tau, update, clients, per_update, rounds)
+
+
+def _all_applied(
+    client: Ints, start_version: Ints, update: Ints, clients: int, per_update: int, rounds: int
+) -> Trace:
+    """A trace without a clock, all of whose jobs are applied; the jobs are given by update and position."""
+    jobs = len(client)
+    order = np.argsort(start_version, kind="stable")
+    versions = np.arange(rounds, dtype=np.int64)
+    started = np.searchsorted(start_version[order], versions, side="right")
+    in_flight = (started - (versions + 1) * per_update).astype(np.int64)
+    return Trace(
+        client=client[order],
+        n=running_index(client[order]),
+        start_version=start_version[order],
+        applied_update=update[order],
+        position=np.tile(np.arange(per_update, dtype=np.int64), rounds)[order],
+        dispatch_time=start_version[order].astype(np.float64),
+        begin_time=start_version[order].astype(np.float64),
+        finish_time=(update[order] + 1).astype(np.float64),
+        status=np.full(jobs, APPLIED, dtype=np.int8),
+        arrival_version=update[order],
+        work=np.ones(jobs),
+        update_time=(versions + 1).astype(np.float64),
+        in_flight=in_flight,
+        parked=np.zeros(rounds, dtype=np.int64),
+        starved=False,
+        clients=clients,
+        per_update=per_update,
+        concurrency=int(in_flight.max(initial=0)) + per_update,
+    )
+
 
 Dispatch = Mapping[str, str]
 """What an algorithm brings along for keys left null: `pool`, `refill`, `concurrency` ("all" = N)."""

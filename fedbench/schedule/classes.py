@@ -11,8 +11,7 @@ import numpy as np
 from fedbench.errors import ConfigError
 from fedbench.fields import choice, custom, nonnegative, number, positive
 from fedbench.rng import Stream, fold, host_generator, make_key, uniform
-from fedbench.schedule.checks import integers, is_number, numbers
-from fedbench.schedule.laws import Bits, Delay, need_ordered
+from fedbench.schedule.laws import Bits, Delay, integers, is_number, need_ordered, numbers
 from fedbench.schedule.trace import Floats, Ints
 
 PRESETS = {

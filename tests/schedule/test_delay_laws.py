@@ -9,9 +9,8 @@ from scipy import stats
 
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule import Payload, durations, survey_offset
-from fedbench.schedule.ahead import Ahead
 from fedbench.schedule.classes import PRESETS
-from fedbench.schedule.delays import Delays
+from fedbench.schedule.delays import BlockwiseDraws, Delays
 from fedbench.schedule.laws import Exponential
 
 N, JOBS = 200, 100
@@ -156,8 +155,8 @@ def test_survey_is_the_slowest_exchange_at_its_own_address():
 @given(st.integers(1, 40), st.integers(1, 2000), st.data())
 @settings(max_examples=40, deadline=None)
 def test_served_ahead_equals_computed_directly(clients, expected, data):
-    """`Ahead` hands out value (client, n) for n = 0, 1, 2, ..., whatever the order of the clients."""
-    ahead = Ahead(lambda client, n: client * 1e6 + n, clients, expected)
+    """Value (client, n) is handed out for n = 0, 1, 2, ..., whatever the order of the clients."""
+    ahead = BlockwiseDraws(lambda client, n: client * 1e6 + n, clients, expected)
     ahead.PAGE, ahead.LONGEST = 8, 16
     favourite = data.draw(st.integers(0, clients - 1))
     rng = np.random.default_rng(expected)

@@ -75,6 +75,20 @@ def test_equals_a_naive_simulation(cfg):
     assert trace.starved == (len(naive.updates) < cfg.rounds)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_jobs_that_end_together_arrive_in_the_order_in_which_they_were_given_out(seed):
+    """Also from queues, where a job that was given out earlier may be taken up later."""
+    table = {"name": "table", "table": [1, 2, 3, 2]}
+    keys = {"pool": "queue", "concurrency": 4, "refill": "at_aggregation" if seed % 2 else "immediate"}
+    cfg = config(40, 4, 2, seed, table, **keys)
+    trace, naive = build_trace(cfg), Naive(cfg).run()
+    applied = [trace.applied(t).tolist() for t in range(40)]
+    assert applied == naive.updates
+    jobs = [job for update in applied for job in update]
+    ends = trace.finish_time[jobs]
+    assert jobs == [job for _, job in sorted(zip(ends.tolist(), jobs, strict=True))]
+
+
 @given(configs())
 @QUICK
 def test_staleness_identity(cfg):
