@@ -10,6 +10,7 @@ import torch
 
 from fedbench.engine.compiled import Programs, compiler_missing
 from fedbench.engine.executors import Executor
+from fedbench.engine.graph import GraphedSteps
 from fedbench.engine.load import Load, ModelCost
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.loop import LoopExecutor
@@ -59,10 +60,11 @@ def choose_device(name: str, key: str = "device") -> torch.device:
     return device
 
 
-def choose_chunk(load: Load, device: torch.device, item_bytes: int) -> int:
-    """Clients per vectorised chunk: as many of the cohort as half of the device's memory holds."""
+def choose_chunk(load: Load, device: torch.device, item_bytes: int, graphs: bool = False) -> int:
+    """Clients per vectorised chunk: as many of the cohort as half of the device's memory holds. `graphs`:
+    their steps are CUDA graphs too, which take as much again for themselves."""
     per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
-    return max(1, min(load.cohort, int(0.5 * total_memory(device) / per_client)))
+    return max(1, min(load.cohort, int((0.25 if graphs else 0.5) * total_memory(device) / per_client)))
 
 
 def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, item_bytes: int) -> int:
@@ -118,14 +120,18 @@ def make_executor(
     width: int = 0,
     programs: Programs | None = None,
     wide: float = math.inf,
+    cuda_graph: str = "off",
 ) -> Executor:
     """The executor of a chosen engine for batches of `width` samples. `programs`: where compiled steps are
-    kept for later runs; `wide`: samples from which on a batch is not vectorised in `gradients`."""
+    kept for later runs; `wide`: samples from which on a batch is not vectorised in `gradients`;
+    `cuda_graph`: auto, off or unchecked."""
     if engine == "loop":
         return LoopExecutor(program)
+    programs = Programs() if programs is None else programs
+    graphs = None if cuda_graph == "off" else GraphedSteps(programs.pools, chunk, cuda_graph == "auto")
     if engine == "vmap":
-        return VmapExecutor(program, wide)
-    return CompileExecutor(program, chunk, width, Programs() if programs is None else programs, wide)
+        return VmapExecutor(program, wide, graphs)
+    return CompileExecutor(program, chunk, width, programs, wide, graphs)
 
 
 def compile_cost_seconds(load: Load) -> float:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from fedbench.engine.graph import PoolOfProcess
 from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.package import load, pack
 from fedbench.engine.shelf import Shelf
@@ -43,6 +44,7 @@ class Programs:
         self.shelf, self.objective, self.held = shelf, objective, held
         self._kept: dict[Hashable, Function] = {}
         self._said: set[str] = set()
+        self.pools = PoolOfProcess()
 
     def __len__(self) -> int:
         return len(self._kept)

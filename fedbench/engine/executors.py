@@ -71,6 +71,11 @@ class Executor(ABC):
         """Time taken by first calls of compiled programs."""
         return 0.0
 
+    @property
+    def note(self) -> str | None:
+        """Why the steps are not computed as they were to be (for summary.json)."""
+        return None
+
     @abstractmethod
     def run(self, work: Work) -> Result:
         """Local work of the chunk."""

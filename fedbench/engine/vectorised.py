@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from fedbench.engine.batches import BatchIndices, repeat_first, to_device
 from fedbench.engine.compiled import Compiled, Programs
 from fedbench.engine.executors import Executor, Result, Work, cut
+from fedbench.engine.graph import GraphedSteps, eagerly
 from fedbench.engine.local import LocalProgram
 from fedbench.method import Vectors
 
@@ -22,24 +23,40 @@ class VmapExecutor(Executor):
 
     name = "vmap"
 
-    def __init__(self, program: LocalProgram, wide: float = math.inf) -> None:
-        """`wide`: samples in a batch from which on `gradients` does better with one after another."""
+    def __init__(
+        self, program: LocalProgram, wide: float = math.inf, graphs: GraphedSteps | None = None
+    ) -> None:
+        """`wide`: samples in a batch from which on `gradients` does better with one after another;
+        `graphs`: what makes CUDA graphs of the steps."""
         super().__init__(program)
-        self.wide = wide
+        self.wide, self.graphs = wide, graphs
         self._mapped: dict[Hashable, Callable[..., Any]] = {}
 
     def run(self, work: Work) -> Result:
         """Local work of the chunk."""
+        clients = len(work.batches.steps)
+        size = self._size(clients)
+        if size == clients:
+            return self._run(work)
+        uploads, keeps, statistics = self._run(work.padded(size - clients))
+        return cut(uploads, clients), cut(keeps, clients), cut(statistics, clients)
+
+    def _size(self, clients: int) -> int:
+        """To how many clients a chunk is padded."""
+        return clients if self.graphs is None else self.graphs.size(clients)
+
+    @property
+    def note(self) -> str | None:
+        """Why the steps are not computed as they were to be."""
+        return None if self.graphs is None else self.graphs.note
+
+    def _run(self, work: Work) -> Result:
         program, batches, over = self.program, work.batches, work.facts.axes()
         local: Vectors = self._map("init", (None, 0, over, None))(work.down, work.mine, work.facts, work.h)
         local = {name: value.contiguous() for name, value in local.items()}
-        statistics = work.statistics
         step = self._hot("step", (0, 0, None, 0, over, None, None, batches.axes()))
-        ks = torch.arange(len(batches), device=batches.index.device)
-        for k in range(program.algorithm.first_step, len(batches)):
-            local, statistics = step(
-                local, statistics, work.down, work.mine, work.facts, work.h, ks[k], batches.step(k)
-            )
+        steps = eagerly if self.graphs is None else self.graphs.run
+        local, statistics = steps(step, local, work, program.algorithm.first_step)
         final = self._map("final", (0, None, 0, over, None))
         uploads, keeps = final(local, work.down, work.mine, work.facts, work.h)
         return uploads, keeps, statistics
@@ -88,11 +105,17 @@ class CompileExecutor(VmapExecutor):
     name = "compile"
 
     def __init__(
-        self, program: LocalProgram, chunk: int, width: int, programs: Programs, wide: float = math.inf
+        self,
+        program: LocalProgram,
+        chunk: int,
+        width: int,
+        programs: Programs,
+        wide: float = math.inf,
+        graphs: GraphedSteps | None = None,
     ) -> None:
         """`chunk`: clients in a full one, `width`: samples in a batch; `programs`: where compiled steps are
-        kept for later runs; `wide`: see VmapExecutor."""
-        super().__init__(program, wide)
+        kept for later runs; `wide`, `graphs`: see VmapExecutor."""
+        super().__init__(program, wide, graphs)
         self.chunk, self.programs = chunk, programs
         self._compiled: dict[Hashable, Compiled] = {}
         self._depends = {
@@ -106,13 +129,8 @@ class CompileExecutor(VmapExecutor):
         """Time taken by first calls of compiled programs."""
         return sum(function.seconds for function in self._compiled.values())
 
-    def run(self, work: Work) -> Result:
-        """Local work of the chunk."""
-        clients = len(work.batches.steps)
-        if clients == self.chunk:
-            return super().run(work)
-        uploads, keeps, statistics = super().run(work.padded(self.chunk - clients))
-        return cut(uploads, clients), cut(keeps, clients), cut(statistics, clients)
+    def _size(self, clients: int) -> int:
+        return self.chunk
 
     def add_gradient(
         self,

@@ -42,11 +42,12 @@ class Memory:
     server: float  # models, the server's vectors, uploads on their way
     clients: float  # the clients of a chunk at work
     evaluation: float
+    graphs: float = 0.0  # CUDA graphs keep what a step takes, and a chunk's inputs, for themselves
 
     @property
     def total(self) -> float:
         """Of all; clients are not at work during an evaluation, and data are read before all else."""
-        held = self.process + self.data + self.schedule + self.state + self.server
+        held = self.process + self.data + self.schedule + self.state + self.server + self.graphs
         return max(held + max(self.clients, self.evaluation), self.process + 2 * self.data)
 
     @property
@@ -67,6 +68,7 @@ class Memory:
             "state": ("clients.total", config.clients.total),
             "server": ("model", config.model.name),
             "clients": ("local.batch_size", config.local.batch_size),
+            "graphs": ("cuda_graph", config.cuda_graph),
             "evaluation": ("eval.batch_size", config.eval.batch_size),
         }
         if config.chunk is not None:
@@ -85,6 +87,7 @@ def estimate(run: Run) -> Memory:
     here = place == "memory" or (place == "host" and run.device.type == "cpu")
     caches, personal = run.algorithm.caches, run.algorithm.is_personal
     sums = cost.uplink * (1 + _updates_ahead(config) + (2 * N if caches else 0))
+    inputs = float(run.choice.chunk * item * (cost.client_state + cost.local + d))
     return Memory(
         process=PROCESS[torch.version.cuda is not None],
         data=run.dataset_bytes + n * (4 * 8 + 2 * item),
@@ -93,6 +96,7 @@ def estimate(run: Run) -> Memory:
         server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
         clients=_at_work(run),
         evaluation=_evaluating(run) * (OWN if personal else 1),
+        graphs=_at_work(run) + inputs if run.graphs != "off" and run.choice.engine != "loop" else 0.0,
     )
 
 

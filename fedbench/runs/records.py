@@ -78,7 +78,7 @@ def summarise(run: Run, rows: list[Row], wall_seconds: float) -> dict[str, Any]:
         "parameters": run.layout.d,
         "hyper": hyper(run),
         "from_theorem": run.algorithm.from_theorem(),
-        "notes": list(run.notes),
+        "notes": [*run.notes, *([note] if (note := run.loop.trainer.executor.note) else [])],
         "schedule": schedule.summary(run.trace),
         "versions": run.code[-1]["versions"],
         "commit": run.code[-1]["commit"],

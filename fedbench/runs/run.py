@@ -138,6 +138,11 @@ class Run:
         return self.group.clients(self.counts.N) * self.cost.client_state * self.dtype.itemsize
 
     @property
+    def graphs(self) -> str:
+        """Whether local steps are CUDA graphs: auto, off or unchecked."""
+        return self.config.cuda_graph if self.device.type == "cuda" else "off"
+
+    @property
     def dataset_bytes(self) -> int:
         """Of the samples and labels of training and test set."""
         ds = self.dataset
@@ -201,7 +206,9 @@ class Run:
         """How the run will be computed, as far as it matters for memory: one client after another (loop) or a
         chunk at once (vmap, compiled or not), and where the clients' state lies."""
         loop = self.config.engine == "loop"
-        chosen = 1 if loop else choose_chunk(self.load, self.device, self.dtype.itemsize)
+        chosen = (
+            1 if loop else choose_chunk(self.load, self.device, self.dtype.itemsize, self.graphs != "off")
+        )
         place = choose_state(self.config.state.place, self.state_bytes, self.device)
         return Way("loop" if loop else "vmap", min(self.config.chunk or chosen, self.load.cohort), place)
 
@@ -228,7 +235,8 @@ class Run:
         self.choice, line = group.first((kept, None) if kept else (self.chosen, line))
         self.notes = (*self._notes, *notes, *([line] if line else []))
         chunk, wide = self.choice.chunk, wide_batch(self.load.cost, device)
-        executor = make_executor(self.choice.engine, program, chunk, planner.width, here.programs, wide)
+        engine, width = self.choice.engine, planner.width
+        executor = make_executor(engine, program, chunk, width, here.programs, wide, self.graphs)
         trainer = CohortTrainer(executor, planner, self._store(directory), chunk, self.dtype, group)
 
         theta = self.layout.flatten({name: p.detach() for name, p in self.model.named_parameters()})

@@ -1,0 +1,228 @@
+"""The local steps of a chunk as CUDA graphs: a step is captured once and launched K times, so that the host
+has one thing to start a step.
+
+A graph works on buffers of its own, which a chunk fills and empties; nothing else in its memory outlives a
+launch, so all graphs of a process take turns in one pool of memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fedbench.engine.batches import Batch
+from fedbench.engine.executors import Work
+from fedbench.engine.memory import is_out_of_memory
+from fedbench.errors import RunError
+from fedbench.method import Vectors
+
+Step = Callable[..., tuple[Vectors, Vectors]]
+State = tuple[Vectors, Vectors]
+"""Local state (C, ...) and batch-norm statistics."""
+
+WARM_UP = 2  # calls before the capture: what loads or chooses kernels does so at the first ones
+MOST_GRAPHS = 8  # of one run: their chunks differ in size
+
+log = logging.getLogger(__name__)
+
+
+def eagerly(step: Step, local: Vectors, work: Work, first: int) -> State:
+    """Steps first, first + 1, ... of a chunk, one call each; every k lies at a multiple of 16 bytes."""
+    statistics, batches = work.statistics, work.batches
+    ks = torch.arange(len(batches), device=batches.index.device).expand(2, -1).T.contiguous()
+    for k in range(first, len(batches)):
+        local, statistics = step(
+            local, statistics, work.down, work.mine, work.facts, work.h, ks[k, 0], batches.step(k)
+        )
+    return local, statistics
+
+
+class Pool:
+    """A stream and memory for the graphs of a process."""
+
+    def __init__(self) -> None:
+        self.stream: Any = torch.cuda.Stream()
+        self.handle = torch.cuda.graph_pool_handle()
+
+
+class PoolOfProcess:
+    """The pool of all graphs that exist; with the last of them its memory goes."""
+
+    def __init__(self) -> None:
+        self._pool: weakref.ref[Pool] | None = None
+
+    def get(self) -> Pool:
+        """The pool, which exists as long as somebody holds it."""
+        pool = self._pool() if self._pool else None
+        if pool is None:
+            pool = Pool()
+            self._pool = weakref.ref(pool)
+        return pool
+
+
+class StepGraph:
+    """One step of chunks of one form, captured; on buffers that stay where they are."""
+
+    def __init__(self, step: Step, local: Vectors, work: Work, first: int, pool: Pool) -> None:
+        """`local`, `work`: a chunk that gives the form of all; `first`: the step that comes first."""
+        self.step, self.first, self.pool = step, first, pool
+        self.length = len(work.batches)
+        self.buffers = pytree.tree_map_only(Tensor, lambda x: x.clone(), _inputs(local, work))
+        self.k = torch.zeros((), dtype=torch.int64, device=work.batches.index.device)
+        self.graph = torch.cuda.CUDAGraph()
+        current = torch.cuda.current_stream()
+        pool.stream.wait_stream(current)
+        with torch.cuda.stream(pool.stream):
+            for _ in range(WARM_UP):
+                self.k.fill_(first)
+                self._once()
+        current.wait_stream(pool.stream)
+        graph = torch.cuda.graph(
+            self.graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
+        )
+        with graph:
+            self._once()
+
+    def run(self, local: Vectors, work: Work) -> State:
+        """As `eagerly`, of a chunk of the same form."""
+        steps = len(work.batches)
+        *state, batches = self.buffers
+        *given, drawn = _inputs(local, work)
+        for buffer, value in zip(_tensors(state), _tensors(given), strict=True):
+            buffer.copy_(value)
+        for buffer, value in zip(_tensors(batches), _tensors(drawn), strict=True):
+            buffer[:steps].copy_(value)
+        self.k.fill_(self.first)
+        for _ in range(self.first, steps):
+            self.graph.replay()
+        local, statistics = state[:2]
+        return {k: v.clone() for k, v in local.items()}, {k: v.clone() for k, v in statistics.items()}
+
+    def _once(self) -> None:
+        local, statistics, *rest, batches = self.buffers
+        at = self.k.view(1)
+        drawn: Any = [None if x is None else x.index_select(0, at).squeeze(0) for x in batches]
+        batch = Batch(*drawn)
+        new, moved = self.step(local, statistics, *rest, self.k, batch)
+        self._write([(local, new), (statistics, moved)])
+        self.k.add_(1)
+
+    @staticmethod
+    def _write(pairs: list[tuple[Vectors, Vectors]]) -> None:
+        """Copy values into buffers of the same names; what is a part of a buffer itself is copied first."""
+        for buffers, values in pairs:
+            if {k: (v.shape, v.dtype) for k, v in values.items()} != {
+                k: (v.shape, v.dtype) for k, v in buffers.items()
+            }:
+                raise RunError("a step changes the form of the local state")
+        taken = {buffer.untyped_storage().data_ptr() for buffers, _ in pairs for buffer in buffers.values()}
+        moves = [
+            (buffers[name], value.clone() if value.untyped_storage().data_ptr() in taken else value)
+            for buffers, values in pairs
+            for name, value in values.items()
+            if value is not buffers[name]
+        ]
+        for buffer, value in moves:
+            buffer.copy_(value)
+
+
+class GraphedSteps:
+    """The steps of a run's chunks, by graphs where these can be made and give what the steps give."""
+
+    def __init__(self, pools: PoolOfProcess, most: int, check: bool) -> None:
+        """`most`: clients in a full chunk; `check`: the first chunk of each form is computed both ways."""
+        self.pools, self.most, self.check = pools, most, check
+        self.note: str | None = None
+        """Why the run has gone on without."""
+        self._graphs: dict[Hashable, StepGraph] = {}
+
+    def size(self, clients: int) -> int:
+        """To how many clients a chunk is padded, so that few graphs serve chunks of all sizes."""
+        return clients if self.note else max(clients, min(self.most, 1 << (clients - 1).bit_length()))
+
+    def run(self, step: Step, local: Vectors, work: Work, first: int) -> State:
+        """As `eagerly`."""
+        if self.note is not None or len(work.batches) <= first:
+            return eagerly(step, local, work, first)
+        key = _form(local, work)
+        graph = self._graphs.get(key)
+        if graph is not None and graph.length >= len(work.batches):
+            return graph.run(local, work)
+        self._graphs.pop(key, None)
+        while len(self._graphs) >= MOST_GRAPHS:
+            del self._graphs[next(iter(self._graphs))]
+        del graph
+        return self._first(key, step, local, work, first)
+
+    def _first(self, key: Hashable, step: Step, local: Vectors, work: Work, first: int) -> State:
+        expected = eagerly(step, local, work, first) if self.check else None
+        try:
+            graph = StepGraph(step, local, work, first, self.pools.get())
+            found = graph.run(local, work)
+        except Exception as error:  # whatever a step does that cannot be captured
+            if _memory_failed(error):
+                raise
+            self._give_up(f"a local step cannot be captured ({_line(error)})")
+            return eagerly(step, local, work, first) if expected is None else expected
+        if expected is not None and not _agree(found, expected):
+            self._give_up("its numbers are not those of the steps one by one")
+            return expected
+        self._graphs[key] = graph
+        return found
+
+    def _give_up(self, why: str) -> None:
+        self.note = f"cuda_graph: {why}; the run goes on without"
+        self._graphs.clear()
+        log.warning(self.note)
+
+
+def _inputs(local: Vectors, work: Work) -> tuple[Any, ...]:
+    """What a step reads, as `step` takes it, with the mini-batches of all steps last."""
+    batches = work.batches
+    drawn = batches.index, batches.count, batches.keys
+    return local, work.statistics, work.down, work.mine, work.facts, work.h, drawn
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _form(local: Vectors, work: Work) -> Hashable:
+    """Names, shapes and types of what a step reads, but for the number of steps."""
+    *given, drawn = _inputs(local, work)
+    names = tuple(tuple(vectors) for vectors in given if isinstance(vectors, dict))
+    state = tuple((x.shape, x.dtype) for x in _tensors(given))
+    return names, state, tuple((x.shape[1:], x.dtype) for x in _tensors(drawn))
+
+
+def _agree(found: State, expected: State) -> bool:
+    """Whether all numbers are the same but for rounding."""
+    same = []
+    for a, b in zip(_tensors(found), _tensors(expected), strict=True):
+        if a.is_floating_point():
+            largest = b.abs().nan_to_num(0, 0, 0).max() if b.numel() else b.sum()
+            close = (a - b).abs() <= largest * torch.finfo(b.dtype).eps ** 0.5
+            same.append((close | (a == b) | (a.isnan() & b.isnan())).all())
+        else:
+            same.append((a == b).all())
+    return not same or bool(torch.stack(same).all())
+
+
+def _memory_failed(error: BaseException) -> bool:
+    """Whether memory was too small; that a capture was broken off is said in its place."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if is_out_of_memory(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
