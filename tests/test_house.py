@@ -36,7 +36,7 @@ BELOW: dict[str, set[str]] = {
     "compose": {"config", "loggers"},
     "sweeps": {"compose", "runs", "engine", "figures", "config"},
     "tuning": {"compose", "sweeps", "runs", "figures", "config"},
-    "webpage": {"sweeps", "runs", "figures", "config"},
+    "report": {"sweeps", "runs", "figures", "config"},
     "papers": {"compose", "sweeps", "tuning", "runs", "figures", "theory", "config"},
     "api": {"compose", "sweeps", "runs", "figures", "config", "loggers"},
     "cli": {
@@ -47,7 +47,7 @@ BELOW: dict[str, set[str]] = {
         "papers",
         "figures",
         "sweeps",
-        "webpage",
+        "report",
         "algorithms",
         "method",
         "config",

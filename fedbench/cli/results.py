@@ -204,7 +204,7 @@ def report(argv: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: DIR/report.html")
     args = parser.parse_args(argv)
     out = args.out or args.directory / "report.html"
-    from fedbench.webpage.page import write
+    from fedbench.report.page import write
 
     write(args.directory, out)
     print(out)

@@ -98,8 +98,8 @@ def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(
     }
     (heat,) = page.data["heat"]
     assert "by algorithm.lr and local.steps: mean over seeds<" in page.text
-    assert heat["layout"]["xaxis"]["ticktext"] == ["0.1", "0.2", "0.3"]
-    assert heat["layout"]["yaxis"]["ticktext"] == ["2", "4"]
+    assert heat["data"][0]["x"] == ["0.1", "0.2", "0.3"]
+    assert heat["data"][0]["y"] == ["2", "4"]
     values = [[None if value is None else round(value, 3) for value in row] for row in heat["data"][0]["z"]]
     assert values == [[0.505, 0.505, None], [0.505, 0.505, None]]
     assert sorted(note["text"] for note in heat["layout"]["annotations"]) == ["diverged", "n/a"]
@@ -155,10 +155,10 @@ def test_real_runs_of_which_one_diverges(plotly, fedbench: Call, tmp_path: Path,
 
 
 def test_what_is_left_out_is_said(plotly, runs, fedbench: Call, monkeypatch) -> None:
-    from fedbench.webpage import curves, heat
+    from fedbench.report import plots
 
-    monkeypatch.setattr(heat, "PAIRS", 2)
-    monkeypatch.setattr(curves, "POINTS", 4)
+    monkeypatch.setattr(plots, "PAIRS", 2)
+    monkeypatch.setattr(plots, "POINTS", 4)
     fedbench("-m", "algorithm.lr=0.1,0.2", "local.steps=2,4", "local.batch_size=8,16", "hydra.sweep.dir=s")
     assert fedbench("report", "s")[0] == 0
     page = Page(Path("s/report.html"))

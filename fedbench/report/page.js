@@ -3,21 +3,31 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const buttons = [["toImage", "zoom2d", "pan2d", "autoScale2d"]]; // none that would send anything anywhere
 const config = { displaylogo: false, responsive: true, modeBarButtons: buttons };
 
-// Sorting: numbers by size, words as people sort them, empty cells last in either direction.
+// Sorting by a click on a title: numbers by size, words as people sort them, empty cells last in either direction.
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => head.firstChild.addEventListener("click", () => {
-    const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-    heads.forEach((other) => other.removeAttribute("aria-sort"));
-    head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-    const rows = [...table.tBodies[0].rows].map((row) => [row.cells[column].dataset.v, row]);
-    const numbers = rows.every(([value]) => value === "" || Number.isFinite(Number(value)));
-    rows.sort(([a], [b]) => {
-      if (a === "" || b === "") return (a === "") - (b === "");
-      return sign * (numbers ? a - b : a.localeCompare(b, undefined, { numeric: true }));
+  const all = [...table.tBodies[0].rows];
+  heads.forEach((head, column) => {
+    const text = (row) => row.cells[column].textContent.trim();
+    const there = all.map(text).filter((value) => value !== "");
+    const numbers = there.length > 0 && there.every((value) => Number.isFinite(Number(value)));
+    if (numbers) for (const row of table.rows) row.cells[column].classList.add("number");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+      const rows = [...table.tBodies[0].rows].map((row) => [text(row), row]);
+      rows.sort(([a], [b]) => {
+        if (a === "" || b === "") return (a === "") - (b === "");
+        return sign * (numbers ? a - b : a.localeCompare(b, undefined, { numeric: true }));
+      });
+      table.tBodies[0].append(...rows.map(([, row]) => row));
     });
-    table.tBodies[0].append(...rows.map(([, row]) => row));
-  }));
+  });
 }
 
 const filter = document.getElementById("filter");

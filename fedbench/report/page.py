@@ -1,0 +1,225 @@
+"""The page of `fedbench report`: its tables, the figures' data and plotly's program in one file.
+
+Everything that comes from runs is escaped, and links are relative to the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+import fedbench
+from fedbench.errors import UsageError, word
+from fedbench.figures import caption
+from fedbench.figures.names import axis
+from fedbench.figures.results import metric, number, outcomes
+from fedbench.files import write_text
+from fedbench.report import plots
+from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
+from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
+from fedbench.sweeps.progress import STATUSES
+from fedbench.sweeps.tables import manifest
+
+SHOWN = 12
+"""Curves that are on at first."""
+_LISTED = 24  # values of a key that are listed
+_FILES = (SUMMARY, METRICS, CONFIG, LOG, REPRODUCE)
+_TOP_FILES = ("*.csv", "*.json", "*.png", "*.pdf", "*.svg", "*.md")
+_ACCURACIES = ("final_accuracy", "best_accuracy")
+
+
+def write(directory: Path, out: Path) -> None:
+    """Write the page about the runs in `directory`, whole or not at all.
+
+    Raises UsageError where plotly is not installed, DataError where there are no runs, RunError where `out`
+    cannot be written.
+    """
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise UsageError("report: plotly is not installed (pip install 'fedbench-runner[report]')") from None
+    write_text(out, _page(directory, gather(directory), out.resolve(), str(get_plotlyjs())))
+
+
+def _page(directory: Path, runs: Sequence[PageRun], out: Path, program: str) -> str:
+    keys, found = varied(runs), settings(runs)
+    measured = metric([one.run for one in runs if one.whole])
+    result = axis("final_accuracy", measured)
+    swept = [key for key in manifest(directory).get("swept", []) if key in keys] or keys
+    pairs = plots.pairs(found, swept)
+    heats = [plots.heat_map(found, *pair, result) for pair in pairs[: plots.PAIRS]]
+    drawn = plots.curves(found, measured)
+    shared = caption.common([one.run for one in runs if one.whole])
+    data = {
+        "curves": {y: json.loads(figure.to_json()) for y, figure in drawn.items()},
+        "heat": [json.loads(one.figure.to_json()) for one in heats],
+    }
+    files = sorted({file for kind in _TOP_FILES for file in directory.glob(kind) if file.is_file()})
+    top = directory.resolve()
+    parts = {
+        "title": escape(caption.place(directory)),
+        "place": escape(str(directory)),
+        "version": escape(fedbench.__version__),
+        "summary": "".join(f"<p>{escape(text)}</p>" for text in _summary(runs, found)),
+        "values": _pairs("values", [(key, _counts(runs, key)) for key in [*keys, "seed"]]),
+        "shared": _pairs("shared", [(key, word(value)) for key, value in shared.items()]),
+        "files": ", ".join(
+            [_link(top, out, f"{top.name}/"), *(_link(file, out, file.name) for file in files)]
+        ),
+        "settings": _settings_table(found, keys, result),
+        "columns": "".join(f'<option value="{y}">{escape(axis(y, measured))}</option>' for y in drawn),
+        "curves": escape(_note(found)),
+        "heat": _heat_maps(heats, len(pairs)),
+        "troubles": _troubles_table(runs, out),
+        "runs": _runs_table(runs, keys, measured, out),
+        "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # no tag ends the script
+        "style": _own("page.css"),
+        "script": _own("page.js"),
+        "plotly": program,
+    }
+    return Template(_own("page.html")).substitute(parts)
+
+
+def _own(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
+    """How many runs, how they ended, what they share, what to beware of."""
+    whole, counts = [one.run for one in runs if one.whole], Counter(one.status for one in runs)
+    ends = ", ".join(f"{counts[kind]} {kind}" for kind in dict.fromkeys([*STATUSES, *counts]) if counts[kind])
+    first = f"{caption.counted(len(runs), 'run')} ({ends}) of {caption.counted(len(found), 'setting')}"
+    if found:
+        first += f"; {caption.seeds_line([one.series for one in found])}"
+    lines = [f"{first}.", f"{caption.settings_line(caption.common(whole))}.".lstrip(".")]
+    lines += [*caption.weightings(whole), *caption.data_notes(whole), *caption.mixed(whole)]
+    repeated = sum(one.series.repeated for one in found)
+    if repeated:
+        again = caption.counted(repeated, "further run")
+        lines.append(f"{again} of a seed that a setting has already: in no mean.")
+    versions: dict[str, dict[str, None]] = {}
+    for run in whole:
+        for name, version in (run.extra.get("versions") or {}).items():
+            versions.setdefault(str(name), {})[str(version)] = None
+    made = ", ".join(f"{name} {' and '.join(several)}" for name, several in versions.items())
+    return [line for line in [*lines, f"Computed with {made}." if made else ""] if line]
+
+
+def _counts(runs: Sequence[PageRun], key: str) -> str:
+    """How many runs have each value of a key."""
+    counts = Counter(word(one.run.choices[key]) for one in runs if key in one.run.choices)
+    listed = ", ".join(f"{value} ({n})" for value, n in list(counts.items())[:_LISTED])
+    return listed + (f", and {len(counts) - _LISTED} more" if len(counts) > _LISTED else "")
+
+
+def _note(found: Sequence[Setting]) -> str:
+    """What the curves are."""
+    if not found:
+        return "No run says which algorithm it is of, so there are no settings to draw."
+    text = f"Mean over seeds; {caption.band_line([one.series for one in found], 'auto')}. "
+    text += "Dotted up to ×: a run that diverged, in no mean."
+    if len(found) > SHOWN:
+        text += f" At first the best {SHOWN} of {len(found)} settings are shown."
+    return text
+
+
+def _heat_maps(heats: Sequence[plots.HeatMap], pairs: int) -> str:
+    if not heats:
+        return "<p>Fewer than two keys with at least two values each were searched.</p>"
+    parts = [
+        f'<figure><figcaption>{escape(one.title)}</figcaption><div class="plot" data-heat="{rank}" '
+        f'style="height:{one.figure.layout.height}px"></div></figure>'
+        for rank, one in enumerate(heats)
+    ]
+    more = f"<p>The first {len(heats)} of {pairs} pairs of keys are drawn.</p>" if len(heats) < pairs else ""
+    return more + "\n".join(parts)
+
+
+# ---- tables: every cell is HTML, and its column is sorted by the text that is shown ----------------------
+
+
+def _settings_table(found: Sequence[Setting], keys: Sequence[str], result: str) -> str:
+    """A row per setting with a box that switches its curve; the first SHOWN are on."""
+    rows = []
+    for rank, one in enumerate(found):
+        box = f'<input type="checkbox" data-curve="s{rank}"{" checked" if rank < SHOWN else ""}'
+        box += f' aria-label="curve of {escape(one.series.label)}">'
+        swatch = f'<span class="swatch" style="background:{one.series.style.colour}"></span>'
+        numbers = [_number(one.mean, ".4f"), _number(one.deviation, ".4f"), str(len(one.values))]
+        curve = f"<label>{box}{swatch} {rank + 1}</label>"
+        rows.append([curve, *_choices(one.choices, keys), *numbers, escape(one.ends)])
+    return _table("settings", ["curve", *keys, result, "± std", "n", "ended"], rows)
+
+
+def _runs_table(runs: Sequence[PageRun], keys: Sequence[str], measured: str, page: Path) -> str:
+    """A row per run, with links to its files."""
+    rows = []
+    for one, row in zip(runs, outcomes([one.run for one in runs]), strict=True):
+        files = [_link(one.place / name, page, name) for name in _FILES if (one.place / name).is_file()]
+        numbers = [_number(row[name], ".4f") for name in _ACCURACIES]
+        numbers += [
+            _number(row["best_round"], ".0f"),
+            str(row["rounds_done"]),
+            _number(row["wall_seconds"], ".1f"),
+        ]
+        chosen = _choices(one.run.choices, [*keys, "seed"])
+        rows.append([_link(one.place, page, one.name), *chosen, _status(one), *numbers, " ".join(files)])
+    named = [*(axis(name, measured) for name in _ACCURACIES), "best round", "rounds done", "seconds", "files"]
+    return _table("runs", ["run", *keys, "seed", "status", *named], rows)
+
+
+def _troubles_table(runs: Sequence[PageRun], page: Path) -> str:
+    """A row per run that did not complete, with the reason; a sentence where there is none."""
+    rows = []
+    for one in runs:
+        if one.status != COMPLETED:
+            log = one.place / LOG
+            name = _link(log if log.is_file() else one.place, page, one.name)
+            done = f"{one.run.result('round') or 0:.0f}"
+            rows.append([name, _status(one), done, f'<div class="reason">{escape(one.reason)}</div>'])
+    if not rows:
+        return "<p>All runs completed.</p>"
+    return _table("troubles", ["run", "status", "rounds done", "reason"], rows)
+
+
+def _table(name: str, titles: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
+    frame = pd.DataFrame([*rows], columns=[escape(title) for title in titles])
+    with pd.option_context("display.max_colwidth", None):
+        table = frame.to_html(table_id=name, classes="sortable", border=0, index=False, escape=False)
+    return f'<div class="wide">{table}</div>'
+
+
+def _pairs(name: str, rows: Iterable[tuple[str, str]]) -> str:
+    """A small table of names and texts."""
+    body = "".join(f"<tr><th>{escape(key)}</th><td>{escape(text)}</td></tr>" for key, text in rows)
+    return f'<table id="{name}"><tbody>{body}</tbody></table>'
+
+
+def _choices(choices: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    return [escape(word(choices[key])) if key in choices else "" for key in keys]
+
+
+def _number(value: object, form: str) -> str:
+    """A measured number; empty where there is none."""
+    found = number(value)
+    return "" if found is None else format(found, form)
+
+
+def _status(one: PageRun) -> str:
+    return f'<span class="{escape(one.status)}">{escape(one.status)}</span>'
+
+
+def _link(target: Path, page: Path, text: str) -> str:
+    """A link from `page` to a file, or the text where there is none; a quoted colon makes no scheme."""
+    if not target.exists():
+        return escape(text)
+    return f'<a href="{escape(quote(os.path.relpath(target, page.parent)))}">{escape(text)}</a>'

@@ -1,0 +1,161 @@
+"""The runs of a page, those too that failed at once, are under way or have not begun; and their settings.
+
+A setting is what agrees in everything but the seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedbench.config.grouping import differing
+from fedbench.errors import DataError
+from fedbench.figures.lines import Series, group
+from fedbench.figures.results import Run, number, read
+from fedbench.figures.style import of_rank
+from fedbench.runs.run_directory import FAILED, MISSING, PAUSED, RUNNING, RunDirectory
+from fedbench.sweeps.progress import RunStatus, run_statuses
+from fedbench.sweeps.tables import jobs_of, manifest, swept_in
+
+COMPLETED = "completed"
+_SAME_COLOUR = 3  # lines; of more, dash and marker are not told apart on a screen
+
+
+@dataclass(frozen=True)
+class PageRun:
+    """A run, where it lies and under which name, and why it did not complete (empty where it did)."""
+
+    run: Run
+    place: Path
+    name: str
+    reason: str
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its choices are known: of a run that has not begun, only what is swept may be."""
+        return self.status != MISSING and bool(self.run.choices)
+
+    @property
+    def status(self) -> str:
+        """completed, diverged, starved, failed, paused, running, stopped or missing."""
+        return self.run.status
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The runs of one setting, one per seed, and how it looks on the page."""
+
+    series: Series
+
+    @property
+    def choices(self) -> Mapping[str, Any]:
+        """The choices that its runs share, and their first seed."""
+        return self.series.runs[0].choices
+
+    @cached_property
+    def values(self) -> list[float]:
+        """Final accuracies of its runs that have one."""
+        return [value for run in self.series.runs if (value := run.result("final_accuracy")) is not None]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all its runs have completed, with a result: only then is it compared with others."""
+        runs = self.series.runs
+        return all(run.status == COMPLETED for run in runs) and len(self.values) == len(runs)
+
+    @property
+    def mean(self) -> float | None:
+        """Of the runs that have a final accuracy."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation, of several."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def ends(self) -> str:
+        """How its runs ended: `completed`, `2 completed, 1 diverged`."""
+        counts = Counter(run.status for run in self.series.runs)
+        if len(counts) == 1:
+            return next(iter(counts))
+        return ", ".join(f"{count} {status}" for status, count in counts.most_common())
+
+
+def gather(directory: Path) -> list[PageRun]:
+    """The runs in `directory` and below it, planned ones in their order. DataError where there are none."""
+    if not directory.is_dir():
+        raise DataError(f"{directory}: no such directory")
+    tables = (directory / "runs.csv").is_file() or any(directory.rglob("metrics.csv"))
+    runs = {Path(run.source).resolve(): run for run in (read([directory]) if tables else [])}
+    try:
+        found = {one.directory.resolve(): one for one in run_statuses(directory)}
+    except DataError:  # tables that are kept without their runs
+        found = {}
+    if not runs and not found:
+        raise DataError(f"{directory}: no runs here, nor below it")
+    top = directory.resolve()
+    planned = {top / name: choices for name, choices in jobs_of(manifest(directory)).items()}
+    made = []
+    for place in dict.fromkeys([*found, *runs]):
+        # a run that has measured nothing: what its configuration says, or, without one, what was planned
+        choices = RunDirectory(place).choices or planned.get(place, {})
+        run = runs.get(place) or Run(str(place), dict(choices), {}, pd.DataFrame())
+        made.append(_page_run(place, run, found.get(place), top))
+    return made
+
+
+def _page_run(place: Path, run: Run, found: RunStatus | None, top: Path) -> PageRun:
+    status, error = run.outcome.get("status"), run.outcome.get("error")
+    if found is not None:
+        status, error = found.status, error or found.error
+    run = dataclasses.replace(run, outcome={**run.outcome, "status": status, "error": error})
+    name = place.relative_to(top).as_posix() if place.is_relative_to(top) else str(place)
+    return PageRun(run, place, top.name if name == "." else name, _reason(run))
+
+
+def _reason(run: Run) -> str:
+    rounds = number(run.choices.get("rounds"))
+    far = f"round {run.result('round') or 0:.0f}" + (f" of {rounds:.0f}" if rounds is not None else "")
+    return {
+        COMPLETED: "",
+        FAILED: str(run.outcome.get("error") or f"no reason was written; {far}"),
+        "diverged": f"a loss was no longer finite in {far}",
+        "starved": f"too few clients were left to fill an update; {far}",
+        PAUSED: f"paused, to go on with the same command; {far}",
+        RUNNING: f"under way; {far}",
+        MISSING: "has not begun",
+    }.get(run.status, f"stopped before its end; {far}")
+
+
+def varied(runs: Sequence[PageRun]) -> list[str]:
+    """What their sweeps sweep, and every other key in which runs are different experiments; `algorithm` where
+    there is none."""
+    known = {key for one in runs for key in one.run.choices}
+    swept = [key for key in swept_in(one.place for one in runs) if key in known]
+    return [*dict.fromkeys([*swept, *differing(one.run.choices for one in runs)])] or ["algorithm"]
+
+
+def settings(runs: Sequence[PageRun]) -> list[Setting]:
+    """The settings of all runs that say their algorithm, the best first, incomplete ones last.
+
+    They look as in figures, or by rank where too many lines would have one colour.
+    """
+    known = [one.run for one in runs if one.whole and "algorithm" in one.run.choices]
+    found = [Setting(series) for series in group(known)] if known else []
+    found.sort(key=lambda one: (not one.complete, -(one.mean or 0.0)))
+    colours = Counter(one.series.style.colour for one in found)
+    if max(colours.values(), default=0) <= _SAME_COLOUR:
+        return found
+    looks = [of_rank(one.series.label, rank) for rank, one in enumerate(found)]
+    return [
+        Setting(dataclasses.replace(one.series, style=look)) for one, look in zip(found, looks, strict=True)
+    ]
