@@ -64,11 +64,10 @@ def run(overrides: Overrides | Config = (), directory: Place | None = None) -> R
     if done is not None:  # no torch is imported to say that a run is finished
         catch_up(config, place, done)
     else:
-        from fedbench.runs.plan import make_plan
-        from fedbench.runs.runner import run as compute
+        from fedbench.runs.run import Run as ComputedRun
         from fedbench.sweeps.job import session
 
-        compute(make_plan(config, session()), place, session())
+        ComputedRun(config, session()).go(place)
     return Run(place)
 
 

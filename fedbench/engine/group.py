@@ -6,6 +6,7 @@ server vectors. `fedbench.engine.spread` has several; this file imports no torch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -52,6 +53,10 @@ class Group:
     def first(self, value: T) -> T:
         """The first process's value."""
         return value
+
+    def agree(self, make: Callable[[], T]) -> T:
+        """What `make` gives in every process; where it fails in one, all end, and one of them says why."""
+        return make()
 
     def gather(self, value: T) -> list[T]:
         """Every process's value at the first one; nothing elsewhere."""

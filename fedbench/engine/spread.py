@@ -171,7 +171,6 @@ class Spread(Group):
                 raise SaidElsewhere(line, UsageError.exit_code) if self.rank else UsageError(line)
 
     def agree(self, make: Callable[[], T]) -> T:
-        """What `make` gives in every process; where it fails in one, all end, and one of them says why."""
         error: Exception | None = None
         try:
             made = make()

@@ -14,7 +14,7 @@ from fedbench.files import free_bytes
 from fedbench.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from fedbench.runs.plan import Plan
+    from fedbench.runs.run import Run
 
 ROW_BYTES = 350  # of a row of measurements, and of the same row in a sweep's rounds.csv
 JOB_BYTES = 60  # of a row of jobs.csv
@@ -34,14 +34,14 @@ def forecast(runs: Sequence[tuple[Path, Config]], slots: Sequence[str | None] = 
     yield _counts(runs, missing)
     if not missing:
         return
-    from fedbench.runs.plan import make_plan
+    from fedbench.runs.run import Run
     from fedbench.sweeps.job import session
 
-    plans: dict[str, Plan] = {}
+    plans: dict[str, Run] = {}
     kinds = [digest({k: v for k, v in flat(config).items() if k != "seed"}) for _, config in missing]
     for kind, (_, config) in zip(kinds, missing, strict=True):
         if kind not in plans:
-            plans[kind] = make_plan(config, session())
+            plans[kind] = Run(config, session())
     yield _disk(missing[0][0].path, [_bytes_of(plans[kind]) for kind in kinds])
     yield _memory(list(plans.values()), min(max(Counter(slots).values()), len(missing)))
 
@@ -63,17 +63,17 @@ def _disk(place: Path, sizes: Sequence[float]) -> str:
     return line if needed < free else f"{line}: NOT ENOUGH"
 
 
-def _bytes_of(plan: Plan) -> float:
+def _bytes_of(run: Run) -> float:
     """What a run leaves: model, checkpoint (with all clients' state), partition, tables."""
-    config, cost, item = plan.config, plan.cost, plan.dtype.itemsize
-    d, jobs = plan.layout.d, config.rounds * config.clients.per_round
+    config, cost, item = run.config, run.cost, run.dtype.itemsize
+    d, jobs = run.layout.d, config.rounds * config.clients.per_round
     vectors = 2 * d + cost.server_state + config.clients.total * cost.client_state
     rows = 2 + config.rounds // config.eval.every
     trace = JOB_BYTES * jobs if config.trace else 0
-    return item * vectors + 2 * len(plan.assignment) + 2 * ROW_BYTES * rows + trace + FILES_BYTES
+    return item * vectors + 2 * len(run.assignment) + 2 * ROW_BYTES * rows + trace + FILES_BYTES
 
 
-def _memory(plans: Sequence[Plan], at_once: int) -> str:
+def _memory(plans: Sequence[Run], at_once: int) -> str:
     from fedbench.engine.memory import total_memory
 
     largest = max((plan.memory for plan in plans), key=lambda memory: memory.total)

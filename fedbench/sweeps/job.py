@@ -29,7 +29,7 @@ from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
 from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
-    from fedbench.runs.plan import Plan
+    from fedbench.runs.run import Run
     from fedbench.runs.session import Session
 
 _STEP_GROUPS = ("dataset", "model", "local", "loss")
@@ -68,48 +68,51 @@ def session() -> Session:
 
 
 class RunJob:
-    """Runs, resumes or reports the job that Hydra has prepared. A plan that was made to check the job is run
+    """Runs, resumes or reports the job that Hydra has prepared. A `Run` that was made to check the job is run
     as it is, unless another process runs it."""
 
-    MOST = 10_000_000  # parameters of all plans that wait
+    MOST = 10_000_000  # parameters of all runs that wait
 
     def __init__(self, group: Group = ALONE) -> None:
         """`group`: the processes that compute a run together."""
         self._group = group
-        self._waiting: dict[str, Plan] = {}
+        self._waiting: dict[str, Run] = {}
         self._alike: Counter[str] = Counter()
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Say which runs are to come: what several of them need is compiled sooner."""
         self._alike = Counter(program(config) for config in configs)
 
-    def plan(self, config: Config, directory: Path | None = None) -> Plan:
+    def plan(self, config: Config, directory: Path | None = None) -> Run:
         """The checks that need the user's code and torch: hyper-parameters, data, model, device; and whether
-        a run of fewer rounds in `directory` can go on. The plan, which is kept for the run if it is small."""
-        from fedbench.runs.plan import make_plan
+        what lies in `directory` can go on. The run, which is kept until it is to be computed if it is
+        small."""
+        from fedbench.runs.run import Run
 
-        plan = make_plan(config, session(), self._group)
+        run = Run(config, session(), self._group)
         if directory is not None:
+            from fedbench.runs.checkpoint import check_code, continuation
+
             here = RunDirectory(directory)
             if here.earlier(config) is not None:
-                from fedbench.runs.further import further
-
-                further(plan, here)
+                continuation(run, here)
             else:
-                from fedbench.runs.checkpoint import check_code
-
                 check_code(config, here)
-        if plan.layout.d + sum(plan.layout.d for plan in self._waiting.values()) <= self.MOST:
-            self._waiting[digest(flat(config))] = plan
-        return plan
+        if run.layout.d + sum(other.layout.d for other in self._waiting.values()) <= self.MOST:
+            self._waiting[digest(flat(config))] = run
+        return run
+
+    def _planned(self, config: Config) -> Run:
+        """The run that waits, or a new one."""
+        from fedbench.runs.run import Run
+
+        return self._waiting.pop(digest(flat(config)), None) or Run(config, session(), self._group)
 
     def follow(self, config: Config) -> int:
         """Compute this process's share of a checked run that another process leads; the exit code."""
         from fedbench.runs.follow import follow
-        from fedbench.runs.plan import make_plan
 
-        plan = self._waiting.pop(digest(flat(config)), None)
-        return follow(plan or make_plan(config, session(), self._group), session())
+        return follow(self._planned(config), session())
 
     def __call__(self, cfg: DictConfig) -> float:
         """The final accuracy, for sweepers that maximise it; if the run diverged, the worst there is: 0, and
@@ -138,14 +141,9 @@ class RunJob:
     def _run(self, config: Config, directory: Path) -> float:
         for name in config.imports:
             log.info("imports: this run uses the code of %s", name)
-        from fedbench.runs.plan import make_plan
-        from fedbench.runs.runner import run
-
         try:
-            shared = session()
-            plan = self._waiting.pop(digest(flat(config)), None) or make_plan(config, shared, self._group)
-            shared.alike = self._alike.get(program(config), 1)
-            return float(run(plan, directory, shared).score)
+            session().alike = self._alike.get(program(config), 1)
+            return float(self._planned(config).go(directory).score)
         except InUse:
             raise  # the log is that of the process that has the run
         except Exception as error:
@@ -153,11 +151,7 @@ class RunJob:
             raise
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "_waiting": {},
-            "_alike": self._alike,
-            "_group": ALONE,
-        }  # another process makes plans of its own
+        return {"_waiting": {}, "_alike": self._alike, "_group": ALONE}  # another process makes its own runs
 
 
 # ---- which jobs need the same compiled step --------------------------------------------------------------

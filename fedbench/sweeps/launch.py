@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -28,6 +28,7 @@ from fedbench.compose.explain import line_of
 from fedbench.compose.overrides import Grid, first_values, parse, recorded, written
 from fedbench.compose.register import OUR_LAUNCHER, OUR_SWEEPER
 from fedbench.config.config import Config
+from fedbench.engine.group import ALONE, Group
 from fedbench.errors import SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs import ranks
@@ -37,9 +38,6 @@ from fedbench.sweeps.execute import Result, run_all
 from fedbench.sweeps.job import RunJob, finished_line
 from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
-
-if TYPE_CHECKING:
-    from fedbench.engine.spread import Spread
 
 
 def read(composer: Composer, overrides: Sequence[str]) -> tuple[list[Override], Composed]:
@@ -57,25 +55,30 @@ def read(composer: Composer, overrides: Sequence[str]) -> tuple[list[Override], 
 # ---- one run ---------------------------------------------------------------------------------------------
 
 
-def run(composer: Composer, composed: Composed) -> None:
-    """Run, resume or report a single run, with Hydra's own files and callbacks."""
-    config, directory = composed.config, composer.place(composed)  # the first names what cannot be meant
-    here = RunDirectory(directory)
-    here.refuse_other(config)
-    done = here.finished(config)
-    if done is not None:
-        catch_up(config, directory, done)
-        print(finished_line(done, directory))
+def run(composer: Composer, composed: Composed, group: Group = ALONE) -> None:
+    """Run, resume or report a single run. Of the processes of a `group`, the first one has Hydra's own files
+    and callbacks; SaidElsewhere in the others where it was stopped."""
+    cfg, config, first = composed.cfg, composed.config, group.rank == 0
+    directory = group.agree(lambda: composer.place(composed))
+    done = group.agree(lambda: _finished(config, directory) if first else None)
+    if group.first(done is not None):
+        if done is not None:
+            catch_up(config, directory, done)
+            print(finished_line(done, directory))
         return
-    configure_log(composed.cfg.hydra.hydra_logging, composed.cfg.hydra.verbose)
-    task = RunJob()
-    task.plan(config, directory)
-    _run_planned(composer, composed, task, directory)
+    if first:
+        configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
+    task = RunJob(group)
+    made = group.agree(lambda: task.plan(config, directory if first else None))
+    if group.size > 1:
+        from fedbench.runs.follow import alike
 
-
-def _run_planned(composer: Composer, composed: Composed, task: RunJob, directory: Path) -> None:
-    """Run what `task` has planned."""
-    cfg = composed.cfg
+        group.same(alike(made))
+    if not first:
+        code = task.follow(config)
+        if code:
+            raise SaidElsewhere("stopped", code)
+        return
     context = inside.context(composer.loader, cfg)
     context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
     with one_line_os_errors(f"write {directory}"):  # Hydra's own files
@@ -91,16 +94,32 @@ def _run_planned(composer: Composer, composed: Composed, task: RunJob, directory
         raise result._return_value
 
 
+def _finished(config: Config, directory: Path) -> dict[str, Any] | None:
+    """The summary of a finished run, where `directory` holds it. Raises UserError where it holds another."""
+    here = RunDirectory(directory)
+    here.refuse_other(config)
+    return here.finished(config)
+
+
 def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, rank: ranks.Rank) -> None:
     """Run what the overrides say together with the other processes, of which this one is `rank`. Raises
     UserError; SaidElsewhere in all but one."""
     from fedbench.engine.spread import connected
 
+    def composed_here() -> Composed:
+        parsed, composed = read(composer, overrides)
+        if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
+            ranks.refuse_several("a sweep")
+        with composer.one_line(overrides):
+            inside.refuse_sweeps(parsed, RunMode.RUN)
+        composed.config  # noqa: B018  # names the key that cannot be meant
+        return composed
+
     if rank.rank:
         logging.disable()
     with connected(rank.rank, rank.size, rank.local, rank.beside) as group:
         try:
-            _run_with(composer, overrides, multirun, group)
+            run(composer, group.agree(composed_here), group)
         except SaidElsewhere:
             raise
         except KeyboardInterrupt as stop:
@@ -113,40 +132,6 @@ def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool
             refusal = UserError(f"process {rank.rank}: {line_of(error)}")
             refusal.exit_code = getattr(error, "exit_code", 1)
             raise refusal from error
-
-
-def _run_with(composer: Composer, overrides: Sequence[str], multirun: bool, group: Spread) -> None:
-    def composed_here() -> Composed:
-        parsed, composed = read(composer, overrides)
-        if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
-            ranks.refuse_several("a sweep")
-        with composer.one_line(overrides):
-            inside.refuse_sweeps(parsed, RunMode.RUN)
-        composed.config  # noqa: B018  # names the key that cannot be meant
-        return composed
-
-    composed = group.agree(composed_here)
-    from fedbench.runs.follow import alike
-
-    config, task, first = composed.config, RunJob(group), group.rank == 0
-    directory = group.agree(lambda: composer.place(composed))
-    here = RunDirectory(directory)
-    group.agree(lambda: here.refuse_other(config) if first else None)
-    done = group.agree(lambda: here.finished(config) if first else None)
-    if group.first(done is not None):
-        if done is not None:
-            catch_up(config, directory, done)
-            print(finished_line(done, directory))
-        return
-    if first:
-        configure_log(composed.cfg.hydra.hydra_logging, composed.cfg.hydra.verbose)
-    group.same(alike(group.agree(lambda: task.plan(config, directory if first else None))))
-    if first:
-        _run_planned(composer, composed, task, directory)
-        return
-    code = task.follow(config)
-    if code:
-        raise SaidElsewhere("stopped", code)
 
 
 # ---- a sweep ---------------------------------------------------------------------------------------------
@@ -227,10 +212,9 @@ def run_sweep(composer: Composer, parsed: Sequence[Override], composed: Composed
     Raises UserError before anything is written if any run is bad input.
     """
     ranks.refuse_several("a sweep")
-    cfg, words = _prepare(composer, parsed, composed)
+    cfg, words, context = _prepare(composer, parsed, composed)
     directory = str(cfg.hydra.sweep.dir)
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
-    context = inside.context(composer.loader, cfg)
     context.callbacks.on_multirun_start(config=cfg, config_name=composer.config_name)
     chosen = Plugins.instance().instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
     try:
@@ -251,8 +235,7 @@ def planned(
 
     Raises UserError, also where another sweeper than ours would decide as it goes.
     """
-    cfg, words = _prepare(composer, parsed, composed)
-    context = inside.context(composer.loader, cfg)
+    cfg, words, context = _prepare(composer, parsed, composed)
     chosen = Plugins.instance().instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
     if not isinstance(chosen, Sweeper):
         name = cfg.hydra.runtime.choices.get("hydra/sweeper")
@@ -266,8 +249,8 @@ def planned(
 
 def _prepare(
     composer: Composer, parsed: Sequence[Override], composed: Composed
-) -> tuple[DictConfig, list[str]]:
-    """The sweep's own configuration with its place, and the overrides of its task."""
+) -> tuple[DictConfig, list[str], HydraContext]:
+    """The sweep's own configuration with its place, the overrides of its task, and Hydra's context."""
     cfg = composed.cfg
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.mode = RunMode.MULTIRUN
@@ -280,7 +263,7 @@ def _prepare(
     cfg.hydra.sweep.dir = directory
     cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(directory)}"]
     _register()
-    return cfg, words
+    return cfg, words, inside.context(composer.loader, cfg)
 
 
 def _register() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import sys
 import threading
 import types
 from collections.abc import Callable
@@ -31,21 +30,24 @@ class Runs:
         self.stops = True
         self.held: list[int] = []  # seeds that another process has at first
 
-    def make_plan(self, config: Config, session: object, *more: object) -> types.SimpleNamespace:
-        """Like fedbench.runs.plan.make_plan; refuses negative step sizes."""
+    def made(self, config: Config, session: object, *more: object) -> types.SimpleNamespace:
+        """Like fedbench.runs.run.Run; refuses negative step sizes."""
         imports.load(config)
         self.planned.append(config)
         lr = config.algorithm.options.get("lr")
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
-        return types.SimpleNamespace(config=config, layout=types.SimpleNamespace(d=1))
+        layout = types.SimpleNamespace(d=1)
+        return types.SimpleNamespace(
+            config=config, layout=layout, go=lambda directory: self.go(config, directory)
+        )
 
-    def run(self, plan: types.SimpleNamespace, directory: Path, session: object) -> types.SimpleNamespace:
-        """Like fedbench.runs.runner.run; accuracy 0.5 + seed / 100."""
-        cfg = OmegaConf.create(dict(plan.config.given))
+    def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
+        """Like its method; accuracy 0.5 + seed / 100."""
+        cfg = OmegaConf.create(dict(config.given))
         assert isinstance(cfg, DictConfig)
         self.done.append(cfg)
-        RunDirectory(directory).write_config(plan.config.given)
+        RunDirectory(directory).write_config(config.given)
         (directory / "metrics.csv").write_text("round,test_accuracy\n0,0.1\n1,0.2\n")
         if cfg.seed == 13:
             raise RunError("the disk is full")
@@ -87,10 +89,7 @@ class Runs:
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """The stand-in, in an empty current directory."""
     stand_in = Runs()
-    for name in ("plan", "runner"):
-        module = types.ModuleType(f"fedbench.runs.{name}")
-        module.make_plan, module.run = stand_in.make_plan, stand_in.run  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, f"fedbench.runs.{name}", module)
+    monkeypatch.setattr("fedbench.runs.run.Run", stand_in.made)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
     return stand_in
