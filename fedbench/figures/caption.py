@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import plain
 from fedbench.figures import names
-from fedbench.figures.lines import Series, band
+from fedbench.figures.lines import Line, Series, band
 from fedbench.figures.results import Run
 from fedbench.figures.style import SPREADS, of_algorithm
 from fedbench.runs.provenance import mixed_code
@@ -183,3 +184,63 @@ def of_runs(
         "commits": sorted({str(run.extra["commit"]) for run in runs if run.extra.get("commit")}),
         "text": [" ".join(filter(None, [*said, f"Data: {', '.join(places[:3])}{more}."]))],
     }
+
+
+def notes_of_curves(lines: Sequence[Line], y: str) -> list[str]:
+    """What a reader of curves must know, in sentences, each naming the lines that it is about."""
+    said: dict[str, list[str]] = {}
+
+    def note(about: str, line: Line, what: str = "") -> None:
+        said.setdefault(about, []).append(f"{line.series.label} {what}".strip())
+
+    for one in lines:
+        runs, n = one.series.runs, one.points.n
+        status = Counter(run.status for run in runs)
+        if one.empty:
+            note(f"Without {y}, not drawn", one)
+        for word, about in (
+            ("diverged", "Diverged (×), not in the mean"),
+            ("failed", "Failed, drawn as far as it got"),
+            ("running", "Not finished"),
+        ):
+            if status[word]:
+                note(about, one, f"({status[word]} of {len(runs)})")
+        if one.series.repeated:
+            note("Repeated runs of a seed, left out", one, f"({one.series.repeated})")
+        if len(n) and n.min() < n.max():
+            note("n falls along the line", one, f"({n.max()} to {n.min()})")
+    notes = []
+    for about, who in said.items():
+        more = f" and {counted(len(who) - 6, 'more line')}" if len(who) > 6 else ""
+        notes.append(f"{about}: {'; '.join(who[:6])}{more}.")
+    if any(line.interpolated for line in lines):
+        notes.append("Seeds interpolated linearly between evaluations.")
+    return notes
+
+
+def notes_of_results(lines: Sequence[Line], runs: Sequence[Run], x: str, y: str) -> list[str]:
+    """What a reader of results must know: their marks, what was not run, which of `runs` are not drawn."""
+    notes = marks_said(lines)
+    swept = [line for line in lines if not line.points.theorem.all()]
+    places = {at for line in swept for at in line.points.x[~line.points.theorem]}
+    if short := [line.series.label for line in swept if places - set(line.points.x)]:
+        notes.append(f"No mark at a value: not run there ({'; '.join(short)}).")
+    repeated = sum(line.series.repeated for line in lines)
+    missing = len(runs) - repeated - sum(int((line.points.n + line.points.diverged).sum()) for line in lines)
+    if repeated:
+        notes.append(f"{counted(repeated, 'repeated run')} of a seed left out.")
+    if missing:
+        notes.append(f"{counted(missing, 'run')} without {x} or {y} left out.")
+    return notes
+
+
+def marks_said(lines: Sequence[Line]) -> list[str]:
+    """What crosses and stars mean, where there are any."""
+    notes = []
+    if any(line.points.diverged.any() for line in lines):
+        some = any(line.partial.any() for line in lines)
+        thin = " (thin: only some seeds; the hollow point is the mean of the others)" if some else ""
+        notes.append(f"×: diverged{thin}.")
+    if any(line.points.theorem.any() for line in lines):
+        notes.append("Star: the value that the algorithm's theorem gives.")
+    return notes

@@ -7,7 +7,6 @@ step size that a theorem gave is a star.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,85 +130,16 @@ def drawing_of(
     ):
         raise DataError(f"y={y}: no run has a value")
     if of_curves:
-        notes = [*notes, *_notes_of_curves(every, y)]
+        notes = [*notes, *caption.notes_of_curves(every, y)]
         short = ["×: diverged, not in the mean."] if any(line.lost for line in lines) else []
     else:
-        notes = [*notes, *_notes_of_results(lines, runs, x, y)]
-        short = _marks_said(lines)[:1] if len(rows) == 1 and len(lines) > MOST else []
+        notes = [*notes, *caption.notes_of_results(lines, runs, x, y)]
+        short = caption.marks_said(lines)[:1] if len(rows) == 1 and len(lines) > MOST else []
     series = [line.series for line in lines]
     said = caption.of_runs(runs, series, paths, x=x, y=y, spread=options.spread, notes=notes)
     with sheet(options.style):
         page = _Picture(rows, x, y, options).page(said["text"] if options.caption else short)
     return Drawing(page, table(lines, x, y, of_curves), said, options.svg, options.style)
-
-
-# ---- what a reader must know ---------------------------------------------------------------------------
-
-
-def _notes_of_curves(lines: Sequence[Line], y: str) -> list[str]:
-    """In sentences, each naming the lines that it is about."""
-    said: dict[str, list[str]] = {}
-
-    def note(about: str, line: Line, what: str = "") -> None:
-        said.setdefault(about, []).append(f"{line.series.label} {what}".strip())
-
-    for one in lines:
-        runs, n = one.series.runs, one.points.n
-        status = Counter(run.status for run in runs)
-        if one.empty:
-            note(f"Without {y}, not drawn", one)
-        for word, about in (
-            ("diverged", "Diverged (×), not in the mean"),
-            ("failed", "Failed, drawn as far as it got"),
-            ("running", "Not finished"),
-        ):
-            if status[word]:
-                note(about, one, f"({status[word]} of {len(runs)})")
-        if one.series.repeated:
-            note("Repeated runs of a seed, left out", one, f"({one.series.repeated})")
-        if len(n) and n.min() < n.max():
-            note("n falls along the line", one, f"({n.max()} to {n.min()})")
-    notes = []
-    for about, who in said.items():
-        more = f" and {caption.counted(len(who) - 6, 'more line')}" if len(who) > 6 else ""
-        notes.append(f"{about}: {'; '.join(who[:6])}{more}.")
-    if any(line.interpolated for line in lines):
-        notes.append("Seeds interpolated linearly between evaluations.")
-    return notes
-
-
-def _notes_of_results(lines: Sequence[Line], runs: Sequence[Run], x: str, y: str) -> list[str]:
-    notes = _marks_said(lines)
-    swept = [line for line in lines if not line.points.theorem.all()]
-    places = {at for line in swept for at in line.points.x[~line.points.theorem]}
-    if short := [line.series.label for line in swept if places - set(line.points.x)]:
-        notes.append(f"No mark at a value: not run there ({'; '.join(short)}).")
-    repeated = sum(line.series.repeated for line in lines)
-    missing = len(runs) - repeated - sum(int((line.points.n + line.points.diverged).sum()) for line in lines)
-    if repeated:
-        notes.append(f"{caption.counted(repeated, 'repeated run')} of a seed left out.")
-    if missing:
-        notes.append(f"{caption.counted(missing, 'run')} without {x} or {y} left out.")
-    return notes
-
-
-def _marks_said(lines: Sequence[Line]) -> list[str]:
-    notes = []
-    if any(line.points.diverged.any() for line in lines):
-        some = any(_partial(line).any() for line in lines)
-        thin = " (thin: only some seeds; the hollow point is the mean of the others)" if some else ""
-        notes.append(f"×: diverged{thin}.")
-    if any(line.points.theorem.any() for line in lines):
-        notes.append("Star: the value that the algorithm's theorem gives.")
-    return notes
-
-
-def _partial(line: Line) -> pd.Series[bool]:
-    """Where only some of a line's runs diverged."""
-    return (line.points.diverged > 0) & (line.points.n > 0)
-
-
-# ---- drawing -------------------------------------------------------------------------------------------
 
 
 class _Picture:
@@ -303,7 +233,7 @@ class _Picture:
             said["theorem"] = {"marker": "*", "markersize": 7.5, "markeredgecolor": "black"}
         if any(line.points.diverged.any() for line in self.lines):
             said["diverged"] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
-        if any(_partial(line).any() for line in self.lines):
+        if any(line.partial.any() for line in self.lines):
             said["some_seeds_diverged"] = {"marker": "o", "markerfacecolor": "white"}
         return found | marks(**said)
 
@@ -396,7 +326,7 @@ def _draw_results(ax: Axes, line: Line, height: float) -> None:
     )
     if len(given):
         _mean_and_band(ax, given, look)
-    if len(hollow := given[_partial(line)[given.index]]):
+    if len(hollow := given[line.partial[given.index]]):
         style = {**look.line(), "markerfacecolor": "white", "linestyle": "none"}
         ax.plot(hollow.x, hollow["mean"], **style, zorder=3.5, clip_on=False, gid="partial")
     if len(stars):

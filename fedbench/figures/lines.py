@@ -64,6 +64,11 @@ class Line:
     interpolated: bool = False
 
     @property
+    def partial(self) -> pd.Series[bool]:
+        """Where only some of its runs diverged."""
+        return (self.points.diverged > 0) & (self.points.n > 0)
+
+    @property
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
         return not (len(self.points) or self.lost)

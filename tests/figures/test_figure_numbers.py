@@ -21,7 +21,8 @@ from scipy.stats import linregress
 import fedbench
 from fedbench.errors import DataError
 from fedbench.figures import style
-from fedbench.figures.comparisons import draw_settings, draw_speedup, draw_untuned
+from fedbench.figures.comparisons import draw_settings, draw_speedup
+from fedbench.figures.tasks import draw_untuned
 from fedbench.papers.claims import slope
 
 FEW = ["fedavg", "scaffold", "padamfed"]

@@ -11,9 +11,9 @@ from figures.make_results import rows, write_sweep
 from look_at import overlaps
 
 from fedbench.errors import DataError
-from fedbench.figures.comparisons import by_task, draw_untuned, scores
 from fedbench.figures.page import Page
 from fedbench.figures.results import read
+from fedbench.figures.tasks import by_task, draw_untuned, scores
 from fedbench.papers.claims import Evidence
 from fedbench.papers.trends import AcrossTasks
 
