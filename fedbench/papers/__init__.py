@@ -1,1 +1,12 @@
-"""The papers that are reproduced, each a file with its figures, tables and claims, and what makes them."""
+"""The papers that are reproduced, each a file with its figures, tables and claims, and what makes them.
+
+A further paper is a file of this directory and its name here.
+"""
+
+from __future__ import annotations
+
+from fedbench.papers import across, adamasfl, fedproxvr, padamfed
+
+PAPERS = (padamfed.PAPER, adamasfl.PAPER, fedproxvr.PAPER, across.PAPER)
+FIGURES = {item.name: item for paper in PAPERS for item in paper.figures}
+CLAIMS = tuple(claim for paper in PAPERS for claim in paper.claims)

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from fedbench.papers.claims import Claim, slope
 from fedbench.papers.comparisons import Flat, FlatterThan
-from fedbench.papers.drawing import against
-from fedbench.papers.figure import Figure, Paper
-from fedbench.papers.markdown import markdown
+from fedbench.papers.figure import Figure, Paper, markdown, picture
 from fedbench.papers.trends import AcrossTasks, Slope, TableTrend
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -42,7 +40,7 @@ def by_loss_scale(runs: Path, out: Path) -> list[Path]:
     files = []
     for schedule in ("sync", "async"):
         where = {"schedule": [schedule]}
-        files += against(runs, out, schedule, "loss.scale", stages=("final-scale",), where=where)
+        files += picture(runs, out, schedule, "loss.scale", "final-scale", where=where)
     return files
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup, variant
 from fedbench.papers.claims import Claim
 from fedbench.papers.comparisons import Beats, Flat, FlatterThan
-from fedbench.papers.drawing import against, curves
-from fedbench.papers.figure import Figure, Paper
+from fedbench.papers.figure import Figure, Paper, picture
 from fedbench.papers.trends import Trend
 
 TALK = "AdaMasFL talk, ICML 2025"
@@ -37,14 +36,20 @@ START = {
 def by_updates(runs: Path, out: Path) -> list[Path]:
     """Accuracy against server updates, and against virtual time: logarithmic, as an update of DeFedAvg-niid,
     which waits for all of its clients, takes several times as long as the others'."""
-    time = curves(runs, out, "virtual_time", x="virtual_time", log=("x",))
-    return curves(runs, out, "updates") + time
+    y = "test_accuracy"
+    return [
+        *picture(runs, out, "updates", "round", "final", y=y),
+        *picture(runs, out, "virtual_time", "virtual_time", "final", y=y, log=("x",)),
+    ]
 
 
 def by_concurrency(runs: Path, out: Path) -> list[Path]:
     """Final accuracy, and the virtual time it took, against M_c."""
-    against_it = partial(against, runs, out, x=M_C, stages=("final-concurrency",))
-    return against_it("concurrency") + against_it("concurrency_time", y="virtual_time", log=("y",))
+    stage = "final-concurrency"
+    return [
+        *picture(runs, out, "concurrency", M_C, stage),
+        *picture(runs, out, "concurrency_time", M_C, stage, y="virtual_time", log=("y",)),
+    ]
 
 
 def _claims() -> Iterator[Claim]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from fedbench.config.arguments import Parser
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.errors import ConfigError, RunError, UsageError, UserError
+from fedbench.papers import FIGURES
 from fedbench.papers.claims import SCALES
-from fedbench.papers.registry import FIGURES, figure
 
 _EXAMPLES = """examples:
   fedbench figures --list                          what there is
@@ -38,10 +38,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             "figures: a figure's name, --all, --list, --check or --report is needed (see --help)"
         )
-    failures: list[str] = []
-    if args.names or args.all:
-        names = list(FIGURES) if args.all else args.names
-        failures = _redraw(names, args) if args.redraw else _make(names, args.scale, args.overrides)
+    failures = _figures(list(FIGURES) if args.all else args.names, args)
     from fedbench.papers.report import write_report
 
     for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
@@ -72,7 +69,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     args.names = [word for word in args.words if "=" not in word]
     args.overrides = [word for word in args.words if "=" in word]
     for name in args.names:
-        figure(name)
+        if name not in FIGURES:
+            raise ConfigError("figure", name, f"must be one of {', '.join(FIGURES)}", FIGURES)
     for text in args.overrides:
         key, _, value = text.partition("=")
         if key not in NOT_IDENTITY and not key.startswith(("checkpoint.seconds", "hydra.launcher.")):
@@ -82,58 +80,41 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _make(names: Sequence[str], scale: str, overrides: Sequence[str]) -> list[str]:
+def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
+    """Make these figures, or draw them again; the lines of what failed."""
+    from fedbench.papers.claims import made
     from fedbench.papers.figure import shown
-    from fedbench.papers.pipeline import make
+    from fedbench.papers.make import make, redraw
     from fedbench.runs.provenance import commit
     from fedbench.sweeps.progress import duration
 
-    if scale != "smoke" and (commit() or "").endswith("+dirty"):
+    if args.redraw and args.overrides:
+        raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
+    if names and not args.redraw and args.scale != "smoke" and (commit() or "").endswith("+dirty"):
         raise UsageError(
-            f"figures --scale {scale}: fedbench/, conf/ or pyproject.toml differ from the commit that results"
-            " are published with; commit first (--scale smoke needs no commit)"
+            f"figures --scale {args.scale}: fedbench/, conf/ or pyproject.toml differ from the commit that"
+            " results are published with; commit first (--scale smoke needs no commit)"
         )
     failures: list[str] = []
     for name in names:
-        begin = time.monotonic()
-        at = scale if scale in FIGURES[name].scales else "paper"
+        figure, begin = FIGURES[name], time.monotonic()
+        scale = args.scale if args.scale in figure.scales else "paper"
+        if args.redraw and args.all and made(shown(name, scale)) is None:
+            continue
         try:
-            failures += make(figure(name), at, overrides)
+            failures += redraw(figure, scale) if args.redraw else make(figure, scale, args.overrides)
         except UserError as error:  # data that are not there, say: the other figures may not need them
             if len(names) == 1:
                 raise
             failures.append(f"{name}: {error}")
             print(failures[-1], flush=True)
             continue
-        print(f"{name}: {shown(name, at)} ({duration(time.monotonic() - begin)})", flush=True)
-    return failures
-
-
-def _redraw(names: Sequence[str], args: argparse.Namespace) -> list[str]:
-    from fedbench.papers.claims import made
-    from fedbench.papers.figure import shown
-    from fedbench.papers.kept import redraw
-
-    if args.overrides:
-        raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
-    failures: list[str] = []
-    for name in names:
-        at = args.scale if args.scale in FIGURES[name].scales else "paper"
-        if args.all and made(shown(name, at)) is None:
-            continue
-        try:
-            redraw(figure(name), at)
-        except UserError as error:
-            if len(names) == 1:
-                raise
-            failures.append(f"{name}: {error}")
-            continue
-        print(f"{name}: {shown(name, at)}", flush=True)
+        print(f"{name}: {shown(name, scale)} ({duration(time.monotonic() - begin)})", flush=True)
     return failures
 
 
 def _check() -> int:
-    from fedbench.papers.store import states
+    from fedbench.papers.make import states
 
     found = states()
     for name, scale, state in found:

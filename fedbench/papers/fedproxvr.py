@@ -13,11 +13,9 @@ import pandas as pd
 
 from fedbench.papers.claims import Claim
 from fedbench.papers.comparisons import Beats, Value
-from fedbench.papers.drawing import against, curves
-from fedbench.papers.figure import Figure, Paper, Search
-from fedbench.papers.markdown import markdown
+from fedbench.papers.figure import Figure, Paper, Search, markdown, picture
 from fedbench.papers.trends import TableTrend
-from fedbench.runs.stored import summary
+from fedbench.runs.run_directory import RunDirectory
 
 TALK = "FedProxVR talk, ICPP 2020"
 SVRG, SARAH = "fedproxvr algorithm.estimator=svrg", "fedproxvr algorithm.estimator=sarah"
@@ -61,7 +59,7 @@ def by_beta_tau(runs: Path, out: Path) -> list[Path]:
         ("final-estimator-steps", "tau", "local.steps"),
     ):
         by = ("algorithm", ESTIMATOR)
-        files += against(runs, out, name, key, stages=(stage,), by=by, rows="model", own_y=True)
+        files += picture(runs, out, name, key, stage, by=by, rows="model", own_y=True)
     return files
 
 
@@ -69,7 +67,7 @@ def by_mu(runs: Path, out: Path) -> list[Path]:
     """Training loss and accuracy against rounds for each mu, a panel for each estimator."""
     files = []
     for y in ("train_loss", "test_accuracy"):
-        files += curves(runs, out, y, stage="final-mu", y=y, by=("algorithm.mu",), rows=ESTIMATOR)
+        files += picture(runs, out, y, "round", "final-mu", y=y, by=(MU,), rows=ESTIMATOR)
     return files
 
 
@@ -84,7 +82,7 @@ def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
         method = table.algorithm.where(estimators.isna(), table.algorithm + " " + estimators.map(str))
         n += len(table)
         for name, part in table.groupby(method, sort=False):
-            found = [summary(runs / stage / place) or {} for place in part.dir]
+            found = [RunDirectory(runs / stage / place).summary or {} for place in part.dir]
             rows.append({"reading": reading, "method": str(name), **_row(part, found, smoothness)})
             what = _task(found[0].get("config", {}))
     made = pd.DataFrame(rows)

@@ -1,16 +1,27 @@
-"""What a paper's file declares: its figures and tables, its claims, and how far a figure is tuned at a scale.
+"""What a paper's file declares - figures, tables, claims, how far a figure is tuned - and what the files of a
+figure's experiment say: its base configuration and the branches of its sweep.
 
 What is run stands in conf/experiment/<name>.yaml and conf/scale/; here is only what a sweep cannot say.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+from omegaconf import OmegaConf
+
+from fedbench.compose.composer import compose
 from fedbench.compose.overrides import Grid, Value
+from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, flat, identity
+from fedbench.config.paths import conf_dir
+from fedbench.errors import word
 from fedbench.papers.claims import SCALES, Claim
+from fedbench.sweeps.plan import of_file
 from fedbench.tuning.space import Tuning, samples
 
 SHOWN = "outputs/figures"
@@ -19,6 +30,24 @@ SMOKE = "outputs/smoke"
 """Where those of scale smoke are, which only exercise the machinery: `<SMOKE>/<figure>/`. Never committed."""
 RUNS = "outputs/runs"
 """Where the runs behind them are: `<RUNS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
+TUNING = {
+    "smoke": Tuning(first=2, others=1, extensions=0, seeds=(0,), samples=2),
+    "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
+    "paper": Tuning(first=None, others=None, extensions=2, seeds=(0, 1), samples=40),
+}
+
+
+def shown(name: str, scale: str, root: Path = Path()) -> Path:
+    """The directory of a figure's results."""
+    return root / SMOKE / name if scale == "smoke" else root / SHOWN / name / scale
+
+
+def runs_of(name: str, scale: str, root: Path = Path()) -> Path:
+    """Where the runs of a figure are."""
+    return root / RUNS / name / scale
+
+
+# ---- what a paper's file declares ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -82,18 +111,171 @@ class Paper:
     picture: tuple[str, str] = ("", "")
 
 
-TUNING = {
-    "smoke": Tuning(first=2, others=1, extensions=0, seeds=(0,), samples=2),
-    "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
-    "paper": Tuning(first=None, others=None, extensions=2, seeds=(0, 1), samples=40),
-}
+def picture(
+    runs: Path, out: Path, name: str, x: str, *stages: str, y: str = "final_accuracy", **options: Any
+) -> list[Path]:
+    """Draw `y` against `x` from those stages of a sweep that there are, as `<out>/<name>.*`.
+
+    `options`: those of `PlotOptions`; with a panel for each value of `rows` it is two columns wide.
+    """
+    from fedbench.figures.drawing import draw  # Matplotlib is not loaded before a figure is drawn
+    from fedbench.figures.options import PlotOptions
+
+    places = [runs / stage for stage in stages if (runs / stage).is_dir()]
+    width = "two" if options.get("rows") else "one"
+    return draw(places, PlotOptions(x, y, width=width, **options)).save(out / name)
 
 
-def shown(name: str, scale: str, root: Path = Path()) -> Path:
-    """The directory of a figure's results."""
-    return root / SMOKE / name if scale == "smoke" else root / SHOWN / name / scale
+def markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown, numbers with four digits."""
+    lines = [list(map(str, table.columns)), ["---"] * len(table.columns)]
+    lines += [[_cell(value) for value in row] for row in table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def runs_of(name: str, scale: str, root: Path = Path()) -> Path:
-    """Where the runs of a figure are."""
-    return root / RUNS / name / scale
+def _cell(value: object) -> str:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return ""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+# ---- what the files of its experiment say ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One algorithm in one context: `context` holds fixed keys, `along` those swept when it is not tuned,
+    `search` how it is searched at random, if it is."""
+
+    algorithm: str
+    context: Mapping[str, Value]
+    along: Grid = field(default_factory=dict)
+    search: Search | None = None
+
+    @property
+    def method(self) -> str:
+        """The algorithm's name, with its estimator where it has one."""
+        return "-".join(map(str, filter(None, (self.algorithm, self.context.get("algorithm.estimator")))))
+
+    @property
+    def stage(self) -> str:
+        """The directory of its final runs: shared by branches of one search or swept along the same keys."""
+        searched = [self.search.name] if self.search else []
+        return "-".join(["final", *searched, *(key.split(".")[-1] for key in sorted(self.along))])
+
+    def is_same_task(self, other: Branch) -> bool:
+        """Whether both are tuned together."""
+        return self.algorithm == other.algorithm and self.context == other.context
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure at a scale: the choices of its configuration, the whole sweep's grid, its branches."""
+
+    figure: Figure
+    scale: str
+    base: Mapping[str, Value]
+    params: Grid
+    branches: tuple[Branch, ...]
+
+    @property
+    def digest(self) -> str:
+        """Twelve digits that change whenever the figure's configuration, grids or way of tuning change.
+
+        Values of grids enter as an override writes them, as in all results kept so far.
+        """
+        tuning = dataclasses.asdict(TUNING[self.scale])
+        how = [tuning | {"seeds": _text(tuning["seeds"])}] if self.figure.tuned or self.figure.search else []
+        how += [dict(self.start)] if self.start else []
+        branches = [
+            [
+                branch.algorithm,
+                {key: _word(value) for key, value in branch.context.items()},
+                {key: _text(values) for key, values in branch.along.items()},
+            ]
+            for branch in self.branches
+        ]
+        searches: dict[str, list[Any]] = {}
+        for one in self.figure.search:
+            rounds = one.rounds.get(self.scale)
+            finalists = [one.finalists] if rounds else []
+            searches[one.name + str(dict(one.where))] = [dict(one.space), *one.lacks, rounds, *finalists]
+        return digest(
+            [
+                identity(self.base),
+                {key: _text(values) for key, values in self.params.items()},
+                branches,
+                {branch.algorithm: algorithm_file(branch.algorithm) for branch in self.branches},
+                how,
+                searches,
+                list(self.figure.factors),
+            ]
+        )
+
+    @property
+    def stand_ins(self) -> str:
+        """At scale smoke, what is run in place of the paper's data and model: `dataset=digits, model=mlp`."""
+        swapped = [f"{key}={self.params[key][0]}" for key in ("dataset", "model") if key in self.params]
+        return ", ".join(swapped) if self.scale == "smoke" else ""
+
+    @property
+    def start(self) -> Mapping[str, Grid]:
+        """Method -> what its figure tries first of its grid."""
+        return self.figure.start if self.scale == "cpu" else {}
+
+    def tuned_keys(self, branch: Branch) -> dict[str, list[Value]]:
+        """The grid of a branch, as in its algorithm's file; empty where nothing is tuned."""
+        grid = algorithm_file(branch.algorithm)["grid"] if self.figure.tuned else {}
+        return {f"algorithm.{key}": list(values) for key, values in grid.items()}
+
+    def pinned(self) -> dict[str, Value]:
+        """Keys that the whole sweep varies, at their values in the base configuration: those of tuning."""
+        return {
+            key: self.base.get(key)
+            for key, values in self.params.items()
+            if len(values) > 1 and key not in ("algorithm", "seed") and not key.startswith("algorithm.")
+        }
+
+
+def experiment(figure: Figure, scale: str) -> Experiment:
+    """Compose conf/experiment/<figure>.yaml at a scale."""
+    cfg = compose([f"experiment={figure.name}", f"scale={scale}"]).cfg
+    node: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
+    base, (params, *grids) = flat(cfg), of_file([node["params"], *(node["grids"] or [{}])])
+    branches = []
+    for grid in grids:
+        whole = {**params, **grid}
+        names = map(str, whole.pop("algorithm", [base["algorithm"]]))
+        along = {key: values for key, values in whole.items() if len(values) > 1 and key != "seed"}
+        context = {key: values[0] for key, values in grid.items() if key not in ("algorithm", "seed", *along)}
+        for name in names:
+            choices = {**context, "algorithm": name}
+            search = next((one for one in figure.search if one.where.items() <= choices.items()), None)
+            branches.append(Branch(name, context, along, search))
+    return Experiment(figure, scale, base, params, tuple(branches))
+
+
+def algorithm_file(name: str) -> dict[str, Any]:
+    """A method's settings in conf/algorithm, and under "grid" its values to try in conf/grid.
+
+    Keys younger than results that are kept are left out at their defaults.
+    """
+    settings = _content("algorithm", name)
+    old = {k: v for k, v in settings.items() if ABSENT_AT_DEFAULT.get(f"algorithm.{k}", ...) != v}
+    return {**old, "grid": _content("grid", name)}
+
+
+def _content(group: str, name: str) -> dict[str, Any]:
+    file = conf_dir() / group / f"{name}.yaml"
+    content = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
+
+
+def _text(values: Sequence[Value]) -> str:
+    return ",".join(map(_word, values))
+
+
+def _word(value: Value) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else word(value)

@@ -14,8 +14,7 @@ from pathlib import Path
 from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup, variant
 from fedbench.papers.claims import Claim
 from fedbench.papers.comparisons import AboveOnRange, Beats, Faster, MarginGrows, WidestRange
-from fedbench.papers.drawing import against, curves
-from fedbench.papers.figure import Figure, Paper
+from fedbench.papers.figure import Figure, Paper, picture
 from fedbench.papers.trends import Ahead, Reaches, SameTraffic
 
 ICLR, TALK = "PAdaMFed, ICLR 2025", "PAdaMFed talk"
@@ -51,21 +50,20 @@ averaging for FedAvg and SCAFFOLD, and for SCAFFOLD-M the step that its momentum
 
 def by_split(runs: Path, out: Path) -> list[Path]:
     """Accuracy against rounds, iid beside Dirichlet."""
-    return curves(runs, out, "accuracy", rows="partition")
+    return picture(runs, out, "accuracy", "round", "final", y="test_accuracy", rows="partition")
 
 
 def by_step_size(runs: Path, out: Path) -> list[Path]:
     """Accuracy against eta and against gamma, iid beside Dirichlet."""
     files = []
     for key in ("lr", "server_lr"):
-        stages = (f"final-{key}", "final")
-        files += against(runs, out, key, f"algorithm.{key}", stages=stages, rows="partition")
+        files += picture(runs, out, key, f"algorithm.{key}", f"final-{key}", "final", rows="partition")
     return files
 
 
 def by_lr(runs: Path, out: Path) -> list[Path]:
     """Accuracy against the learning rate."""
-    return against(runs, out, "lr", "algorithm.lr", stages=("final-lr", "final"))
+    return picture(runs, out, "lr", "algorithm.lr", "final-lr", "final")
 
 
 def by_setting(runs: Path, out: Path) -> list[Path]:
@@ -79,7 +77,7 @@ def by_setting(runs: Path, out: Path) -> list[Path]:
 
 def by_rounds(runs: Path, out: Path) -> list[Path]:
     """Accuracy against rounds, for each model."""
-    return curves(runs, out, "accuracy", rows="model")
+    return picture(runs, out, "accuracy", "round", "final", y="test_accuracy", rows="model")
 
 
 def _claims() -> Iterator[Claim]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedbench.papers import CLAIMS
 from fedbench.papers.claims import (
     COLUMNS,
     MADE,
@@ -32,7 +33,6 @@ from fedbench.papers.comparisons import (
     Value,
     WidestRange,
 )
-from fedbench.papers.registry import CLAIMS
 from fedbench.papers.trends import Ahead, Reaches, SameTraffic, Slope, TableTrend, Trend
 
 

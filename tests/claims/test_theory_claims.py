@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedbench.figures.theory import BASE, optimum_table, stepsize_table
+from fedbench.papers import CLAIMS
 from fedbench.papers.claims import MADE, Evidence, ledger, read
-from fedbench.papers.registry import CLAIMS
 from fedbench.papers.trends import TableTrend
 
 

@@ -13,11 +13,11 @@ from fedbench.compose.composer import compose
 from fedbench.compose.overrides import Value, written
 from fedbench.config.identity import run_hash
 from fedbench.config.options import options
-from fedbench.papers import pipeline
+from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.claims import SCALES
-from fedbench.papers.experiment import Branch, Experiment, algorithm_file, experiment
 from fedbench.papers.fedproxvr import searches
-from fedbench.papers.registry import CLAIMS, FIGURES
+from fedbench.papers.figure import Branch, Experiment, algorithm_file, experiment
+from fedbench.papers.make import Maker
 from fedbench.sweeps.plan import of_file
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
@@ -174,7 +174,7 @@ def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_pat
     made = experiment(FIGURES["lr_relative"], "smoke")
     branch = next(branch for branch in made.branches if branch.algorithm == "padamfed")
     lrs = [
-        pipeline._Maker(made, extra, tmp_path, tmp_path)._theorem_lr(branch)
+        Maker(made, extra, tmp_path, tmp_path).theorem_lr(branch)
         for extra in ([], ["hydra.launcher.processes=1"])
     ]
     assert (
@@ -225,9 +225,9 @@ def test_a_search_may_have_fewer_rounds(tmp_path: Path) -> None:
     all at paper scale."""
     for table, scale, rounds in (("table1", "cpu", None), ("table2", "cpu", 100), ("table2", "paper", None)):
         made = compose_experiment(f"fedproxvr/{table}_searched", scale)
-        maker = pipeline._Maker(made, [], tmp_path, tmp_path)
+        maker = Maker(made, [], tmp_path, tmp_path)
         searched = [branch for branch in made.branches if branch.search]
-        tasks = [maker._task(branch) for branch in searched]
+        tasks = [maker.task(branch) for branch in searched]
         assert [task.fixed.get("rounds") for task in tasks] == [rounds] * 6
         assert [task.finalists for task in tasks] == [2 if rounds else 0] * 6
 

@@ -12,10 +12,9 @@ from figures.make_results import rows, write_sweep
 
 from fedbench.figures import comparisons
 from fedbench.figures.style import of_algorithm
-from fedbench.papers import across, fedproxvr
+from fedbench.papers import FIGURES, across, fedproxvr
 from fedbench.papers.claims import slope
-from fedbench.papers.experiment import experiment
-from fedbench.papers.registry import FIGURES
+from fedbench.papers.figure import experiment
 
 
 def invented(name: str, root: Path) -> None:

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fedbench.cli import main
+from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.figure import shown
-from fedbench.papers.registry import CLAIMS, FIGURES
 
 pytestmark = pytest.mark.slow
 

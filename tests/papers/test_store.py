@@ -11,11 +11,10 @@ import pytest
 from fedbench.cli import main
 from fedbench.errors import DataError
 from fedbench.figures.style import WIDTHS
-from fedbench.papers import experiment, pipeline, store
+from fedbench.papers import CLAIMS, FIGURES, PAPERS, figure, make
 from fedbench.papers.claims import MADE
 from fedbench.papers.figure import Figure, shown
-from fedbench.papers.kept import KEPT, write_kept
-from fedbench.papers.registry import CLAIMS, FIGURES, PAPERS
+from fedbench.papers.make import KEPT, write_kept
 from fedbench.papers.report import BEGIN, END, write_report
 from fedbench.runs import provenance
 
@@ -42,7 +41,7 @@ def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
     made = {
         "figure": NAME, "scale": scale, "digest": digest,
         "files": ["updates.json", "updates.png", "updates.pdf"],
-        "command": store.command(NAME, scale), "seeds": [0, 1],
+        "command": make.command(NAME, scale), "seeds": [0, 1],
         "shared": {"rounds": 12, "dataset": "digits", "model": "mlp"},
         "runs": {"completed": 4}, "commit": ["0123456789abcdef", "0123456789abcdef+dirty"],
     }  # fmt: skip
@@ -52,16 +51,16 @@ def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
 
 def test_results_of_other_configurations_are_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """absent, current, incomplete, then stale as soon as the grid of a tuned algorithm changes."""
-    now = experiment.experiment(FIGURES[NAME], "smoke").digest
-    assert store.state(NAME, "smoke", tmp_path) == "absent"
+    now = figure.experiment(FIGURES[NAME], "smoke").digest
+    assert make.state(NAME, "smoke", tmp_path) == "absent"
     out = keep(tmp_path, now)
-    assert store.state(NAME, "smoke", tmp_path) == "current"
+    assert make.state(NAME, "smoke", tmp_path) == "current"
     (out / "updates.png").unlink()
-    assert store.state(NAME, "smoke", tmp_path) == "incomplete"
+    assert make.state(NAME, "smoke", tmp_path) == "incomplete"
     (out / "updates.png").write_bytes(b"png")
-    read = experiment.algorithm_file
-    monkeypatch.setattr(experiment, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
-    assert store.state(NAME, "smoke", tmp_path) == "stale"
+    read = figure.algorithm_file
+    monkeypatch.setattr(figure, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
+    assert make.state(NAME, "smoke", tmp_path) == "stale"
 
 
 def test_check_says_what_is_stale(
@@ -90,7 +89,7 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
     assert "| highest | 80.00% +- 0.00%; fedbuff 70.00% +- 0.00% |" not in text  # three baselines are absent
     claims = pd.read_csv(tmp_path / "outputs/figures/claims.csv").set_index("claim")
     assert claims.loc["adamasfl-accuracy", "reason"].startswith("no runs of ca2fl, defedavg_niid")
-    assert claims.loc["adamasfl-accuracy", "command"] == store.command(NAME, "cpu")
+    assert claims.loc["adamasfl-accuracy", "command"] == make.command(NAME, "cpu")
     ledger = (tmp_path / "outputs/ledger.md").read_text()
     assert all(claim.text in ledger for claim in CLAIMS)
 
@@ -129,7 +128,7 @@ def test_published_results_name_a_commit_that_they_were_made_from(
     """With changes that are not committed only smoke results are made; older results say it in words."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef+dirty")
-    monkeypatch.setattr(pipeline, "make", lambda *_: [])
+    monkeypatch.setattr(make, "make", lambda *_: [])
     assert main(["figures", "speedup", "--scale", "cpu"]) == 2
     assert "commit first" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -159,7 +158,7 @@ def test_kept_results_are_current() -> None:
     """No change of the code alone makes a committed figure stale, and each is a figure's."""
     root = Path(__file__).parents[2]
     published = [made.parent for made in (root / "outputs/figures").rglob("made.json")]
-    states = {shown(name, scale, root): state for name, scale, state in store.states(root)}
+    states = {shown(name, scale, root): state for name, scale, state in make.states(root)}
     assert published
     assert {place: states.get(place) for place in published} == dict.fromkeys(published, "current")
 
@@ -171,13 +170,13 @@ def test_a_figure_without_its_data_does_not_stop_the_others(
     monkeypatch.chdir(tmp_path)
     made = []
 
-    def make(figure: Figure, scale: str, extra: object) -> list[str]:
-        made.append(figure.name)
-        if figure.name == "padamfed/fig1":
+    def fails(one: Figure, scale: str, extra: object) -> list[str]:
+        made.append(one.name)
+        if one.name == "padamfed/fig1":
             raise DataError("data.root=data: no EMNIST there")
         return []
 
-    monkeypatch.setattr(pipeline, "make", make)
+    monkeypatch.setattr(make, "make", fails)
     assert main(["figures", "padamfed/fig1", "speedup", "loss_scale"]) == 1
     assert made == ["padamfed/fig1", "speedup", "loss_scale"]
     err = capsys.readouterr().err
