@@ -31,18 +31,16 @@ BELOW: dict[str, set[str]] = {
     "schedule": set(),
     "theory": set(),
     "engine": {"method", "data", "models", "config"},
-    "runs": {"compose", "engine", "schedule", "method", "algorithms", "data", "models", "config", "loggers"},
+    "runs": {"engine", "schedule", "method", "algorithms", "data", "models", "config", "loggers"},
     "figures": {"runs", "theory", "schedule", "data", "algorithms", "models", "config"},
-    "compose": {"config", "loggers"},
-    "sweeps": {"compose", "runs", "engine", "figures", "config"},
-    "tuning": {"compose", "sweeps", "runs", "figures", "config"},
+    "sweeps": {"runs", "engine", "figures", "config"},
+    "tuning": {"sweeps", "runs", "figures", "config"},
     "report": {"sweeps", "runs", "figures", "config"},
-    "papers": {"compose", "sweeps", "tuning", "runs", "figures", "theory", "config"},
-    "api": {"compose", "sweeps", "runs", "figures", "config", "loggers"},
+    "papers": {"sweeps", "tuning", "runs", "figures", "theory", "config"},
+    "api": {"sweeps", "runs", "figures", "config", "loggers"},
     "cli": {
         "api",
         "tuning",
-        "compose",
         "runs",
         "papers",
         "figures",
@@ -60,7 +58,6 @@ NO_TORCH = (
     "rng",
     "fields",
     "config",
-    "compose",
     "sweeps",
     "api",
     "cli",
@@ -160,7 +157,7 @@ def test_one_file_alone_knows_the_inside_of_hydra() -> None:
         for path in modules()
         if any(name.startswith("hydra._") for name in imported(ast.parse(path.read_text())))
     ]
-    assert knowing == ["fedbench.compose.inside"]
+    assert knowing == ["fedbench.cli.run"]
 
 
 TOP_LEVEL = {"LICENSE", "README.md", "conf", "fedbench", "outputs", "pyproject.toml", "scripts", "tests"}

@@ -13,11 +13,10 @@ from hydra.types import RunMode
 
 from fedbench.api.read import Sweep
 from fedbench.api.stored import Place, Run
-from fedbench.compose import inside
-from fedbench.compose.composer import Composed, Composer, lenient
-from fedbench.compose.overrides import parse, written
+from fedbench.config.compose import Composed, Composer, lenient
 from fedbench.config.config import Config
 from fedbench.config.identity import run_dir
+from fedbench.config.overrides import refuse_sweeps, written
 from fedbench.config.read import checked
 from fedbench.errors import UsageError
 from fedbench.loggers.options import refuse_missing
@@ -87,7 +86,7 @@ def sweep(
     A failed run does not stop the others: it is logged, and a row of `Sweep.results` with its status and
     error. Raises UserError before anything is written if any run is bad input.
     """
-    from fedbench.sweeps.launch import read, run_sweep
+    from fedbench.sweeps.launch import run_sweep
 
     words = [*_words(overrides), *(f"{key}={_several(key, values)}" for key, values in (grid or {}).items())]
     if directory is not None:
@@ -95,7 +94,7 @@ def sweep(
     if processes is not None:
         words += ["hydra/launcher=processes", f"hydra.launcher.processes={processes}"]
     with _composer() as composer, _logging_kept():
-        ended = run_sweep(composer, *read(composer, words))
+        ended = run_sweep(composer, *composer.read(words))
         collect(ended.directory)
     if ended.failures:
         counted = f"{len(ended.failures)} of {len(ended.results)} runs failed"
@@ -120,9 +119,8 @@ def _several(key: str, values: Iterable[Any]) -> str:
 
 def _one(composer: Composer, words: Sequence[str]) -> Composed:
     """What one run is. Raises UserError where several are meant."""
-    with composer.one_line(words):
-        inside.refuse_sweeps(parse(words, composer.loader), RunMode.RUN)
-    composed = composer.compose(words)
+    parsed, composed = composer.read(words)
+    refuse_sweeps(parsed)
     if composed.cfg.hydra.mode == RunMode.MULTIRUN:
         raise UsageError(f"{' '.join(words)}: is a sweep, which fedbench.sweep runs")
     return composed

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SaidElsewhere as error:
         return error.exit_code
     except Exception as error:
-        from fedbench.compose.explain import line_of
+        from fedbench.config.explain import line_of
 
         line = line_of(error)
         if wants_traceback:

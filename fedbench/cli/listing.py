@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.config.arguments import Parser
-from fedbench.config.options import options
-from fedbench.config.paths import conf_dir
+from fedbench.config.options import conf_dir, options
 from fedbench.errors import UsageError
 from fedbench.sweeps.tables import aligned
 

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from hydra._internal.utils import get_args_parser
 from hydra.types import RunMode
 
 from fedbench import __version__
-from fedbench.compose import inside, trust
-from fedbench.compose.composer import Composer, lenient
+from fedbench.config.compose import Composer, check_composed, lenient, list_quickly
+from fedbench.config.overrides import refuse_sweeps
 from fedbench.errors import RunError, UsageError, nearest
 from fedbench.runs import ranks
 from fedbench.sweeps.forecast import forecast
-from fedbench.sweeps.launch import FinishedSweep, planned, read, run, run_sweep, run_with_others
+from fedbench.sweeps.launch import FinishedSweep, planned, run, run_sweep, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
 
 
@@ -65,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
             f"{message} ({f'did you mean {near}? ' if near else ''}--hydra-help lists the flags)"
         )
 
-    made = inside.flags()
+    made = get_args_parser()
     made.error = refuse  # type: ignore[method-assign]
     said = "Say what would run and what it takes (disk, memory), and run nothing"
     made.add_argument("--dry-run", action="store_true", help=said)
@@ -80,22 +81,20 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool) -> Path
     if ranks.here().size > 1:
         run_with_others(composer, overrides, multirun, ranks.here())
         return None
-    parsed, composed = read(composer, overrides)
+    parsed, composed = composer.read(overrides)
     if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
         return _report(run_sweep(composer, parsed, composed))
-    with composer.one_line(overrides):
-        inside.refuse_sweeps(parsed, RunMode.RUN)
+    refuse_sweeps(parsed)
     run(composer, composed)
     return None
 
 
 def foresee(composer: Composer, overrides: Sequence[str], multirun: bool) -> Iterator[str]:
     """What `launch` would do and what it takes, in lines. Raises UserError."""
-    parsed, composed = read(composer, overrides)
+    parsed, composed = composer.read(overrides)
     if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
         return forecast(*planned(composer, parsed, composed))
-    with composer.one_line(overrides):
-        inside.refuse_sweeps(parsed, RunMode.RUN)
+    refuse_sweeps(parsed)
     config = composed.config
     return forecast([(composer.place(composed), config)])
 
@@ -118,11 +117,11 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
     hydra, name, words = composer.hydra, composer.config_name, args.overrides
     with _hydra_raises(), composer.one_line(words):
         if not args.shell_completion:
-            composer.check_trust(words)
+            composer.check(words)
         if args.help or args.cfg or args.info:
-            trust.check_composed(composer.loader.load_configuration(name, words, RunMode.MULTIRUN))
+            check_composed(composer.loader.load_configuration(name, words, RunMode.MULTIRUN))
         if args.help:
-            inside.list_quickly(composer.loader)
+            list_quickly(composer.loader)
             hydra.app_help(config_name=name, args_parser=parser, args=args)
         elif args.hydra_help:
             hydra.hydra_help(config_name=name, args_parser=parser, args=args)
@@ -133,7 +132,7 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         elif words[:1] and words[0].startswith(
             "query="
         ):  # a shell asks; a line that it cannot complete is no error
-            inside.list_quickly(composer.loader)
+            list_quickly(composer.loader)
             with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception, SystemExit):
                 hydra.shell_completion(config_name=name, overrides=words)
         else:

@@ -1,4 +1,7 @@
-"""The one door for the user's own code: modules that `imports` and `hooks` name are executed before a run."""
+"""The one door for the user's own code: modules that `imports` and `hooks` name are executed before a run.
+
+Classes of these modules may be Hydra's callbacks (`hydra.callbacks.NAME._target_`).
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,34 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from fedbench.config.config import Config
-from fedbench.config.inputs import inputs
-from fedbench.errors import ConfigError
+from hydra.experimental.callback import Callback
+from hydra.utils import instantiate
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from fedbench.config.identity import inputs
+from fedbench.errors import ConfigError, UsageError
 
 log = logging.getLogger(__name__)
 _done: dict[str, dict[str, str]] = {}
 
 
-def load(config: Config) -> None:
-    """Execute what `config.imports` and `config.hooks` name, each once in this process: dotted modules,
+def load(config: Any) -> None:
+    """Execute what `imports` and `hooks` of a configuration name, each once in this process: dotted modules,
     importable from the current directory too, or paths of .py files. Says so in the log. Raises
     ConfigError."""
-    load_named(config.imports, config.hooks)
-
-
-def load_named(imports: Sequence[str], hooks: Sequence[str]) -> None:
-    """The same of these names."""
-    for key, names in (("imports", imports), ("hooks", hooks)):
-        for name in names:
-            _load(key, name)
+    for key in ("imports", "hooks"):
+        for name in getattr(config, key):
+            _load(key, str(name))
 
 
 def _load(key: str, name: str) -> None:
-    file = Path(name).expanduser().resolve() if name.endswith(".py") else None
+    file = _file(name)
     identifier = str(file or name)
     content = inputs({"imports": [name]})
     if identifier in _done:
@@ -50,6 +54,10 @@ def _load(key: str, name: str) -> None:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError(key, name, f"failed while it was executed: {reason}") from error
     _done[identifier] = content
+
+
+def _file(name: str) -> Path | None:
+    return Path(name).expanduser().resolve() if name.endswith(".py") else None
 
 
 def _exists(name: str) -> bool:
@@ -72,3 +80,69 @@ def _execute(file: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+
+
+# ---- Hydra's callbacks ---------------------------------------------------------------------------------
+
+
+def is_callback(key: str) -> bool:
+    """Whether a dotted key is where Hydra's configuration names a callback's class."""
+    parts = key.split(".")
+    return len(parts) == 4 and parts[:2] == ["hydra", "callbacks"] and parts[3] == "_target_"
+
+
+def own_modules(cfg: DictConfig) -> Mapping[str, Path | None]:
+    """The modules that a composed configuration names as the user's, with their files, if given."""
+    found = [OmegaConf.select(cfg, key) for key in ("imports", "hooks")]
+    names = [str(name) for node in found if isinstance(node, ListConfig) for name in node]
+    files = {name: _file(name) for name in names}
+    return {(file.stem if file else name): file for name, file in files.items()}
+
+
+class Callbacks(Callback):
+    """The callbacks that a configuration names, told one after another; one that breaks is a warning.
+
+    Another process makes its own: it may not find their classes.
+    """
+
+    def __init__(self, cfg: DictConfig) -> None:
+        """Executes the user's modules, if there is a callback. Raises UserError."""
+        self.cfg = cfg
+        nodes = cfg.hydra.callbacks or {}
+        if nodes:
+            load(cfg)
+        for name, node in nodes.items():
+            _check(str(name), str(node.get("_target_")), own_modules(cfg))
+        try:
+            self.each = [instantiate(node) for node in nodes.values()]
+        except Exception as error:
+            reason = str(error.__cause__ or error).splitlines()[0]
+            raise UsageError(f"hydra.callbacks: cannot be made: {reason}") from error
+
+    def __reduce__(self) -> Any:
+        return Callbacks, (self.cfg,)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return partial(self._tell, name)
+        return super().__getattribute__(name)
+
+    def _tell(self, what: str, **words: Any) -> None:
+        for one in reversed(self.each) if what.endswith("_end") else self.each:
+            try:
+                getattr(one, what)(**words)
+            except Exception as error:
+                warnings.warn(
+                    f"{type(one).__name__}.{what} raised {type(error).__name__}: {error}", stacklevel=2
+                )
+
+
+def _check(name: str, target: str, files: Mapping[str, Path | None]) -> None:
+    """Refuse what is no callback, or that of another module of this name. Raises ConfigError."""
+    path, _, kind = target.rpartition(".")
+    module, file = sys.modules.get(path), files.get(path)
+    here, cls = getattr(module, "__file__", None), getattr(module, kind, None)
+    ours = file is None or (here is not None and Path(here).resolve() == file)
+    if not (ours and isinstance(cls, type) and issubclass(cls, Callback)):
+        allowed = "must be a subclass of hydra.experimental.callback.Callback in a module of hooks=[...]"
+        raise ConfigError(f"hydra.callbacks.{name}._target_", target, allowed)

@@ -1,4 +1,5 @@
-"""The files of conf/<group>/, made from the classes that declare the options: Hydra needs a file for each."""
+"""What `scripts/options` makes from the classes that declare the options: the files of conf/<group>/
+(Hydra needs one for each option), and the reference of all keys, conf/README.md."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from typing import Any
 
 import yaml
 
+from fedbench.config.config import Settings
 from fedbench.config.options import CLASSES
-from fedbench.fields import Rule, defaults, options_of, rule_of
+from fedbench.errors import word
+from fedbench.fields import Rule, defaults, options_of, rule_of, rules
 from fedbench.loggers.options import LOGGERS
 
 Groups = Mapping[str, Mapping[str, type[Any]]]
@@ -18,6 +21,12 @@ WIDTH = 110
 _BRINGS = """# In the primary config `partition` has to come before `dataset`, for this override to be seen.
 defaults:
   - override /partition@_global_.partition: {}
+"""
+
+_TOP = """# Every key
+
+Made by `scripts/options` from the classes that declare the keys. `KEY=VALUE` on the command line sets one,
+and `--help` shows those of a configuration; [the README](../README.md) is where to begin.
 """
 
 
@@ -92,3 +101,37 @@ def _comment(text: str, indent: str) -> list[str]:
 def _yaml(value: Any) -> str:
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6)
     return text.removesuffix("\n").removesuffix("...").rstrip()
+
+
+def reference(groups: Groups) -> str:
+    """The page: the keys of every run, then each group's options with theirs."""
+    parts = [_TOP, "## Every run\n", *_table(Settings, "")]
+    for group, classes in groups.items():
+        parts.append(f"\n## {group}")
+        for name, cls in classes.items():
+            parts += [f"\n### {group}={name}", *_sentence(head(cls)), *_table(cls, f"{group}.")]
+    parts += [
+        "\n## logger",
+        "\n`logger=NAME`, several as `logger=[csv,wandb]`, all: `logger=many_loggers`.",
+    ]
+    for name, cls in LOGGERS.items():
+        parts += [f"\n### logger={name}", *_sentence(head(cls)), *_table(cls, f"logger.{name}.")]
+    return "\n".join(parts) + "\n"
+
+
+def _sentence(text: str) -> list[str]:
+    return [" ".join(text.split("\n\n")[0].split()), ""]
+
+
+def _table(cls: type[Any], prefix: str) -> Iterator[str]:
+    found = list(rules(cls, prefix))
+    if not found:
+        return
+    yield from ("| key | default | allowed | meaning |", "|---|---|---|---|")
+    for key, rule in found:
+        cells = (f"`{key}`", f"`{word(rule.default)}`", rule.words, rule.meaning)
+        yield "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", "<br>")

@@ -11,9 +11,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedbench import fields
-from fedbench.config.paths import conf_dir
+from fedbench.config.config import GROUPS
 from fedbench.data.options import DATASETS, PARTITIONS, UserDataset
-from fedbench.errors import ConfigError, UsageError
+from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
 from fedbench.schedule.options import DELAYS, SCHEDULES
 
 CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
@@ -24,8 +24,19 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
 }
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
 
+_NOT_OFFERED = ("name", "grid")
 REGISTERED = ("dataset", "model", "algorithm")
 """The groups to which a module of the user's, named by `imports`, may add options, each with a file."""
+
+
+def conf_dir() -> Path:
+    """The directory of the YAML files: inside the package where it was installed from a wheel, beside it
+    in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for candidate in (package / "conf", package.parent / "conf"):
+        if (candidate / "config.yaml").is_file():
+            return candidate
+    raise RunError(f"no configuration files beside {package}: the installation is incomplete")
 
 
 def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
@@ -85,3 +96,35 @@ def read_file(file: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UsageError(f"{file}: must hold keys with values, not a {type(found).__name__}")
     return {str(key): value for key, value in found.items()}
+
+
+def unknown_key(
+    key: str, value: object, known: Sequence[str], chosen: str | None = None, searchpath: Sequence[Path] = ()
+) -> ConfigError:
+    """The error for a key outside `known`. `chosen`: the option of the group in which it was looked for."""
+    parent, _, last = key.rpartition(".")
+    while parent and not any(name.startswith(parent + ".") for name in known):
+        parent = parent.rpartition(".")[0]
+    prefix = parent + "." if parent else ""
+    inside = (name.removeprefix(prefix).split(".")[0] for name in known if name.startswith(prefix))
+    beside = [name for name in dict.fromkeys(inside) if not parent or name not in _NOT_OFFERED]
+    owner = f"{parent}={chosen}" if chosen else parent
+    text = f"{owner} has {', '.join(beside) or 'no keys'}" if parent else f"keys are {', '.join(beside)}"
+    near = nearest(key.removeprefix(prefix), beside)
+    if near is None and parent in GROUPS:
+        others = [
+            name for name in names_of(parent, searchpath) if last in option_keys(parent, name, searchpath)
+        ]
+        if others:
+            return ConfigError(
+                key, value, f"no such key; {text} ({last} belongs to {parent}={'|'.join(others)})"
+            )
+    same = next((name for name in known if name.split(".")[-1] == last), None)
+    offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
+    match = same if same and not parent else prefix + near if near else same or nearest(key, offered)
+    return ConfigError(key, value, f"no such key; {text}" + (f" (did you mean '{match}'?)" if match else ""))
+
+
+def one_option(group: str, several: Sequence[object]) -> str:
+    """What is allowed for a group that takes one option."""
+    return f"one option; for a sweep: -m {group}={','.join(map(word, several))}"

@@ -10,8 +10,7 @@ from omegaconf import OmegaConf
 
 from fedbench import fields
 from fedbench.config.config import GROUPS, Config, Settings
-from fedbench.config.options import CLASSES, option_keys, options
-from fedbench.config.suggest import unknown_key
+from fedbench.config.options import CLASSES, option_keys, options, unknown_key
 from fedbench.data.options import PARTITIONS, read_dataset
 from fedbench.errors import ConfigError, DataError, UsageError
 from fedbench.loggers.options import read_loggers

@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 from omegaconf import OmegaConf
 
-from fedbench.compose.composer import compose
-from fedbench.compose.overrides import Grid, Value
+from fedbench.config.compose import compose
 from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, flat, identity
-from fedbench.config.paths import conf_dir
+from fedbench.config.options import conf_dir
+from fedbench.config.overrides import Grid, Value
 from fedbench.errors import word
 from fedbench.papers.claims import SCALES, Claim
 from fedbench.sweeps.plan import of_file

@@ -17,9 +17,9 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.compose.composer import compose
-from fedbench.compose.overrides import Grid, Value, written
+from fedbench.config.compose import compose
 from fedbench.config.identity import NOT_IDENTITY, digest
+from fedbench.config.overrides import Grid, Value, written
 from fedbench.errors import DataError
 from fedbench.figures.caption import distinct
 from fedbench.files import read_json, write_text

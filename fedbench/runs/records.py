@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench import schedule
-from fedbench.compose.overrides import written
 from fedbench.config.config import GROUPS, Config
-from fedbench.config.identity import flat
-from fedbench.config.inputs import inputs
+from fedbench.config.identity import flat, inputs
+from fedbench.config.overrides import written
 from fedbench.engine.tasks import TASKS
 from fedbench.files import atomically, write_text
 from fedbench.runs.checkpoint import write_torch

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from fedbench.config.config import Config
-from fedbench.config.identity import flat
-from fedbench.config.inputs import inputs, recorded
+from fedbench.config.identity import flat, inputs, recorded
 from fedbench.errors import DataError, RunError
 from fedbench.runs.provenance import code, code_changes, codes_of, hardware
 from fedbench.runs.run import Run

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config import inputs
+from fedbench.config import identity as inputs
 from fedbench.config.config import GROUPS, Config
 from fedbench.config.identity import difference, digest, flat, identity, identity_in, run_hash
 from fedbench.config.read import build

@@ -11,8 +11,7 @@ import torch
 
 from fedbench import data
 from fedbench.config.config import Config
-from fedbench.config.identity import flat
-from fedbench.config.inputs import MARK, inputs
+from fedbench.config.identity import MARK, flat, inputs
 from fedbench.data import Dataset
 from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import Programs

@@ -19,10 +19,10 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.compose.names import JOB_DIR
-from fedbench.compose.overrides import Value
 from fedbench.config.config import Config
 from fedbench.config.identity import flat, identity, run_hash
+from fedbench.config.overrides import Value
+from fedbench.config.register import JOB_DIR
 from fedbench.errors import ConfigError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs.logged import catch_up

@@ -16,12 +16,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fedbench.compose.composer import config_directories
-from fedbench.compose.explain import line_of
-from fedbench.compose.names import register_resolvers
-from fedbench.compose.validate import validate
+from fedbench.config.compose import config_directories, validate
 from fedbench.config.config import Config
+from fedbench.config.explain import line_of
 from fedbench.config.identity import digest, flat
+from fedbench.config.register import register_resolvers
 from fedbench.engine.group import ALONE, Group
 from fedbench.errors import UserError
 from fedbench.files import InUse

@@ -22,12 +22,11 @@ from hydra.plugins.sweeper import Sweeper as HydraSweeper
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.compose import inside
-from fedbench.compose.composer import Composed, Composer, JobComposer, config_directories
-from fedbench.compose.explain import line_of
-from fedbench.compose.overrides import Grid, first_values, parse, recorded, written
-from fedbench.compose.register import OUR_LAUNCHER, OUR_SWEEPER
+from fedbench.config.compose import Composed, Composer, JobComposer, config_directories
 from fedbench.config.config import Config
+from fedbench.config.explain import line_of
+from fedbench.config.overrides import Grid, recorded, refuse_sweeps, written
+from fedbench.config.register import OUR_LAUNCHER, OUR_SWEEPER
 from fedbench.engine.group import ALONE, Group
 from fedbench.errors import SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
@@ -38,19 +37,6 @@ from fedbench.sweeps.execute import Result, run_all
 from fedbench.sweeps.job import RunJob, finished_line
 from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
-
-
-def read(composer: Composer, overrides: Sequence[str]) -> tuple[list[Override], Composed]:
-    """What overrides say, which may sweep: parsed, and composed with the first value of every sweep.
-
-    Raises UserError.
-    """
-    with composer.one_line(overrides):
-        parsed = parse(overrides, composer.loader)
-        inside.refuse_sweeps(parsed, RunMode.MULTIRUN)
-        first = first_values(overrides, composer.loader)
-    return parsed, composer.compose(first, overrides)
-
 
 # ---- one run ---------------------------------------------------------------------------------------------
 
@@ -79,7 +65,7 @@ def run(composer: Composer, composed: Composed, group: Group = ALONE) -> None:
         if code:
             raise SaidElsewhere("stopped", code)
         return
-    context = inside.context(composer.loader, cfg)
+    context = composer.context(cfg)
     context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
     with one_line_os_errors(f"write {directory}"):  # Hydra's own files
         result = run_job(
@@ -107,11 +93,10 @@ def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool
     from fedbench.engine.spread import connected
 
     def composed_here() -> Composed:
-        parsed, composed = read(composer, overrides)
+        parsed, composed = composer.read(overrides)
         if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
             ranks.refuse_several("a sweep")
-        with composer.one_line(overrides):
-            inside.refuse_sweeps(parsed, RunMode.RUN)
+        refuse_sweeps(parsed)
         composed.config  # noqa: B018  # names the key that cannot be meant
         return composed
 
@@ -263,7 +248,7 @@ def _prepare(
     cfg.hydra.sweep.dir = directory
     cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(directory)}"]
     _register()
-    return cfg, words, inside.context(composer.loader, cfg)
+    return cfg, words, composer.context(cfg)
 
 
 def _register() -> None:
@@ -296,7 +281,7 @@ def sweep(
         cfg = composer.compose([*overrides, "hydra.mode=MULTIRUN", place]).cfg
         _register()
         HydraConfig.instance().set_config(cfg)
-        context = inside.context(composer.loader, cfg)
+        context = composer.context(cfg)
         node = cfg.hydra.sweeper
         sweeper = Sweeper(None, node.get("params"), node.get("grids") or (), reuse)
         sweeper.setup(hydra_context=context, task_function=RunJob(), config=cfg)

@@ -30,9 +30,9 @@ from hydra.plugins.launcher import Launcher as HydraLauncher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedbench.compose.composer import without_hydra
-from fedbench.compose.explain import line_of
+from fedbench.config.compose import without_hydra
 from fedbench.config.config import DEVICE
+from fedbench.config.explain import line_of
 from fedbench.errors import ConfigError
 from fedbench.runs.signals import AT_ONCE, Interrupted, Signals
 from fedbench.sweeps.job import JobFailed, held, program_of, record_failure

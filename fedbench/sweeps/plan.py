@@ -13,12 +13,11 @@ from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 
-from fedbench.compose.composer import JobComposer
-from fedbench.compose.names import job_name
-from fedbench.compose.overrides import Grid, Value, parse, typed, written
-from fedbench.compose.validate import validate
+from fedbench.config.compose import JobComposer, validate
 from fedbench.config.config import Config
 from fedbench.config.identity import digest, flat
+from fedbench.config.overrides import Grid, Value, parse, typed, written
+from fedbench.config.register import job_name
 from fedbench.errors import UsageError, UserError, word
 
 log = logging.getLogger(__name__)

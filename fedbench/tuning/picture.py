@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
-from fedbench.compose.overrides import Value
+from fedbench.config.overrides import Value
 from fedbench.figures import names
 from fedbench.figures.page import Drawing, Page, handle, limit, log_worthy, marks, sheet, ticks
 from fedbench.figures.style import WIDTHS, LineStyle, apart

@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
-from fedbench.compose.overrides import Grid, Value
+from fedbench.config.overrides import Grid, Value
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.execute import Result
 from fedbench.tuning.selection import Selection, Trial, select

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from fedbench.compose.overrides import Value
+from fedbench.config.overrides import Value
 from fedbench.sweeps.execute import Result
 
 _LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from fedbench.compose.overrides import Grid, Value
+from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
 from fedbench.tuning.selection import Selection, Trial
 

@@ -13,15 +13,14 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 
-from fedbench.compose.composer import Composer, config_directories, lenient
-from fedbench.compose.names import sweep_dir
-from fedbench.compose.overrides import Grid, Value
+from fedbench.config.compose import Composer, config_directories, lenient
 from fedbench.config.config import Config
 from fedbench.config.options import read_file
+from fedbench.config.overrides import Grid, Value
+from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError, UsageError
 from fedbench.files import write_text
 from fedbench.sweeps.execute import Result
-from fedbench.sweeps.launch import read as read_sweep
 from fedbench.sweeps.launch import sweep
 from fedbench.sweeps.plan import grids_of, of_file, points
 from fedbench.tuning.search import RULES, Rungs, Task, search, single
@@ -113,7 +112,7 @@ class Tuned:
 def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     """What `fedbench tune OVERRIDES...` asks for, nothing written. Raises UserError."""
     composer = Composer(config_dir=options.config_dir)
-    parsed, composed = read_sweep(composer, [lenient(text) for text in overrides])
+    parsed, composed = composer.read([lenient(text) for text in overrides])
     cfg, config, loader = composed.cfg, composed.config, composer.loader
     if config.checkpoint.until is not None:
         allowed = "must be null: where trials pause is for --prune to say"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.compose.overrides import parse, typed, written
+from fedbench.config.overrides import parse, typed, written
 from fedbench.errors import ConfigError, UsageError
 from fedbench.sweeps.launch import sweep
 from fedbench.sweeps.plan import grids_of, points

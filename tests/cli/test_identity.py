@@ -18,12 +18,12 @@ from run_files import metrics
 import fedbench
 from fedbench import compose_config
 from fedbench.cli import main
-from fedbench.compose.composer import compose
-from fedbench.compose.names import sweep_dir
-from fedbench.compose.overrides import first_values
+from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, Config, Settings
 from fedbench.config.identity import difference, flat, identity, run_dir, run_hash, slug, stored
-from fedbench.config.read import checked
+from fedbench.config.overrides import first_values
+from fedbench.config.read import build, checked
+from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule, rules
 from fedbench.schedule.laws import Transfer
@@ -214,9 +214,7 @@ def test_unchanged_values_are_spelled_as_they_were_given() -> None:
 def test_a_section_that_is_null_is_one_of_defaults() -> None:
     given = compose_config(["delay=constant"]).given
     said = {**given, "delay": {**given["delay"], "transfer": None}}
-    from fedbench.config.read import read_config
-
-    assert run_dir(read_config(said)) == run_dir(compose_config(["delay=constant"]))
+    assert run_dir(build(said)) == run_dir(compose_config(["delay=constant"]))
 
 
 def test_a_changed_configuration_is_computed_named_and_recorded(

@@ -6,10 +6,8 @@ import pytest
 import yaml
 
 from fedbench import algorithms
-from fedbench.config.option_files import option_files
-from fedbench.config.options import CLASSES
-from fedbench.config.paths import conf_dir
-from fedbench.config.reference import reference
+from fedbench.config.option_files import option_files, reference
+from fedbench.config.options import CLASSES, conf_dir
 from fedbench.fields import defaults
 from fedbench.models.registry import get, names
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.config import inputs
-from fedbench.config.inputs import MARK
+from fedbench.config import identity as inputs
+from fedbench.config.identity import MARK
 
 Call = Callable[..., tuple[int, str, str]]
 

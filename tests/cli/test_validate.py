@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedbench.compose.composer import compose
-from fedbench.compose.validate import validate
 from fedbench.config import imports
+from fedbench.config.compose import compose, validate
 from fedbench.config.config import GROUPS, Settings
-from fedbench.config.options import option_keys, options
-from fedbench.config.paths import conf_dir
-from fedbench.config.schema import SCHEMA
+from fedbench.config.options import conf_dir, option_keys, options
+from fedbench.config.register import SCHEMA
 from fedbench.data.options import Digits, Iid
 from fedbench.errors import ConfigError, UserError
 from fedbench.fields import Choice, rules

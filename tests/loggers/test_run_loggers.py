@@ -13,10 +13,10 @@ import yaml
 from fedbench import api
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.compose.composer import compose
+from fedbench.config.compose import compose
 from fedbench.config.identity import flat, run_hash
 from fedbench.config.option_files import logger_files
-from fedbench.config.paths import conf_dir
+from fedbench.config.options import conf_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import defaults
 from fedbench.loggers import backends, options

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.compose.composer import compose
-from fedbench.compose.overrides import Value, written
+from fedbench.config.compose import compose
 from fedbench.config.identity import run_hash
 from fedbench.config.options import options
+from fedbench.config.overrides import Value, written
 from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.claims import SCALES
 from fedbench.papers.fedproxvr import searches

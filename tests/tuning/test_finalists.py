@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.compose.overrides import Grid
+from fedbench.config.overrides import Grid
 from fedbench.sweeps.execute import Result
 from fedbench.tuning.search import Task, decide, search, single
 

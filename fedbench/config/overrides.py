@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.errors import UsageError
+from fedbench.errors import ConfigError, UsageError
 
 Value = Any  # of a key: None, bool, int, float, str, or lists and dicts of them
 Grid = Mapping[str, Sequence[Value]]
@@ -51,6 +51,14 @@ def typed(override: Override) -> list[Value]:
 def listed(override: Override) -> list[Value]:
     """The same; none where they cannot be enumerated."""
     return [] if override.is_delete() or override.is_interval_sweep() else typed(override)
+
+
+def refuse_sweeps(parsed: Iterable[Override]) -> None:
+    """Refuse several values where one run is meant. Raises ConfigError."""
+    for item in parsed:
+        if item.is_sweep_override():
+            key, _, value = str(item.input_line).partition("=")
+            raise ConfigError(key, value, f"several values need --multirun (a list is written {key}=[a,b])")
 
 
 def _unquoted(value: Any) -> Value:

@@ -1,0 +1,179 @@
+"""What Hydra is told before it composes: the types of all keys, our sweeper and launcher, a directory of the
+user's, and resolvers that give a run and a sweep their directories' names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from fedbench import fields
+from fedbench.config.config import GROUPS, Config, Settings
+from fedbench.config.identity import NOT_IDENTITY, container, digest, identity, run_dir, run_hash, slug
+from fedbench.config.overrides import params, parse, recorded, swept, values
+from fedbench.config.read import build
+
+JOB_DIR = "${fedbench.job_dir:}"
+OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"  # Hydra takes plugins only under a name in `hydra_plugins`
+OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
+OURS = (OUR_SWEEPER, OUR_LAUNCHER)
+
+
+@dataclass
+class SweeperNode:
+    """hydra.sweeper of `hydra/sweeper=fedbench`, with the keys of Hydra's basic sweeper."""
+
+    _target_: str = OUR_SWEEPER
+    max_batch_size: int | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    grids: list[Any] = field(default_factory=list)
+    reuse: str | None = None
+
+
+@dataclass
+class LauncherNode:
+    """hydra.launcher of `hydra/launcher=processes`."""
+
+    _target_: str = OUR_LAUNCHER
+    processes: int | None = None  # null: one for each core, or for each device
+    devices: list[str] | None = None  # for the processes in turn; null: every GPU where there are several
+    threads: int | None = 1  # of each process on a CPU, where the run's own `threads` is null
+
+
+class UserDirectory(SearchPathPlugin):
+    """Puts the directory of --config-dir before our own."""
+
+    path: ClassVar[Path | None] = None
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Called by Hydra as it starts."""
+        if self.path is not None:
+            search_path.prepend("command-line", f"file://{self.path}", SearchPathQuery(provider="main"))
+
+
+def register() -> None:
+    """Make all of it known; a second time changes nothing."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=SCHEMA, provider="fedbench")
+    store.store(group="hydra/sweeper", name="fedbench", node=SweeperNode, provider="fedbench")
+    store.store(group="hydra/launcher", name="processes", node=LauncherNode, provider="fedbench")
+    Plugins.instance().register(UserDirectory)
+    register_resolvers()
+
+
+def register_resolvers() -> None:
+    """Make `${fedbench.run_dir:}`, `${fedbench.sweep_dir:}` and `${fedbench.job_dir:}` known."""
+    for name, function in (("run_dir", single_dir), ("sweep_dir", sweep_dir), ("job_dir", job_dir)):
+        OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
+
+
+# ---- the types of all keys, so that Hydra refuses a wrong one while it composes, and completes names ---
+
+_TYPES: dict[str, Any] = {"number": float, "integer": int, "switch": bool, "choice": str, "text": str}
+
+
+def _fields(cls: type) -> list[tuple[str, Any, Any]]:
+    defaults = fields.defaults(cls)
+    made = []
+    for option in fields.options_of(cls):
+        rule = fields.rule_of(option)
+        if rule is None:
+            section: Any = option.default_factory
+            inner = _class(section.__name__, _fields(section))
+            made.append((option.name, inner, field(default_factory=inner)))
+            continue
+        kind = _TYPES.get(rule.kind, Any)
+        value = defaults[option.name]
+        default = field(default=value)
+        if rule.kind == "custom" and isinstance(value, list):
+            kind, default = list[Any], field(default_factory=partial(list, value))
+        made.append((option.name, kind | None if rule.null else kind, default))
+    return made
+
+
+def _class(name: str, made: list[tuple[str, Any, Any]]) -> type:
+    """A class that is found by its name here, as a worker must that is sent a configuration."""
+    globals()[name] = dataclasses.make_dataclass(name, made, namespace={"__module__": __name__})
+    return globals()[name]  # type: ignore[no-any-return]
+
+
+SCHEMA = _class(
+    "Config",
+    [
+        *_fields(Settings),
+        *((group, Any, field(default=MISSING)) for group in GROUPS),
+        ("logger", Any, field(default=None)),
+    ],
+)
+"""For Hydra's ConfigStore: every key with its type and default; groups are open."""
+
+
+# ---- names of directories ------------------------------------------------------------------------------
+
+
+def _of_root(function: Callable[[DictConfig], str]) -> Callable[..., str]:
+    def resolve(*, _root_: DictConfig) -> str:
+        return function(_root_)
+
+    return resolve
+
+
+def single_dir(cfg: DictConfig) -> str:
+    """`run_dir` of a composed configuration."""
+    return run_dir(build(container(cfg)))
+
+
+def sweep_dir(cfg: DictConfig) -> str:
+    """`<readable>/<hash>` of a sweep: the same for the same swept values and the same rest of the
+    configuration, whatever their order."""
+    given = [*params(cfg), *recorded(cfg, "task")]
+    hydra = GlobalHydra.instance()
+    axes = swept(given, hydra.config_loader() if hydra.is_initialized() else None)
+    rest = {key: value for key, value in identity(cfg).items() if not _belongs(key, axes)}
+    fixed = {
+        item.key_or_group: values(item)
+        for item in parse(given)
+        if not item.is_sweep_override()
+        and _belongs(item.key_or_group, axes)
+        and item.key_or_group not in NOT_IDENTITY
+    }
+    experiment = OmegaConf.select(cfg, "hydra.runtime.choices.experiment")
+    readable = slug([experiment or "", *(key.split(".")[-1] for key in sorted(axes, key=_order))])
+    said: list[object] = [{k: sorted(v) for k, v in axes.items()}, rest, fixed]
+    grids = OmegaConf.select(cfg, "hydra.sweeper.grids")
+    said += [OmegaConf.to_container(grids)] if grids else []
+    return f"{readable}/{digest(said)}"
+
+
+def _belongs(key: str, axes: Collection[str]) -> bool:
+    """Whether a key is swept, or lies in a group of which the option is swept."""
+    return key in axes or (key.split(".")[0] in GROUPS and key.split(".")[0] in axes)
+
+
+def _order(key: str) -> tuple[bool, bool, str]:
+    """Groups first, the seed last; names must not depend on the order of the command line."""
+    return key == "seed", key not in GROUPS, key
+
+
+def job_name(config: Config, axes: Mapping[str, str]) -> str:
+    """`<readable>-<hash>` of a job of a sweep with the swept `axes` (key -> this job's value)."""
+    words = [f"{key.split('.')[-1]}_{axes[key]}" for key in sorted(axes, key=_order)]
+    readable = slug(words, limit=80)
+    return f"{readable}-{run_hash(config, axes)}"
+
+
+def job_dir(cfg: DictConfig) -> str:
+    """The same for sweepers that do not say which of a job's overrides are swept."""
+    config, given = build(container(cfg)), recorded(cfg, "task")
+    readable = slug([config.algorithm.name, f"seed{config.seed}"])
+    return f"{readable}-{run_hash(config, [item.key_or_group for item in parse(given)])}"
