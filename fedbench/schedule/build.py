@@ -10,7 +10,7 @@ import numpy as np
 
 from fedbench.errors import ConfigError
 from fedbench.schedule.delays import Delays, Payload, failures
-from fedbench.schedule.options import Async, Law, Policy, Sync, make_policy
+from fedbench.schedule.options import Async, Law, Sync, complete, overlapping
 from fedbench.schedule.selection import STALENESS, select_uniforms
 from fedbench.schedule.simulate import Clock, Simulation
 from fedbench.schedule.trace import APPLIED, Floats, Ints, Trace, running_index
@@ -154,8 +154,8 @@ def check(config: Scheduled, dispatch: Dispatch | None = None) -> None:
 
 def overlaps(config: Scheduled, dispatch: Dispatch | None = None) -> bool:
     """Whether a client may start a job while an earlier one of its own is not applied (`Trace.earlier`)."""
-    policy = make_policy(config.schedule, config.clients.total, config.clients.per_round, dispatch)
-    return policy is not None and policy.overlaps
+    policy = complete(config.schedule, config.clients.total, config.clients.per_round, dispatch)
+    return policy is not None and overlapping(policy)
 
 
 def build_trace(config: Scheduled, dispatch: Dispatch | None = None, payload: Payload | None = None) -> Trace:
@@ -174,7 +174,7 @@ def build_trace(config: Scheduled, dispatch: Dispatch | None = None, payload: Pa
     return _simulation(config, policy, delays, rounds).run()
 
 
-def _simulation(config: Scheduled, policy: Policy, delays: Delays, rounds: int) -> Simulation:
+def _simulation(config: Scheduled, policy: Async, delays: Delays, rounds: int) -> Simulation:
     seed, clients = config.seed, config.clients
     dying = failures(seed, policy.p_fail)
     return Simulation(policy, clients.total, clients.per_round, rounds, seed, delays, dying)
@@ -196,8 +196,8 @@ def _delays(config: Scheduled, payload: Payload | None) -> Delays:
 
 def _read(
     config: Scheduled, dispatch: Dispatch | None, payload: Payload | None
-) -> tuple[Policy | None, Delays]:
-    policy = make_policy(config.schedule, config.clients.total, config.clients.per_round, dispatch)
+) -> tuple[Async | None, Delays]:
+    policy = complete(config.schedule, config.clients.total, config.clients.per_round, dispatch)
     if policy is not None and policy.staleness is not None and config.delay.name != "none":
         raise ConfigError("delay", config.delay.name, "must be none where schedule.staleness is prescribed")
     return policy, _delays(config, payload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedbench.errors import ConfigError
@@ -150,84 +150,55 @@ DELAYS: dict[str, type[Law]] = {
 MOST_FAILURES = 0.9999
 
 
-@dataclass(frozen=True)
-class Policy:
-    """A checked asynchronous schedule; `options.Async` explains the keys."""
-
-    concurrency: int  # M_c; 0 under an open launch
-    refill: str = "immediate"
-    pool: str = "idle"
-    lowest: bool = False  # the lowest candidate instead of a drawn one
-    distinct: bool = False  # pools all and queue: no client twice among the dispatches of one refill
-    order: tuple[int, ...] = ()  # pool list: the clients, cycled
-    rate: float | None = None  # launches per unit of time; None: closed loop
-    poisson: bool = False
-    tau_cut: int | None = None
-    staleness: int | tuple[int, ...] | None = None  # prescribed: the maximum, or a list that is cycled
-    p_fail: float = 0.0
-    timeout: float = 0.0
-    leave: Mapping[int, float] | None = None
-    join: Mapping[int, float] | None = None
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether a client may start a job while an earlier one of its own is not applied yet."""
-        apart = self.pool in ("idle", "round_robin") or (self.pool == "self" and self.refill != "immediate")
-        return self.staleness is not None or not apart
-
-
-def make_policy(
+def complete(
     schedule: Sync | Async, clients: int, per_update: int, dispatch: Mapping[str, str] | None = None
-) -> Policy | None:
-    """The policy of a schedule over N `clients` with S jobs `per_update`; None where it is synchronous.
+) -> Async | None:
+    """A schedule over N `clients` with S jobs `per_update`, its pool, refill and concurrency (M_c; 0 under an
+    an open launch) settled; None where it is synchronous.
 
-    `dispatch`: what the algorithm brings along for `pool`, `refill` and `concurrency` ("all" = N clients);
-    it holds where the user left the key null. Raises ConfigError where options do not fit each other.
+    `dispatch`: what the algorithm brings along for these keys ("all" = N clients); it holds where the user
+    left them null. Raises ConfigError where options do not fit each other.
     """
     if per_update > clients:
         raise ConfigError("clients.per_round", per_update, f"must be at most clients.total={clients}")
     if isinstance(schedule, Sync):
         return None
     if schedule.staleness is not None:
-        return _prescribed(schedule)
+        for name, value in vars(schedule).items():
+            if name != "staleness" and value not in (None, 0):
+                raise _error(schedule, name, "must be null where schedule.staleness is prescribed")
+        return schedule
     brought = dispatch or {}
     pool = schedule.pool or brought.get("pool", "idle")
     refill = schedule.refill or brought.get("refill", "immediate")
-    lowest, distinct = schedule.select == "lowest", schedule.draw == "without_replacement"
-    if lowest and pool not in ("idle", "idle_incl_buffered"):
+    if schedule.select == "lowest" and pool not in ("idle", "idle_incl_buffered"):
         raise _error(schedule, "select", f"must be uniform (or null) with schedule.pool={pool}")
-    if distinct and pool not in ("all", "queue"):
+    if schedule.draw == "without_replacement" and pool not in ("all", "queue"):
         raise _error(schedule, "draw", "only has a meaning with schedule.pool=all or queue")
-    rate = _rate(schedule, pool)
-    _may_arrive(schedule, per_update)
+    _check_launch(schedule, pool)
+    if schedule.p_fail > MOST_FAILURES:  # an update would take more jobs than anybody can simulate
+        needed = round(1 / (1 - schedule.p_fail))
+        allowed = f"must be at most {MOST_FAILURES}: of {needed:,} jobs one arrives, so an update of "
+        allowed += f"clients.per_round={per_update} takes {per_update * needed:,}"
+        raise _error(schedule, "p_fail", allowed)
+    _check_changes(schedule, clients)
+    _check_list(schedule, pool, clients)
     everyone = brought.get("concurrency") == "all"
-    leave, join = _changes(schedule, "leave", clients), _changes(schedule, "join", clients)
-    if any(leave[client] <= join.get(client, 0.0) for client in leave):
-        raise _error(schedule, "leave", "every client must leave after it joined, and after time 0")
-    return Policy(
-        concurrency=0 if rate else _concurrency(schedule, clients, per_update, refill, everyone),
-        refill=refill,
-        pool=pool,
-        lowest=lowest,
-        distinct=distinct,
-        order=_order(schedule, pool, clients, bool(leave or join)),
-        rate=rate,
-        poisson=schedule.gaps == "poisson",
-        tau_cut=schedule.tau_cut,
-        p_fail=schedule.p_fail,
-        timeout=schedule.timeout,
-        leave=leave,
-        join=join,
-    )
+    concurrency = 0 if schedule.rate else _concurrency(schedule, clients, per_update, refill, everyone)
+    return replace(schedule, pool=pool, refill=refill, concurrency=concurrency)
+
+
+def overlapping(schedule: Async) -> bool:
+    """Whether a client may start a job, in a complete schedule, while an earlier one of it is not applied."""
+    apart = schedule.pool == "self" and schedule.refill != "immediate"
+    return schedule.staleness is not None or not (apart or schedule.pool in ("idle", "round_robin"))
 
 
 def _error(schedule: Async, name: str, allowed: str) -> ConfigError:
-    value = getattr(schedule, name)
-    return ConfigError(f"schedule.{name}", _plain(value), allowed)
+    def plain(value: Any) -> Any:
+        return [plain(item) for item in value] if isinstance(value, tuple) else value
 
-
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return ConfigError(f"schedule.{name}", plain(getattr(schedule, name)), allowed)
 
 
 def _concurrency(schedule: Async, clients: int, per_update: int, refill: str, everyone: bool) -> int:
@@ -242,57 +213,35 @@ def _concurrency(schedule: Async, clients: int, per_update: int, refill: str, ev
     return value
 
 
-def _rate(schedule: Async, pool: str) -> float | None:
-    if schedule.launch != "open":
-        for name in ("rate", "gaps"):
-            if getattr(schedule, name) is not None:
-                raise _error(schedule, name, "must be null unless schedule.launch=open")
-        return None
-    for name in ("concurrency", "refill"):
+def _check_launch(schedule: Async, pool: str) -> None:
+    is_open = schedule.launch == "open"
+    allowed = "unless schedule.launch=open"
+    if is_open:
+        allowed = "with schedule.launch=open, where schedule.rate decides"
+    for name in ("concurrency", "refill") if is_open else ("rate", "gaps"):
         if getattr(schedule, name) is not None:
-            allowed = "must be null with schedule.launch=open, where schedule.rate decides"
-            raise _error(schedule, name, allowed)
-    if schedule.rate is None:
+            raise _error(schedule, name, f"must be null {allowed}")
+    if is_open and schedule.rate is None:
         raise _error(schedule, "rate", "must be a number > 0 with schedule.launch=open")
-    if pool == "self":
-        allowed = "must be closed with schedule.pool=self: a client restarts itself"
-        raise _error(schedule, "launch", allowed)
-    return schedule.rate
+    if is_open and pool == "self":
+        raise _error(schedule, "launch", "must be closed with schedule.pool=self: a client restarts itself")
 
 
-def _may_arrive(schedule: Async, per_update: int) -> None:
-    """Refuse failures so many that an update takes more jobs than anybody can simulate."""
-    if schedule.p_fail > MOST_FAILURES:
-        needed = round(1 / (1 - schedule.p_fail))
-        allowed = f"must be at most {MOST_FAILURES}: of {needed:,} jobs one arrives, so an update of "
-        allowed += f"clients.per_round={per_update} takes {per_update * needed:,}"
-        raise _error(schedule, "p_fail", allowed)
+def _check_changes(schedule: Async, clients: int) -> None:
+    for name in ("leave", "join"):
+        if any(client >= clients for client, _ in getattr(schedule, name) or ()):
+            expected = f"a list of [client, time] with clients 0..{clients - 1}, each once, and times >= 0"
+            raise _error(schedule, name, f"must be {expected}")
+    leave, join = dict(schedule.leave or ()), dict(schedule.join or ())
+    if any(leave[client] <= join.get(client, 0.0) for client in leave):
+        raise _error(schedule, "leave", "every client must leave after it joined, and after time 0")
 
 
-def _order(schedule: Async, pool: str, clients: int, changes: bool) -> tuple[int, ...]:
+def _check_list(schedule: Async, pool: str, clients: int) -> None:
     if pool != "list":
         if schedule.list is not None:
             raise _error(schedule, "list", "must be null unless schedule.pool=list")
-        return ()
-    if schedule.list is None or max(schedule.list) >= clients:
-        allowed = f"must be a list of clients 0..{clients - 1} with schedule.pool=list"
-        raise _error(schedule, "list", allowed)
-    if changes:
+    elif schedule.list is None or max(schedule.list) >= clients:
+        raise _error(schedule, "list", f"must be a list of clients 0..{clients - 1} with schedule.pool=list")
+    elif schedule.leave or schedule.join:
         raise _error(schedule, "pool", "list cannot be combined with schedule.leave or schedule.join")
-    return schedule.list
-
-
-def _changes(schedule: Async, name: str, clients: int) -> dict[int, float]:
-    times = dict(getattr(schedule, name) or ())
-    if any(client >= clients for client in times):
-        allowed = f"must be a list of [client, time] with clients 0..{clients - 1}, each once, and times >= 0"
-        raise _error(schedule, name, allowed)
-    return times
-
-
-def _prescribed(schedule: Async) -> Policy:
-    """Staleness that is drawn instead of arising from events: no other key of the schedule has a meaning."""
-    for name, value in vars(schedule).items():
-        if name != "staleness" and value not in (None, 0):
-            raise _error(schedule, name, "must be null where schedule.staleness is prescribed")
-    return Policy(concurrency=0, staleness=schedule.staleness)

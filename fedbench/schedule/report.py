@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan
+import csv
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,26 +86,14 @@ def summary(trace: Trace) -> dict[str, Any]:
 def write_jobs_csv(trace: Trace, path: str | Path) -> None:
     """Write jobs.csv: one row per job, empty where there is no value; floats read back exactly."""
     with Path(path).open("w", encoding="utf-8", newline="") as file:
-        file.write(",".join(_COLUMNS) + "\n")
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(_COLUMNS)
         for first in range(0, trace.jobs, _ROWS):
             part = slice(first, first + _ROWS)
-            columns = zip(
-                trace.client[part].tolist(),
-                trace.start_version[part].tolist(),
-                trace.applied_update[part].tolist(),
-                trace.position[part].tolist(),
-                trace.dispatch_time[part].tolist(),
-                trace.finish_time[part].tolist(),
-                trace.status[part].tolist(),
-                strict=True,
-            )
-            file.writelines(
-                f"{job},{client},{start},{update if update >= 0 else ''},{position if position >= 0 else ''},"
-                f"{dispatch},{'' if isnan(finish) else finish},{STATUS[status]}\n"
-                for job, (client, start, update, position, dispatch, finish, status) in enumerate(
-                    columns, first
-                )
-            )
+            columns = (getattr(trace, name)[part].tolist() for name in _COLUMNS[1:])
+            for job, (*row, status) in enumerate(zip(*columns, strict=True), first):
+                values = ("" if value == -1 or value != value else value for value in row)  # -1, nan: none
+                table.writerow([job, *values, STATUS[status]])
 
 
 def _staleness(trace: Trace) -> Ints:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from fedbench.rng import MASK, Stream, make_key, threefry2x32, uniform
-from fedbench.schedule.options import Policy
+from fedbench.schedule.options import Async
 
 CLIENTS = 0  # draw m of the selection has address m
 LAUNCHES = 1 << 62  # gap m of an open launch process has address LAUNCHES + m
@@ -116,10 +116,13 @@ class Pool:
     keeps its slot for good; the slot of a client that left goes to one that has none.
     """
 
-    def __init__(self, policy: Policy, clients: int, seed: int) -> None:
+    def __init__(
+        self, policy: Async, clients: int, seed: int, leave: Mapping[int, float], join: Mapping[int, float]
+    ) -> None:
+        """`leave`, `join`: when clients do."""
         self.policy, self.clients = policy, clients
         self.draws = select_draws(seed, CLIENTS)
-        self.leave, join = policy.leave or {}, policy.join or {}
+        self.leave, self.lowest = leave, policy.select == "lowest"
         late = [client for client, time in join.items() if time > 0]
         changes = [(join[client], False, client) for client in late]
         changes += [(time, True, client) for client, time in self.leave.items()]
@@ -127,7 +130,7 @@ class Pool:
         self.candidates = Candidates(clients, np.setdiff1d(np.arange(clients), late))
         self.gone: set[int] = set()
         self.turn = 0  # round_robin: the next client's id; list: the next place in it
-        self.drawn = not policy.lowest and policy.pool in ("idle", "idle_incl_buffered", "all", "queue")
+        self.drawn = not self.lowest and policy.pool in ("idle", "idle_incl_buffered", "all", "queue")
         self.pops = policy.pool in _LEAVES_WHILE_WORKING  # who is chosen is no candidate for a while,
         self.returns_at_end = policy.pool == "idle_incl_buffered"  # namely until its upload arrives,
         self.returns_at_update = policy.pool in ("idle", "round_robin")  # or until it is applied
@@ -181,7 +184,8 @@ class Pool:
         policy = self.policy
         if policy.pool == "list":
             self.turn += 1
-            return policy.order[(self.turn - 1) % len(policy.order)]
+            assert policy.list is not None
+            return policy.list[(self.turn - 1) % len(policy.list)]
         if slot != ANYONE and policy.pool == "self" and slot not in self.gone:
             return slot
         if size == 0:
@@ -190,4 +194,4 @@ class Pool:
             client = candidates.pop(candidates.rank(self.turn) % size)
             self.turn = (client + 1) % self.clients
             return client
-        return candidates.pop(0 if policy.lowest else int(next(self.draws) * size))
+        return candidates.pop(0 if self.lowest else int(next(self.draws) * size))

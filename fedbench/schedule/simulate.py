@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from math import log1p
@@ -18,7 +17,7 @@ import numpy as np
 
 from fedbench.errors import ConfigError
 from fedbench.schedule.delays import BlockwiseDraws, Delays
-from fedbench.schedule.options import Policy
+from fedbench.schedule.options import Async
 from fedbench.schedule.selection import ANYONE, LAUNCHES, NEVER, Pool, select_draws
 from fedbench.schedule.trace import DISCARDED, FAILED, Floats, Ints, Ledger, Trace
 
@@ -89,17 +88,12 @@ PATIENCE = 200_000
 """Jobs and launches without an update, beside 20 times those expected, after which none will come."""
 
 
-def expected_jobs(policy: Policy, per_update: int) -> float:
-    """Jobs that an update takes on average at most, where some fail and all under way may be discarded."""
-    return (per_update + policy.concurrency) / (1 - policy.p_fail)
-
-
 class Simulation:
     """One pass over the events; `run` returns the trace."""
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Async,
         clients: int,
         per_update: int,
         rounds: int,
@@ -108,21 +102,22 @@ class Simulation:
         failures: Draw,
     ) -> None:
         """`durations` and `failures` map (client, n) to the duration and to the part of the work done."""
-        leave, join = policy.leave or {}, policy.join or {}
+        leave, join = dict(policy.leave or ()), dict(policy.join or ())
+        self.concurrency, self.poisson = policy.concurrency or 0, policy.gaps == "poisson"
         self.clock = Clock(
-            None if policy.poisson else durations.all_given(),
+            None if self.poisson else durations.all_given(),
             [*leave.values(), *join.values(), policy.timeout],
             policy.rate,
             policy.p_fail > 0,
         )
         ticks, self.unit = self.clock.ticks, self.clock.unit
         leave, join = ({client: ticks(time) for client, time in times.items()} for times in (leave, join))
-        policy = replace(policy, leave=leave, join=join, timeout=ticks(policy.timeout))
+        self.timeout = ticks(policy.timeout)
         self.policy, self.clients, self.per_update, self.rounds = policy, clients, per_update, rounds
-        expected = rounds * per_update + policy.concurrency
+        expected = rounds * per_update + self.concurrency
         self.durations = BlockwiseDraws(durations, clients, expected)
         self.failures = BlockwiseDraws(failures, clients, expected) if policy.p_fail > 0 else None
-        self.pool, self.gaps = Pool(policy, clients, seed), select_draws(seed, LAUNCHES)
+        self.pool, self.gaps = Pool(policy, clients, seed, leave, join), select_draws(seed, LAUNCHES)
         self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
         self.ledger = Ledger()
         self.now: float = 0  # in ticks, as all times but those of the ledger
@@ -136,14 +131,16 @@ class Simulation:
         self.parked = 0  # slots without a client
         self.waiting: list[int] = []  # at_aggregation: slots of failed and discarded jobs
         self.launches = self.lost_launches = 0
-        self.patience = PATIENCE + round(20 * expected_jobs(policy, per_update))
+        # jobs that an update takes on average at most, where all under way may be discarded
+        per_version = (per_update + self.concurrency) / (1 - policy.p_fail)
+        self.patience = PATIENCE + round(20 * per_version)
         self.last_attempt = self.patience  # the number of jobs and launches by which an update must be made
         self.launch_time = NEVER if policy.rate is None else self._next_launch(0.0)
 
     def run(self) -> Trace:
         """Simulate until `rounds` updates are made, or nothing can happen any more."""
         if self.rounds > 0 and self.policy.rate is None:
-            self._fill([ANYONE] * self.policy.concurrency, distinct=True)
+            self._fill([ANYONE] * self.concurrency, distinct=True)
         times, pool = self.times, self.pool
         horizon = min(pool.next_change(), self.launch_time)  # the next time that is not a job's end
         while self.version < self.rounds:
@@ -157,14 +154,14 @@ class Simulation:
                 break
             if self.policy.rate is None:
                 if slots:
-                    self._fill(slots, self.policy.distinct)
+                    self._fill(slots, self.policy.draw == "without_replacement")
             elif now == self.launch_time:
                 self._launch()
             if len(self.ledger.client) + self.lost_launches > self.last_attempt:
                 raise self._no_progress()
             if now == horizon:
                 horizon = min(pool.next_change(), self.launch_time)
-        concurrency = self.policy.concurrency or self.peak
+        concurrency = self.concurrency or self.peak
         return self.ledger.trace(self.rounds, self.clients, self.per_update, concurrency, self.lost_launches)
 
     def _no_progress(self) -> ConfigError:
@@ -270,10 +267,10 @@ class Simulation:
         leave = self.pool.leave.get(client, NEVER)
         if end > leave or self.now >= leave:  # the second: it waited in the queue of a client that left
             self.dying[job] = (leave - self.now) / duration if leave > self.now else 0.0
-            end = max(self.now, leave + self.policy.timeout)
+            end = max(self.now, leave + self.timeout)
         elif work < 1.0:
             self.dying[job] = work
-            end += self.policy.timeout
+            end += self.timeout
         self.ledger.begin_time[job], self.ledger.finish_time[job] = self.now / self.unit, end / self.unit
         if end in self.ends:
             self.ends[end].append(job)
@@ -291,6 +288,6 @@ class Simulation:
         """The time of the next launch of an open process."""
         assert self.policy.rate is not None
         self.launches += 1
-        if not self.policy.poisson:
+        if not self.poisson:
             return self.clock.launch(self.launches)
         return last - log1p(-next(self.gaps)) / self.policy.rate
