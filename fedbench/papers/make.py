@@ -148,12 +148,12 @@ class Maker:
 
     def theorem_lr(self, branch: Branch) -> float:
         """The learning rate that a branch's theorem gives."""
-        from fedbench.runs.plan import make_plan
+        from fedbench.runs.run import Run
 
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         words = [f"{key}={written(value)}" for key, value in given.items()]
-        return make_plan(compose([*self.words, *words]).config).hyper["lr"]
+        return Run(compose([*self.words, *words]).config).hyper["lr"]
 
     def sweep(self, place: Path, grids: Sequence[Grid]) -> list[Result]:
         """Run what is missing of a stage. Failed runs are noted, and the others go on."""

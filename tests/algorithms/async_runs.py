@@ -14,7 +14,7 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.method import Algorithm
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 from fedbench.schedule import STATUS, build_trace
 from fedbench.schedule.trace import Trace
 
@@ -52,7 +52,7 @@ def count(trace: Trace, status: str) -> int:
 
 def make_async_walk(
     p: Problem, algorithm: str | Algorithm, trace: Trace, values: dict[str, Any] | None = None, **options: Any
-) -> Walk:
+) -> ServerLoop:
     """A started walk from theta^0 of the problem. Options: those of `make_walk`."""
     model = nn.Linear(FEATURES, CLASSES).double()
     with torch.no_grad():
@@ -73,7 +73,7 @@ def make_async_walk(
     )
 
 
-def models(walk: Walk) -> list[np.ndarray]:
+def models(walk: ServerLoop) -> list[np.ndarray]:
     """theta^0 .. theta^T of a started walk, which is walked to its end."""
     path = [walk.theta.numpy().copy()]
     for _ in range(walk.trace.updates):

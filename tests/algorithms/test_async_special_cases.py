@@ -23,7 +23,7 @@ from problem import relative_error
 
 from fedbench import algorithms
 from fedbench.engine.cohort import Sums
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 from fedbench.schedule.trace import Trace
 
 N, T, K, BATCH = len(SIZES), 12, 3, 2
@@ -46,7 +46,7 @@ def stale(per_round: int = 2, concurrency: int = 4, **schedule: Any) -> Trace:
     return trace
 
 
-def walk(name: str, values: dict[str, Any], trace: Trace, **options: Any) -> Walk:
+def walk(name: str, values: dict[str, Any], trace: Trace, **options: Any) -> ServerLoop:
     """Mini-batches of 2; every walk sees the same ones in the n-th job of a client."""
     return make_async_walk(problem(), name, trace, values, **{"steps": K, "batch": BATCH, **options})
 

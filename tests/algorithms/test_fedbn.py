@@ -17,13 +17,15 @@ from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.flat import Layout
 from fedbench.method import Record
 from fedbench.models.layers import BatchNorm2d
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 T, S, K, ETA, GAMMA = 10, 3, 4, 0.2, 1.2
 NORM = {"1.weight", "1.bias"}
 
 
-def start(kind: str, p: Problem, cohorts: list[list[int]], engine: str = "vmap", **options: object) -> Walk:
+def start(
+    kind: str, p: Problem, cohorts: list[list[int]], engine: str = "vmap", **options: object
+) -> ServerLoop:
     torch.manual_seed(0)
     if kind == "layernorm":
         model, x = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3)), p.x

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.method import Algorithm
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 T, S, K = 10, 3, 3
 ETA = 0.2
@@ -58,7 +58,7 @@ def recording(algorithm: Algorithm) -> tuple[Algorithm, list[torch.Tensor]]:
     return algorithm, ybars
 
 
-def softmax_walk(p: Problem, algorithm: Algorithm, cohorts: list[list[int]]) -> Walk:
+def softmax_walk(p: Problem, algorithm: Algorithm, cohorts: list[list[int]]) -> ServerLoop:
     torch.manual_seed(1)
     return make_walk(
         algorithm, nn.Linear(4, 3), p.x, p.y, p.assignment, FixedTrace(cohorts, p.N),

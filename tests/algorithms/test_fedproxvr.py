@@ -19,8 +19,7 @@ from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
-from fedbench.runs.plan import make_plan
-from fedbench.runs.runner import run
+from fedbench.runs.run import Run
 from fedbench.runs.spent import spent
 from fedbench.schedule.trace import APPLIED
 from fedbench.theory.curvature import largest_curvature
@@ -223,10 +222,10 @@ def test_a_run_measures_the_smoothness(tmp_path: Path) -> None:
         ["algorithm=fedproxvr", "algorithm.lr=null", "algorithm.beta=5", "model=logistic", "model.init=zeros",
          "rounds=1", "clients.total=4", "clients.per_round=2", "partition=iid", "progress=none"]
     )  # fmt: skip
-    data = make_plan(cfg).dataset
+    data = Run(cfg).dataset
     x = to_input(data.x_train, data.mean, data.std, torch.float64).flatten(1).numpy()
     z = np.hstack([x, np.ones((len(x), 1))])
-    run(make_plan(cfg), tmp_path)
+    Run(cfg).go(tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert any("mean training loss at theta^0" in note for note in summary["notes"])
     hyper = summary["hyper"]

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.models.layers import Dropout
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 SIZES = (3, 9, 14, 6)
 METHODS = {
@@ -29,7 +29,7 @@ METHODS = {
 }
 
 
-def start(name: str, engine: str = "vmap", chunk: int = 1000, **options: object) -> Walk:
+def start(name: str, engine: str = "vmap", chunk: int = 1000, **options: object) -> ServerLoop:
     rng = np.random.default_rng(0)
     assignment = np.repeat(np.arange(len(SIZES)), SIZES)
     x, y = rng.normal(size=(len(assignment), 6)), rng.integers(0, 3, len(assignment))
@@ -44,7 +44,7 @@ def start(name: str, engine: str = "vmap", chunk: int = 1000, **options: object)
     )  # fmt: skip
 
 
-def result(walk: Walk, updates: int = 3) -> torch.Tensor:
+def result(walk: ServerLoop, updates: int = 3) -> torch.Tensor:
     """The server's and all clients' vectors after `updates` more updates."""
     for _ in range(updates):
         walk.update()

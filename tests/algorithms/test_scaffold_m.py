@@ -10,7 +10,7 @@ from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 T, S, K = 10, 3, 3
 ETA, GAMMA, BETA = 0.15, 0.5, 0.3
@@ -64,7 +64,7 @@ def test_scaffold_m_with_beta_one_is_scaffold(per_round: int) -> None:
     assert relative_error(engine_path(p, "scaffold_m", cohorts, steps=K, values=values), scaffold) < 1e-11
 
 
-def started(p: Problem, name: str, values: dict, cohorts: list[list[int]]) -> Walk:
+def started(p: Problem, name: str, values: dict, cohorts: list[list[int]]) -> ServerLoop:
     """A walk with mini-batches of 2; every one of a seed sees the same ones."""
     torch.manual_seed(0)
     return make_walk(

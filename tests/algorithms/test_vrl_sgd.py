@@ -12,7 +12,7 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.errors import ConfigError
 from fedbench.method import Counts, Setting
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 T, K = 10, 4
 ETA = 0.2
@@ -70,7 +70,7 @@ def test_led_follows_the_pseudo_code(dual_lr: float, engine: str) -> None:
     assert relative_error(path, led(p, dual_lr)) < 1e-9
 
 
-def started(name: str, values: dict) -> Walk:
+def started(name: str, values: dict) -> ServerLoop:
     """A walk of all clients with mini-batches of 2, chunks of 4 clients."""
     p = Problem()
     torch.manual_seed(0)

@@ -25,7 +25,7 @@ from fedbench.engine.evaluate import Evaluator
 from fedbench.method import Algorithm, Client, Record, Vectors, positive
 from fedbench.models.layers import BatchNorm2d
 from fedbench.rng import Stream
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 B, LR, N = 4, 0.3, len(SIZES)
 ASSIGNMENT = np.repeat(np.arange(N), SIZES)
@@ -50,7 +50,7 @@ def network(norm: Callable[[int], nn.Module]) -> nn.Sequential:
 
 def start(
     algorithm: str | Algorithm, values: dict[str, Any], trace: Any, per_round: int, **options: Any
-) -> Walk:
+) -> ServerLoop:
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm).create({"lr": LR, **values})
     options = {**EQUAL, "batch": B, **options}
@@ -103,7 +103,7 @@ class Reference:
         self.theta = self.theta + sum(w * change for w, _, change, _ in jobs)
         self.statistics = [sum(w * s[i] for _, w, _, s in jobs) for i in range(2)]  # type: ignore[misc]
 
-    def check(self, walk: Walk) -> None:
+    def check(self, walk: ServerLoop) -> None:
         torch.testing.assert_close(walk.theta, self.theta, rtol=1e-9, atol=1e-11)
         assert set(walk.statistics) == set(NAMES)
         for name, value in zip(NAMES, self.statistics, strict=True):
@@ -149,7 +149,7 @@ def test_statistics_of_synchronous_rounds(
         reference.check(walk)
 
 
-def follow(walk: Walk, reference: Reference, power: float, updates: range, under_way: dict) -> None:
+def follow(walk: ServerLoop, reference: Reference, power: float, updates: range, under_way: dict) -> None:
     """FedBuff's updates, job by job. `under_way`: by update, what started jobs will bring."""
     trace = walk.trace
     for t in updates:
@@ -177,7 +177,7 @@ def test_statistics_of_late_arrivals_are_averaged_without_staleness_factors(
     trace = make_trace(12, 3, HALF_NORMAL, concurrency=6)
     assert max(int(trace.staleness(t).max()) for t in range(12)) >= 2
 
-    def fresh() -> Walk:
+    def fresh() -> ServerLoop:
         return start("fedbuff", {"staleness_power": power}, trace, 3, engine=engine, schedule="async")
 
     walk, reference = fresh(), Reference()

@@ -12,8 +12,7 @@ from fedbench.api import compose_config
 from fedbench.engine.batches import Batch, BatchIndices, BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.objective import DeviceData, Objective
 from fedbench.rng import Stream, fold, make_key
-from fedbench.runs.plan import make_plan
-from fedbench.runs.runner import run
+from fedbench.runs.run import Run
 
 SIZES = (1, 7, 20, 33)
 
@@ -143,7 +142,7 @@ def test_engines_agree_where_batches_are_empty(estimator: str, tmp_path: Path) -
     for engine in ("loop", "vmap"):
         words = ["algorithm=fedproxvr", f"algorithm.estimator={estimator}", f"engine={engine}", "rounds=3"]
         words += ["local.sampler=blocks", "local.batch_size=64", "clients.total=100", "dtype=float64"]
-        run(make_plan(compose_config(words)), tmp_path / engine)
+        Run(compose_config(words)).go(tmp_path / engine)
         rows = (tmp_path / engine / "metrics.csv").read_text().splitlines()
         path[engine] = [float(row.split(",")[3]) for row in rows[1:]]
     assert path["loop"] == pytest.approx(path["vmap"], rel=1e-12)

@@ -17,7 +17,7 @@ from fedbench.engine.choose import choose_state
 from fedbench.engine.disk import DiskStore
 from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.errors import ConfigError, RunError
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 CPU = torch.device("cpu")
 CLIENTS = 6
@@ -82,7 +82,7 @@ def test_space_is_taken_for_clients_that_have_worked(tmp_path: Path) -> None:
     assert not tmp_path.exists()
 
 
-def walk(store: StateStore | None, name: str, cohorts: list[list[int]]) -> Walk:
+def walk(store: StateStore | None, name: str, cohorts: list[list[int]]) -> ServerLoop:
     rng = np.random.default_rng(0)
     assignment = np.repeat(np.arange(CLIENTS), (3, 9, 14, 6, 10, 5))
     x, y = rng.normal(size=(len(assignment), 5)), rng.integers(0, 3, len(assignment))

@@ -9,8 +9,7 @@ from fedbench.api import compose_config
 from fedbench.config.identity import identity, run_hash
 from fedbench.engine.batches import Batch
 from fedbench.errors import ConfigError
-from fedbench.runs.plan import make_plan
-from fedbench.runs.runner import run
+from fedbench.runs.run import Run
 from fedbench.runs.session import Session
 
 MODELS = [
@@ -20,7 +19,7 @@ MODELS = [
 
 
 def objective(*overrides: str):
-    plan = make_plan(compose_config(["clients.total=4", "clients.per_round=2", *overrides]))
+    plan = Run(compose_config(["clients.total=4", "clients.per_round=2", *overrides]))
     return Session().on_device(plan).objective, plan
 
 
@@ -46,7 +45,7 @@ def test_engines_agree_and_learn_the_task(tmp_path, engine: str) -> None:
     accuracy = {}
     for precision in ("float32", "bf16"):
         config = compose_config([*words, "model=mlp", f"engine={engine}", f"precision={precision}"])
-        outcome = run(make_plan(config), tmp_path / precision)
+        outcome = Run(config).go(tmp_path / precision)
         accuracy[precision] = outcome.final_accuracy
         state = torch.load(tmp_path / precision / "model.pt", weights_only=True)
         assert {value.dtype for value in state.values()} == {torch.float32}
@@ -68,7 +67,7 @@ def test_what_cannot_be_meant_is_refused_with_its_reason() -> None:
     with pytest.raises(ConfigError, match="precision=bf16: is less than dtype=float64 promises"):
         compose_config(["dtype=float64", "precision=bf16"])
     with pytest.raises(ConfigError, match="precision=tf32: is a format of CUDA devices"):
-        make_plan(compose_config(["precision=tf32", "device=cpu"]))
+        Run(compose_config(["precision=tf32", "device=cpu"]))
 
 
 @pytest.mark.cuda
@@ -79,6 +78,6 @@ def test_tf32_is_on_for_its_run_alone(tmp_path) -> None:
     errors = {}
     for precision in ("tf32", "float32"):
         config = compose_config(["rounds=1", f"precision={precision}", "progress=none"])
-        run(make_plan(config), tmp_path / precision)
+        Run(config).go(tmp_path / precision)
         errors[precision] = ((a @ a) - exact).norm() / exact.norm()
     assert errors["float32"] < 1e-5 < errors["tf32"]
