@@ -8,8 +8,7 @@ are resumed or reported in the same way. Errors are `fedbench.errors.UserError`,
 
 from __future__ import annotations
 
+from fedbench.api.directories import Run, Sweep, plot, results
 from fedbench.api.launch import compose_config, run, sweep
-from fedbench.api.read import Sweep, plot, results
-from fedbench.api.stored import Run
 
 __all__ = ["Run", "Sweep", "compose_config", "plot", "results", "run", "sweep"]

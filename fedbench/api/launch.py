@@ -11,8 +11,7 @@ from typing import Any
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
-from fedbench.api.read import Sweep
-from fedbench.api.stored import Place, Run
+from fedbench.api.directories import Place, Run, Sweep
 from fedbench.config.compose import Composed, Composer, lenient
 from fedbench.config.config import Config
 from fedbench.config.identity import run_dir

@@ -44,11 +44,7 @@ def main(argv: Sequence[str]) -> int:
     if any(shown):
         _show(composer, args, flags)
         return 0
-    if args.dry_run:
-        for line in foresee(composer, args.overrides, args.multirun):
-            print(line, flush=True)
-        return 0
-    directory = launch(composer, args.overrides, args.multirun)
+    directory = launch(composer, args.overrides, args.multirun, args.dry_run)
     if not argv and directory is not None:
         from fedbench.figures.plot import main as plot
 
@@ -73,30 +69,30 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def launch(composer: Composer, overrides: Sequence[str], multirun: bool) -> Path | None:
-    """Run what the overrides say; the directory of the sweep if it was one.
+def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bool) -> Path | None:
+    """Run what the overrides say; the directory of a sweep. `dry`: only say what that would take.
 
     Raises UserError, with exit code 1 if a job of the sweep failed.
     """
-    if ranks.here().size > 1:
+    if ranks.here().size > 1 and not dry:
         run_with_others(composer, overrides, multirun, ranks.here())
         return None
     parsed, composed = composer.read(overrides)
-    if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
+    sweeps = multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN
+    if not sweeps:
+        refuse_sweeps(parsed)
+    if dry:
+        config = None if sweeps else composed.config  # first: it names the key that is not valid
+        runs = (
+            planned(composer, parsed, composed) if config is None else ([(composer.place(composed), config)],)
+        )
+        for line in forecast(*runs):
+            print(line, flush=True)
+        return None
+    if sweeps:
         return _report(run_sweep(composer, parsed, composed))
-    refuse_sweeps(parsed)
     run(composer, composed)
     return None
-
-
-def foresee(composer: Composer, overrides: Sequence[str], multirun: bool) -> Iterator[str]:
-    """What `launch` would do and what it takes, in lines. Raises UserError."""
-    parsed, composed = composer.read(overrides)
-    if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
-        return forecast(*planned(composer, parsed, composed))
-    refuse_sweeps(parsed)
-    config = composed.config
-    return forecast([(composer.place(composed), config)])
 
 
 def _report(ended: FinishedSweep) -> Path:
@@ -129,9 +125,7 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
             hydra.show_cfg(name, words, args.cfg, args.package, args.resolve)
         elif args.info:
             hydra.show_info(args.info, config_name=name, overrides=words)
-        elif words[:1] and words[0].startswith(
-            "query="
-        ):  # a shell asks; a line that it cannot complete is no error
+        elif "query=" in "".join(words[:1]):  # a shell asks; a line that it cannot complete is no error
             list_quickly(composer.loader)
             with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception, SystemExit):
                 hydra.shell_completion(config_name=name, overrides=words)

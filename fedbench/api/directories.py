@@ -1,17 +1,79 @@
-"""Results and figures from Python, from the files that runs and sweeps leave."""
+"""What runs and sweeps leave, as Python values and figures, read when they are asked for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedbench.api.stored import Directory, Place, Run
+from fedbench.config.config import Config
+from fedbench.errors import DataError
+from fedbench.runs.run_directory import MODEL, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from torch import nn
+
+Place = str | os.PathLike[str]
+
+
+class Directory:
+    """Something that lies in a directory, and may stand wherever the path of one may."""
+
+    def __init__(self, directory: Place) -> None:
+        self.directory = Path(directory)
+
+    def __fspath__(self) -> str:
+        return str(self.directory)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.directory)!r})"
+
+
+class Run(Directory):
+    """A run: `directory` (a Path), and what lies there. `Run(path)` is the run of an earlier process."""
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """summary.json: status, final and best accuracy, hyper-parameters in use, versions, configuration.
+
+        Raises DataError where the run has not ended.
+        """
+        found = RunDirectory(self).summary
+        if found is None:
+            raise DataError(f"{self.directory}: there is no summary.json: no run has ended here")
+        return found
+
+    @property
+    def final_accuracy(self) -> float | None:
+        """Mean test accuracy in [0, 1] of the last `eval.final_k` evaluations; None where the run
+        diverged."""
+        accuracy: float | None = self.summary["final_accuracy"]
+        return accuracy
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """metrics.csv: a row per evaluated round. Raises DataError."""
+        return RunDirectory(self).metrics
+
+    @cached_property
+    def config(self) -> Config:
+        """The run's configuration. Raises UserError."""
+        return RunDirectory(self).config()
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The global model of the last round, on the CPU, in evaluation mode.
+
+        It takes batches (B, *shape) as the run's data set prepares them (normalised where the run did). The
+        data set is read for its shape. Raises UserError.
+        """
+        from fedbench.runs.initial import stored_model
+
+        return stored_model(self.config, self.directory / MODEL)
 
 
 def results(*directories: Place) -> pd.DataFrame:
