@@ -145,6 +145,49 @@ def test_the_law_of_the_reviews() -> None:
     assert alone < informed.mean() - 0.05  # the order of words matters
 
 
+def test_sizes_topics_and_words_of_the_reviews() -> None:
+    """A user has floor(lognormal(5, 0.5)) + 10 reviews; words of the 10 topics follow Zipf's law."""
+    drawn = [user_reviews(1, user, 40, 0.0) for user in range(300)]
+    logs = np.log([len(y) - 10 + 0.5 for _, y in drawn])
+    assert abs(logs.mean() - 5) < 4 * 0.5 / np.sqrt(300)
+    assert abs(logs.std() - 0.5) < 4 * 0.5 / np.sqrt(600)
+    x = np.concatenate([x for x, _ in drawn])
+    first = 2 + 2 * WORDS
+    each = (VOCABULARY - first) // 10
+    neutral = x[x >= first] - first
+    assert neutral.max() < 10 * each
+    topic, rank = np.divmod(neutral, each)
+    assert np.abs(np.bincount(topic, minlength=10) / len(topic) - 0.1).max() < 0.01
+    zipf = 1 / np.arange(1, each + 1)
+    np.testing.assert_allclose(
+        np.bincount(rank, minlength=each)[:20] / len(rank), (zipf / zipf.sum())[:20], rtol=0.03
+    )
+    of_one = [np.unique((row[row >= first] - first) // each) for row in x[:300]]
+    assert all(len(topics) <= 1 for topics in of_one)  # a review has one topic
+    words = (x != 0).sum(1)
+    assert abs(words.mean() - 25) < 4 * np.sqrt((31**2 - 1) / 12 / len(words))  # uniform on 10 .. 40
+
+
+@pytest.mark.parametrize("skew", [0.5, 2.0])
+def test_skew_is_that_of_a_beta_and_a_dirichlet_law(skew: float) -> None:
+    """The share of good reviews is Beta(1/s, 1/s): variance s / (4 (s + 2)); a topic's is Dir(1/s), with
+    variance 0.09 / (10/s + 1)."""
+    users = [user_reviews(2, user, 10, skew) for user in range(400)]
+    good = np.array([y.mean() for _, y in users])
+    n = np.array([len(y) for _, y in users])
+    own = skew / (4 * (skew + 2))
+    expected = own + ((0.25 - own) / n).mean()  # and the noise of n reviews
+    assert good.var() == pytest.approx(expected, rel=5 * np.sqrt(2 / 400))
+    first, each = 2 + 2 * WORDS, (VOCABULARY - 2 - 2 * WORDS) // 10
+    shares = []
+    for x, _ in users:
+        counts = np.bincount((x[x >= first] - first) // each, minlength=10)
+        shares.append(counts / counts.sum())
+    variance = np.var(shares, axis=0).mean()
+    theirs = 0.09 / (10 / skew + 1)
+    assert theirs < variance < theirs + 3 * (0.09 / n).mean() + 0.15 * theirs
+
+
 def test_users_differ_by_skew() -> None:
     shares = {
         skew: np.std([user_reviews(0, user, 10, skew)[1].mean() for user in range(40)]) for skew in (0.0, 4.0)

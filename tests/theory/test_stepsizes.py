@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -60,6 +61,94 @@ def test_values_by_hand():
     expected["scaffold_m_vr"] = {"lr": local / 8, "server_lr": gamma, "beta": beta}
     for name, values in expected.items():
         assert prescribe(name, COUNTS, PROBLEM).values == pytest.approx(values, rel=1e-12), name
+
+
+def terms_of_minima(S, K, T, N, L, Delta, sigma2, G0):
+    """The minima in the rules of Table 1 (PAdaMFed, p. 8), each as the list of its terms."""
+    noise = K * L * Delta / (sigma2 * T)
+    m = [1.0, S / N ** (2 / 3), math.sqrt(noise * S), math.sqrt(L * Delta * S**2 / (G0 * N))]
+    vr = [S / N, noise ** (2 / 3) * S ** (1 / 3)]
+    return {
+        ("scaffold_m", "beta"): (m, 1.0),
+        ("scaffold_m", "lr"): ([S**-0.5, 1 / (min(m) * K**0.25), S**0.5 / N], 1 / (K * L)),
+        ("scaffold_m_vr", "beta"): (vr, 1.0),
+        ("scaffold_m_vr", "server_lr"): ([1.0, math.sqrt(min(vr) * S)], 1 / L),
+        ("scaffold_m_vr", "lr"): ([math.sqrt(min(vr) / S), (min(vr) / (S * K)) ** 0.25], 1 / (K * L)),
+    }
+
+
+def test_every_term_of_a_minimum_decides_somewhere():
+    """Over random problems each rule is the smallest of its terms, and each term that can be is it once."""
+    draws, decided = random.Random(0), {}
+    for _ in range(4000):
+        N = draws.choice([1, 2, 10, 100, 1000])
+        S, K, T = draws.randint(1, N), draws.choice([1, 5, 50]), draws.choice([1, 100, 100_000])
+        L, Delta, sigma2, G0 = (10 ** draws.uniform(-3, 3) for _ in range(4))
+        known = Constants(L=L, Delta=Delta, sigma2=sigma2, G0=G0, loss_floor=0.0)
+        for (rule, name), (terms, factor) in terms_of_minima(S, K, T, N, L, Delta, sigma2, G0).items():
+            found = prescribe(rule, Counts(S=S, K=K, T=T, N=N), known).values[name]
+            assert found == pytest.approx(min(terms) * factor, rel=1e-12), (rule, name)
+            decided.setdefault((rule, name), set()).add(terms.index(min(terms)))
+    everywhere = {key: set(range(len(terms))) for key, (terms, _) in terms_of_minima(*[1] * 8).items()}
+    # beta <= 1 and sqrt(S)/N <= S^(-1/2): of SCAFFOLD-M's local step the second term decides for large K only
+    assert decided == everywhere | {("scaffold_m", "lr"): decided["scaffold_m", "lr"]}
+    assert 2 in decided["scaffold_m", "lr"]
+
+
+@pytest.mark.parametrize(
+    ("c", "K", "cap"), [(0.5, 1, 1 / 50), (10.0, 1, 1 / 50), (50.0, 1, 1 / 200), (50.0, 5, 1 / 250)]
+)
+def test_fedsps_cap_is_the_smaller_of_two(c, K, cap):
+    """L = 2: 1/(2 c L) and 1/(25 L K)."""
+    known = Constants(L=2.0, loss_floor=0.0)
+    found = prescribe("fedsps", Counts(S=4, K=K, T=9, N=4), known, polyak=c).values
+    assert found == pytest.approx({"lr_max": cap, "server_lr": 1.0}, rel=1e-12)
+
+
+def test_scaffold_ms_local_step_where_momentum_decides():
+    """N = S = 1: the terms are 1, 1/(beta K^(1/4)) and 1; with beta = 1 and K = 16 the second is 1/2."""
+    found = prescribe("scaffold_m", Counts(S=1, K=16, T=1, N=1), Constants(L=1, Delta=1, sigma2=1, G0=1))
+    assert found.values == pytest.approx({"lr": 1 / 32, "server_lr": 1.0, "beta": 1.0}, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("beta", "clamped"), [((900, 1, 900), ()), ((901, 1, 900), ("beta",)), ((1600, 1, 900), ("beta",))]
+)
+def test_a_weight_above_one_is_clamped_and_said(beta, clamped):
+    S, K, T = beta
+    found = prescribe("padamfed", Counts(S=S, K=K, T=T, N=2000))
+    assert found.clamped == clamped
+    assert found.values["beta"] == 1.0
+    assert found.values["server_lr"] == pytest.approx((S * K) ** 0.25 / T**0.75, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "reach"),
+    [
+        ("scaffold", lambda v, K: v["lr"] * v["server_lr"]),
+        ("mime", lambda v, K: v["lr"]),
+        ("fedsps", lambda v, K: v["lr_max"]),
+        ("fafed", lambda v, K: v["lr"]),
+        ("scaffold_m", lambda v, K: v["server_lr"] / K),
+        ("scaffold_m_vr", lambda v, K: v["server_lr"] / K),
+        ("padamfed_vr", lambda v, K: v["server_lr"] / K),
+        ("masfl", lambda v, K: v["server_lr"] / K),
+        ("adamasfl", lambda v, K: v["server_lr"] / K),
+        ("fedbuff", lambda v, K: v["product"]),
+        ("fadas", lambda v, K: v["product"]),
+    ],
+)
+def test_reach_of_one_local_direction(rule, reach):
+    """eta gamma for server steps on displacements, gamma / K on gradient-sized means."""
+    found = prescribe(rule, COUNTS, PROBLEM)
+    assert found.reach[0] == pytest.approx(reach(found.values, 4), rel=1e-12)
+
+
+def test_constants_of_a_loss_multiplied_by_s():
+    """On s F: smoothness, gaps and gradient norms grow like s, squared norms and variances like s^2."""
+    found = PROBLEM.scaled(10.0).known()
+    powers = {"L": 1, "Delta": 1, "G": 1, "loss_floor": 1, "sigma2": 2, "sigma_h2": 2, "G0": 2, "tau_max": 0}
+    assert found == pytest.approx({name: getattr(PROBLEM, name) * 10.0**k for name, k in powers.items()})
 
 
 def test_masfl_makes_its_theorems_condition_tight():
