@@ -37,10 +37,11 @@ BELOW: dict[str, set[str]] = {
     "tuning": {"sweeps", "runs", "figures", "config"},
     "report": {"sweeps", "runs", "figures", "config"},
     "papers": {"sweeps", "tuning", "runs", "figures", "theory", "config"},
-    "api": {"sweeps", "runs", "figures", "config", "loggers"},
+    "api": {"sweeps", "engine", "runs", "figures", "config", "loggers"},
     "cli": {
         "api",
         "tuning",
+        "engine",
         "runs",
         "papers",
         "figures",
@@ -69,8 +70,7 @@ NO_TORCH = (
     "runs.metrics",
     "runs.run_directory",
     "runs.signals",
-    "runs.ranks",
-    "engine.group",
+    "engine.process_group",
 )
 
 

@@ -9,8 +9,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from fedbench.engine.process_group import refuse_several
 from fedbench.errors import SaidElsewhere, UsageError, UserError, nearest, shortened
-from fedbench.runs import ranks
 from fedbench.runs.signals import Signals
 
 SUBCOMMANDS = {
@@ -64,7 +64,7 @@ def _dispatch(argv: list[str]) -> int:
     if word[:1].isidentifier() and "=" not in word:
         if word not in SUBCOMMANDS:
             raise _unknown(shortened(word))
-        ranks.refuse_several(f"fedbench {word}")
+        refuse_several(f"fedbench {word}")
         module, function = SUBCOMMANDS[word].split(":")
         return int(getattr(importlib.import_module(module), function)(argv[1:]))
     from fedbench.cli.run import main as run

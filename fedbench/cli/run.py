@@ -17,8 +17,8 @@ from hydra.types import RunMode
 from fedbench import __version__
 from fedbench.config.compose import Composer, check_composed, lenient, list_quickly
 from fedbench.config.overrides import refuse_sweeps
+from fedbench.engine import process_group
 from fedbench.errors import RunError, UsageError, nearest
-from fedbench.runs import ranks
 from fedbench.sweeps.forecast import forecast
 from fedbench.sweeps.launch import FinishedSweep, planned, run, run_sweep, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
@@ -74,8 +74,8 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
 
     Raises UserError, with exit code 1 if a job of the sweep failed.
     """
-    if ranks.here().size > 1 and not dry:
-        run_with_others(composer, overrides, multirun, ranks.here())
+    if process_group.here().size > 1 and not dry:
+        run_with_others(composer, overrides, multirun, process_group.here())
         return None
     parsed, composed = composer.read(overrides)
     sweeps = multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, to_device
 from fedbench.engine.executors import Executor, Work
-from fedbench.engine.group import ALONE, Group
 from fedbench.engine.local import Facts
+from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
 from fedbench.rng import Stream
@@ -39,7 +39,7 @@ class CohortTrainer:
         store: StateStore,
         chunk: int,
         dtype: torch.dtype,
-        group: Group = ALONE,
+        group: ProcessGroup = ALONE,
     ) -> None:
         """`group`: the processes among which jobs are divided."""
         self.executor, self.planner, self.store, self.chunk, self.dtype = (

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.engine.group import Group
+from fedbench.engine.process_group import ProcessGroup
 from fedbench.engine.state import MemoryStore
 from fedbench.method import Vectors
 
@@ -16,7 +16,7 @@ class OwnedStore(MemoryStore):
     """Client c is of process c modulo their number, and row c // number there. A checkpoint has all rows in
     the order of clients, at the first process: any number of processes can go on from it."""
 
-    def __init__(self, clients: int, device: torch.device | str, group: Group) -> None:
+    def __init__(self, clients: int, device: torch.device | str, group: ProcessGroup) -> None:
         super().__init__(group.clients(clients), device)
         self.group, self.total = group, clients
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbench.config.config import Config
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import Way
-from fedbench.engine.group import Group
+from fedbench.engine.process_group import ProcessGroup
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import atomically
 from fedbench.method.cost import reads_rounds
@@ -117,7 +117,7 @@ def check_code(config: Config, directory: RunDirectory) -> None:
             refuse_other_code(config, saved, file)
 
 
-def share(saved: Saved | None, group: Group) -> Saved | None:
+def share(saved: Saved | None, group: ProcessGroup) -> Saved | None:
     """What the first process goes on from, in every process; without clients' rows in the others."""
     if saved is None or group.size == 1:
         return group.first(saved)

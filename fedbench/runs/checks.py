@@ -3,14 +3,16 @@ device or the processes. Every refusal is a ConfigError in one line."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fedbench import schedule
+from fedbench.config.identity import run_hash
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.tasks import TASKS
 from fedbench.errors import ConfigError
+from fedbench.runs.checkpoint import checksum
 from fedbench.runs.memory import JOB_BYTES
 
 if TYPE_CHECKING:
@@ -84,3 +86,15 @@ def clients(run: Run) -> None:
             why += f"{trace.client[first]} does from time {trace.begin_time[first]:g} on"
             key = "staleness" if getattr(config.schedule, "staleness", None) is not None else "pool"
             raise ConfigError("algorithm", run.algorithm.name, f"{why} (schedule.{key})")
+
+
+def alike(run: Run) -> dict[str, Any]:
+    """What must be the same in all processes of a run: they compute their server's vectors each."""
+    return {
+        "the run (a hash of its configuration and files)": run_hash(run.config),
+        "torch": torch.__version__,
+        "the kind of device": run.device.type,
+        "the number of threads": run.config.threads or torch.get_num_threads(),
+        "the data's partition": checksum(torch.from_numpy(run.assignment)),
+        "the initial model": checksum(dict(run.model.state_dict())),
+    }

@@ -62,6 +62,11 @@ class Measurement:
             **dict(zip(OF_CLIENTS, summary_of(clients), strict=True) if clients is not None else ()),
         )
 
+    def take_part(self) -> None:
+        """What other processes than the first do while it measures a row."""
+        if self.personal is not None:
+            self.personal.test(self.run.loop)
+
     def _measured(self) -> tuple[float, float, float | None, float | None, np.ndarray | None]:
         """Test loss and score, training loss and norm of the full gradient, and the clients' scores (N,), as
         far as they are asked for; all are read from the device at once."""
@@ -79,7 +84,6 @@ class Measurement:
         """[loss, score], and the clients' scores (N,) where they are asked for."""
         loop, evaluator = self.run.loop, self.run.evaluator
         if self.personal is not None:
-            self.run.group.lead("clients")
             loss, scores = self.personal.test(loop)
             accuracy = sum(scores.tolist()) / len(scores)
             device = loop.theta.device

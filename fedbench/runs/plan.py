@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fedbench.config.config import Config
-from fedbench.engine.group import ALONE, Group
+from fedbench.engine.process_group import ALONE
+from fedbench.engine.process_group import ProcessGroup as Group
 from fedbench.runs.run import Run as Plan
 from fedbench.runs.session import Session
 

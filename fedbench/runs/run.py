@@ -38,12 +38,12 @@ from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.disk import DiskStore
 from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.flat import Layout
-from fedbench.engine.group import ALONE, Group
 from fedbench.engine.load import Load, measure_model
 from fedbench.engine.local import LocalProgram
 from fedbench.engine.malloc import keep_memory
 from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.owned import OwnedStore
+from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.engine.tasks import TASKS
 from fedbench.engine.vectorised import step_depends
@@ -81,9 +81,10 @@ class Run:
 
     loop: ServerLoop
     evaluator: Evaluator
-    metrics: MetricsFile
+    rows: list[Row]  # of metrics.csv; empty where another process has it
+    checkpointer: Checkpointer | None = None  # the same
 
-    def __init__(self, config: Config, session: Session | None = None, group: Group = ALONE) -> None:
+    def __init__(self, config: Config, session: Session | None = None, group: ProcessGroup = ALONE) -> None:
         """Check everything that can be checked. ConfigError or DataError in one line.
 
         `session`: what the runs of the process share; `group`: the processes that will compute.
@@ -341,23 +342,33 @@ class Run:
                     shutil.rmtree(here.state(config), ignore_errors=True)
             return _reported(here.summary or {}, directory)
 
-    def _compute(self, directory: RunDirectory, before: Continuation | None, loggers: RunLoggers) -> None:
-        """From the checkpoint, or from what was computed `before`, to the last file.
+    def take_part(self) -> None:
+        """Compute this process's share of a run whose files the first process of the group has."""
+        self._compute(None, None, None)
+
+    def _compute(
+        self, directory: RunDirectory | None, before: Continuation | None, loggers: RunLoggers | None
+    ) -> None:
+        """From the checkpoint, or from what was computed `before`, to the last file. `directory`, `loggers`:
+        None where another process has them.
 
         Where the device's memory is too small for a chunk of clients, the run starts again with half of it:
         its numbers are those of the chunk that is recorded.
         """
-        config, file = self.config, directory.path / CHECKPOINT
+        config = self.config
+        saved: Saved | None = None
         self.set_numerics()
-        self.checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config))
-        saved = before.saved if before else self.checkpointer.load() if config.resume else None
-        if saved:
-            refuse_other_code(config, saved, before.earlier.path / CHECKPOINT if before else file)
-        share(saved, self.group)
+        if directory is not None:
+            file = directory.path / CHECKPOINT
+            self.checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config))
+            saved = before.saved if before else self.checkpointer.load() if config.resume else None
+            if saved:
+                refuse_other_code(config, saved, before.earlier.path / CHECKPOINT if before else file)
+        saved = share(saved, self.group)
         kept, notes = saved.way if saved else None, (before.note,) if before else ()
         while True:
             try:
-                self.prepare(kept, notes, directory.state(config))
+                self.prepare(kept, notes, directory.state(config) if directory else Path("state"))
                 if before and self.chosen != self.choice:
                     log.warning("chosen for %d rounds: %s; kept: %s", config.rounds, self.chosen, self.choice)
                 self._train(directory, saved, loggers)
@@ -366,7 +377,8 @@ class Run:
                 if not is_out_of_memory(error):
                     raise
                 if self.loop is None or saved is not None or not self._may_halve:
-                    raise RunError(_no_memory(error, file.exists())) from error
+                    there = directory is not None and directory.has_checkpoint
+                    raise RunError(_no_memory(error, there)) from error
                 chunk = self.choice.chunk
                 kept = dataclasses.replace(self.choice, chunk=chunk // 2)
                 notes = (f"out of memory with chunk={chunk}; started again with chunk={kept.chunk}",)
@@ -377,64 +389,73 @@ class Run:
         has to start again too."""
         return self.loop.version == 0 and self.choice.chunk > 1 and self.group.size == 1
 
-    def _train(self, directory: RunDirectory, saved: Saved | None, loggers: RunLoggers) -> None:
+    def _train(self, directory: RunDirectory | None, saved: Saved | None, loggers: RunLoggers | None) -> None:
         """The loop over server updates: evaluate, record, save."""
         self.seconds_before, self.began = 0.0, time.monotonic()
-        measurement, rounds, signals = Measurement(self), self.trace.updates, Signals(self._under_way)
+        rounds, metric = self.trace.updates, TASKS[self.dataset.task].metric
+        signals = Signals(self._under_way if directory else lambda: "")
         with signals.installed():
-            metrics = self.metrics = self._begin(directory, saved)
-            loggers.start([row.point() for row in metrics.rows], again=not self.config.resume)
-            label, metric = f"{self.algorithm.name} seed={self.config.seed}", TASKS[self.dataset.task].metric
-            progress = Progress(self.config.progress, label, rounds, self.loop.version, metric)
+            self.rows = saved.rows if saved else []
+            metrics = self._begin(directory, saved)
+            measurement, mode = Measurement(self), self.config.progress if directory else "none"
+            label = f"{self.algorithm.name} seed={self.config.seed}"
+            progress = Progress(mode, label, rounds, self.loop.version, metric)
             results: Mapping[str, Any] | None = {"status": "failed"}
 
             def record() -> None:
-                last = metrics.rows[-1].round if metrics.rows else 0
+                if metrics is None:
+                    measurement.take_part()
+                    return
+                last = self.rows[-1].round if self.rows else 0
                 metrics.append(measurement.row(last, self.wall_seconds))
-                loggers.log(metrics.rows[-1].point())
+                if loggers:
+                    loggers.log(self.rows[-1].point())
 
+            if loggers:
+                loggers.start([row.point() for row in self.rows], again=not self.config.resume)
             try:
-                if not metrics.rows:
+                if saved is None:
                     record()
-                while self.loop.version < rounds and not self._at_end(metrics.rows):
-                    self.group.lead("update")
+                while not self.group.first(self._at_end):
                     self.loop.update()
                     t = self.loop.version
                     if due := t % self.config.eval.every == 0 or t == rounds:
                         record()
-                    progress.update(t, metrics.rows[-1].test_accuracy if due else None)
+                    progress.update(t, self.rows[-1].test_accuracy if due and self.rows else None)
                     self._save_or_stop(signals)
                 progress.close()
-                summary = self._end(directory)
-                results = logged.results(summary)
+                results = self._end(directory)
             except KeyboardInterrupt:
                 results = None
                 raise
             finally:
                 progress.close()
-                loggers.close(results)
+                if loggers:
+                    loggers.close(results)
 
-    def _begin(self, directory: RunDirectory, saved: Saved | None) -> MetricsFile:
+    def _begin(self, directory: RunDirectory | None, saved: Saved | None) -> MetricsFile | None:
         """The files that are there from the start, and the state before the next round."""
-        self.code: tuple[Code, ...] = (code(),)  # that computes the run, part by part
-        records.write_partition(directory.path, self.assignment)
-        records.write_reproduce(directory.path, self)
-        log.info(
-            "%s: %d parameters, engine %s, chunk %d, device %s",
-            self.algorithm.name, self.layout.d, self.choice.engine, self.choice.chunk, self.device,
-        )  # fmt: skip
-        for note in self.notes:
-            log.warning(note)
+        if directory is not None:
+            self.code: tuple[Code, ...] = (code(),)  # that computes the run, part by part
+            records.write_partition(directory.path, self.assignment)
+            records.write_reproduce(directory.path, self)
+            log.info(
+                "%s: %d parameters, engine %s, chunk %d, device %s",
+                self.algorithm.name, self.layout.d, self.choice.engine, self.choice.chunk, self.device,
+            )  # fmt: skip
+            for note in self.notes:
+                log.warning(note)
         if saved is None:
-            self.group.lead("start")
             self.start()
         else:
             self.loop.load_state_dict(saved.walk)
+        if directory is None:
+            return None
+        if saved is not None:
             self.seconds_before = saved.wall_seconds
             self._go_on_with(saved.code)
             log.info("going on from round %d", self.loop.version)
-        rows = saved.rows if saved else []
-        return MetricsFile(directory.path / METRICS, rows, self.config.eval.clients)
+        return MetricsFile(directory.path / METRICS, self.rows, self.config.eval.clients)
 
     def _go_on_with(self, before: tuple[Code, ...]) -> None:
         """Write down which code computes which part, and say so where it is not the same."""
@@ -448,13 +469,16 @@ class Run:
             self.notes = (*self.notes, note)
             log.warning("%s; resume=same refuses this", note)
 
-    def _at_end(self, rows: list[Row]) -> bool:
-        """Whether the run ends, or pauses, with its last evaluation."""
-        until, last = self.config.checkpoint.until, rows[-1]
+    @property
+    def _at_end(self) -> bool:
+        """Whether the run ends, or pauses, with its last evaluation (which the first process has)."""
+        if not self.rows or self.loop.version == self.trace.updates:
+            return True
+        until, last = self.config.checkpoint.until, self.rows[-1]
         if self.loop.version > last.round:  # looked at before, and gone on from
             return False
         pauses = until is not None and last.round >= until
-        return pauses or not last.finite or records.stopped(self.config, rows) is not None
+        return pauses or not last.finite or records.stopped(self.config, self.rows) is not None
 
     def wall_seconds(self) -> float:
         """Seconds of this run so far, earlier processes included."""
@@ -464,33 +488,38 @@ class Run:
         return f"waits for the end of round {self.loop.version + 1}, to save it"
 
     def _save_or_stop(self, signals: Signals) -> None:
-        signals.heed(self.group.asked)
-        if signals.stop is None and not signals.save and not self.checkpointer.due:
+        """Save where it is time, or where a process was asked to; stop where one was."""
+        asked = (signals.stop, signals.save or (self.checkpointer is not None and self.checkpointer.due))
+        each = self.group.all(asked)
+        signals.heed(stop for stop, _ in each)
+        if signals.stop is None and not any(save for _, save in each):
             return
         signals.save = False
         self._save()
         signals.relay()
         if signals.stop is not None:
-            self.group.lead(f"end {signals.exit_code}")
             text = f"stopped after round {self.loop.version}; the same command goes on from there"
             raise Interrupted(text, signals.exit_code)
 
     def _save(self) -> None:
-        self.group.lead("state")
-        state = self.loop.state_dict()
-        self.checkpointer.save(Saved(state, self.metrics.rows, self.wall_seconds(), self.choice, self.code))
+        state = self.loop.state_dict()  # of all processes, at the first one
+        if self.checkpointer is not None:
+            saved = Saved(state, self.rows, self.wall_seconds(), self.choice, self.code)
+            self.checkpointer.save(saved)
         self.loop.trainer.store.saved()
 
-    def _end(self, directory: RunDirectory) -> dict[str, Any]:
+    def _end(self, directory: RunDirectory | None) -> dict[str, Any]:
+        """The last files; what loggers are told."""
         self._save()
+        if directory is None:
+            return {}
         records.write_model(directory.path, self)
         if self.config.trace:
             records.write_jobs(directory.path, self)
-        summary: dict[str, Any] = records.summarise(self, self.metrics.rows, self.wall_seconds())
+        summary: dict[str, Any] = records.summarise(self, self.rows, self.wall_seconds())
         directory.write_summary({**summary, "files": directory.sizes()})
         self.loop.trainer.store.remove()
-        self.group.lead("end 0")
-        return summary
+        return logged.results(summary)
 
 
 def _no_memory(error: Exception, saved: bool) -> str:

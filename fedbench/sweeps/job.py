@@ -21,7 +21,7 @@ from fedbench.config.config import Config
 from fedbench.config.explain import line_of
 from fedbench.config.identity import digest, flat
 from fedbench.config.register import register_resolvers
-from fedbench.engine.group import ALONE, Group
+from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.errors import UserError
 from fedbench.files import InUse
 from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
@@ -72,7 +72,7 @@ class RunJob:
 
     MOST = 10_000_000  # parameters of all runs that wait
 
-    def __init__(self, group: Group = ALONE) -> None:
+    def __init__(self, group: ProcessGroup = ALONE) -> None:
         """`group`: the processes that compute a run together."""
         self._group = group
         self._waiting: dict[str, Run] = {}
@@ -107,11 +107,9 @@ class RunJob:
 
         return self._waiting.pop(digest(flat(config)), None) or Run(config, session(), self._group)
 
-    def follow(self, config: Config) -> int:
-        """Compute this process's share of a checked run that another process leads; the exit code."""
-        from fedbench.runs.follow import follow
-
-        return follow(self._planned(config), session())
+    def take_part(self, config: Config) -> None:
+        """Compute this process's share of a checked run whose files another process has."""
+        self._planned(config).take_part()
 
     def __call__(self, cfg: DictConfig) -> float:
         """The final accuracy, for sweepers that maximise it; if the run diverged, the worst there is: 0, and

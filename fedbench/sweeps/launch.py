@@ -27,10 +27,10 @@ from fedbench.config.config import Config
 from fedbench.config.explain import line_of
 from fedbench.config.overrides import Grid, recorded, refuse_sweeps, written
 from fedbench.config.register import OUR_LAUNCHER, OUR_SWEEPER
-from fedbench.engine.group import ALONE, Group
+from fedbench.engine import process_group
+from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.errors import SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
-from fedbench.runs import ranks
 from fedbench.runs.logged import catch_up
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.execute import Result, run_all
@@ -41,7 +41,7 @@ from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
 # ---- one run ---------------------------------------------------------------------------------------------
 
 
-def run(composer: Composer, composed: Composed, group: Group = ALONE) -> None:
+def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> None:
     """Run, resume or report a single run. Of the processes of a `group`, the first one has Hydra's own files
     and callbacks; SaidElsewhere in the others where it was stopped."""
     cfg, config, first = composed.cfg, composed.config, group.rank == 0
@@ -57,13 +57,11 @@ def run(composer: Composer, composed: Composed, group: Group = ALONE) -> None:
     task = RunJob(group)
     made = group.agree(lambda: task.plan(config, directory if first else None))
     if group.size > 1:
-        from fedbench.runs.follow import alike
+        from fedbench.runs.checks import alike
 
         group.same(alike(made))
     if not first:
-        code = task.follow(config)
-        if code:
-            raise SaidElsewhere("stopped", code)
+        task.take_part(config)
         return
     context = composer.context(cfg)
     context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
@@ -87,34 +85,33 @@ def _finished(config: Config, directory: Path) -> dict[str, Any] | None:
     return here.finished(config)
 
 
-def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, rank: ranks.Rank) -> None:
-    """Run what the overrides say together with the other processes, of which this one is `rank`. Raises
+def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, here: ProcessGroup) -> None:
+    """Run what the overrides say together with the other processes, of which `here` is this one. Raises
     UserError; SaidElsewhere in all but one."""
-    from fedbench.engine.spread import connected
 
     def composed_here() -> Composed:
         parsed, composed = composer.read(overrides)
         if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
-            ranks.refuse_several("a sweep")
+            process_group.refuse_several("a sweep")
         refuse_sweeps(parsed)
         composed.config  # noqa: B018  # names the key that cannot be meant
         return composed
 
-    if rank.rank:
+    if here.rank:
         logging.disable()
-    with connected(rank.rank, rank.size, rank.local, rank.beside) as group:
+    with process_group.connected(here) as group:
         try:
             run(composer, group.agree(composed_here), group)
         except SaidElsewhere:
             raise
         except KeyboardInterrupt as stop:
-            if rank.rank == 0:
+            if here.rank == 0:
                 raise
             raise SaidElsewhere("stopped", getattr(stop, "exit_code", 130)) from stop
         except Exception as error:
-            if rank.rank == 0:
+            if here.rank == 0:
                 raise
-            refusal = UserError(f"process {rank.rank}: {line_of(error)}")
+            refusal = UserError(f"process {here.rank}: {line_of(error)}")
             refusal.exit_code = getattr(error, "exit_code", 1)
             raise refusal from error
 
@@ -196,7 +193,7 @@ def run_sweep(composer: Composer, parsed: Sequence[Override], composed: Composed
 
     Raises UserError before anything is written if any run is bad input.
     """
-    ranks.refuse_several("a sweep")
+    process_group.refuse_several("a sweep")
     cfg, words, context = _prepare(composer, parsed, composed)
     directory = str(cfg.hydra.sweep.dir)
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)

@@ -7,24 +7,19 @@ import sys
 from pathlib import Path
 
 from fedbench.api import compose_config
-from fedbench.engine.spread import connected
-from fedbench.runs import ranks
-from fedbench.runs.follow import follow
-from fedbench.runs.plan import make_plan
-from fedbench.runs.runner import run
-from fedbench.runs.session import Session
+from fedbench.engine.process_group import connected, here
+from fedbench.runs.run import Run
 
 
 def main(root: Path, file: Path) -> None:
-    here = ranks.here()
-    with connected(here.rank, here.size, here.local, here.beside) as group:
+    with connected(here()) as group:
         for name, overrides in json.loads(file.read_text()).items():
-            plan = make_plan(compose_config(overrides), Session(), group)
-            if here.rank:
-                assert follow(plan, Session()) == 0
-                assert not (root / f"{name}-{here.rank}").exists()
+            run = Run(compose_config(overrides), group=group)
+            if group.rank:
+                run.take_part()
+                assert not (root / f"{name}-{group.rank}").exists()
             else:
-                run(plan, root / name)
+                run.go(root / name)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import torch
 
 from fedbench import algorithms
 from fedbench.api import compose_config
-from fedbench.engine.group import Group
 from fedbench.engine.owned import OwnedStore
+from fedbench.engine.process_group import ProcessGroup
 from fedbench.engine.state import MemoryStore
 from fedbench.errors import ConfigError, RunError
 from fedbench.runs.plan import make_plan
@@ -169,13 +169,7 @@ def test_every_method_under_every_schedule(tmp_path: Path, size: int) -> None:
         same(tmp_path / "one" / name, tmp_path / "several" / name)
 
 
-class Second(Group):
-    """The second of three processes, as far as plans see it."""
-
-    rank, size = 1, 3
-
-    def clients(self, total: int) -> int:
-        return len(range(self.rank, total, self.size))
+SECOND = ProcessGroup(rank=1, size=3)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +182,11 @@ class Second(Group):
 )
 def test_what_several_processes_cannot_do_is_refused(overrides: list[str], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
-        make_plan(compose_config([*TINY, *overrides]), None, Second())
+        make_plan(compose_config([*TINY, *overrides]), None, SECOND)
 
 
 def test_each_process_has_the_rows_of_its_own_clients() -> None:
-    whole, own = MemoryStore(7, "cpu"), OwnedStore(7, "cpu", Second())
+    whole, own = MemoryStore(7, "cpu"), OwnedStore(7, "cpu", SECOND)
     ids = torch.tensor([4, 1])
     for store in (whole, own):
         store.fill({"c": torch.zeros(2)})

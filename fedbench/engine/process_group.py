@@ -1,0 +1,283 @@
+"""The processes that compute one run together, as torchrun starts them: each trains a part of every cohort.
+
+All of them run the same program and hold the same server vectors; the first one alone has the run's files,
+log and lines, and evaluates. Small objects and clients' rows travel by gloo, which notices when a process
+ends; vectors on GPUs are summed by NCCL. Imports no torch before it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fedbench.errors import ConfigError, RunError, SaidElsewhere, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedbench.method import Vectors
+
+T = TypeVar("T")
+JOIN = 120.0  # seconds in which all processes must have come
+WAIT = 3600.0  # seconds that one waits for another, as during an evaluation
+_FAILED = "fedbench/failed"
+
+
+class ProcessGroup:
+    """This process among those of a run. One process alone: the whole cohort is its part, and a sum over
+    processes is what it has itself."""
+
+    def __init__(self, rank: int = 0, size: int = 1, local: int = 0, beside: int = 1) -> None:
+        """`local`: this process's number on its host, `beside`: how many are there."""
+        self.rank, self.size, self.local, self.beside = rank, size, local, beside
+        self.place: torch.device | None = None
+        self.vectors: Any = None  # the group that sums vectors; None: gloo's
+        self.store: Any = None  # where a process that fails leaves a word
+
+    # ---- who does what -----------------------------------------------------------------------------
+
+    def device(self, name: str) -> str:
+        """The device of this process where the configuration says `name`."""
+        if self.size == 1:
+            return name
+        if ":" in name:
+            allowed = f"each of {self.size} processes has its own; must be auto, cpu or cuda"
+            raise ConfigError("device", name, allowed)
+        import torch
+
+        cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())
+        return f"cuda:{self.local}" if cuda else name
+
+    def use(self, device: torch.device) -> None:
+        """Vectors will be on `device`. Every process calls it at the same point."""
+        self.place = device
+        if self.size > 1 and device.type == "cuda":
+            import torch.distributed as dist
+
+            with self._unbroken():
+                self.vectors = dist.new_group(backend="nccl", timeout=datetime.timedelta(seconds=WAIT))
+
+    def part(self, client: np.ndarray, owned: bool) -> np.ndarray:
+        """Which of the jobs of clients (jobs,) are computed here. `owned`: clients keep state, so that each
+        has its process."""
+        if owned:
+            return np.flatnonzero(client % self.size == self.rank)
+        found: np.ndarray = np.array_split(np.arange(len(client)), self.size)[self.rank]
+        return found
+
+    def clients(self, total: int) -> int:
+        """How many of the clients 0, 1, ... have their state here."""
+        return len(range(self.rank, total, self.size))
+
+    # ---- vectors -----------------------------------------------------------------------------------
+
+    def sum(self, vectors: Vectors) -> Vectors:
+        """Sums over processes, the same bits in each; a process that has no part gives nothing."""
+        if self.size == 1:
+            return vectors
+        import torch
+        import torch.distributed as dist
+
+        each = self.all({name: (tuple(value.shape), value.dtype) for name, value in vectors.items()})
+        found = {}
+        for name, (shape, dtype) in {name: spec for one in each for name, spec in one.items()}.items():
+            mine = vectors.get(name)
+            total = torch.zeros(shape, dtype=dtype, device=self.place) if mine is None else mine.clone()
+            with self._unbroken():
+                dist.all_reduce(total, group=self.vectors)
+            found[name] = total
+        return found
+
+    def collect(self, rows: Vectors, total: int) -> Vectors:
+        """The rows of all clients, from those of each process; at the first one, on the CPU."""
+        if self.size == 1:
+            return rows
+        found: Vectors = {}
+        for rank, theirs in enumerate(self.gather({name: value.cpu() for name, value in rows.items()})):
+            for name, value in theirs.items():
+                whole = found.setdefault(name, value.new_zeros(total, *value.shape[1:]))
+                whole[rank :: self.size] = value
+        return found
+
+    def scatter(self, rows: Vectors) -> Vectors:
+        """The rows of the clients that have their state here, from all that the first process has."""
+        if self.size == 1:
+            return rows
+        import torch.distributed as dist
+
+        parts: list[Any] | None = None
+        if self.rank == 0:
+            of = range(self.size)
+            parts = [{k: value[rank :: self.size].clone() for k, value in rows.items()} for rank in of]
+        mine: list[Any] = [None]
+        with self._unbroken():
+            dist.scatter_object_list(mine, parts)
+        return dict(mine[0])
+
+    # ---- small objects -----------------------------------------------------------------------------
+
+    def first(self, value: T) -> T:
+        """The first process's value."""
+        if self.size == 1:
+            return value
+        import torch.distributed as dist
+
+        box: list[Any] = [value if self.rank == 0 else None]
+        with self._unbroken():
+            dist.broadcast_object_list(box, src=0)
+        return value if self.rank == 0 else box[0]
+
+    def all(self, value: T) -> list[T]:
+        """Every process's value, everywhere."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        found: list[Any] = [None] * self.size
+        with self._unbroken():
+            dist.all_gather_object(found, value)
+        return found
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value at the first one; nothing elsewhere."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        found: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        with self._unbroken():
+            dist.gather_object(value, found)
+        return found or []
+
+    def same(self, facts: dict[str, Any]) -> None:
+        """Refuse to go on where the processes differ in what must be the same."""
+        each = self.all(facts)
+        for name, value in each[0].items():
+            for rank, theirs in enumerate(each):
+                if theirs[name] != value:
+                    line = f"{name} is {value}, in process {rank} {theirs[name]}; the processes must be alike"
+                    raise SaidElsewhere(line, UsageError.exit_code) if self.rank else UsageError(line)
+
+    def agree(self, make: Callable[[], T]) -> T:
+        """What `make` gives in every process; where it fails in one, all end, and one of them says why."""
+        error: Exception | None = None
+        try:
+            made = make()
+        except Exception as found:
+            error = found
+        codes = self.all(None if error is None else getattr(error, "exit_code", 1))
+        failed = [rank for rank, code in enumerate(codes) if code is not None]
+        if not failed:
+            return made
+        if error is not None and failed[0] == self.rank:
+            raise error
+        raise SaidElsewhere(f"process {failed[0]} has failed", int(codes[failed[0]] or 1))
+
+    # ---- ends --------------------------------------------------------------------------------------
+
+    def failed(self, error: BaseException) -> bool:
+        """Leave a word for the others, who will find this process gone; whether it is the first to do so."""
+        said = json.dumps([self.rank, _line(error), getattr(error, "exit_code", 1)])
+        try:
+            return bool(self.store.compare_set(_FAILED, "", said).decode() == said)
+        except Exception:  # the first process, which holds the words, is gone
+            return self.rank <= 1
+
+    @contextlib.contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """What a process that is gone makes of an exchange, as one line."""
+        from fedbench.engine.memory import is_out_of_memory
+
+        try:
+            yield
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            raise self._broken(error) from error
+
+    def _broken(self, error: RuntimeError) -> Exception:
+        said = None
+        with contextlib.suppress(Exception):
+            if self.store.check([_FAILED]):
+                said = json.loads(self.store.get(_FAILED))
+        if said is not None:
+            return SaidElsewhere(f"process {said[0]}: {said[1]}", said[2])
+        late = "timed out" in str(error).lower()
+        what = f"did not answer for {WAIT:.0f} s" if late else "has ended"
+        found = RunError(f"another of the {self.size} processes of this run {what}")
+        return found if self.failed(found) else SaidElsewhere(str(found), found.exit_code)
+
+
+ALONE = ProcessGroup()
+
+
+def here() -> ProcessGroup:
+    """What RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE say of this process, which has met no other one
+    yet; one process alone where they are not set. Raises UsageError."""
+    size = _number("WORLD_SIZE", 1, 1)
+    if size == 1:
+        return ALONE
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            line = f"WORLD_SIZE={size}, and {name} is not set: torchrun sets both, or unset WORLD_SIZE"
+            raise UsageError(line)
+    _number("MASTER_PORT", 1, 1)
+    rank = _number("RANK", 0, 0)
+    if rank >= size:
+        raise UsageError(f"RANK={rank}: must be below WORLD_SIZE={size}")
+    return ProcessGroup(rank, size, _number("LOCAL_RANK", rank, 0), _number("LOCAL_WORLD_SIZE", 1, 1))
+
+
+def refuse_several(what: str) -> None:
+    """UsageError where several processes were started for what one does."""
+    found = here()
+    if found.size > 1:
+        line = f"{what} is for one process; {found.size} (WORLD_SIZE) compute one run together: KEY=VALUE..."
+        raise SaidElsewhere(line, UsageError.exit_code) if found.rank else UsageError(line)
+
+
+@contextlib.contextmanager
+def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
+    """Meet the other processes at MASTER_ADDR and MASTER_PORT. Raises RunError where they do not come."""
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    try:
+        group.store, _, _ = next(rendezvous("env://", timeout=datetime.timedelta(seconds=JOIN)))
+        wait = datetime.timedelta(seconds=WAIT)
+        dist.init_process_group(
+            "gloo", store=group.store, rank=group.rank, world_size=group.size, timeout=wait
+        )
+    except (RuntimeError, ValueError) as error:
+        line = f"{group.size} processes did not come together at {place} in {JOIN:.0f} s: {_line(error)}"
+        raise RunError(line) from error
+    try:
+        yield group
+        group.first(None)  # the first one, which holds the words of all, is not to end before the others
+        dist.destroy_process_group()
+    except BaseException as error:
+        group.failed(error)  # the others notice that the connections end
+        if isinstance(error, Exception):  # nothing is under way; gloo's threads can abort a process that ends
+            with contextlib.suppress(Exception):  # of the two errors the first is the one to be said
+                dist.destroy_process_group()
+        raise
+
+
+def _line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _number(name: str, default: int, low: int) -> int:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < low:
+        raise UsageError(f"{name}={text}: must be a whole number from {low} on")
+    return int(text)
