@@ -129,7 +129,7 @@ class _Run:
         run = RunDirectory(place)
         self.place, self.name, self.choices = place, name, choices
         self.summary = (run.summary or _UNREADABLE) if run.has_summary else {"status": run.status}
-        self.config = run.choices
+        self.config = self.summary.get("config") or run.choices
         self.rows: list[dict[str, str]] = []
         if self.summary.get("status") not in UNFINISHED and run.has_metrics:
             file = (place / METRICS).stat()

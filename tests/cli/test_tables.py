@@ -211,6 +211,8 @@ def test_rounds_to_an_accuracy_are_columns_and_shown_when_asked(runs, fedbench: 
     assert (first["rounds_to_0.15"], second["rounds_to_0.15"], first["rounds_to_0.3"]) == ("4", "1", "")
     titles, line = out.splitlines()[:2]
     assert ("rounds to 0.15" in titles, "2.5" in line, "never" in line) == (True, True, True)
+    fedbench("collect", "s", "--levels", "0.1")  # the initial model is there
+    assert {row["rounds_to_0.1"] for row in read(tmp_path / "s" / "runs.csv")} == {"0"}
     fedbench("collect", "s")  # what was asked for once stays
     assert "rounds_to_0.15" in (tmp_path / "s" / "runs.csv").read_text()
 
