@@ -19,8 +19,8 @@ from fedbench.config.compose import Composer, check_composed, lenient, list_quic
 from fedbench.config.overrides import refuse_sweeps
 from fedbench.engine import process_group
 from fedbench.errors import RunError, UsageError, nearest
-from fedbench.sweeps.forecast import forecast
 from fedbench.sweeps.launch import FinishedSweep, planned, run, run_sweep, run_with_others
+from fedbench.sweeps.plan import forecast
 from fedbench.sweeps.tables import RUNS, closing_table, collect
 
 

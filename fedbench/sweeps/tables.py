@@ -36,7 +36,7 @@ OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
 LIMIT = 40  # rows of the closing table; a longer one is read in runs.csv
 _WAIT = 600.0  # seconds for another process to write the tables
 _DEPTH = 4  # how far above a run its sweep is looked for: `hydra.sweep.subdir` may have several parts
-_UNREADABLE = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
+_UNREADABLE: dict[str, Any] = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
 
 
 # ---- sweep.json ------------------------------------------------------------------------------------------
@@ -128,8 +128,10 @@ class _Run:
     def __init__(self, place: Path, name: str, choices: Mapping[str, Any]) -> None:
         run = RunDirectory(place)
         self.place, self.name, self.choices = place, name, choices
-        self.summary = (run.summary or _UNREADABLE) if run.has_summary else {"status": run.status}
-        self.config = self.summary.get("config") or run.choices
+        self.summary: dict[str, Any] = (
+            (run.summary or _UNREADABLE) if run.has_summary else {"status": run.status}
+        )
+        self.config: dict[str, Any] = self.summary.get("config") or run.choices
         self.rows: list[dict[str, str]] = []
         if self.summary.get("status") not in UNFINISHED and run.has_metrics:
             file = (place / METRICS).stat()
