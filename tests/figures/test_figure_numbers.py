@@ -530,3 +530,25 @@ def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) ->
         assert bar.get_xdata() == pytest.approx([statistics.median(values)] * 2)
         said = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
         assert said[rank] == f"{statistics.median(values):.2f}, {min(values):.2f}"
+
+
+def test_a_row_of_results_has_each_outcome_under_its_own_name(tmp_path: Path) -> None:
+    """Of a finished run as its summary says; of one under way as far as its rows go."""
+    summary = write_run(tmp_path / "run", exact([0.1, 0.9, 0.5], wall_seconds=[0.0, 2.0, 3.0]), seed=4)
+    own = {"final_accuracy": 0.7, "best_accuracy": 0.9, "best_round": 5, "final_test_loss": 0.25}
+    own["wall_seconds"] = 8.0
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({**summary, **own, "error": None}))
+    row = fedbench.results(tmp_path / "run").iloc[0].to_dict()
+    assert {name: row[name] for name in own} == own
+    assert (row["status"], row["rounds_done"], row["seed"], row["algorithm"]) == (
+        "completed",
+        10,
+        4,
+        "fedavg",
+    )
+    sweep = comparison(tmp_path / "sweep", ["led"], seeds=1)
+    row = fedbench.results(sweep).iloc[0].to_dict()
+    with (sweep / "runs.csv").open() as file:
+        (listed,) = csv.DictReader(file)
+    assert row["final_accuracy"] == float(listed["final_accuracy"])
+    assert row["best_accuracy"] == float(listed["best_accuracy"])
