@@ -113,7 +113,7 @@ def test_a_script_works_through_symbolic_links(tmp_path: Path, name: str) -> Non
     done = subprocess.run([links / "second", *arguments], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     if name == "gpu_checks":
-        assert (tmp_path / "out" / "tests.txt").read_text().startswith(f"started: {checkout}")
+        assert (tmp_path / "out" / "values.txt").read_text().startswith(f"started: {checkout}")
     else:
         assert done.stdout.startswith("started: ")
         assert f"{checkout.name}/" in done.stdout or ".venv/bin/python" in done.stdout

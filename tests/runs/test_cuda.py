@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,18 @@ import torch
 from run_files import metrics
 
 from fedbench.api import compose_config
-from fedbench.runs.plan import make_plan
-from fedbench.runs.runner import run
+from fedbench.engine.graph import StepGraph
+from fedbench.method import Vectors
+from fedbench.runs.run import Run
+from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import Session
-from fedbench.runs.walk import Walk
 
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 ENGINES = ("loop", "vmap", "compile")
+needs_values = pytest.mark.skipif("NULLCUDA" in os.environ, reason="a null device launches graphs of nothing")
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +49,14 @@ def words(images: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def after_three_updates(arguments: list[str]) -> Walk:
-    run = make_plan(compose_config([*arguments, "dtype=float64"]))
+def after_three_updates(arguments: list[str]) -> ServerLoop:
+    run = Run(compose_config([*arguments, "dtype=float64"]))
+    run.set_numerics()
     run.prepare()
-    walk = run.loop
-    walk.start()
+    run.start()
     for _ in range(3):
-        walk.update()
-    return walk
+        run.loop.update()
+    return run.loop
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -85,16 +88,28 @@ def test_the_same_command_twice_writes_the_same_metrics(images: Path, tmp_path: 
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         arguments = words(images, "algorithm=padamfed", "model=cnn_small", "device=cuda", "engine=vmap")
-        run(make_plan(compose_config([*arguments, "deterministic=true"])), tmp_path / name)
+        Run(compose_config([*arguments, "deterministic=true"])).go(tmp_path / name)
         tables.append(metrics(tmp_path / name))
     assert tables[0] == tables[1]
+
+
+def test_clients_scores_and_training_loss_are_the_cpus(images: Path, tmp_path: Path) -> None:
+    rows = {}
+    more = ["model=mlp", "eval.clients=true", "eval.train=true", "eval.grad_norm=true", "dtype=float64"]
+    for device in ("cpu", "cuda"):
+        Run(compose_config(words(images, *more, f"device={device}", "engine=vmap"))).go(tmp_path / device)
+        rows[device] = metrics(tmp_path / device)
+    for one, other in zip(rows["cpu"], rows["cuda"], strict=True):
+        assert one.keys() == other.keys()
+        for column, value in one.items():
+            assert float(other[column] or 0) == pytest.approx(float(value or 0), rel=1e-9), column
 
 
 def test_a_second_run_takes_over_the_first_ones_program(images: Path, tmp_path: Path) -> None:
     seconds, session = [], Session()
     for lr in (0.1, 0.02):
         arguments = words(images, "model=mlp", "device=cuda", "engine=compile", f"algorithm.lr={lr}")
-        run(make_plan(compose_config(arguments), session), tmp_path / str(lr), session)
+        Run(compose_config(arguments), session).go(tmp_path / str(lr))
         summary = json.loads((tmp_path / str(lr) / "summary.json").read_text())
         seconds.append(summary["compile_seconds"])
     assert seconds[0] > 0
@@ -102,8 +117,71 @@ def test_a_second_run_takes_over_the_first_ones_program(images: Path, tmp_path: 
 
 
 def test_the_data_lie_on_the_device(images: Path) -> None:
-    run = make_plan(compose_config(words(images, "model=mlp", "device=auto")))
+    run = Run(compose_config(words(images, "model=mlp", "device=auto")))
     run.prepare()
     assert run.device.type == "cuda"
-    before = torch.cuda.memory_allocated()
-    assert before >= 400 * 28 * 28
+    assert torch.cuda.memory_allocated() >= 400 * 28 * 28
+
+
+# ---- CUDA graphs -----------------------------------------------------------------------------------
+
+
+@needs_values
+@pytest.mark.parametrize("engine", ["vmap", "compile"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        ["model=logistic"],
+        ["model=mlp", "model.dropout=0.3", "algorithm=scaffold"],
+        ["model=cnn_small", "model.norm=group"],
+        ["model=cnn", "model.norm=batch"],
+        ["model=rnn", "model.hidden=16"],
+        ["model=rnn", "model.cell=lstm", "model.hidden=16"],
+        ["model=resnet18", "model.width=8"],
+        ["model=mlp", "schedule=async", "schedule.concurrency=5", "delay=exponential", "algorithm=adamasfl"],
+    ],
+    ids=" ".join,
+)
+def test_graphs_give_what_the_steps_give(images: Path, engine: str, what: list[str]) -> None:
+    arguments = words(images, "local.epochs=1", *what, "device=cuda", f"engine={engine}")
+    plain = after_three_updates([*arguments, "cuda_graph=off"])
+    graphs = after_three_updates([*arguments, "cuda_graph=auto"])
+    assert graphs.trainer.executor.note is None
+    torch.testing.assert_close(graphs.theta, plain.theta, rtol=1e-9, atol=1e-12)
+
+
+def finished(images: Path, place: Path, graph: str) -> tuple[list[dict[str, str]], list[str]]:
+    arguments = words(images, "model=mlp", "device=cuda", "engine=vmap", f"cuda_graph={graph}")
+    Run(compose_config(arguments)).go(place)
+    return metrics(place), json.loads((place / "summary.json").read_text())["notes"]
+
+
+def test_a_graph_with_other_numbers_is_not_used_and_that_is_noted(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = StepGraph.run
+
+    def wrong(self: StepGraph, *chunk: object) -> tuple[Vectors, Vectors]:
+        local, statistics = given(self, *chunk)  # type: ignore[arg-type]
+        return {name: value + 0.01 for name, value in local.items()}, statistics
+
+    plain, nothing = finished(images, tmp_path / "off", "off")
+    monkeypatch.setattr(StepGraph, "run", wrong)
+    found, notes = finished(images, tmp_path / "auto", "auto")
+    assert nothing == []
+    assert [note for note in notes if note.startswith("cuda_graph: its numbers are not")]
+    assert len(found) == len(plain)
+    for one, other in zip(found, plain, strict=True):  # a chunk is computed alone or padded: rounding
+        assert float(one["test_loss"]) == pytest.approx(float(other["test_loss"]), rel=1e-4)
+
+
+def test_a_step_that_cannot_be_captured_goes_on_without_a_graph(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: StepGraph) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(StepGraph, "_once", refuse)
+    found, notes = finished(images, tmp_path / "run", "unchecked")
+    assert len(found) == 4
+    assert [note for note in notes if "cannot be captured (RuntimeError: operation not permitted" in note]

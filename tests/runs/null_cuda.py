@@ -1,0 +1,79 @@
+"""A CUDA device that computes nothing, where one is at hand (../shared/tools/nullcuda): libraries in
+place of CUDA's, so that torch's CUDA code runs and what it asks of a device is counted.
+
+Also a pytest plugin (`-p null_cuda`): compiled functions stay what they were before the compiler, because the
+kernels of compiled ones do not run there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+SOURCE = Path(__file__).parents[3] / "shared" / "tools" / "nullcuda"
+TESTS = Path(__file__).parents[1]
+TOOLKITS = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", "/opt/cuda")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """As a plugin, under the null device."""
+    from fedbench.engine import compiled
+
+    compiled.Programs._compile = lambda self, function, *_: function  # type: ignore[method-assign]
+
+
+def built() -> Path:
+    """The null device's libraries, built once for this torch in the user's cache; skips with the reason where
+    they cannot be."""
+    import torch
+
+    if not SOURCE.is_dir():
+        pytest.skip(f"no null CUDA device: there is no {SOURCE}")
+    if torch.version.cuda is None:
+        pytest.skip("no null CUDA device: this torch was built without CUDA")
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    if not all(map(shutil.which, ("gcc", "g++", "nm"))):
+        pytest.skip("no null CUDA device: gcc, g++ and nm build it")
+    sources = sorted(file for file in SOURCE.rglob("*") if file.suffix in (".cpp", ".sh", ".py"))
+    made_of = "".join(file.read_text() for file in sources) + torch.__version__ + sys.prefix
+    name = hashlib.sha256(made_of.encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbench-test-nullcuda"
+    cache.mkdir(parents=True, exist_ok=True)
+    place = cache / name
+    with FileLock(cache / f"{name}.lock"):
+        if not (place / "python").is_file():
+            command = ["sh", str(SOURCE / "build.sh"), sys.executable, str(place)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"no null CUDA device: {done.stderr.strip()[-200:]}")
+    return place
+
+
+def toolkit() -> str:
+    """A CUDA toolkit with headers, or nothing: without one programs are not packed."""
+    return next((place for place in TOOLKITS if place and (Path(place) / "include" / "cuda.h").is_file()), "")
+
+
+def python(place: Path, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+    """Python with the null device, and this checkout's package and tests."""
+    paths = [TESTS.parent, TESTS, TESTS / "algorithms", TESTS / "runs"]
+    environment = {
+        **os.environ,
+        "NULLCUDA": str(place),
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "FEDBENCH_CACHE": str(place / "programs"),
+        "OMP_NUM_THREADS": "1",
+        **({"CUDA_HOME": toolkit()} if toolkit() else {}),
+    }
+    command = ["sh", str(SOURCE / "nullpy"), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=seconds, cwd=TESTS.parent
+    )

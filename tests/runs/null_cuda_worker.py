@@ -1,0 +1,111 @@
+"""Under the null CUDA device: what rounds of jobs ask of it, or what a run does whose device is full.
+
+null_cuda_worker.py rounds FILE    a JSON list of jobs (lists of words); prints a JSON object for each
+null_cuda_worker.py full FILE      the words of one job; the device is full with more than half of a chunk
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import emul
+import torch
+
+from fedbench.api import compose_config
+from fedbench.engine import vectorised
+from fedbench.runs.evaluation import Measurement
+from fedbench.runs.run import Run
+
+WAITS = ("stream_sync", "device_sync", "event_sync")
+KERNELS = ("launches", "cublas", "cudnn", "driver_launches", "memset")
+ROUNDS = 12
+
+
+def counted(run: Run, rounds: int) -> dict[str, Any]:
+    """Kernels, graph launches, copies, waits and host milliseconds a round."""
+    before, began = emul.snapshot(), time.process_time()
+    for _ in range(rounds):
+        run.loop.update()
+    spent, found = time.process_time() - began, emul.delta(before)
+    return {
+        "kernels": sum(found.get(name, 0) for name in KERNELS) / rounds,
+        "graph_launches": found.get("graph_launches", 0) / rounds,
+        "copies": (found.get("h2d", 0) + found.get("d2h", 0)) / rounds,
+        "waits": sum(found.get(name, 0) for name in WAITS),
+        "host_ms": round(spent / rounds * 1e3, 2),
+    }
+
+
+def rounds(words: list[str]) -> dict[str, Any]:
+    """Of one job: `counted`, bytes grown over ROUNDS rounds, and the waits of a recorded row."""
+    run = Run(compose_config(words))
+    run.set_numerics()
+    run.prepare()
+    run.start()
+    for _ in range(2):
+        run.loop.update()
+    measurement = Measurement(run)
+    measurement.row(0, time.monotonic)
+    gc.collect()
+    held = torch.cuda.memory_allocated()
+    found = counted(run, ROUNDS)
+    gc.collect()
+    found["grown"] = torch.cuda.memory_allocated() - held
+    before = emul.snapshot()
+    measurement.row(0, time.monotonic)
+    row = emul.delta(before)
+    found["row_waits"] = sum(row.get(name, 0) for name in WAITS)
+    engine = run.choice.engine
+    note = run.loop.trainer.executor.note
+    run.loop = run.evaluator = None  # type: ignore[assignment]
+    return {"words": words, "engine": engine, "note": note, **found}
+
+
+def full(words: list[str], directory: Path) -> dict[str, Any]:
+    """The summary of a run with a device that has 1 MiB left for the steps of more than half of a chunk, or
+    its error."""
+    emul.install()
+    cap, used = emul._lib.nullcuda_cap, emul._lib.nullcuda_used
+    used.restype, cap.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
+    steps = vectorised.VmapExecutor.run
+
+    def short(self: Any, work: Any) -> Any:
+        if len(work.batches.steps) > 5:
+            torch.cuda.empty_cache()
+            cap(used(0) + (1 << 20))
+        try:
+            return steps(self, work)
+        finally:
+            cap(0)
+
+    vectorised.VmapExecutor.run = short  # type: ignore[method-assign]
+    try:
+        Run(compose_config(words)).go(directory)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return dict(json.loads((directory / "summary.json").read_text()))
+
+
+def main() -> None:
+    """See above."""
+    logging.disable(logging.WARNING)
+    kind, file = sys.argv[1], Path(sys.argv[2])
+    given = json.loads(file.read_text())
+    if kind == "full":
+        print(json.dumps(full(given, file.parent / "run")), flush=True)
+    else:
+        emul.no_values()
+        for words in given:
+            print(json.dumps(rounds(words)), flush=True)
+    os._exit(0)  # a thread of autograd's may meet Python's end
+
+
+main()

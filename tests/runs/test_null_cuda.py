@@ -1,0 +1,145 @@
+"""What runs ask of a CUDA device, counted on one that computes nothing: waits, launches, memory, a full
+device; and the tests of test_cuda.py with the CPU's values. Skipped where that device cannot be built."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import null_cuda
+import numpy as np
+import pytest
+import torch
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device: test_cuda.py uses it"),
+]
+WORKER = str(Path(__file__).with_name("null_cuda_worker.py"))
+MODELS = {
+    "logistic": ["model=logistic"],
+    "mlp": ["model=mlp"],
+    "dropout": ["model=mlp", "model.dropout=0.3"],
+    "cnn_small": ["model=cnn_small"],
+    "group": ["model=cnn_small", "model.norm=group", "model.groups=5"],
+    "rnn": ["model=rnn", "model.hidden=16"],
+    "resnet18": ["model=resnet18", "model.width=4"],
+}
+METHODS = {
+    "scaffold": ["model=mlp", "algorithm=scaffold"],
+    "mime": ["model=mlp", "algorithm=mime"],
+    "async": [
+        "model=mlp",
+        "algorithm=adamasfl",
+        "schedule=async",
+        "schedule.concurrency=7",
+        "delay=exponential",
+    ],
+    "dirichlet": ["model=mlp", "partition=dirichlet", "partition.alpha=0.5"],
+}
+VARIES = {"async": 8 * 2**20, "dirichlet": 2**20}
+"""Bytes by which memory may differ between two rounds: uploads on their way, mini-batches of a chunk."""
+PACKED = ("mlp", "cnn_small", "rnn")
+GRAPHS = {"vmap": "unchecked", "compile": "unchecked", "loop": "off"}
+
+
+@pytest.fixture(scope="session")
+def device() -> Path:
+    return null_cuda.built()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 255, (2200, 28, 28)).astype(np.uint8)
+    y = (np.arange(2200) % 10).astype(np.uint8)
+    path = tmp_path_factory.mktemp("data") / "noise.npz"
+    np.savez(path, x_train=x[:2000], y_train=y[:2000], x_test=x[2000:], y_test=y[2000:])
+    return path
+
+
+def job(images: Path, engine: str, *more: str) -> list[str]:
+    """10 of 20 clients, 5 steps of 20 samples."""
+    return [
+        "dataset=npz", f"dataset.path={images}", "clients.total=20", "clients.per_round=10", "rounds=40",
+        "local.epochs=1", "local.batch_size=20", "progress=none", "device=cuda", f"engine={engine}",
+        f"cuda_graph={GRAPHS[engine]}", *more,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def counted(
+    device: Path, images: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], dict[str, Any]]:
+    """Counts of the jobs of an engine by name; all of an engine in one process, when first asked for."""
+    known: dict[str, dict[str, Any]] = {}
+
+    def of(engine: str, name: str) -> dict[str, Any]:
+        if engine not in known:
+            each = {**MODELS, **METHODS}
+            if engine == "compile":
+                each = {key: MODELS[key] for key in PACKED}
+            file = tmp_path_factory.mktemp(engine) / "jobs.json"
+            file.write_text(json.dumps([job(images, engine, *words) for words in each.values()]))
+            done = null_cuda.python(device, WORKER, "rounds", str(file), seconds=900)
+            lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+            assert len(lines) == len(each), done.stderr[-2000:]
+            assert "16-bytes aligned" not in done.stderr
+            known[engine] = dict(zip(each, lines, strict=True))
+        return known[engine][name]
+
+    return of
+
+
+JOBS = [
+    *(("vmap", name) for name in (*MODELS, *METHODS)),
+    *(("loop", name) for name in (*MODELS, *METHODS)),
+    *(("compile", name) for name in PACKED),
+]
+
+
+@pytest.mark.parametrize(("engine", "name"), JOBS)
+def test_a_round_waits_for_nothing_and_keeps_no_memory(
+    counted: Callable[[str, str], dict[str, Any]], engine: str, name: str
+) -> None:
+    found = counted(engine, name)
+    assert found["engine"] == engine
+    assert found["waits"] == 0
+    assert found["row_waits"] == 1
+    assert found["grown"] < VARIES.get(name, 1), found
+
+
+@pytest.mark.parametrize(("engine", "name"), [pair for pair in JOBS if pair[0] != "loop"])
+def test_the_steps_of_a_chunk_are_launches_of_a_graph(
+    counted: Callable[[str, str], dict[str, Any]], engine: str, name: str
+) -> None:
+    found = counted(engine, name)
+    assert found["note"] is None
+    assert found["kernels"] <= 150
+    if name not in ("async", "dirichlet"):
+        assert found["graph_launches"] == 5
+
+
+@pytest.mark.parametrize("engine", ["vmap", "compile"])
+@pytest.mark.parametrize("graph", ["off", "unchecked"])
+def test_a_full_device_halves_the_chunk(
+    device: Path, images: Path, tmp_path: Path, engine: str, graph: str
+) -> None:
+    file = tmp_path / "words.json"
+    file.write_text(json.dumps(job(images, engine, "model=mlp", "rounds=1", f"cuda_graph={graph}")))
+    done = null_cuda.python(device, WORKER, "full", str(file))
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary.get("chunk") == 5, (summary.get("error"), done.stderr[-1500:])
+    assert "out of memory with chunk=10; started again with chunk=5" in summary["notes"]
+
+
+def test_the_cuda_tests_pass_with_the_cpus_values(device: Path) -> None:
+    file = str(Path(__file__).with_name("test_cuda.py"))
+    plugins = ["-p", "emulplug", "-p", "null_cuda", "-p", "no:cacheprovider"]
+    done = null_cuda.python(device, "-m", "pytest", "-q", *plugins, "-m", "cuda", file, seconds=900)
+    last = done.stdout.strip().splitlines()[-1]
+    assert " passed" in last, done.stdout[-3000:]
+    assert "failed" not in last, done.stdout[-3000:]
+    assert "error" not in last, done.stdout[-3000:]
