@@ -6,12 +6,16 @@ never call fedbench. Full local batches make both sides deterministic.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
+from fedbench.method import Algorithm
+from fedbench.runs.server_loop import ServerLoop
 
 FEATURES, CLASSES = 4, 3
 
@@ -54,26 +58,31 @@ class Problem:
         return [sorted(rng.choice(self.N, per_round, replace=False).tolist()) for _ in range(rounds)]
 
 
-def engine_path(problem: Problem, name: str, cohorts: list[list[int]], **options) -> list[np.ndarray]:
-    """theta^0 .. theta^T of fedbench's algorithm `name` on the problem, full local batches, float64.
+def started(
+    problem: Problem,
+    algorithm: str | Algorithm,
+    cohorts: list[list[int]],
+    values: dict[str, Any] | None = None,
+    **options: Any,
+) -> ServerLoop:
+    """An algorithm (by name: with these hyper-parameters) on the problem, at theta^0, float64.
 
-    Options: steps, engine, values (hyper-parameters), scale, weight_decay, chunk, epochs, batch.
+    Options: those of `make_walk`; without `batch`, full local batches.
     """
-    values = options.pop("values", {})
     model = nn.Linear(FEATURES, CLASSES).double()
     with torch.no_grad():
         model.weight.copy_(torch.from_numpy(problem.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
         model.bias.copy_(torch.from_numpy(problem.theta0[CLASSES * FEATURES :]))
-    walk = make_walk(
-        algorithms.get(name).create(values),
-        model,
-        problem.x,
-        problem.y,
-        problem.assignment,
-        FixedTrace(cohorts, problem.N),
-        per_round=len(cohorts[0]),
-        **options,
-    )
+    if isinstance(algorithm, str):
+        algorithm = algorithms.get(algorithm).create(values or {})
+    trace = FixedTrace(cohorts, problem.N)
+    data = problem.x, problem.y, problem.assignment
+    return make_walk(algorithm, model, *data, trace, per_round=len(cohorts[0]), **options)
+
+
+def engine_path(problem: Problem, name: str, cohorts: list[list[int]], **options: Any) -> list[np.ndarray]:
+    """theta^0 .. theta^T of fedbench's algorithm `name` on the problem. Options: those of `started`."""
+    walk = started(problem, name, cohorts, **options)
     path = [walk.theta.numpy().copy()]
     for _ in cohorts:
         walk.update()

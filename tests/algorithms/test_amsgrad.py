@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracle import Batches, cost, refusal, weights
-from problem import Problem, engine_path, relative_error
-from tests_support import FixedTrace, make_walk
-from torch import nn
+from oracle import Batches, refusal, weights
+from problem import Problem, engine_path, relative_error, started
 
 from fedbench import algorithms
 from fedbench.method import Counts, Record
@@ -144,10 +142,8 @@ def test_one_client_and_one_step_is_amsgrad_with_vhat_one_step_late() -> None:
 def test_vhat_never_decreases(name: str) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
-    walk = make_walk(
-        algorithms.get(name).create({**VALUES, **EXTRA[name], "beta2": 0.3, "epsilon": 1e-4}),
-        nn.Linear(4, 3), p.x, p.y, p.assignment, FixedTrace(cohorts, p.N), per_round=S, steps=K, batch=2,
-    )  # fmt: skip
+    values = {**VALUES, **EXTRA[name], "beta2": 0.3, "epsilon": 1e-4}
+    walk = started(p, name, cohorts, values, steps=K, batch=2)
     grown = 0
     for _ in cohorts:
         before = walk.server["vhat"]
@@ -158,11 +154,7 @@ def test_vhat_never_decreases(name: str) -> None:
 
 
 def test_local_amsgrad_keeps_momenta_of_absent_clients() -> None:
-    p = Problem()
-    walk = make_walk(
-        algorithms.get("local_amsgrad").create(VALUES), nn.Linear(4, 3), p.x, p.y, p.assignment,
-        FixedTrace([[0, 1, 2], [2, 3, 4]], p.N), per_round=S, steps=K,
-    )  # fmt: skip
+    walk = started(Problem(), "local_amsgrad", [[0, 1, 2], [2, 3, 4]], VALUES, steps=K)
     walk.update()
     first = {name: value.clone() for name, value in walk.trainer.store.tensors.items()}
     walk.update()
@@ -170,18 +162,6 @@ def test_local_amsgrad_keeps_momenta_of_absent_clients() -> None:
     for name in ("m", "v", "s"):
         assert torch.equal(now[name][[0, 1, 5]], first[name][[0, 1, 5]])
     assert now["s"].tolist() == [4, 4, 8, 4, 4, 0]
-
-
-def test_cost() -> None:
-    c = cost("fedams")
-    assert (c.uplink, c.downlink, c.client_state, c.server_state) == (1000, 1000, 0, 3000)
-    c = cost("local_amsgrad")
-    assert (c.uplink, c.downlink, c.client_state, c.server_state) == (2000, 2000, 2000, 1000)
-    c = cost("fedadt")
-    assert (c.uplink, c.downlink, c.client_state, c.server_state) == (3000, 3000, 3000, 2000)
-    for name in REFERENCES:
-        c = cost(name)
-        assert (c.calls_per_step, c.full_passes, c.survey_uplink) == (1, 0, 0)
 
 
 def test_schedules() -> None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracle import Batches, cost, refusal
-from problem import Problem, engine_path, relative_error
-from tests_support import FixedTrace, make_walk
-from torch import nn
-
-from fedbench import algorithms
+from oracle import Batches, refusal
+from problem import Problem, engine_path, relative_error, started
 
 T, K = 10, 4
 
@@ -95,10 +91,7 @@ def test_one_client_and_one_step_is_adaptive_storm() -> None:
 
 def test_clients_keep_their_own_last_iterate() -> None:
     p = Problem(sizes=(3, 9, 5, 7))
-    walk = make_walk(
-        algorithms.get("fafed").create({"lr": 0.1}), nn.Linear(4, 3), p.x, p.y, p.assignment,
-        FixedTrace(everyone(p, 2), p.N), per_round=p.N, steps=K, batch=2,
-    )  # fmt: skip
+    walk = started(p, "fafed", everyone(p, 2), {"lr": 0.1}, steps=K, batch=2)
     assert torch.equal(walk.trainer.store.tensors["prev"], walk.theta.expand(p.N, -1))
     walk.update()
     kept = walk.trainer.store.tensors["prev"]
@@ -112,10 +105,3 @@ def test_refuses_partial_participation_and_asynchrony() -> None:
     assert refusal("fafed", S=4, N=4) is None
     assert "full participation" in str(refusal("fafed", S=3, N=4))
     assert "schedule=async" in str(refusal("fafed", schedule="async"))
-
-
-def test_cost() -> None:
-    c = cost("fafed")
-    assert (c.uplink, c.downlink, c.client_state, c.server_state) == (3000, 3000, 1000, 2000)
-    assert (c.calls_per_step, c.full_passes) == (2, 0)
-    assert (c.survey_uplink, c.survey_downlink) == (2000, 1000)

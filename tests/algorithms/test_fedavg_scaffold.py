@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from problem import Problem, engine_path, relative_error
+from problem import Problem, engine_path, relative_error, started
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
@@ -125,10 +125,7 @@ def test_two_client_quadratic(name: str, values: dict, limit: float) -> None:
 def test_scaffold_control_variates_mean_and_persistence() -> None:
     p = Problem()
     cohorts = [[0, 1, 2], [3, 4, 5], [1, 3, 5], [0, 2, 4]]
-    walk = make_walk(
-        algorithms.get("scaffold").create({"lr": 0.1}), nn.Linear(4, 3), p.x, p.y, p.assignment,
-        FixedTrace(cohorts, p.N), per_round=3, steps=3, batch=2,
-    )  # fmt: skip
+    walk = started(p, "scaffold", cohorts, {"lr": 0.1}, steps=3, batch=2)
     before = walk.trainer.store.tensors["c"].clone()
     for cohort in cohorts:
         walk.update()

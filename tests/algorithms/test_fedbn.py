@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from oracle import cost, know_norm_layers, refusal
+from oracle import know_norm_layers, refusal
 from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
@@ -114,9 +114,3 @@ def test_without_normalisation_layers_it_is_fedavg_and_is_refused() -> None:
     assert relative_error(engine_path(p, "fedbn", cohorts, steps=K, values={"lr": ETA}), fedavg) < 1e-13
     assert refusal("fedbn") is None
     assert "this model has none" in str(refusal("fedbn", norm=0))
-
-
-def test_cost() -> None:
-    c = cost("fedbn")  # 1000 numbers, 7 of them in normalisation layers
-    assert (c.uplink, c.downlink, c.client_state, c.server_state) == (993, 993, 7, 0)
-    assert (c.calls_per_step, c.full_passes, c.survey_uplink) == (1, 0, 0)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from problem import Problem, engine_path, relative_error
+from problem import Problem, engine_path, relative_error, started
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
 from fedbench.method import Algorithm
-from fedbench.runs.server_loop import ServerLoop
 
 T, S, K = 10, 3, 3
 ETA = 0.2
@@ -58,20 +57,12 @@ def recording(algorithm: Algorithm) -> tuple[Algorithm, list[torch.Tensor]]:
     return algorithm, ybars
 
 
-def softmax_walk(p: Problem, algorithm: Algorithm, cohorts: list[list[int]]) -> ServerLoop:
-    torch.manual_seed(1)
-    return make_walk(
-        algorithm, nn.Linear(4, 3), p.x, p.y, p.assignment, FixedTrace(cohorts, p.N),
-        per_round=len(cohorts[0]), steps=K, batch=2,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("alpha", [0.01, 0.3])
 def test_feddyn_with_all_clients_extrapolates_the_mean_model(alpha: float) -> None:
     """theta^{t+1} = 2 ybar^{t+1} - ybar^t for every alpha, with ybar^0 = theta^0 (mini-batches of 2)."""
     p = Problem()
     algorithm, ybars = recording(algorithms.get("feddyn").create({"lr": 0.05, "alpha": alpha}))
-    walk = softmax_walk(p, algorithm, [list(range(p.N))] * T)
+    walk = started(p, algorithm, [list(range(p.N))] * T, steps=K, batch=2)
     last = walk.theta.clone()
     for _ in range(T):
         walk.update()
@@ -82,7 +73,7 @@ def test_feddyn_with_all_clients_extrapolates_the_mean_model(alpha: float) -> No
 def test_feddyn_server_state_is_the_mean_of_all_clients() -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
-    walk = softmax_walk(p, algorithms.get("feddyn").create({"lr": 0.05, "alpha": 0.3}), cohorts)
+    walk = started(p, algorithms.get("feddyn").create({"lr": 0.05, "alpha": 0.3}), cohorts, steps=K, batch=2)
     for cohort in cohorts:
         before = walk.trainer.store.tensors["h"].clone()
         walk.update()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from oracle import Batches, cost, weights
+from oracle import Batches, weights
 from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
@@ -106,10 +106,3 @@ def test_step_stays_in_its_range() -> None:
     assert polyak(torch.tensor(100.0), g, h) == 2.0
     assert polyak(torch.tensor(0.5), g, h) == 0.0  # below the bound
     assert polyak(torch.tensor(3.5), torch.zeros(2), h) == 0.0
-
-
-@pytest.mark.parametrize("scope", ["local", "global"])
-def test_cost(scope: str) -> None:
-    c = cost("fedsps", scope=scope)
-    assert (c.uplink, c.downlink, c.client_state, c.server_state) == (1000, 1000, 0, 0)
-    assert (c.calls_per_step, c.full_passes, c.survey_uplink) == (1, 0, 0)

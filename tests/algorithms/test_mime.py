@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracle import Batches, cost, refusal, weights
+from oracle import Batches, refusal, weights
 from problem import Problem, engine_path, relative_error
 from tests_support import FixedTrace, make_walk
 from torch import nn
@@ -136,16 +136,6 @@ def test_mimelite_without_momentum_is_fedavg() -> None:
     for values in ({"base": "momentum", "momentum": 0.0}, {"base": "sgd"}):
         path = engine_path(p, "mimelite", cohorts, steps=K, batch=2, values={"lr": ETA, **values})
         assert relative_error(path, fedavg) < 1e-12
-
-
-@pytest.mark.parametrize(("base", "state"), [("sgd", 0), ("momentum", 1), ("adam", 2)])
-def test_cost(base: str, state: int) -> None:
-    full, lite = cost("mime", base=base), cost("mimelite", base=base)
-    assert (full.uplink, lite.uplink) == (2000, 2000)
-    assert (full.downlink, lite.downlink) == (2000 + 1000 * state, 1000 + 1000 * state)
-    assert (full.calls_per_step, lite.calls_per_step) == (2, 1)
-    for c in (full, lite):
-        assert (c.full_passes, c.survey_uplink, c.client_state, c.server_state) == (1, 0, 0, 1000 * state)
 
 
 def test_runs_in_synchronous_rounds_only() -> None:

@@ -70,7 +70,7 @@ def test_follows_the_pseudo_code(name: str, engine: str) -> None:
     assert relative_error(path, padamfed(p, cohorts, vr=name == "padamfed_vr")) < 1e-9
 
 
-@pytest.mark.parametrize("engine", ["loop", "vmap", "compile"])
+@pytest.mark.parametrize("engine", ["loop", "vmap", pytest.param("compile", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["padamfed", "padamfed_vr"])
 def test_a_norm_of_each_parameter_tensor_by_itself(name: str, engine: str) -> None:
     if engine == "compile" and compiler_missing(torch.device("cpu")):

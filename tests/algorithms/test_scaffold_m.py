@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from problem import Problem, engine_path, relative_error
-from tests_support import FixedTrace, make_walk
-from torch import nn
-
-from fedbench import algorithms
-from fedbench.runs.server_loop import ServerLoop
+from problem import Problem, engine_path, relative_error, started
 
 T, S, K = 10, 3, 3
 ETA, GAMMA, BETA = 0.15, 0.5, 0.3
@@ -64,21 +59,15 @@ def test_scaffold_m_with_beta_one_is_scaffold(per_round: int) -> None:
     assert relative_error(engine_path(p, "scaffold_m", cohorts, steps=K, values=values), scaffold) < 1e-11
 
 
-def started(p: Problem, name: str, values: dict, cohorts: list[list[int]]) -> ServerLoop:
-    """A walk with mini-batches of 2; every one of a seed sees the same ones."""
-    torch.manual_seed(0)
-    return make_walk(
-        algorithms.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
-        FixedTrace(cohorts, p.N), per_round=len(cohorts[0]), steps=K, batch=2,
-    )  # fmt: skip
+SMALL = {"steps": K, "batch": 2}  # every walk of a seed sees the same mini-batches
 
 
 @pytest.mark.parametrize(("name", "vr"), [("scaffold_m", False), ("scaffold_m_vr", True)])
 def test_unnormalised_padamfed_is_scaffold_m_from_the_same_start(name: str, vr: bool) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
-    twin = started(p, "padamfed_vr" if vr else "padamfed", {**VALUES, "normalise": False}, cohorts)
-    walk = started(p, name, VALUES, cohorts)
+    twin = started(p, "padamfed_vr" if vr else "padamfed", cohorts, {**VALUES, "normalise": False}, **SMALL)
+    walk = started(p, name, cohorts, VALUES, **SMALL)
     if not vr:  # SCAFFOLD-M starts at zero: give it PAdaMFed's start
         walk.server.update(c=twin.server["c"], g=twin.server["g"])
         walk.trainer.store.tensors["c"] = twin.trainer.store.tensors["c"].clone()
@@ -92,9 +81,11 @@ def test_unnormalised_padamfed_is_scaffold_m_from_the_same_start(name: str, vr: 
 def test_scaffold_m_without_control_variates_is_fedcm() -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
-    frozen = started(p, "padamfed", {**VALUES, "normalise": False, "control_variates": False}, cohorts)
+    frozen = started(
+        p, "padamfed", cohorts, {**VALUES, "normalise": False, "control_variates": False}, **SMALL
+    )
     frozen.server["g"] = torch.zeros_like(frozen.theta)
-    fedcm = started(p, "fedcm", VALUES, cohorts)
+    fedcm = started(p, "fedcm", cohorts, VALUES, **SMALL)
     for _ in range(T):
         frozen.update()
         fedcm.update()
@@ -106,7 +97,7 @@ def test_control_variates_and_momentum_with_mini_batches(name: str) -> None:
     """c = mean c_i after every round, and g = beta (mean(c_i+ - c_i) + c) + (1-beta) g for SCAFFOLD-M."""
     p = Problem()
     cohorts = p.cohorts(8, S)
-    walk = started(p, name, VALUES, cohorts)
+    walk = started(p, name, cohorts, VALUES, **SMALL)
     ci = walk.trainer.store.tensors["c"].clone()
     for cohort in cohorts:
         old = dict(walk.server)

@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from problem import Problem, engine_path, relative_error
+from problem import Problem, engine_path, relative_error, started
 from server_rules import ETA, K, S, T, deltas, shares
-from tests_support import FixedTrace, make_walk
-from torch import nn
-
-from fedbench import algorithms
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
@@ -19,20 +15,8 @@ def test_slowmo_follows_the_pseudo_code(engine: str) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
     theta, u, rates = p.theta0, np.zeros_like(p.theta0), [ETA] * 5 + [ETA / 2] * (T - 5)
-    algorithm = algorithms.get("slowmo").create({"lr": ETA, "server_lr": 0.7, "momentum": 0.6})
-    model = nn.Linear(4, 3).double()
-    nn.utils.vector_to_parameters(torch.from_numpy(p.theta0), model.parameters())
-    walk = make_walk(
-        algorithm,
-        model,
-        p.x,
-        p.y,
-        p.assignment,
-        FixedTrace(cohorts, p.N),
-        per_round=S,
-        steps=K,
-        engine=engine,
-    )
+    values = {"lr": ETA, "server_lr": 0.7, "momentum": 0.6}
+    walk = started(p, "slowmo", cohorts, values, steps=K, engine=engine)
     for cohort, eta in zip(cohorts, rates, strict=True):
         mean = sum(
             w * d for w, d in zip(shares(p, cohort, "samples"), deltas(p, theta, cohort, eta), strict=True)

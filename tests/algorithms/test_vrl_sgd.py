@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from problem import Problem, engine_path, relative_error
-from tests_support import FixedTrace, make_walk
-from torch import nn
+from problem import Problem, engine_path, relative_error, started
 
 from fedbench import algorithms
 from fedbench.errors import ConfigError
@@ -70,22 +68,18 @@ def test_led_follows_the_pseudo_code(dual_lr: float, engine: str) -> None:
     assert relative_error(path, led(p, dual_lr)) < 1e-9
 
 
-def started(name: str, values: dict) -> ServerLoop:
-    """A walk of all clients with mini-batches of 2, chunks of 4 clients."""
+def of_all(name: str, values: dict) -> ServerLoop:
+    """A method of all clients with mini-batches of 2, in chunks of 4."""
     p = Problem()
-    torch.manual_seed(0)
-    return make_walk(
-        algorithms.get(name).create(values), nn.Linear(4, 3), p.x, p.y, p.assignment,
-        FixedTrace(everyone(p), p.N), per_round=p.N, steps=K, batch=2, chunk=4,
-    )  # fmt: skip
+    return started(p, name, everyone(p), values, steps=K, batch=2, chunk=4)
 
 
 def test_vrl_sgd_led_and_scaffold_are_one_method_for_all_clients() -> None:
     walks = [
-        started("scaffold", {"lr": ETA, "option": 2}),
-        started("vrl_sgd", {"lr": ETA}),
-        started("led", {"lr": ETA, "dual_lr": 1 / K}),
-        started("led", {"lr": ETA, "dual_lr": None}),
+        of_all("scaffold", {"lr": ETA, "option": 2}),
+        of_all("vrl_sgd", {"lr": ETA}),
+        of_all("led", {"lr": ETA, "dual_lr": 1 / K}),
+        of_all("led", {"lr": ETA, "dual_lr": None}),
     ]
     for _ in range(T):
         for walk in walks:
@@ -97,7 +91,7 @@ def test_vrl_sgd_led_and_scaffold_are_one_method_for_all_clients() -> None:
 def test_corrections_sum_to_zero_and_are_not_all_zero() -> None:
     """Delta_i = (theta - z_i)/(K eta) and y_i = z_i - theta, with the new theta."""
     for name, values in (("vrl_sgd", {"lr": ETA}), ("led", {"lr": ETA, "dual_lr": 0.1})):
-        walk = started(name, values)
+        walk = of_all(name, values)
         for _ in range(5):
             walk.update()
             correction = walk.trainer.store.tensors["z"] - walk.theta
