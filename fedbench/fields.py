@@ -388,23 +388,6 @@ def read_named(classes: Mapping[str, type[T]], values: Mapping[str, Any], group:
     return read(classes[name], rest, group, f"{group}={name}")
 
 
-def check(cls: type[_Dataclass], values: Mapping[str, Any], group: str, owner: str = "") -> None:
-    """Refuse, as `read` does, what is wrong with some of the values; those with a ${...} are left."""
-    prefix, known = f"{group}." if group else "", {field.name: field for field in options_of(cls)}
-    for key, value in values.items():
-        if key not in known:
-            raise _unknown(prefix, str(key), value, list(known), owner or group)
-        inner, rule = _section_of(known[key]), rule_of(known[key])
-        if isinstance(value, str) and ("${" in value or value == "???"):
-            continue
-        if rule is not None:
-            rule.value(prefix + key, value)
-        elif inner is not None and isinstance(value, Mapping):
-            check(inner, value, prefix + key)
-        elif value is not None:
-            raise ConfigError(prefix + key, value, f"is a section; write {prefix}{key}.KEY=VALUE")
-
-
 def _section_of(field: dataclasses.Field[Any]) -> type[_Dataclass] | None:
     made = field.default_factory
     return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None

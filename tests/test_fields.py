@@ -12,7 +12,6 @@ import pytest
 
 from fedbench.errors import ConfigError
 from fedbench.fields import (
-    check,
     choice,
     custom,
     decay,
@@ -149,19 +148,6 @@ def test_a_name_chooses_a_class() -> None:
     for name in ("onw", None, ["own"]):
         with pytest.raises(ConfigError, match=r"^group=.*: must be one of own"):
             read_named({"own": Own}, {"name": name}, "group")
-
-
-@pytest.mark.parametrize("values", [{"alpha": 2}, {"transfer": {"up": 0}}, {"transfer": 3}, {"alpah": 1}])
-def test_some_values_are_checked_like_all(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError) as read_all:
-        read(Some, {**GOOD, **values}, "group")
-    with pytest.raises(ConfigError) as only_some:
-        check(Some, values, "group")
-    assert str(only_some.value) == str(read_all.value)
-
-
-def test_values_that_are_not_known_yet_are_left() -> None:
-    check(Some, {"alpha": "${oc.env:ALPHA}", "count": "???", "transfer": None}, "group")
 
 
 def test_a_section_may_be_null() -> None:

@@ -135,7 +135,7 @@ def compare(argv: Sequence[str]) -> int:
     """Print a table of three columns: what differs, and its value in either run; exit code 0 (`fedbench
     replay` judges whether numbers are the same). Raises DataError."""
     from fedbench.api import Run
-    from fedbench.config.identity import flat
+    from fedbench.config.config import flat
     from fedbench.sweeps.tables import aligned
 
     parser = Parser(

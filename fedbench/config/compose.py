@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,11 +25,10 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from fedbench.config.config import GROUPS, Config
+from fedbench.config.config import GROUPS, Config, container, without_hydra
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
-from fedbench.config.identity import container
 from fedbench.config.imports import Callbacks, is_callback, own_modules
-from fedbench.config.options import conf_dir, one_option, read_file, unknown_key
+from fedbench.config.options import conf_dir, one_option, read_file
 from fedbench.config.overrides import first_values, known_keys, listed, parse, recorded
 from fedbench.config.read import read_config
 from fedbench.config.register import JOB_DIR, UserDirectory, register
@@ -134,7 +132,6 @@ class Composer:
             files = self.check(words)
             cfg = hydra.compose(self.config_name, words, return_hydra_config=True)
         check_composed(cfg)
-        check_added(cfg, words)
         return Composed(cfg, files)
 
     def place(self, composed: Composed) -> Path:
@@ -240,6 +237,18 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
 
     `searchpath`: further directories in which options of groups are found (the user's own).
     """
+    try:
+        plain = container(cfg)
+    except (OmegaConfBaseException, RecursionError):
+        _refuse_unresolvable(cfg)
+        raise
+    config = read_config(plain, searchpath)
+    refuse_missing(config.logger)
+    return config
+
+
+def _refuse_unresolvable(cfg: DictConfig) -> None:
+    """Name the first key whose ${...} cannot be resolved. Raises ConfigError."""
     for key in known_keys(cfg):
         try:
             OmegaConf.select(cfg, key, throw_on_missing=False)
@@ -249,16 +258,6 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
             raw = node._get_node(last)._value()
             reason = "refers to itself" if isinstance(error, RecursionError) else one_line(error)
             raise ConfigError(key, raw, f"cannot be resolved: {reason}") from error
-    config = read_config(container(cfg), searchpath)
-    refuse_missing(config.logger)
-    return config
-
-
-def without_hydra(cfg: DictConfig) -> DictConfig:
-    """A copy of a composed configuration as a job's function gets it, closed for new keys."""
-    copied = OmegaConf.masked_copy(cfg, [str(name) for name in cfg if name != "hydra"])
-    OmegaConf.set_struct(copied, True)
-    return copied
 
 
 def config_directories(hydra: Any) -> list[Path]:
@@ -384,12 +383,10 @@ def _check_first(file: Path) -> None:
     """Refuse a user's file in place of our own first one that cannot be it. Raises UsageError."""
     ours = conf_dir() / file.name
     if file.is_file() and ours.is_file() and file.resolve() != ours and "defaults" not in read_file(file):
-        run = (file.parent / "metrics.csv").is_file()
-        what = "it holds a run: fedbench replay DIR computes it again, as does the command in DIR/reproduce"
-        own = "settings of your own go into another file, with 'defaults: [config, _self_]'"
         raise UsageError(
             f"--config-dir {file.parent}: its {file.name} would stand in place of fedbench's, and has no "
-            f"defaults list; {what if run else own}"
+            "defaults list; settings of your own go into another file, with 'defaults: [config, _self_]'; "
+            "fedbench replay DIR computes a run again"
         )
 
 
@@ -420,20 +417,3 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{prefix}{key!s}.")
     else:
         yield prefix.removesuffix("."), node
-
-
-def check_added(cfg: DictConfig, overrides: Sequence[str]) -> None:
-    """Refuse `+hydra.a.b=x` where Hydra's own section `a` has no key `b`: it would be of no effect.
-
-    Our own keys are checked when the configuration is read. Raises ConfigError.
-    """
-    for item in parse([text for text in overrides if text.startswith(("+hydra.", "++hydra."))]):
-        node: Any = cfg.hydra
-        for part in item.key_or_group.split(".")[1:]:
-            kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
-            if kind is None:
-                break
-            if dataclasses.is_dataclass(kind) and part not in kind.__dataclass_fields__:
-                known = [key for key in known_keys(cfg, hydra=True) if key != item.key_or_group]
-                raise unknown_key(item.key_or_group, item.get_value_string(), known)
-            node = node._get_node(part)

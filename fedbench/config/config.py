@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 from fedbench import fields
 from fedbench.data.options import DatasetOptions, PartitionOptions
 from fedbench.fields import (
@@ -134,30 +136,6 @@ def _resume(value: Any) -> bool | str:
     return value  # type: ignore[no-any-return]
 
 
-_NAMES = {f"{group}.name" for group in GROUPS}
-_TUNING = "algorithm.grid"  # values to try when tuning, in older files: advice, not a choice
-
-
-def flat(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """All choices of nested values under dotted keys. A group's chosen option stands under the group's own
-    name (`dataset`, not `dataset.name`). Lists are values. Hydra's node and `algorithm.grid` are left out.
-    """
-    choices = _walk({name: value for name, value in plain.items() if name != "hydra"}, "")
-    return {
-        key.removesuffix(".name") if key in _NAMES else key: value
-        for key, value in choices
-        if not key.startswith(_TUNING)
-    }
-
-
-def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in node.items():
-        if isinstance(value, Mapping) and value:
-            yield from _walk(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
 DEVICE = r"auto|cpu|cuda(:\d+)?"
 _HALF = "a model kept in 16 bits loses every step below 1/256 of a parameter; precision=bf16 computes in it"
 
@@ -271,9 +249,45 @@ class Config(Settings):
     @cached_property
     def choices(self) -> dict[str, Any]:
         """`given` under dotted keys (`flat`)."""
-        return flat(self.given)
+        return dict(_walk(self.given, ""))
 
     @property
     def divides_data(self) -> bool:
         """Whether data are divided before they are trained on (`fedbench.data.divide`)."""
         return self.dataset.pool is not None or self.partition.leaves_out
+
+
+_NAMES = {f"{group}.name" for group in GROUPS}
+_TUNING = "algorithm.grid"  # values to try when tuning, in older files: advice, not a choice
+
+
+def flat(cfg: Config | DictConfig | Mapping[str, Any]) -> dict[str, Any]:
+    """All choices under dotted keys, resolved. A group's chosen option stands under the group's own name
+    (`dataset`, not `dataset.name`). Lists are values. Hydra's own node and `algorithm.grid` are left out."""
+    if isinstance(cfg, Config):
+        return cfg.choices
+    return dict(_walk(container(cfg) if isinstance(cfg, DictConfig) else cfg, ""))
+
+
+def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        key = prefix + name
+        if isinstance(value, Mapping) and value and key != "hydra":
+            yield from _walk(value, f"{key}.")
+        elif not key.startswith(("hydra", _TUNING)):
+            yield key.removesuffix(".name") if key in _NAMES else key, value
+
+
+def container(cfg: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain values, resolved, without Hydra's node (which may refer to it)."""
+    plain = OmegaConf.to_container(without_hydra(cfg), resolve=True, throw_on_missing=False)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items() if key != "logger" or value}
+
+
+def without_hydra(cfg: DictConfig) -> DictConfig:
+    """A copy of a composed configuration as a job's function gets it, closed for new keys."""
+    if "hydra" in cfg:
+        cfg = OmegaConf.masked_copy(cfg, [str(name) for name in cfg if name != "hydra"])
+        OmegaConf.set_struct(cfg, True)
+    return cfg

@@ -18,11 +18,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from fedbench.config.config import GROUPS, Config
-from fedbench.config.config import flat as flatten
-from fedbench.errors import UsageError, UserError
+from fedbench.config.config import GROUPS, Config, flat
+from fedbench.errors import UserError
 from fedbench.files import read_json, user_cache, write_json
 
 NOT_IDENTITY = (
@@ -62,28 +61,8 @@ FILES = ("dataset.path", "partition.path", "init_from")
 MARK = " (content)"  # after the key, in an identity
 RECORD = "inputs.json"  # in a run's directory: what was read, where anything of this was
 REMEMBERED = 64_000_000  # bytes of a file from which on its hash is kept between processes
-_OTHER = "give another directory, or remove it"
 
 Configuration = Config | DictConfig | Mapping[str, Any]
-
-
-def flat(cfg: Configuration) -> dict[str, Any]:
-    """All choices under dotted keys (`fedbench.config.config.flat`), resolved."""
-    if isinstance(cfg, Config):
-        return cfg.choices
-    return flatten(container(cfg) if isinstance(cfg, DictConfig) else cfg)
-
-
-def container(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved configuration as plain dicts, without Hydra's node (which may refer back to it)."""
-    names = [str(name) for name in cfg if name != "hydra" and not (name == "logger" and not cfg.logger)]
-    return {name: "???" if OmegaConf.is_missing(cfg, name) else _plain(cfg[name]) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=True, throw_on_missing=False)
-    return value
 
 
 def identity(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:
@@ -141,21 +120,6 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, An
     keys = [key for key in {**a, **b} if a.get(key, _ABSENT) != b.get(key, _ABSENT)]
     keys.sort(key=lambda key: (key not in GROUPS, key))
     return [(key, a.get(key), b.get(key)) for key in keys]
-
-
-def stored(directory: Path) -> dict[str, Any] | None:
-    """The identity of the run in `directory`, from its config.yaml; None where there is none. Raises
-    UsageError where the file is none of a run's."""
-    file = directory / "config.yaml"
-    if not file.is_file():
-        return None
-    try:
-        choices = flat(cfg) if isinstance(cfg := OmegaConf.load(file), DictConfig) else {}
-    except Exception as error:  # whatever YAML and OmegaConf make of a damaged file
-        raise UsageError(f"{file}: cannot be read as a run's configuration; {_OTHER}") from error
-    if "algorithm" not in choices:
-        raise UsageError(f"{file}: is no configuration of a run; {_OTHER}")
-    return identity_in(directory, choices)
 
 
 def slug(parts: Sequence[object], limit: int = 100) -> str:

@@ -34,7 +34,7 @@ def conf_dir() -> Path:
     in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / "conf", package.parent / "conf"):
-        if (candidate / "config.yaml").is_file():
+        if (candidate / "algorithm").is_dir():
             return candidate
     raise RunError(f"no configuration files beside {package}: the installation is incomplete")
 

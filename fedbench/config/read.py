@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from fedbench import fields
 from fedbench.config.config import GROUPS, Config, Settings
 from fedbench.config.options import CLASSES, option_keys, options, unknown_key
 from fedbench.data.options import PARTITIONS, read_dataset
-from fedbench.errors import ConfigError, DataError, UsageError
+from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import read_loggers
 from fedbench.schedule.options import DELAYS, SCHEDULES
 
@@ -55,22 +53,6 @@ def checked(config: Config) -> Config:
     again = build(config.given)
     _rules(again)
     return again
-
-
-def stored_config(directory: Path, **changes: Any) -> Config:
-    """The configuration of the run in `directory`, from its config.yaml; `changes`: other values of some
-    keys.
-
-    Raises DataError where there is none that can be read, ConfigError where it says what no run can mean.
-    """
-    file = directory / "config.yaml"
-    try:
-        plain = OmegaConf.to_container(OmegaConf.load(file), resolve=True)
-    except Exception as error:  # whatever YAML and OmegaConf make of a damaged file
-        raise DataError(f"{file}: cannot be read as a run's configuration") from error
-    if not isinstance(plain, dict) or not {*GROUPS} <= {*plain}:
-        raise DataError(f"{file}: is no configuration of a run")
-    return build({**plain, **changes})  # type: ignore[dict-item]
 
 
 def _choice(node: Mapping[str, Any]) -> fields.Choice:

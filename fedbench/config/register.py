@@ -18,8 +18,8 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, Config, Settings
-from fedbench.config.identity import NOT_IDENTITY, container, digest, identity, run_dir, run_hash, slug
+from fedbench.config.config import GROUPS, Config, Settings, container
+from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_dir, run_hash, slug
 from fedbench.config.overrides import params, parse, recorded, swept, values
 from fedbench.config.read import build
 

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedbench.config import imports
-from fedbench.config.identity import flat
+from fedbench.config.config import flat
 from fedbench.config.read import build
 from fedbench.errors import DataError
 from fedbench.figures import caption

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.config import grouping
-from fedbench.config.config import GROUPS
-from fedbench.config.identity import flat
+from fedbench.config.config import GROUPS, flat
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.metrics import COLUMNS
 from fedbench.runs.reached import COLUMN

@@ -16,7 +16,8 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from fedbench.config.compose import compose
-from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, flat, identity
+from fedbench.config.config import flat
+from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, identity
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import word

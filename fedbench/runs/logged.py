@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.config import Config
-from fedbench.config.identity import flat, run_hash
+from fedbench.config.config import Config, flat
+from fedbench.config.identity import run_hash
 from fedbench.loggers.backends import RunLoggers
 from fedbench.loggers.logger import LoggedRun, Point
 from fedbench.runs.run_directory import RunDirectory

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedbench import schedule
-from fedbench.config.config import GROUPS, Config
-from fedbench.config.identity import flat, inputs
+from fedbench.config.config import GROUPS, Config, flat
+from fedbench.config.identity import inputs
 from fedbench.config.overrides import written
 from fedbench.engine.tasks import TASKS
 from fedbench.files import atomically, write_text

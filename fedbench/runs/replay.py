@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from fedbench.config.config import Config
-from fedbench.config.identity import flat, inputs, recorded
+from fedbench.config.config import Config, flat
+from fedbench.config.identity import inputs, recorded
 from fedbench.errors import DataError, RunError
 from fedbench.runs.provenance import code, code_changes, codes_of, hardware
 from fedbench.runs.run import Run

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config import identity as inputs
-from fedbench.config.config import GROUPS, Config
-from fedbench.config.identity import difference, digest, flat, identity, identity_in, run_hash
+from fedbench.config.config import GROUPS, Config, flat
+from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
 from fedbench.config.read import build
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
 from fedbench.files import InUse, atomically, locked, one_line_os_errors, read_json, write_json, write_text

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedbench import data
-from fedbench.config.config import Config
-from fedbench.config.identity import MARK, flat, inputs
+from fedbench.config.config import Config, flat
+from fedbench.config.identity import MARK, inputs
 from fedbench.data import Dataset
 from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import Programs

@@ -19,8 +19,8 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config.config import Config
-from fedbench.config.identity import flat, identity, run_hash
+from fedbench.config.config import Config, flat
+from fedbench.config.identity import identity, run_hash
 from fedbench.config.overrides import Value
 from fedbench.config.register import JOB_DIR
 from fedbench.errors import ConfigError, UserError

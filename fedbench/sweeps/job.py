@@ -17,9 +17,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fedbench.config.compose import config_directories, validate
-from fedbench.config.config import Config
+from fedbench.config.config import Config, flat
 from fedbench.config.explain import line_of
-from fedbench.config.identity import digest, flat
+from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
 from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.errors import UserError

@@ -30,8 +30,7 @@ from hydra.plugins.launcher import Launcher as HydraLauncher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedbench.config.compose import without_hydra
-from fedbench.config.config import DEVICE
+from fedbench.config.config import DEVICE, without_hydra
 from fedbench.config.explain import line_of
 from fedbench.errors import ConfigError
 from fedbench.runs.signals import AT_ONCE, Interrupted, Signals

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.config_loader import ConfigLoader
 
 from fedbench.config.compose import JobComposer, validate
-from fedbench.config.config import Config
-from fedbench.config.identity import digest, flat
+from fedbench.config.config import Config, flat
+from fedbench.config.identity import digest
 from fedbench.config.overrides import Grid, Value, parse, typed, written
 from fedbench.config.register import job_name
 from fedbench.errors import ConfigError, UsageError, UserError, word

@@ -15,7 +15,7 @@ from run_files import metrics
 
 import fedbench
 from fedbench.cli import main
-from fedbench.config.identity import flat
+from fedbench.config.config import flat
 from fedbench.data.builtin import digits
 from fedbench.errors import ConfigError, DataError, UsageError
 

@@ -14,8 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench.cli import main
 from fedbench.config import imports
-from fedbench.config.config import Config
-from fedbench.config.identity import flat
+from fedbench.config.config import Config, flat
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import InUse
 from fedbench.runs.run_directory import LOCK, RunDirectory

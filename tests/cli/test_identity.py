@@ -19,13 +19,14 @@ import fedbench
 from fedbench import compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
-from fedbench.config.config import GROUPS, Config, Settings
-from fedbench.config.identity import difference, flat, identity, run_dir, run_hash, slug, stored
+from fedbench.config.config import GROUPS, Config, Settings, flat
+from fedbench.config.identity import difference, identity, run_dir, run_hash, slug
 from fedbench.config.overrides import first_values
 from fedbench.config.read import build, checked
 from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule, rules
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.schedule.laws import Transfer
 
 
@@ -107,9 +108,9 @@ def test_another_option_comes_first_among_the_differences(base: DictConfig) -> N
 
 
 def test_the_identity_survives_being_stored(base: DictConfig, tmp_path: Path) -> None:
-    assert stored(tmp_path) is None
+    assert RunDirectory(tmp_path).identity is None
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(base, resolve=True))
-    assert stored(tmp_path) == identity(base)
+    assert RunDirectory(tmp_path).identity == identity(base)
 
 
 def test_run_directories_are_readable_and_stable(base: DictConfig) -> None:

@@ -143,7 +143,7 @@ def test_a_users_first_file_is_used_or_refused(runs, fedbench: Call, tmp_path: P
     write(tmp_path, "other/config", "rounds: 7\n")
     write(tmp_path, "circle/config", "defaults: [config, _self_]\n")
     for argv, says in [
-        (("--config-dir", "there", "--config-name", "config"), "it holds a run: fedbench replay DIR"),
+        (("--config-dir", "there", "--config-name", "config"), "fedbench replay DIR computes a run again"),
         (("--config-dir", "other"), "settings of your own go into another file"),
         (("--config-dir", "circle"), "a file among its own defaults"),
     ]:

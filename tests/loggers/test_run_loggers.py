@@ -14,7 +14,8 @@ from fedbench import api
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
-from fedbench.config.identity import flat, run_hash
+from fedbench.config.config import flat
+from fedbench.config.identity import run_hash
 from fedbench.config.option_files import logger_files
 from fedbench.config.options import conf_dir
 from fedbench.errors import ConfigError
