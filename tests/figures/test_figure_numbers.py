@@ -552,3 +552,23 @@ def test_a_row_of_results_has_each_outcome_under_its_own_name(tmp_path: Path) ->
         (listed,) = csv.DictReader(file)
     assert row["final_accuracy"] == float(listed["final_accuracy"])
     assert row["best_accuracy"] == float(listed["best_accuracy"])
+
+
+def test_tables_alone_give_the_same_figure(tmp_path: Path) -> None:
+    """runs.csv and rounds.csv without the runs' directories: the same means, spreads, n and seeds."""
+    found = []
+    for whole in (True, False):
+        runs = [
+            {"metrics": rows(0.6 + 0.1 * rank + 0.02 * seed, 0.6, seed, last=20), "algorithm": name,
+             "seed": seed + 5, "config": {"algorithm.lr": 0.1}}
+            for rank, name in enumerate(FEW) for seed in range(3)
+        ]  # fmt: skip
+        path = write_sweep(
+            tmp_path / str(whole), runs, ["algorithm", "seed", "algorithm.lr"], summaries=whole
+        )
+        for x in ("round", "algorithm.lr"):
+            fedbench.plot(path, x=x, out=tmp_path / "f")
+            said = json.loads((tmp_path / "f.json").read_text())
+            found.append(((tmp_path / "f.csv").read_text(), [one["seeds"] for one in said["series"]]))
+    assert found[:2] == found[2:]
+    assert found[0][1] == [[5, 6, 7]] * 3
