@@ -67,12 +67,12 @@ def child(arguments: argparse.Namespace) -> None:
 
     from fedbench.api import compose_config
     from fedbench.engine.malloc import keep_memory
-    from fedbench.runs.plan import make_plan
+    from fedbench.runs.run import Run
 
     keep_memory()
     point = json.loads(arguments.point)
     config = compose_config(job(point, arguments))
-    plan = make_plan(config)
+    plan = Run(config)
     plan.set_numerics()
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as directory:
         plan.prepare(directory=Path(directory) / "state")

@@ -42,11 +42,11 @@ class Bare:
         import torch
 
         from fedbench.api import compose_config
-        from fedbench.runs.plan import make_plan
+        from fedbench.runs.run import Run
         from fedbench.runs.session import InputTransform
 
         config = compose_config(arguments)
-        plan = make_plan(config)
+        plan = Run(config)
         device = plan.device
         to_input = InputTransform.of(plan.dataset, device, torch.float32)
         self.x, self.y = to_input(plan.dataset.x_train.to(device)), plan.dataset.y_train.to(device)
@@ -138,10 +138,10 @@ class Ours:
 
     def __init__(self, arguments: list[str], directory: Path = Path("state")) -> None:
         from fedbench.api import compose_config
-        from fedbench.runs.plan import make_plan
+        from fedbench.runs.run import Run
 
         config = compose_config(arguments)
-        plan = make_plan(config)
+        plan = Run(config)
         plan.set_numerics()
         plan.prepare(directory=directory)
         self.run, self.way, self.walk = plan, plan.choice, plan.loop

@@ -80,14 +80,14 @@ def measure(config: SimpleNamespace) -> dict[str, float]:
 def training(model: str, updates: int = 100) -> dict[str, float]:
     """Microseconds per job of simulating and of training an asynchronous run, in this process."""
     from fedbench.api import compose_config
-    from fedbench.runs.plan import make_plan
+    from fedbench.runs.run import Run
     from fedbench.schedule import build_trace
 
     words = ["schedule=async", "schedule.concurrency=50", "clients.total=100", "clients.per_round=10"]
     words += ["delay=exponential", "algorithm=fedbuff", "dataset=digits", f"model={model}", "device=cpu"]
     words += ["local.steps=10", "local.batch_size=32", "partition=iid"]
     cfg = compose_config([*words, f"rounds={updates + 10}"])
-    plan = make_plan(cfg)
+    plan = Run(cfg)
     plan.prepare()
     walk = plan.loop
     walk.start()

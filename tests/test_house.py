@@ -66,7 +66,6 @@ NO_TORCH = (
     "schedule",
     "loggers",
     "runs.logged",
-    "runs.stored",
     "runs.metrics",
     "runs.run_directory",
     "runs.signals",

@@ -17,7 +17,7 @@ from fedbench.engine.local import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.method import Algorithm, Counts, Setting
-from fedbench.runs.walk import Walk
+from fedbench.runs.server_loop import ServerLoop
 
 
 @dataclass
@@ -53,15 +53,15 @@ class FixedTrace:
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> list[int]:
     """The next updates of a walk are computed, then Ctrl-C comes; [how many are left]."""
-    update, left = Walk.update, [updates]
+    update, left = ServerLoop.update, [updates]
 
-    def stopping(self: Walk) -> None:
+    def stopping(self: ServerLoop) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
         update(self)
 
-    monkeypatch.setattr(Walk, "update", stopping)
+    monkeypatch.setattr(ServerLoop, "update", stopping)
     return left
 
 
@@ -88,7 +88,7 @@ def make_walk(
     schedule: str = "sync",
     tokens: bool = False,
     store: StateStore | None = None,
-) -> Walk:
+) -> ServerLoop:
     """A started walk (survey done) over `trace` in float64 on the CPU."""
     model = model.to(dtype)
     clients = int(assignment.max()) + 1
@@ -108,6 +108,6 @@ def make_walk(
     trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)
-    walk = Walk(algorithm, trainer, trace, counts, values, theta, objective.statistics_of(model))
+    walk = ServerLoop(algorithm, trainer, trace, counts, values, theta, objective.statistics_of(model))
     walk.start()
     return walk

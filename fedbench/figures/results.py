@@ -18,8 +18,7 @@ import pandas as pd
 from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
 from fedbench.errors import ConfigError, DataError
-from fedbench.runs.metrics import COLUMNS
-from fedbench.runs.reached import COLUMN
+from fedbench.runs.metrics import COLUMN, COLUMNS
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
 
 METRICS = COLUMNS

@@ -12,7 +12,7 @@ import pytest
 
 from fedbench.config.grouping import one_per_seed
 from fedbench.figures.plot import main as plot_command
-from fedbench.runs.stored import FINISHED
+from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.tables import closing_table, swept_in
 
 Call = Callable[..., tuple[int, str, str]]

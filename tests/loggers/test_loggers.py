@@ -19,9 +19,8 @@ from tests_support import stop_after
 from fedbench import api
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.runs import runner
-from fedbench.runs.plan import make_plan
-from fedbench.runs.walk import Walk
+from fedbench.runs.run import Run
+from fedbench.runs.server_loop import ServerLoop
 
 BASE = [
     "rounds=6", "clients.total=8", "clients.per_round=3", "local.steps=2", "progress=none", "threads=1",
@@ -171,18 +170,18 @@ def test_what_is_logged_is_the_table_also_after_an_interruption(
     needs(*[logger] * (logger != "csv"))
     plain = [*BASE, *SCHEDULES[schedule]]
     config = compose_config([*plain, *overrides(logger, database, tmp_path)])
-    update, left = Walk.update, stop_after(monkeypatch, 4)
+    update, left = ServerLoop.update, stop_after(monkeypatch, 4)
     monkeypatch.setattr("fedbench.runs.checkpoint.Checkpointer.due", property(lambda self: left[0] == 2))
     with pytest.raises(KeyboardInterrupt):
-        runner.run(make_plan(config), tmp_path)  # the checkpoint is of round 2, rounds 3 and 4 are logged
+        Run(config).go(tmp_path)  # the checkpoint is of round 2, rounds 3 and 4 are logged
     assert len(expected(tmp_path)["round"] or expected(tmp_path)["test_loss"]) == 5
-    monkeypatch.setattr(Walk, "update", update)
-    runner.run(make_plan(config), tmp_path)
+    monkeypatch.setattr(ServerLoop, "update", update)
+    Run(config).go(tmp_path)
     same(READERS[logger](tmp_path), expected(tmp_path))
     again = compose_config(
         [*plain, "resume=false", *overrides(logger, database, tmp_path.with_name(f"{tmp_path.name}-again"))]
     )
-    runner.run(make_plan(again), tmp_path)
+    Run(again).go(tmp_path)
     same(READERS[logger](tmp_path), expected(tmp_path))
 
 
@@ -192,7 +191,7 @@ def test_tensorboard_reads_hyper_parameters_and_results(tmp_path: Path) -> None:
 
     place = f"logger.tensorboard.directory={tmp_path / 'all'}"
     config = compose_config([*BASE, "logger=tensorboard", place])
-    outcome = runner.run(make_plan(config), tmp_path / "runs" / "one")
+    outcome = Run(config).go(tmp_path / "runs" / "one")
     (directory,) = (tmp_path / "all").iterdir()
     assert directory.name == "runs-one"
     events = EventAccumulator(str(directory)).Reload()

@@ -24,9 +24,8 @@ from fedbench.loggers import backends, options
 from fedbench.loggers.backends import RunLoggers
 from fedbench.loggers.logger import LoggedRun, Logger, Point
 from fedbench.loggers.options import LOGGERS, Csv, TensorBoard
-from fedbench.runs import runner
-from fedbench.runs.plan import make_plan
 from fedbench.runs.replay import replay
+from fedbench.runs.run import Run
 
 BASE = ["rounds=3", "clients.total=8", "clients.per_round=3", "progress=none", "threads=1"]
 
@@ -110,7 +109,7 @@ def test_a_logger_that_fails_is_one_line_and_the_run_goes_on(
     said: str,
 ) -> None:
     recorded.wrong = {where: how}
-    outcome = runner.run(make_plan(compose_config([*BASE, "logger=csv"])), tmp_path)
+    outcome = Run(compose_config([*BASE, "logger=csv"])).go(tmp_path)
     assert outcome.status == "completed"
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("logger=")]
     assert lines == [f"logger=csv: {said}; the run goes on without it (the same command sends the rest)"]
@@ -220,15 +219,15 @@ def test_whether_a_package_is_installed(there: bool, monkeypatch: pytest.MonkeyP
 def test_a_run_that_fails_or_stops_says_so(
     tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_plan(compose_config([*BASE, "logger=csv"]))
+    plan = Run(compose_config([*BASE, "logger=csv"]))
     for error, results in ((RuntimeError("odd"), {"status": "failed"}), (KeyboardInterrupt(), None)):
 
         def broken(self: object, error: BaseException = error) -> None:
             raise error
 
-        monkeypatch.setattr("fedbench.runs.walk.Walk.update", broken)
+        monkeypatch.setattr("fedbench.runs.server_loop.ServerLoop.update", broken)
         with pytest.raises(type(error)):
-            runner.run(plan, tmp_path)
+            plan.go(tmp_path)
         assert recorded.calls[-1] == ("close", results)
 
 

@@ -14,11 +14,11 @@ from run_files import metrics
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.errors import ConfigError
-from fedbench.runs import provenance, runner
+from fedbench.runs import provenance
 from fedbench.runs.checkpoint import checksum
-from fedbench.runs.plan import make_plan
 from fedbench.runs.provenance import mixed_code
 from fedbench.runs.replay import elsewhere
+from fedbench.runs.run import Run
 
 OLD, NEW = "a" * 40, "b" * 40
 WORDS = [
@@ -42,7 +42,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def run(directory: Path, *words: str) -> dict[str, Any]:
-    runner.run(make_plan(compose_config([*WORDS, *words])), directory)
+    Run(compose_config([*WORDS, *words])).go(directory)
     return json.loads((directory / "summary.json").read_text())
 
 

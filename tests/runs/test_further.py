@@ -15,10 +15,9 @@ from fedbench.cli import main
 from fedbench.errors import ConfigError
 from fedbench.method.cost import reads_rounds
 from fedbench.method.registry import registered
-from fedbench.runs.further import further
-from fedbench.runs.plan import make_plan
+from fedbench.runs.checkpoint import continuation
+from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.runs.runner import run
 
 BASE = [
     "clients.total=8", "clients.per_round=3", "local.steps=2", "local.batch_size=16", "engine=vmap",
@@ -27,7 +26,7 @@ BASE = [
 
 
 def plan(rounds: int, *overrides: str):
-    return make_plan(compose_config([*BASE, f"rounds={rounds}", *overrides]))
+    return Run(compose_config([*BASE, f"rounds={rounds}", *overrides]))
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -49,16 +48,16 @@ def assert_same(one: Path, other: Path) -> None:
     ids=lambda words: words[0],
 )
 def test_going_on_equals_one_go_beside_and_in_place(tmp_path: Path, overrides: list[str]) -> None:
-    run(plan(10, *overrides), tmp_path / "whole")
+    plan(10, *overrides).go(tmp_path / "whole")
     for place in ("beside/short", "place/here"):
-        run(plan(5, *overrides), tmp_path / place)
+        plan(5, *overrides).go(tmp_path / place)
     trained: list[int] = []
     for place in ("beside/long", "place/here"):
         longer = plan(10, *overrides)
-        before = further(longer, RunDirectory(tmp_path / place))
+        before = continuation(longer, RunDirectory(tmp_path / place))
         assert before is not None
         trained.append(before.saved.walk["version"])
-        run(longer, tmp_path / place)
+        longer.go(tmp_path / place)
         assert_same(tmp_path / place, tmp_path / "whole")
         notes = json.loads((tmp_path / place / "summary.json").read_text())["notes"]
         assert any("rounds 1 to 5 were computed by the run in" in note for note in notes)
@@ -81,14 +80,14 @@ def test_the_other_jobs_of_a_sweep_are_not_opened(tmp_path: Path, monkeypatch: p
 
 def test_an_interrupted_continuation_goes_on_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before and after its first checkpoint."""
-    run(plan(8), tmp_path / "whole")
-    run(plan(4), tmp_path / "parts")
+    plan(8).go(tmp_path / "whole")
+    plan(4).go(tmp_path / "parts")
     for updates in (0, 2):
         with monkeypatch.context() as patch:
             stop_after(patch, updates)
             with pytest.raises(KeyboardInterrupt):
-                run(plan(8), tmp_path / "parts")
-    run(plan(8), tmp_path / "parts")
+                plan(8).go(tmp_path / "parts")
+    plan(8).go(tmp_path / "parts")
     assert_same(tmp_path / "parts", tmp_path / "whole")
 
 
@@ -104,15 +103,15 @@ REASONS = [
 def test_what_depends_on_the_number_of_rounds_is_said(
     tmp_path: Path, overrides: list[str], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(plan(4, *overrides), tmp_path / "all" / "short")
+    plan(4, *overrides).go(tmp_path / "all" / "short")
     before = (tmp_path / "all" / "short" / "config.yaml").read_bytes()
     with pytest.raises(ConfigError, match=rf"rounds=8: the run of 4 rounds in .* cannot go on: {reason}"):
-        run(plan(8, *overrides), tmp_path / "all" / "short")
+        plan(8, *overrides).go(tmp_path / "all" / "short")
     assert (tmp_path / "all" / "short" / "config.yaml").read_bytes() == before
     with caplog.at_level("INFO"):
-        run(plan(8, *overrides), tmp_path / "all" / "long")
+        plan(8, *overrides).go(tmp_path / "all" / "long")
     assert f"not going on from the 4 rounds in {tmp_path / 'all' / 'short'}: {reason}" in caplog.text
-    run(plan(8, *overrides), tmp_path / "alone" / "long")
+    plan(8, *overrides).go(tmp_path / "alone" / "long")
     assert_same(tmp_path / "all" / "long", tmp_path / "alone" / "long")
 
 
@@ -158,6 +157,6 @@ def test_the_command_line_refuses_before_it_writes(
 
 
 def test_state_that_lay_on_disk_is_gone(tmp_path: Path) -> None:
-    run(plan(2, "algorithm=scaffold", "state.place=disk"), tmp_path)
+    plan(2, "algorithm=scaffold", "state.place=disk").go(tmp_path)
     with pytest.raises(ConfigError, match=r"^rounds=4: .*its clients' state was on disk and is gone"):
-        further(plan(4, "algorithm=scaffold"), RunDirectory(tmp_path))
+        continuation(plan(4, "algorithm=scaffold"), RunDirectory(tmp_path))

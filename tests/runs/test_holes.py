@@ -17,11 +17,10 @@ from run_files import metrics, model, same_model
 from fedbench.api import compose_config
 from fedbench.engine.vectorised import VmapExecutor
 from fedbench.errors import ConfigError, DataError, RunError
-from fedbench.runs import runner
 from fedbench.runs.checkpoint import checksum
-from fedbench.runs.plan import make_plan
-from fedbench.runs.stored import Outcome
-from fedbench.runs.walk import Walk
+from fedbench.runs.run import Run
+from fedbench.runs.run_directory import Outcome
+from fedbench.runs.server_loop import ServerLoop
 
 BASE = [
     "rounds=4", "clients.total=8", "clients.per_round=4", "local.steps=2", "local.batch_size=16",
@@ -30,20 +29,20 @@ BASE = [
 
 
 def run(directory: Path, *overrides: str) -> Outcome:
-    return runner.run(make_plan(compose_config([*BASE, *overrides])), directory)
+    return Run(compose_config([*BASE, *overrides])).go(directory)
 
 
 def killed_after(rounds: int, directory: Path, *overrides: str) -> None:
     """A run that dies with a checkpoint of that round."""
-    update = Walk.update
+    update = ServerLoop.update
 
-    def mortal(walk: Walk) -> None:
+    def mortal(walk: ServerLoop) -> None:
         if walk.version == rounds:
             raise SystemExit
         update(walk)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Walk, "update", mortal)
+        patch.setattr(ServerLoop, "update", mortal)
         with pytest.raises(SystemExit):
             run(directory, *overrides)
 
@@ -219,15 +218,15 @@ def test_out_of_memory_later_on_keeps_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     run(tmp_path / "whole")
-    update = Walk.update
+    update = ServerLoop.update
 
-    def starves(walk: Walk) -> None:
+    def starves(walk: ServerLoop) -> None:
         if walk.version == 2:
             raise error
         update(walk)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Walk, "update", starves)
+        patch.setattr(ServerLoop, "update", starves)
         with pytest.raises(RunError, match=r"^out of memory: .*; the same command goes on from the last"):
             run(tmp_path / "parts")
     assert torch.load(tmp_path / "parts" / "checkpoint.pt", weights_only=True)["walk"]["version"] in (1, 2)
@@ -256,14 +255,14 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_vanishes_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = Walk.update
+    update = ServerLoop.update
 
-    def removes(walk: Walk) -> None:
+    def removes(walk: ServerLoop) -> None:
         update(walk)
         if walk.version == 2:
             shutil.rmtree(tmp_path / "run")
 
-    monkeypatch.setattr(Walk, "update", removes)
+    monkeypatch.setattr(ServerLoop, "update", removes)
     with pytest.raises(RunError, match=r"^cannot write .*run/metrics\.csv: No such file or directory$"):
         run(tmp_path / "run")
 
@@ -276,7 +275,7 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 def test_threads_have_a_limit() -> None:
     with pytest.raises(ConfigError, match=r"^threads=100000: must be an integer in \[1, 1024\], or null"):
-        make_plan(compose_config(["threads=100000"]))
+        Run(compose_config(["threads=100000"]))
 
 
 def contents(directory: Path) -> dict[str, bytes]:

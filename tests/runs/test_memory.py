@@ -20,7 +20,7 @@ from fedbench.engine import load
 from fedbench.engine.load import measure_model
 from fedbench.engine.memory import gib
 from fedbench.runs import memory
-from fedbench.runs.plan import make_plan
+from fedbench.runs.run import Run
 
 MARGIN = 0.25  # by which estimate and measured peak may differ
 D = 64 * 200 + 200 + 200 * 10 + 10  # parameters of the mlp on digits
@@ -59,16 +59,16 @@ def test_evaluation_takes_smaller_batches_where_activations_would_leave_the_cach
 
 def test_the_parts_are_what_the_run_holds() -> None:
     words = ["model=mlp", "algorithm=padamfed", "clients.total=50", "clients.per_round=4", "engine=vmap"]
-    found = make_plan(compose_config(words)).memory
+    found = Run(compose_config(words)).memory
     assert found.state == 50 * D * 4  # one control variate a client, float32
     images = (1437 + 360) * (64 * 4 + 8)
     assert images <= found.data <= images + 1437 * 50
     # at work: control variate, local vectors before and after a step, gradients; indices of 10 mini-batches
     vectors = 4 * D * 4
     assert 5 * vectors <= found.clients <= 14 * vectors
-    twice = make_plan(compose_config([*words, "dtype=float64"])).memory
+    twice = Run(compose_config([*words, "dtype=float64"])).memory
     assert twice.state == 2 * found.state
-    one = make_plan(compose_config([*words, "engine=loop"])).memory
+    one = Run(compose_config([*words, "engine=loop"])).memory
     assert 3 <= found.clients / one.clients <= 4
 
 
@@ -76,9 +76,9 @@ def test_a_full_pass_of_one_client_after_another_holds_one_batch(monkeypatch: py
     """Of clients with 180 samples one gradient at a time instead of 8; those of 8 steps are more then."""
     words = ["clients.total=8", "clients.per_round=8", "partition=iid", "engine=vmap", "local.batch_size=4",
              "model=mlp", "algorithm=fedproxvr"]  # fmt: skip
-    together = make_plan(compose_config(words))
+    together = Run(compose_config(words))
     monkeypatch.setattr(memory, "wide_batch", lambda cost, device: 180)
-    apart = make_plan(compose_config(words))
+    apart = Run(compose_config(words))
     cost = together.load.cost
     full, step = (memory.SCRATCH * (cost.held_shared + n * cost.held) + n * 3 * 4 * 64 for n in (180, 4))
     assert full < 8 * step
@@ -102,9 +102,9 @@ def test_a_run_that_does_not_fit_is_refused_before_it_starts(
 ) -> None:
     """One byte less than it needs is too little; the line names the largest part and has the numbers."""
     monkeypatch.chdir(tmp_path)
-    needed = make_plan(compose_config(words)).memory
+    needed = Run(compose_config(words)).memory
     monkeypatch.setattr(memory, "total_memory", lambda device: math.ceil(needed.total))
-    make_plan(compose_config([*words]))
+    Run(compose_config([*words]))
     monkeypatch.setattr(memory, "total_memory", lambda device: math.ceil(needed.total) - 1)
     assert main([*words, "progress=none"]) == 2
     said = capsys.readouterr().err
@@ -117,14 +117,14 @@ def test_a_run_that_does_not_fit_is_refused_before_it_starts(
 RUN = """
 import json, resource, sys
 import fedbench
-from fedbench.runs.plan import make_plan
+from fedbench.runs.run import Run
 config = fedbench.compose_config(sys.argv[2:])
 fedbench.run(config, sys.argv[1])
 if sys.platform == "linux":  # where ru_maxrss is at least what the parent process took when it forked
     peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) * 1024
 else:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([peak, make_plan(config).memory.total]))
+print(json.dumps([peak, Run(config).memory.total]))
 """
 
 

@@ -18,10 +18,10 @@ from fedbench.cli import main
 from fedbench.data import registry
 from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
-from fedbench.runs import progress, runner
+from fedbench.runs import progress
 from fedbench.runs.evaluation import summary_of
-from fedbench.runs.plan import Plan, make_plan
-from fedbench.runs.stored import Outcome
+from fedbench.runs.run import Run
+from fedbench.runs.run_directory import Outcome
 
 RNG = np.random.default_rng(0)
 CLIENTS = 12
@@ -51,16 +51,16 @@ def file(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(directory: Path, *overrides: str) -> tuple[Plan, dict[str, str], dict[str, torch.Tensor]]:
-    """Plan, last row of metrics.csv and model of a run."""
-    plan = make_plan(compose_config([*BASE, *overrides]))
-    runner.run(plan, directory)
+def run(directory: Path, *overrides: str) -> tuple[Run, dict[str, str], dict[str, torch.Tensor]]:
+    """Run, last row of metrics.csv and model of a run."""
+    plan = Run(compose_config([*BASE, *overrides]))
+    plan.go(directory)
     with open(directory / "metrics.csv", newline="") as stream:
         last = list(csv.DictReader(stream))[-1]
     return plan, last, torch.load(directory / "model.pt", weights_only=True)
 
 
-def linear(model: dict[str, torch.Tensor], plan: Plan) -> np.ndarray:
+def linear(model: dict[str, torch.Tensor], plan: Run) -> np.ndarray:
     """Outputs on the test set, from the model's numbers."""
     data = plan.dataset
     x = ((data.x_test - data.mean) / data.std).double().flatten(1).numpy() if data.mean is not None else None
@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_refused(file: Path, overrides: list[str], said: st
     numbers = npz(file, "numbers", "regression")
     words = [text for word in overrides for text in (numbers if word == "NUMBERS" else [word])]
     with pytest.raises(ConfigError) as error:
-        make_plan(compose_config([*BASE, *words]))
+        Run(compose_config([*BASE, *words]))
     assert str(error.value).startswith(said)
 
 
@@ -207,7 +207,7 @@ def test_a_test_sample_of_a_client_that_is_not_there(file: Path) -> None:
         np.savez(file / "odd.npz", **{**arrays, "client_test": np.full(96, CLIENTS)})
     words = [*npz(file, "odd", "classification"), "partition=natural", "eval.clients=true"]
     with pytest.raises(ConfigError, match=r"the test samples' clients are 12 \.\. 12, clients.total=12"):
-        make_plan(compose_config([*BASE, *words]))
+        Run(compose_config([*BASE, *words]))
 
 
 @pytest.mark.parametrize(

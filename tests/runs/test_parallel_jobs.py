@@ -6,14 +6,14 @@ import pytest
 
 from fedbench.api import compose_config
 from fedbench.errors import ConfigError
-from fedbench.runs.plan import Plan, make_plan
+from fedbench.runs.run import Run
 
 STATEFUL = ["masfl", "adamasfl", "dude_asgd", "scaffold", "padamfed", "feddyn"]
 
 
-def plan(algorithm: str, *words: str) -> Plan:
+def plan(algorithm: str, *words: str) -> Run:
     given = ["schedule=async", "clients.total=6", "clients.per_round=2", "rounds=10", "device=cpu"]
-    return make_plan(compose_config([f"algorithm={algorithm}", *given, *words]))
+    return Run(compose_config([f"algorithm={algorithm}", *given, *words]))
 
 
 def line(algorithm: str, *words: str) -> str:

@@ -12,7 +12,7 @@ import torch
 from fedbench.api import compose_config
 from fedbench.runs import evaluation
 from fedbench.runs.evaluation import PersonalEvaluator
-from fedbench.runs.plan import make_plan
+from fedbench.runs.run import Run
 
 N = 12
 MODELS = [
@@ -29,7 +29,7 @@ def test_equals_a_plain_loop(
     monkeypatch.setattr(evaluation, "HELD", held)
     words = ["dataset=digits", "algorithm=fedbn", "algorithm.lr=0.2", f"partition={partition[0]}"]
     words += [f"clients.total={N}", "clients.per_round=5", "rounds=2", "local.steps=3", "threads=1"]
-    plan = make_plan(compose_config([*words, *partition[1:], *model, "engine=vmap", "eval.batch_size=20"]))
+    plan = Run(compose_config([*words, *partition[1:], *model, "engine=vmap", "eval.batch_size=20"]))
     plan.prepare(directory=tmp_path)
     walk, evaluator = plan.loop, plan.evaluator
     walk.start()

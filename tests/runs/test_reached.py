@@ -12,12 +12,11 @@ from run_files import metrics, same_model
 
 from fedbench.api import compose_config
 from fedbench.config.identity import run_hash
-from fedbench.runs import runner
-from fedbench.runs.plan import make_plan
-from fedbench.runs.reached import reason_to_stop, rounds_to
+from fedbench.runs.metrics import reason_to_stop, rounds_to
+from fedbench.runs.run import Run
+from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
-from fedbench.runs.stored import finished
-from fedbench.runs.walk import Walk
 
 BASE = [
     "rounds=12",
@@ -33,7 +32,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 def run(directory: Path, *overrides: str) -> dict[str, Any]:
     """The summary of a run in `directory`."""
-    runner.run(make_plan(compose_config([*BASE, *overrides])), directory)
+    Run(compose_config([*BASE, *overrides])).go(directory)
     return json.loads((directory / "summary.json").read_text())
 
 
@@ -91,18 +90,18 @@ def test_a_resumed_run_stops_where_the_uninterrupted_one_does(
     words = [*schedule, "patience=3", "algorithm.lr=1e-12", "checkpoint.seconds=0"]
     whole = run(tmp_path / "whole", *words)
     assert (whole["rounds"], whole["stopped"]) == (3, "patience=3")
-    update = Walk.update
+    update = ServerLoop.update
 
-    def interrupted(self: Walk) -> None:
+    def interrupted(self: ServerLoop) -> None:
         if self.version == killed_after:
             raise Interrupted("stopped", 130)
         update(self)
 
-    monkeypatch.setattr(Walk, "update", interrupted)
+    monkeypatch.setattr(ServerLoop, "update", interrupted)
     if killed_after < 3:
         with pytest.raises(Interrupted):
             run(tmp_path / "cut", *words)
-    monkeypatch.setattr(Walk, "update", update)
+    monkeypatch.setattr(ServerLoop, "update", update)
     cut = run(tmp_path / "cut", *words)
     assert (cut["rounds"], cut["stopped"]) == (3, "patience=3")
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
@@ -127,8 +126,10 @@ def test_a_paused_run_goes_on_to_the_bytes_of_an_uninterrupted_one(
     assert (paused["status"], paused["rounds"], paused["stopped"]) == ("paused", 6, None)
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")[:3]
     there = compose_config([*BASE, *words, "checkpoint.until=6"])
-    assert finished(tmp_path / "cut", there) is not None
-    assert finished(tmp_path / "cut", compose_config([*BASE, *words, "checkpoint.until=7"])) is None
+    assert RunDirectory(tmp_path / "cut").finished(there) is not None
+    assert (
+        RunDirectory(tmp_path / "cut").finished(compose_config([*BASE, *words, "checkpoint.until=7"])) is None
+    )
     on = run(tmp_path / "cut", *words)
     assert (on["status"], on["rounds"]) == ("completed", 12)
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")

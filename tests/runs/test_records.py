@@ -15,8 +15,7 @@ from run_files import model
 
 from fedbench.api import compose_config
 from fedbench.data import to_input
-from fedbench.runs import runner
-from fedbench.runs.plan import make_plan
+from fedbench.runs.run import Run
 from fedbench.runs.session import Session
 
 BASE = [
@@ -29,7 +28,7 @@ D = 650  # parameters of logistic regression on digits
 
 def run(directory: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows of metrics.csv with numbers, and summary.json."""
-    runner.run(make_plan(compose_config([*BASE, *words])), directory)
+    Run(compose_config([*BASE, *words])).go(directory)
     with open(directory / "metrics.csv", newline="") as stream:
         rows = [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(stream)]
     return rows, json.loads((directory / "summary.json").read_text())

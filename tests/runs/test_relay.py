@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from fedbench.api import compose_config
-from fedbench.runs.plan import make_plan
-from fedbench.runs.runner import run
-from fedbench.runs.walk import Walk
+from fedbench.runs.run import Run
+from fedbench.runs.server_loop import ServerLoop
 
 WORDS = ["rounds=5", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
 LONG = "checkpoint.seconds=1000"  # so that only the signal asks for a checkpoint
@@ -21,14 +20,14 @@ LONG = "checkpoint.seconds=1000"  # so that only the signal asks for a checkpoin
 
 def signalled(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The signal comes while the third round is computed."""
-    update = Walk.update
+    update = ServerLoop.update
 
-    def updating(self: Walk) -> None:
+    def updating(self: ServerLoop) -> None:
         if self.version == 2:
             os.kill(os.getpid(), number)
         update(self)
 
-    monkeypatch.setattr(Walk, "update", updating)
+    monkeypatch.setattr(ServerLoop, "update", updating)
 
 
 @pytest.fixture
@@ -54,15 +53,15 @@ def handled() -> Iterator[list[int]]:
 def test_the_job_is_requeued_from_a_checkpoint_of_this_round(
     handled: list[int], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_plan(compose_config([*WORDS, LONG]))
+    plan = Run(compose_config([*WORDS, LONG]))
     with monkeypatch.context() as patched:
         signalled(patched, number)
         with pytest.raises(SystemExit):
-            run(plan, tmp_path / "run")
+            plan.go(tmp_path / "run")
     assert handled == [number]
     saved = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)
     assert saved["walk"]["version"] == 3
-    assert run(make_plan(compose_config([*WORDS, LONG])), tmp_path / "run").rounds == 5
+    assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run").rounds == 5
 
 
 def test_what_another_bypasses_stops_nothing(
@@ -70,5 +69,5 @@ def test_what_another_bypasses_stops_nothing(
 ) -> None:
     """SLURM sends SIGTERM before the signal that requeues, and submitit waits for that one."""
     signalled(monkeypatch, signal.SIGTERM)
-    assert run(make_plan(compose_config([*WORDS, LONG])), tmp_path / "run").rounds == 5
+    assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run").rounds == 5
     assert handled == [signal.SIGTERM]

@@ -16,8 +16,7 @@ from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.config.identity import identity
 from fedbench.engine.compiled import compiler_missing
-from fedbench.runs.plan import make_plan
-from fedbench.runs.runner import run
+from fedbench.runs.run import Run
 
 BASE = ["rounds=3", "clients.total=6", "clients.per_round=3", "local.steps=2", "progress=none"]
 RUNS = {
@@ -28,7 +27,7 @@ RUNS = {
 
 
 def finished(directory: Path, *overrides: str) -> Path:
-    run(make_plan(compose_config([*BASE, *overrides])), directory)
+    Run(compose_config([*BASE, *overrides])).go(directory)
     return directory
 
 

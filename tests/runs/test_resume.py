@@ -13,9 +13,8 @@ from run_files import metrics, same_model
 import fedbench
 from fedbench.api import compose_config
 from fedbench.errors import UserError
-from fedbench.runs import runner
-from fedbench.runs.plan import make_plan
-from fedbench.runs.walk import Walk
+from fedbench.runs.run import Run
+from fedbench.runs.server_loop import ServerLoop
 
 BASE = [
     "rounds=4", "clients.total=5", "clients.per_round=2", "local.steps=2", "local.batch_size=8",
@@ -23,24 +22,24 @@ BASE = [
 ]  # fmt: skip
 NORM = ["model=cnn", "model.norm=batch", "dataset.train_samples=100", "dataset.test_samples=40"]
 ASYNC = ["schedule=async", "schedule.concurrency=4", "delay=exponential"]
-UPDATE = Walk.update
+UPDATE = ServerLoop.update
 
 
 def run(directory: Path, *words: str) -> None:
-    runner.run(make_plan(compose_config([*BASE, *words])), directory)
+    Run(compose_config([*BASE, *words])).go(directory)
 
 
 def dying_after_every_update(directory: Path, *words: str) -> int:
     """The same run, of which every process makes one update and dies before the next; how many it took."""
 
-    def mortal(walk: Walk) -> None:
+    def mortal(walk: ServerLoop) -> None:
         if getattr(walk, "tired", False):
             raise SystemExit
         walk.tired = True  # type: ignore[attr-defined]
         UPDATE(walk)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Walk, "update", mortal)
+        patch.setattr(ServerLoop, "update", mortal)
         for processes in range(1, 50):
             try:
                 run(directory, *words)

@@ -15,9 +15,8 @@ import pytest
 from fedbench.api import compose_config
 from fedbench.errors import DataError, RunError, UsageError
 from fedbench.files import InUse
-from fedbench.runs.plan import make_plan
+from fedbench.runs.run import Run
 from fedbench.runs.run_directory import LOCK, RunDirectory, find_runs
-from fedbench.runs.runner import run
 
 WORDS = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
 HEADER = "round,virtual_time,test_loss,test_accuracy,uplink_bytes,wall_seconds"
@@ -55,11 +54,11 @@ with RunDirectory({str(tmp_path)!r}).locked():
         assert other.stdout.readline() == "held\n"
         assert RunDirectory(tmp_path).in_use
         with pytest.raises(InUse):
-            run(make_plan(compose_config(WORDS)), tmp_path)
+            Run(compose_config(WORDS)).go(tmp_path)
         assert not (tmp_path / "config.yaml").exists()
         other.kill()
     assert not RunDirectory(tmp_path).in_use
-    assert run(make_plan(compose_config(WORDS)), tmp_path).rounds == 2
+    assert Run(compose_config(WORDS)).go(tmp_path).rounds == 2
 
 
 def test_locks_are_those_of_version_2(tmp_path: Path) -> None:
@@ -181,7 +180,7 @@ def test_runs_are_found_wherever_they_lie_but_not_in_hydras_own_directories(tmp_
 
 def test_a_copy_has_all_files_but_the_lock(tmp_path: Path) -> None:
     here = RunDirectory(tmp_path / "one")
-    outcome = run(make_plan(compose_config(WORDS)), here.path)
+    outcome = Run(compose_config(WORDS)).go(here.path)
     here.copy_to(tmp_path / "two")
     names = {path.name for path in here.path.iterdir()}
     assert {path.name for path in (tmp_path / "two").iterdir()} == names - {LOCK}

@@ -16,11 +16,10 @@ from run_files import metrics, model, same_model
 
 from fedbench.api import compose_config
 from fedbench.errors import ConfigError, RunError
-from fedbench.runs import runner
-from fedbench.runs.plan import make_plan
+from fedbench.runs.run import Run
 from fedbench.runs.run_directory import STAGING, RunDirectory
+from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
-from fedbench.runs.walk import Walk
 
 BASE = [
     "rounds=6", "clients.total=8", "clients.per_round=3", "local.steps=2", "local.batch_size=16",
@@ -34,7 +33,7 @@ def config(*overrides: str):
 
 
 def run(cfg, directory: Path) -> float | None:
-    return runner.run(make_plan(cfg), directory).final_accuracy
+    return Run(cfg).go(directory).final_accuracy
 
 
 def rows(directory: Path) -> list[dict[str, str]]:
@@ -107,18 +106,18 @@ def test_interrupted_and_resumed_equals_uninterrupted(
 ) -> None:
     cfg = config(*options)
     run(cfg, tmp_path / "whole")
-    update = Walk.update
+    update = ServerLoop.update
     left = iter([2, 1, 2, 0, 100])  # updates before each sudden death
     budget = 0
 
-    def mortal(walk: Walk) -> None:
+    def mortal(walk: ServerLoop) -> None:
         nonlocal budget
         if budget == 0:
             raise SystemExit
         budget -= 1
         update(walk)
 
-    monkeypatch.setattr(Walk, "update", mortal)
+    monkeypatch.setattr(ServerLoop, "update", mortal)
     for budget in left:  # noqa: B007
         try:
             run(cfg, tmp_path / "parts")
@@ -131,21 +130,21 @@ def test_interrupted_and_resumed_equals_uninterrupted(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_save_and_stop(tmp_path: Path, number: int, code: int, monkeypatch) -> None:
-    update = Walk.update
+    update = ServerLoop.update
 
-    def shot(walk: Walk) -> None:
+    def shot(walk: ServerLoop) -> None:
         update(walk)
         if walk.version == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(Walk, "update", shot)
+    monkeypatch.setattr(ServerLoop, "update", shot)
     cfg = config("checkpoint.seconds=1000")
     with pytest.raises(Interrupted, match="after round 3") as stop:
         run(cfg, tmp_path)
     assert stop.value.exit_code == code
     assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["walk"]["version"] == 3
-    monkeypatch.setattr(Walk, "update", update)
+    monkeypatch.setattr(ServerLoop, "update", update)
     run(cfg, tmp_path)
     assert [row["round"] for row in rows(tmp_path)] == list("0123456")
 
@@ -153,26 +152,26 @@ def test_signals_save_and_stop(tmp_path: Path, number: int, code: int, monkeypat
 def test_a_finished_run_is_reported_not_repeated(tmp_path: Path, monkeypatch) -> None:
     cfg = config()
     accuracy = run(cfg, tmp_path)
-    monkeypatch.setattr(Walk, "update", lambda walk: pytest.fail("computed again"))
+    monkeypatch.setattr(ServerLoop, "update", lambda walk: pytest.fail("computed again"))
     assert run(cfg, tmp_path) == accuracy
 
 
 def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path, monkeypatch) -> None:
     run(config(), tmp_path)
     before = (tmp_path / "metrics.csv").read_bytes()
-    update = Walk.update
+    update = ServerLoop.update
 
-    def dies(walk: Walk) -> None:
+    def dies(walk: ServerLoop) -> None:
         if walk.version == 2:
             raise SystemExit
         update(walk)
 
-    monkeypatch.setattr(Walk, "update", dies)
+    monkeypatch.setattr(ServerLoop, "update", dies)
     with pytest.raises(SystemExit):
         run(config("resume=false"), tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() == before
     assert json.loads((tmp_path / "summary.json").read_text())["status"] == "completed"
-    monkeypatch.setattr(Walk, "update", update)
+    monkeypatch.setattr(ServerLoop, "update", update)
     run(config("resume=false"), tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() != before  # other wall seconds
     assert not (tmp_path / STAGING).exists()

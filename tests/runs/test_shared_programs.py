@@ -16,8 +16,7 @@ from run_files import metrics, model
 from fedbench.api import compose_config
 from fedbench.engine.compiled import MOST_KEPT, Compiled, Programs, compiler_missing
 from fedbench.fields import Choice
-from fedbench.runs.plan import Plan, make_plan
-from fedbench.runs.runner import run
+from fedbench.runs.run import Run
 from fedbench.runs.session import Session
 
 BASE = [
@@ -56,14 +55,14 @@ def outcome(
     directory: Path, *overrides: str, session: Session, model: Sequence[str] = MLP
 ) -> tuple[list[dict[str, str]], dict[str, torch.Tensor], dict]:
     """Metrics without times, the final model, and the summary of a run."""
-    return left(make_plan(compose_config([*BASE, *model, *overrides]), session), directory, session)
+    return left(Run(compose_config([*BASE, *model, *overrides]), session), directory, session)
 
 
 def left(
-    plan: Plan, directory: Path, session: Session
+    plan: Run, directory: Path, session: Session
 ) -> tuple[list[dict[str, str]], dict[str, torch.Tensor], dict]:
     """What running a plan leaves."""
-    run(plan, directory, session)
+    plan.go(directory)
     return metrics(directory), model(directory), json.loads((directory / "summary.json").read_text())
 
 
@@ -159,7 +158,7 @@ def test_a_users_model_is_not_shared(tmp_path: Path, session: Session, compiled:
     def shifted(directory: Path, seed: int, session: Session) -> tuple:
         config = compose_config([*BASE, f"seed={seed}", f"imports=[{tmp_path / 'shifted.py'}]"])
         config = dataclasses.replace(config, model=Choice("shifted", {"init": "default"}))
-        return left(make_plan(config, session), directory, session)
+        return left(Run(config, session), directory, session)
 
     shifted(tmp_path / "before", 1, session)
     after = shifted(tmp_path / "after", 2, session)

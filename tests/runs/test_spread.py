@@ -21,9 +21,8 @@ from fedbench.engine.owned import OwnedStore
 from fedbench.engine.process_group import ProcessGroup
 from fedbench.engine.state import MemoryStore
 from fedbench.errors import ConfigError, RunError
-from fedbench.runs.plan import make_plan
 from fedbench.runs.replay import replay
-from fedbench.runs.runner import run
+from fedbench.runs.run import Run
 
 TINY = [
     "dtype=float64", "rounds=4", "clients.total=7", "clients.per_round=4", "local.steps=2", "engine=vmap",
@@ -104,7 +103,7 @@ def several(size: int, root: Path, cases: dict[str, list[str]]) -> None:
 
 def alone(root: Path, cases: dict[str, list[str]]) -> None:
     for name, more in cases.items():
-        run(make_plan(compose_config([*TINY, *more])), root / name)
+        Run(compose_config([*TINY, *more])).go(root / name)
 
 
 def rows(directory: Path) -> list[list[float]]:
@@ -182,7 +181,7 @@ SECOND = ProcessGroup(rank=1, size=3)
 )
 def test_what_several_processes_cannot_do_is_refused(overrides: list[str], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
-        make_plan(compose_config([*TINY, *overrides]), None, SECOND)
+        Run(compose_config([*TINY, *overrides]), None, SECOND)
 
 
 def test_each_process_has_the_rows_of_its_own_clients() -> None:
@@ -203,7 +202,7 @@ def test_methods_with_vectors_at_their_clients_say_so() -> None:
         more = [*(ASYNC if asynchronous else []), *needs(name, "async" if asynchronous else "sync")]
         if name in ALONE:
             more += ["clients.per_round=1"]
-        plan = make_plan(compose_config([*TINY, f"algorithm={name}", *more]))
+        plan = Run(compose_config([*TINY, f"algorithm={name}", *more]))
         assert plan.algorithm.keeps_state or plan.cost.client_state == 0, name
 
 
@@ -235,13 +234,13 @@ def test_one_line_says_what_is_refused(tmp_path: Path, words: list[str], line: s
 
 FAILS = """
 import os
-from fedbench.runs.walk import Walk
-update = Walk.update
+from fedbench.runs.server_loop import ServerLoop
+update = ServerLoop.update
 def fails(self):
     if os.environ["RANK"] == "1" and self.version == 2:
         {what}
     update(self)
-Walk.update = fails
+ServerLoop.update = fails
 """
 
 

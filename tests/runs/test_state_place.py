@@ -15,14 +15,13 @@ from tests_support import stop_after
 from fedbench.api import compose_config
 from fedbench.engine import choose
 from fedbench.errors import ConfigError, RunError
-from fedbench.runs import runner
-from fedbench.runs.plan import make_plan
+from fedbench.runs.run import Run
 
 SCAFFOLD = ("algorithm=scaffold", "rounds=8")
 
 
 def run(directory: Path, *overrides: str) -> None:
-    runner.run(make_plan(compose_config([*BASE, *SCAFFOLD, *overrides])), directory)
+    Run(compose_config([*BASE, *SCAFFOLD, *overrides])).go(directory)
 
 
 def equal(a: Path, b: Path) -> bool:
@@ -76,7 +75,7 @@ def test_auto_takes_the_disk_where_memory_is_too_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ways(directory: Path) -> str:
-        plan = make_plan(compose_config([*BASE, *SCAFFOLD]))
+        plan = Run(compose_config([*BASE, *SCAFFOLD]))
         plan.prepare(directory=directory)
         return plan.choice.state
 
@@ -90,10 +89,10 @@ def test_what_fits_on_no_disk_is_refused_before_anything_is_written(tmp_path: Pa
     assert shutil.disk_usage(tmp_path).free < 2**50
     with pytest.raises(ConfigError, match=r"^model="):  # the model itself
         run(tmp_path, *huge)
-    plan = make_plan(compose_config([*BASE, *SCAFFOLD, "state.place=disk"]))
+    plan = Run(compose_config([*BASE, *SCAFFOLD, "state.place=disk"]))
     object.__setattr__(plan, "cost", plan.cost.__class__(**{**vars(plan.cost), "client_state": 2**60}))
     with pytest.raises(ConfigError, match=r"^state\.directory=.*needs about .* of disk"):
-        runner.run(plan, tmp_path / "run")
+        plan.go(tmp_path / "run")
     assert not (tmp_path / "run" / "summary.json").exists()
 
 

@@ -14,15 +14,15 @@ import pytest
 SLOW = """
 import ctypes, signal, time
 from pathlib import Path
-from fedbench.runs.walk import Walk
-update = Walk.update
+from fedbench.runs.server_loop import ServerLoop
+update = ServerLoop.update
 def stuck(self):
     if self.version < 3:
         time.sleep(0.5)  # so that a checkpoint is due
         return update(self)
     Path(f"stuck{id(self)}").touch()
     HOW
-Walk.update = stuck
+ServerLoop.update = stuck
 """
 ASLEEP = "time.sleep(600)"
 DEAF = """signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fedbench.cli import main
+from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
-from fedbench.runs.walk import Walk
 
 WORDS = [
     "algorithm=fedavg,padamfed", "algorithm.lr=1e-9,0.1,1", "seed=0,1", "rounds=9", "model.init=zeros",
@@ -68,7 +68,7 @@ def test_the_same_command_computes_nothing_again(
 ) -> None:
     """All runs are there; the tables are the same bytes."""
     before = [(done / f"{name}.csv").read_bytes() for name in ("trials", "results")]
-    monkeypatch.setattr(Walk, "update", lambda self: pytest.fail("computed again"))
+    monkeypatch.setattr(ServerLoop, "update", lambda self: pytest.fail("computed again"))
     assert tune(done, "--extend", "1") == 0
     assert [(done / f"{name}.csv").read_bytes() for name in ("trials", "results")] == before
     out = capsys.readouterr().out
@@ -96,18 +96,18 @@ def test_a_stopped_search_goes_on_to_the_same_tables(tmp_path: Path, monkeypatch
     """Stopped in the middle of a rung, with pruning; then as if it had never been."""
     options = ("--prune", "halving", "--extend", "1", "algorithm.lr=1e-9,0.01,0.1,1", "checkpoint.seconds=0")
     assert tune(tmp_path / "whole", *options) == 0
-    update, count = Walk.update, 0
+    update, count = ServerLoop.update, 0
 
-    def interrupted(self: Walk) -> None:
+    def interrupted(self: ServerLoop) -> None:
         nonlocal count
         count += 1
         if count == 13:
             raise Interrupted("stopped", 130)
         update(self)
 
-    monkeypatch.setattr(Walk, "update", interrupted)
+    monkeypatch.setattr(ServerLoop, "update", interrupted)
     assert tune(tmp_path / "cut", *options) == 130
-    monkeypatch.setattr(Walk, "update", update)
+    monkeypatch.setattr(ServerLoop, "update", update)
     assert tune(tmp_path / "cut", *options) == 0
     for name in ("trials.csv", "results.csv"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -118,14 +118,14 @@ def test_trials_that_fail_are_said_and_the_others_are_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1, with the tables written."""
-    update = Walk.update
+    update = ServerLoop.update
 
-    def broken(self: Walk) -> None:
+    def broken(self: ServerLoop) -> None:
         if self.hyper["lr"] == 0.1:
             raise RuntimeError("broken")
         update(self)
 
-    monkeypatch.setattr(Walk, "update", broken)
+    monkeypatch.setattr(ServerLoop, "update", broken)
     assert tune(tmp_path, "--extend", "0", "algorithm=fedavg", "seed=0") == 1
     assert "1 of 3 runs failed" in capsys.readouterr().err
     trials = pd.read_csv(tmp_path / "trials.csv")

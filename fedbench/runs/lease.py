@@ -1,3 +1,0 @@
-"""`fedbench.files.InUse`, under the name that it had before."""
-
-from fedbench.files import InUse as InUse
