@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -178,9 +177,9 @@ def test_no_room_has_the_name_of_a_function_of_the_python_interface() -> None:
     assert rooms & {"run", "sweep", "plot", "results"} == set()
 
 
-def test_files_are_small() -> None:
-    lines = [len(path.read_text().splitlines()) for path in modules()]
-    assert statistics.median(lines) <= 120
+def test_a_file_is_read_in_one_sitting() -> None:
+    longest = max(modules(), key=lambda path: len(path.read_text().splitlines()))
+    assert len(longest.read_text().splitlines()) <= 550, name_of(longest)
 
 
 COMPUTING = {"data", "models", "method", "algorithms", "schedule", "theory", "engine", "runs"}
