@@ -40,6 +40,7 @@ from fedbench.sweeps.tables import collect
 
 WORKERS_LOG = "workers.log"
 _PATIENCE = 60.0  # seconds for workers to save their checkpoints
+_SUBDIR = "hydra.sweep.subdir"
 _SAVE = getattr(signal, "SIGUSR1", None)
 
 log = logging.getLogger(__name__)
@@ -228,12 +229,16 @@ class _Pool:
         shared = (launcher.hydra_context, launcher.task_function, launcher.config)
         initial = (str(self.directory / WORKERS_LOG), *shared, Singleton.get_state()["instances"])
         self.busy[worker.submit(_work, initial, self.first + job, words)] = worker
-        cfg = self._composed(job)
-        self.progress.start(job, _place(cfg), int(cfg.rounds))
+        self.progress.start(job, self._place(job))
 
     def _composed(self, job: int) -> DictConfig:
         launcher = self.launcher
         return _compose(launcher.hydra_context, launcher.config, self.jobs[job], self.first + job)
+
+    def _place(self, job: int) -> Path:
+        """The directory of a job's run; our sweeper names it, other ones leave it to the configuration."""
+        names = [name for key, _, name in (word.partition("=") for word in self.jobs[job]) if key == _SUBDIR]
+        return self.directory / names[-1] if names else _place(self._composed(job))
 
     def _ended(self, worker: _Worker, future: Future[Any]) -> None:
         job, worker.job = worker.job, None

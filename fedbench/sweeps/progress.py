@@ -119,7 +119,7 @@ class SweepProgress:
     def __init__(self, directory: Path, total: int) -> None:
         """`directory`: the sweep's; `total`: runs that are to be done now."""
         self.directory, self.total, self.ended, self.failed = directory, total, 0, 0
-        self.running: dict[int, tuple[RunDirectory, int]] = {}  # job -> its run, and the rounds planned
+        self.running: dict[int, tuple[RunDirectory, int | None]] = {}  # job -> its run, and rounds planned
         self.begin = self.last = self.looked = time.monotonic()
         self.left: float | None = None
         self.bar = None
@@ -129,9 +129,9 @@ class SweepProgress:
             layout = "{desc} {percentage:3.0f}%|{bar}| {n:.1f}/{total} runs [{elapsed}{postfix}]"
             self.bar = tqdm(total=float(total), bar_format=layout, leave=False, dynamic_ncols=True)
 
-    def start(self, job: int, directory: Path, rounds: int) -> None:
+    def start(self, job: int, directory: Path) -> None:
         """A run begins, or goes on, in `directory`."""
-        self.running[job] = RunDirectory(directory), rounds
+        self.running[job] = RunDirectory(directory), None
 
     def end(self, job: int, error: str | None) -> None:
         """A run has ended; `error`: why it failed."""
@@ -148,9 +148,7 @@ class SweepProgress:
         if now - self.looked < _LOOK_SECONDS:
             return
         self.looked, due = now, now - self.last >= LINE_SECONDS
-        done = self.ended + sum(
-            min(1.0, run.last_round / max(rounds, 1)) for run, rounds in self.running.values()
-        )
+        done = self.ended + sum(map(self._share, self.running))
         if due:
             self.last = now
         if due or self.left is None:
@@ -163,6 +161,13 @@ class SweepProgress:
             self.bar.update(done - self.bar.n)
         elif due:
             log.info("%d of %d runs, %s", self.ended, self.total, text)
+
+    def _share(self, job: int) -> float:
+        """How much of its rounds a run has."""
+        run, rounds = self.running[job]
+        if rounds is None:  # not yet written when it started
+            self.running[job] = run, (rounds := run.planned_rounds)
+        return min(1.0, run.last_round / max(rounds, 1)) if rounds is not None else 0.0
 
     def _left(self, done: float, now: float) -> float | None:
         """As the runs' own pace says, else as if all runs were equal."""
