@@ -27,36 +27,9 @@ SCALES = ("smoke", "cpu", "paper")
 VERDICTS = {True: "shown", False: "not shown", None: "untested"}
 MADE = "made.json"
 """What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
-SETTINGS = (
-    "dataset",
-    "partition",
-    "model",
-    "rounds",
-    "clients.total",
-    "clients.per_round",
-    "local.steps",
-    "local.epochs",
-    "local.batch_size",
-)
+SETTINGS = ("dataset", "partition", "model", "rounds", "clients.total", "clients.per_round", "local.steps",
+            "local.epochs", "local.batch_size")  # fmt: skip
 """Shared choices that the ledger states beside a number."""
-COLUMNS = (
-    "claim",
-    "text",
-    "source",
-    "figure",
-    "published",
-    "verdict",
-    "brief",
-    "numbers",
-    "reason",
-    "seeds",
-    "settings",
-    "test",
-    "command",
-)
-"""Of the ledger, all text: `numbers` are all of ours, `brief` those that matter most, `reason` says why the
-verdict is what it is, in one clause."""
-
 Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
 
 
@@ -283,7 +256,11 @@ class Claim:
 
 
 def judge(claim: Claim, evidence: Evidence) -> dict[str, str]:
-    """The claim's row, with numbers even where the scale is too small for a verdict."""
+    """The claim's row of the ledger, with numbers even where the scale is too small for a verdict.
+
+    `numbers` are all of ours, `brief` those that matter most; `reason` says in one clause why the verdict is
+    what it is.
+    """
     finding = claim.test(evidence)
     shown, reason = finding.shown, claim.test.because if finding.shown else finding.reason
     rounds = float(evidence.settings.get("rounds", float("inf")))
@@ -311,5 +288,4 @@ def judge(claim: Claim, evidence: Evidence) -> dict[str, str]:
 
 def ledger(evidence: Mapping[str, Evidence], claims: Iterable[Claim]) -> pd.DataFrame:
     """One row per claim, in order. `evidence` is by figure; without its figure a claim is untested."""
-    rows = [judge(claim, evidence.get(claim.figure, Evidence())) for claim in claims]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame([judge(claim, evidence.get(claim.figure, Evidence())) for claim in claims])

@@ -44,19 +44,8 @@ from fedbench.tuning.selection import Selection, trials_table
 from fedbench.tuning.space import first_values
 
 KEPT = "kept.json"
-_OF_A_RUN = (
-    "status",
-    "rounds",
-    "final_k",
-    "best_accuracy",
-    "best_round",
-    "hyper",
-    "config",
-    "hardware",
-    "versions",
-    "commit",
-    "data_note",
-)
+_OF_A_RUN = ("status", "rounds", "final_k", "best_accuracy", "best_round", "hyper", "config", "hardware",
+             "versions", "commit", "data_note")  # fmt: skip
 """What is kept of a run's summary."""
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 _TABLES = ("runs", "rounds")

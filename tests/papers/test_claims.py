@@ -10,7 +10,6 @@ import pytest
 
 from fedbench.papers import CLAIMS
 from fedbench.papers.claims import (
-    COLUMNS,
     MADE,
     Claim,
     Evidence,
@@ -64,6 +63,8 @@ def test_paired_comparison_uses_the_students_interval():
     assert exceeds(first, second) == (True, pytest.approx(0.02))  # sd 0.01, t = 3.46 > 2.92
     assert exceeds(second, first)[0] is False
     assert exceeds(first, pd.Series([0.88, 0.79, 0.70]))[0] is False  # t = 1.73
+    # three differences, t = 1.5 sqrt(3) = 2.60: below t(2) = 2.92 at 95 %, above t(3) = 2.35 and 1.89 at 90 %
+    assert exceeds(pd.Series([0.5, 1.5, 2.5]), pd.Series([0.0, 0.0, 0.0]))[0] is False
     assert exceeds(first[:1], second[:1])[0] is None
     assert exceeds(first, pd.Series([0.1], index=[7]))[0] is None
 
@@ -333,7 +334,9 @@ def test_a_claim_may_be_about_one_stage_of_the_runs(tmp_path):
 
 def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():
     rows = ledger({}, CLAIMS)
-    assert list(rows.columns) == list(COLUMNS)
+    assert " ".join(rows.columns) == (
+        "claim text source figure published verdict brief numbers reason seeds settings test command"
+    )
     assert set(rows.verdict) == {"untested"}
     assert (rows.reason != "").all()
     assert rows.claim.is_unique
