@@ -277,7 +277,7 @@ def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
             raise ConfigError("dataset.classes", label, f"has no training or no test samples: {there}")
         place[label] = rank
     train, test = (place[y] >= 0 for y in (data.y_train, data.y_test))
-    said = (
+    which = (
         f"labels {labels[0]} to {labels[-1]}"
         if _is_range(labels)
         else f"labels {', '.join(map(str, labels))}"
@@ -293,7 +293,7 @@ def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
         client=None if data.client is None else data.client[train.numpy()],
         test_client=None if data.test_client is None else data.test_client[test.numpy()],
         classes=len(labels),
-        note="; ".join(filter(None, [data.note, note.format(said, *counts)])),
+        note="; ".join(filter(None, [data.note, note.format(which, *counts)])),
     )
 
 
@@ -307,8 +307,8 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
     They are drawn at random without replacement, the same for every seed of a run, and keep their order; a
     smaller subset is part of a larger one. Raises ConfigError where more are asked for than there are.
     """
-    train = _kept("train_samples", train_samples, len(data.y_train))
-    test = _kept("test_samples", test_samples, len(data.y_test))
+    train = _drawn("train_samples", train_samples, len(data.y_train))
+    test = _drawn("test_samples", test_samples, len(data.y_test))
     changes: dict[str, Any] = {}
     notes = [data.note] if data.note else []
     if train is not None:
@@ -322,7 +322,7 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
     return dataclasses.replace(data, **changes, note="; ".join(notes) or None) if changes else data
 
 
-def _kept(key: str, count: int | None, there: int) -> Tensor | None:
+def _drawn(key: str, count: int | None, there: int) -> Tensor | None:
     """Indices of the samples that `key` leaves, in order; None: all of them."""
     if count is None:
         return None
