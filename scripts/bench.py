@@ -85,7 +85,7 @@ def child(arguments: argparse.Namespace) -> None:
     logging.disable(logging.WARNING)
     import torch
 
-    from fedbench.engine.malloc import keep_memory
+    from fedbench.engine.memory import keep_memory
 
     keep_memory()
     if arguments.threads:

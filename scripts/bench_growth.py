@@ -66,7 +66,7 @@ def child(arguments: argparse.Namespace) -> None:
     import torch
 
     from fedbench.api import compose_config
-    from fedbench.engine.malloc import keep_memory
+    from fedbench.engine.memory import keep_memory
     from fedbench.runs.run import Run
 
     keep_memory()

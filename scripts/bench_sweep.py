@@ -71,7 +71,7 @@ def bare_run(model: str, root: str, rounds: int, point: Point) -> float:
     """One run as a script of its own: its test accuracy."""
     import torch
 
-    from fedbench.engine.malloc import keep_memory
+    from fedbench.engine.memory import keep_memory
 
     keep_memory()
     torch.set_num_threads(1)

@@ -13,7 +13,7 @@ from torch import nn
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.choose import make_executor
 from fedbench.engine.cohort import CohortTrainer
-from fedbench.engine.local import LocalProgram
+from fedbench.engine.executors import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.method import Algorithm, Counts, Setting

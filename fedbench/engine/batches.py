@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from fedbench.engine.torch_internals import pytree
 from fedbench.rng import MASK, Stream, fold, make_key, uniform
 
 HOST_DRAW = 2**16

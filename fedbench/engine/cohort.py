@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, to_device
-from fedbench.engine.executors import Executor, Work
-from fedbench.engine.local import Facts
+from fedbench.engine.executors import Executor, Facts, Work
 from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors

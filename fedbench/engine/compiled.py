@@ -1,47 +1,179 @@
-"""Compiled functions, and those kept for later runs: the runs of a sweep mostly differ in numbers only."""
+"""Compiled functions, and those kept for later runs and other processes: the runs of a sweep mostly differ in
+numbers only, and no process compiles what another one has compiled.
+
+On disk a file's name holds all that its program depends on; a file that is damaged, or not this user's
+alone, counts as absent. Loading a program executes it, so the place is the environment's choice, not a
+configuration's.
+"""
 
 from __future__ import annotations
 
-import inspect
+import contextlib
+import fcntl
+import hashlib
 import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Sequence
+import zipfile
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+import fedbench
 from fedbench.engine.graph import PoolOfProcess
 from fedbench.engine.memory import is_out_of_memory
-from fedbench.engine.package import load, pack
-from fedbench.engine.shelf import Shelf
-from fedbench.models.recurrence import tell_compiler
+from fedbench.engine.torch_internals import compile_alone as _compile
+from fedbench.engine.torch_internals import load, pack, pytree
+from fedbench.files import atomically, user_cache
+
+MOST_BYTES = 512 * 2**20
+_SOURCES = ("engine", "method", "algorithms", "models", "data/transforms.py", "rng.py")
+"""All code that a local step runs."""
+
+_INDUCTORS_OWN = "TORCHINDUCTOR_CACHE_DIR"  # which it sets itself when it first compiles
+
+log = logging.getLogger(__name__)
+
+
+def place() -> Path:
+    """Where programs lie: below FEDBENCH_CACHE, or the user's cache directory (XDG)."""
+    given = os.environ.get("FEDBENCH_CACHE")
+    return (Path(given) if given else user_cache()) / "programs"
+
+
+class CompileCache:
+    """The programs in a directory, for one device; at most MOST_BYTES, those not used for longest go."""
+
+    def __init__(self, directory: Path, device: torch.device) -> None:
+        self.directory, self.device = directory, device
+
+    def name(self, depends: Hashable, shapes: Hashable) -> str:
+        """The file of a program: what it depends on without the shapes of its arguments, then these."""
+        return f"{self._stem(depends)}-{_digest(shapes)}.pt2"
+
+    def knows(self, depends: Hashable) -> bool:
+        """Whether there is a program that depends on this, for some shapes."""
+        return self._ours() and any(self.directory.glob(f"{self._stem(depends)}-*.pt2"))
+
+    def find(self, name: str) -> Path | None:
+        """The file `name`, whole, which counts as used; None where there is none."""
+        file = self.directory / name
+        if not self._ours() or not file.is_file():
+            return None
+        try:
+            with zipfile.ZipFile(file) as content:
+                whole = content.testzip() is None
+            os.utime(file)
+        except (OSError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError):
+            whole = False
+        if not whole:
+            log.warning("%s is damaged; it is compiled again", file)
+        return file if whole else None
+
+    def put(self, name: str, program: bytes) -> None:
+        """Keep a program; nothing happens where it cannot be written."""
+        if not self._ours():
+            return
+        with contextlib.suppress(Exception):
+            atomically(self.directory / name, lambda temporary: temporary.write_bytes(program))
+            self._tidy()
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Hold `name` against other processes that would compile it; not where files cannot be locked."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                lock = self.directory / f"{name}.lock"
+                stream = stack.enter_context(open(lock, "w"))
+                fcntl.flock(stream, fcntl.LOCK_EX)
+                stack.callback(lambda: lock.unlink(missing_ok=True))
+            yield
+
+    def _ours(self) -> bool:
+        """Whether the directory is this user's, and nobody else can write there."""
+        try:
+            found = self.directory.stat()
+        except OSError:
+            return False
+        return found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+    def _tidy(self) -> None:
+        files = sorted(self.directory.glob("*.pt2"), key=lambda file: file.stat().st_mtime, reverse=True)
+        total = 0
+        for file in files:
+            total += file.stat().st_size
+            if total > MOST_BYTES:
+                file.unlink(missing_ok=True)
+
+    def _stem(self, depends: Hashable) -> str:
+        return _digest((self._surroundings, depends))
+
+    @cached_property
+    def _surroundings(self) -> tuple[str, ...]:
+        return _surroundings(self.device)
+
+
+def _digest(value: Hashable) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:24]
+
+
+def _surroundings(device: torch.device) -> tuple[str, ...]:
+    """What a program depends on beside the function: versions, hardware, compiler settings, sources."""
+    keys = [key for key in sorted(os.environ) if key.startswith("TORCHINDUCTOR_") and key != _INDUCTORS_OWN]
+    settings = [f"{key}={os.environ[key]}" for key in keys]
+    machine = [os.environ.get("CXX", ""), torch.backends.cpu.get_cpu_capability(), _cpu()]
+    if device.type == "cuda":
+        machine += [torch.cuda.get_device_name(device), str(torch.cuda.get_device_capability(device))]
+    return (torch.__version__, str(torch.version.git_version), *machine, *settings, _sources())
+
+
+def _cpu() -> str:
+    """Model and instruction sets of the processor: programs are compiled for this one."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
+    import platform
+
+    return f"{platform.machine()} {platform.processor()}"
+
+
+def _sources() -> str:
+    here = Path(fedbench.__file__).parent
+    sum_ = hashlib.sha256()
+    for name in _SOURCES:
+        found = here / name
+        for file in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
+            sum_.update(file.relative_to(here).as_posix().encode() + b"\0" + file.read_bytes())
+    return sum_.hexdigest()
+
 
 Function = Callable[..., Any]
 MOST_KEPT = 8
-_MANY = 2**20
 NO_TOOLKIT = (
     "no CUDA toolkit was found (set CUDA_HOME to one with headers, such as /usr/local/cuda): steps are "
     "compiled for this process alone, and cost the host about three times as much a round"
 )
-
-log = logging.getLogger(__name__)
 
 
 class Programs:
     """Compiled functions by what they depend on; at most MOST_KEPT, the one not used for longest goes."""
 
     def __init__(
-        self, shelf: Shelf | None = None, objective: Hashable | None = None, held: Sequence[Tensor] = ()
+        self,
+        cache: CompileCache | None = None,
+        objective: Hashable | None = None,
+        held: Sequence[Tensor] = (),
     ) -> None:
-        """`shelf`: where programs are kept for other processes. There they also depend on `objective`, all
+        """`cache`: where programs are kept for other processes. There they also depend on `objective`, all
         that it is beside the tensors `held`, which programs read and do not contain."""
-        self.shelf, self.objective, self.held = shelf, objective, held
+        self.cache, self.objective, self.held = cache, objective, held
         self._kept: dict[Hashable, Function] = {}
         self._said: set[str] = set()
         self.pools = PoolOfProcess()
@@ -53,7 +185,7 @@ class Programs:
         """Whether a program that depends on this is at hand, for some shapes."""
         if any(key[0] == depends for key in self._kept if isinstance(key, tuple)):
             return True
-        return self.shelf is not None and self.shelf.knows((self.objective, depends))
+        return self.cache is not None and self.cache.knows((self.objective, depends))
 
     def take(self, key: Hashable) -> Function | None:
         """The function kept under `key`, which counts as used."""
@@ -76,19 +208,19 @@ class Programs:
         `depends`: what it depends on beside the objective and the shapes; None: it is for this process alone.
         """
         device = next(leaf.device for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
-        shelf = None if depends is None else self.shelf
-        if shelf is None:
+        cache = None if depends is None else self.cache
+        if cache is None:
             return self._compile(function, args, device, None), True
-        name = shelf.name((self.objective, depends), (signature(args), signature(list(self.held))))
-        found = self._load(shelf, name, device)
+        name = cache.name((self.objective, depends), (signature(args), signature(list(self.held))))
+        found = self._load(cache, name, device)
         if found is not None:
             return found, False
-        with shelf.alone(name):
-            found = self._load(shelf, name, device)  # another process may have made it meanwhile
+        with cache.alone(name):
+            found = self._load(cache, name, device)  # another process may have made it meanwhile
             return found or self._compile(function, args, device, name), found is None
 
-    def _load(self, shelf: Shelf, name: str, device: torch.device) -> Function | None:
-        file = shelf.find(name)
+    def _load(self, cache: CompileCache, name: str, device: torch.device) -> Function | None:
+        file = cache.find(name)
         if file is None:
             return None
         try:
@@ -106,8 +238,8 @@ class Programs:
             with tempfile.TemporaryDirectory(prefix="fedbench") as directory:
                 file = Path(directory) / "program.pt2"
                 pack(function, args, self.held, file)
-                if name is not None and self.shelf is not None:
-                    self.shelf.put(name, file.read_bytes())
+                if name is not None and self.cache is not None:
+                    self.cache.put(name, file.read_bytes())
                 return load(file, self.held, device)
         except Exception as error:  # whatever a program does that cannot be traced without dynamo
             if is_out_of_memory(error):
@@ -158,22 +290,6 @@ class Compiled:
 
 def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def _compile(function: Function) -> Function:
-    """torch.compile for one of many programs: torch counts all that vmap makes as one function's, and would
-    give up after a few (8, and 256 with `isolate_recompiles`, which newer versions have)."""
-    import torch._dynamo.config as dynamo
-
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU
-    options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-    dynamo.accumulated_recompile_limit = _MANY
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        options["isolate_recompiles"] = True
-    else:
-        dynamo.recompile_limit = _MANY
-    tell_compiler()
-    return torch.compile(function, **options)
 
 
 def signature(args: Any) -> Hashable:

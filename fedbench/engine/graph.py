@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from fedbench.engine.batches import Batch
 from fedbench.engine.executors import Work
 from fedbench.engine.memory import is_out_of_memory
+from fedbench.engine.torch_internals import pytree
 from fedbench.errors import RunError
 from fedbench.method import Vectors
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from fedbench.engine.batches import BatchIndices, repeat_first, to_device
 from fedbench.engine.compiled import Compiled, Programs
-from fedbench.engine.executors import Executor, Result, Work, cut
+from fedbench.engine.executors import Executor, LocalProgram, Result, Work, cut
 from fedbench.engine.graph import GraphedSteps, eagerly
-from fedbench.engine.local import LocalProgram
+from fedbench.engine.torch_internals import pytree
 from fedbench.method import Vectors
 
 

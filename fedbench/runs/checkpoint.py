@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedbench.config.config import Config
 from fedbench.config.identity import run_hash
-from fedbench.engine.choose import Way
+from fedbench.engine.choose import EngineChoice
 from fedbench.engine.process_group import ProcessGroup
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import atomically
@@ -43,7 +43,7 @@ class Saved:
     walk: dict[str, Any]  # ServerLoop.state_dict
     rows: list[Row]
     wall_seconds: float
-    way: Way
+    way: EngineChoice
     code: tuple[Code, ...]  # that computed it, part by part; empty in checkpoints that do not say it
 
 
@@ -93,7 +93,7 @@ class Checkpointer:
             state["walk"],
             rows,
             state["wall_seconds"],
-            Way(state["engine"], state["chunk"], state.get("state", "memory")),
+            EngineChoice(state["engine"], state["chunk"], state.get("state", "memory")),
             tuple(state.get("code", ())),  # younger than checkpoints that are kept
         )
 

@@ -10,7 +10,7 @@ import torch
 from fedbench import schedule
 from fedbench.config.identity import run_hash
 from fedbench.engine.memory import refuse_too_large
-from fedbench.engine.tasks import TASKS
+from fedbench.engine.objective import TASKS
 from fedbench.errors import ConfigError
 from fedbench.runs.checkpoint import checksum
 from fedbench.runs.memory import JOB_BYTES

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.cohort import STATISTICS
-from fedbench.engine.evaluate import Evaluator
-from fedbench.engine.several import Models, Several
+from fedbench.engine.evaluate import Evaluator, Models, Several
 from fedbench.method import Record, Vectors
 from fedbench.runs.metrics import OF_CLIENTS, Row
 from fedbench.runs.server_loop import ServerLoop

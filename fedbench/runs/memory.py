@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedbench.config.config import Config
-from fedbench.engine.choose import wide_batch
+from fedbench.engine.choose import ModelCost, wide_batch
 from fedbench.engine.cohort import FULL_PASS_WIDTH
-from fedbench.engine.load import ModelCost
 from fedbench.engine.memory import gib, total_memory
 from fedbench.errors import ConfigError
 

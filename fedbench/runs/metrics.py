@@ -15,7 +15,7 @@ from fedbench.loggers.logger import Point
 @dataclass
 class Row:
     """The columns of metrics.csv, in order; the clients' where `eval.clients` asks for them. None is written
-    as an empty field. What an accuracy is, the task says (fedbench.engine.tasks)."""
+    as an empty field. What an accuracy is, the task says (fedbench.engine.objective)."""
 
     round: int
     virtual_time: float
@@ -79,7 +79,7 @@ class MetricsFile:
 
 
 def worst(metric: str) -> float:
-    """What a diverged run counts: the lowest that its metric (fedbench.engine.tasks) can be."""
+    """What a diverged run counts: the lowest that its metric (fedbench.engine.objective) can be."""
     return 0.0 if metric.endswith("accuracy") else -math.inf
 
 

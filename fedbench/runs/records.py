@@ -14,7 +14,7 @@ from fedbench import schedule
 from fedbench.config.config import GROUPS, Config, flat
 from fedbench.config.identity import inputs
 from fedbench.config.overrides import written
-from fedbench.engine.tasks import TASKS
+from fedbench.engine.objective import TASKS
 from fedbench.files import atomically, write_text
 from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.metrics import LEVELS, Row, reason_to_stop, rounds_to

@@ -23,29 +23,26 @@ from fedbench.config.identity import run_hash
 from fedbench.data.options import Natural
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.choose import (
-    NOTHING_KNOWN,
-    Prospect,
-    Way,
+    NOTHING_COMPILED,
+    CompiledStep,
+    EngineChoice,
+    Load,
     choose_chunk,
     choose_device,
     choose_engine,
     choose_state,
     compiled_chunk,
     make_executor,
+    measure_model,
     wide_batch,
 )
 from fedbench.engine.cohort import CohortTrainer
-from fedbench.engine.disk import DiskStore
 from fedbench.engine.evaluate import Evaluator
-from fedbench.engine.flat import Layout
-from fedbench.engine.load import Load, measure_model
-from fedbench.engine.local import LocalProgram
-from fedbench.engine.malloc import keep_memory
-from fedbench.engine.memory import is_out_of_memory
-from fedbench.engine.owned import OwnedStore
+from fedbench.engine.executors import LocalProgram
+from fedbench.engine.memory import is_out_of_memory, keep_memory
+from fedbench.engine.objective import TASKS, Layout
 from fedbench.engine.process_group import ALONE, ProcessGroup
-from fedbench.engine.state import MemoryStore, StateStore
-from fedbench.engine.tasks import TASKS
+from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
 from fedbench.errors import ConfigError, RunError, UserError
 from fedbench.loggers.backends import RunLoggers
@@ -203,7 +200,7 @@ class Run:
         calls = config.rounds * int(self.steps.max())
         return Load(cost, self.layout.d, width, cohort, calls).among(self.group.size)
 
-    def _foreseen(self) -> Way:
+    def _foreseen(self) -> EngineChoice:
         """How the run will be computed, as far as it matters for memory: one client after another (loop) or a
         chunk at once (vmap, compiled or not), and where the clients' state lies."""
         loop = self.config.engine == "loop"
@@ -211,12 +208,13 @@ class Run:
             1 if loop else choose_chunk(self.load, self.device, self.dtype.itemsize, self.graphs != "off")
         )
         place = choose_state(self.config.state.place, self.state_bytes, self.device)
-        return Way("loop" if loop else "vmap", min(self.config.chunk or chosen, self.load.cohort), place)
+        chunk = min(self.config.chunk or chosen, self.load.cohort)
+        return EngineChoice("loop" if loop else "vmap", chunk, place)
 
     # ---- on the device -----------------------------------------------------------------------------
 
     def prepare(
-        self, kept: Way | None = None, notes: tuple[str, ...] = (), directory: Path = Path("state")
+        self, kept: EngineChoice | None = None, notes: tuple[str, ...] = (), directory: Path = Path("state")
     ) -> None:
         """Put the run on its device, without computing anything of it.
 
@@ -255,17 +253,17 @@ class Run:
         item, first = self.dtype.itemsize, self.algorithm.first_step
         self.spent = spent(self.trace, self.cost, item, self.steps, passes, first)
 
-    def _choose(self, program: LocalProgram, width: int, knows: Any) -> tuple[Way, str | None]:
+    def _choose(self, program: LocalProgram, width: int, knows: Any) -> tuple[EngineChoice, str | None]:
         """What to take now, and a line where it is not what was asked for; `knows`: what is compiled."""
         config, load, item = self.config, self.load, self.dtype.itemsize
         plain = self._foreseen()
         threads = config.threads or torch.get_num_threads()
         few = compiled_chunk(load, plain.chunk, threads, self.device, item)
         compiled = dataclasses.replace(plain, engine="compile", chunk=config.chunk or few)
-        known = NOTHING_KNOWN
+        known = NOTHING_COMPILED
         if config.engine == "auto":  # or no look at the disk
             depends = step_depends(program, compiled.chunk, width)
-            known = Prospect(self.session.alike, depends is not None and knows(depends))
+            known = CompiledStep(self.session.alike, depends is not None and knows(depends))
         engine, line = choose_engine(config.engine, load, self.device, known)
         return compiled if engine == "compile" else dataclasses.replace(plain, engine=engine), line
 

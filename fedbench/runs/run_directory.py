@@ -58,7 +58,7 @@ class Outcome:
     best_accuracy: float
     best_round: int
     stopped: str | None = None  # why before the planned rounds: `target=0.9`, `patience=5`
-    metric: str = "accuracy"  # what the accuracies are (fedbench.engine.tasks)
+    metric: str = "accuracy"  # what the accuracies are (fedbench.engine.objective)
 
     @classmethod
     def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:

@@ -14,10 +14,8 @@ from fedbench.config.config import Config, flat
 from fedbench.config.identity import MARK, inputs
 from fedbench.data import Dataset
 from fedbench.data.options import UserDataset
-from fedbench.engine.compiled import Programs
-from fedbench.engine.objective import DeviceData, Objective
-from fedbench.engine.shelf import Shelf, place
-from fedbench.engine.tasks import TASKS
+from fedbench.engine.compiled import CompileCache, Programs, place
+from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.models import registry
 
 if TYPE_CHECKING:
@@ -81,8 +79,8 @@ class Session:
             return self._made[2]
         self._made = None  # frees the device's memory before the next data go there
         objective = _objective(run)
-        shelf = None if rest is None else Shelf(place(), run.device)
-        here = OnDevice(objective, Programs(shelf, (rest, *_facts(run, objective)), objective.data.held))
+        cache = None if rest is None else CompileCache(place(), run.device)
+        here = OnDevice(objective, Programs(cache, (rest, *_facts(run, objective)), objective.data.held))
         if rest is not None:
             self._made = run.dataset, rest, here
         return here

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedbench import algorithms
-from fedbench.engine.local import LocalProgram
+from fedbench.engine.executors import LocalProgram
 
 NAMED: dict[str, set[str]] = defaultdict(set)
 """The methods that name a test, by FILE::FUNCTION."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.engine.batches import BatchPlanner, ClientIndex
-from fedbench.engine.flat import Layout
+from fedbench.engine.objective import Layout
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.rng import Stream, make_key, uniform

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.engine.cohort import STATISTICS
-from fedbench.engine.flat import Layout
+from fedbench.engine.objective import Layout
 from fedbench.method import Record
 from fedbench.models.layers import BatchNorm2d
 from fedbench.runs.server_loop import ServerLoop

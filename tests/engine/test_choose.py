@@ -12,15 +12,17 @@ from torch import nn
 from fedbench.engine import choose
 from fedbench.engine.choose import (
     SAFETY,
-    Prospect,
+    CompiledStep,
+    Load,
+    ModelCost,
     choose_chunk,
     choose_engine,
     compile_cost_seconds,
     compiled_chunk,
     expected_gain_seconds,
+    measure_model,
     wide_batch,
 )
-from fedbench.engine.load import Load, ModelCost, measure_model
 
 CPU = torch.device("cpu")
 
@@ -53,10 +55,13 @@ def test_what_is_compiled_already_is_used_and_a_sweep_counts_as_a_whole(
     calls = 1 + int(SAFETY * compile_cost_seconds(load) / expected_gain_seconds(load, CPU))  # just worth it
     for runs in (1, 7):
         before, enough = replace(load, calls=calls // runs - 1), replace(load, calls=calls // runs + 1)
-        assert choose_engine("auto", before, CPU, Prospect(runs)) == ("vmap", None)
-        assert choose_engine("auto", enough, CPU, Prospect(runs)) == ("compile", None)
-    assert choose_engine("auto", load, CPU, Prospect(compiled=True)) == ("compile", None)
-    assert choose_engine("auto", replace(load, calls=0), CPU, Prospect(9, compiled=True)) == ("vmap", None)
+        assert choose_engine("auto", before, CPU, CompiledStep(runs)) == ("vmap", None)
+        assert choose_engine("auto", enough, CPU, CompiledStep(runs)) == ("compile", None)
+    assert choose_engine("auto", load, CPU, CompiledStep(compiled=True)) == ("compile", None)
+    assert choose_engine("auto", replace(load, calls=0), CPU, CompiledStep(9, compiled=True)) == (
+        "vmap",
+        None,
+    )
 
 
 def test_without_a_compiler_it_says_so_once_it_would_have_compiled(

@@ -14,8 +14,7 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.engine import choose
 from fedbench.engine.choose import choose_state
-from fedbench.engine.disk import DiskStore
-from fedbench.engine.state import MemoryStore, StateStore
+from fedbench.engine.state import DiskStore, MemoryStore, StateStore
 from fedbench.errors import ConfigError, RunError
 from fedbench.runs.server_loop import ServerLoop
 

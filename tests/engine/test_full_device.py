@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedbench.engine import compiled, package
+from fedbench.engine import compiled, torch_internals
 from fedbench.engine.compiled import Programs
 from fedbench.engine.memory import is_out_of_memory
 
@@ -85,7 +85,7 @@ def test_a_toolkit_that_is_there_is_not_said_to_be_missing(
 def test_a_program_is_given_tensors_at_multiples_of_16_bytes() -> None:
     ten = torch.arange(10)  # 8 bytes each
     assert ten.data_ptr() % 16 == 0
-    even, odd = package._aligned([ten[2], ten[3]])
+    even, odd = torch_internals._aligned([ten[2], ten[3]])
     assert even.data_ptr() == ten[2].data_ptr()
     assert odd.data_ptr() % 16 == 0
     assert (int(even), int(odd)) == (2, 3)

@@ -12,8 +12,7 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.engine.batches import Batch
 from fedbench.engine.evaluate import Evaluator
-from fedbench.engine.objective import DeviceData, Objective
-from fedbench.engine.tasks import TASKS, binary_cross_entropy, r2
+from fedbench.engine.objective import TASKS, DeviceData, Objective, binary_cross_entropy, r2
 from fedbench.fields import Choice
 from fedbench.models import build
 

@@ -21,8 +21,7 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.engine import compiled
 from fedbench.engine.choose import make_executor
-from fedbench.engine.compiled import Programs
-from fedbench.engine.shelf import Shelf
+from fedbench.engine.compiled import CompileCache, Programs
 
 SIZES = (3, 9, 14, 6)
 COHORTS = [[0, 1, 2], [1, 2, 3], [0, 2, 3]]
@@ -110,8 +109,8 @@ def test_a_run_after_another_gives_what_it_gives_alone(
     (tmp_path / "programs").mkdir(mode=0o700)
 
     def fresh() -> Programs:
-        shelf = Shelf(tmp_path / "programs", torch.device("cpu")) if place == "disk" else None
-        return Programs(shelf, objective="the same")
+        cache = CompileCache(tmp_path / "programs", torch.device("cpu")) if place == "disk" else None
+        return Programs(cache, objective="the same")
 
     programs = fresh()
     result(monkeypatch, programs, **before)

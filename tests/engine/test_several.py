@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedbench.engine.evaluate import Evaluator
+from fedbench.engine.evaluate import TOGETHER, Evaluator, Models, Several
 from fedbench.engine.objective import DeviceData, Objective
-from fedbench.engine.several import TOGETHER, Models, Several
 from fedbench.method import Vectors
 from fedbench.models.layers import BatchNorm2d, MaxPool2x2
 

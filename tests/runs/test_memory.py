@@ -16,8 +16,8 @@ from torch import nn
 
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.engine import load
-from fedbench.engine.load import measure_model
+from fedbench.engine import choose
+from fedbench.engine.choose import measure_model
 from fedbench.engine.memory import gib
 from fedbench.runs import memory
 from fedbench.runs.run import Run
@@ -28,7 +28,7 @@ D = 64 * 200 + 200 + 200 * 10 + 10  # parameters of the mlp on digits
 
 def test_bytes_that_exist_at_once_are_counted() -> None:
     x = torch.zeros(1000)  # 4,000 bytes each
-    with load._Counter() as counter:
+    with choose._Counter() as counter:
         y = x + 1
         z = y * 2
         del y
@@ -79,7 +79,7 @@ def test_a_full_pass_of_one_client_after_another_holds_one_batch(monkeypatch: py
     together = Run(compose_config(words))
     monkeypatch.setattr(memory, "wide_batch", lambda cost, device: 180)
     apart = Run(compose_config(words))
-    cost = together.load.cost
+    cost = together.choose.cost
     full, step = (memory.SCRATCH * (cost.held_shared + n * cost.held) + n * 3 * 4 * 64 for n in (180, 4))
     assert full < 8 * step
     assert together.memory.clients - apart.memory.clients == pytest.approx(8 * full - 8 * step)

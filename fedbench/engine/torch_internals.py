@@ -1,12 +1,17 @@
-"""A function of tensors as a compiled file: made without torch's dynamo, loaded without any compiler.
+"""All that is used of torch beside its public interface, each with the public way where a torch lacks it.
 
-What torch.compile keeps on disk is of use only after dynamo has read the program again (4 to 10 s). Here the
-function is traced through vmap and its gradients (make_fx) and compiled ahead of time (AOTInductor) into one
-file, which torch's C++ loader runs after some milliseconds in any process.
+Gradients: `torch.func.grad_and_value` imports `torch._dynamo` at its first call, 1.5 s of CPU, only to
+switch off what is not on. Here are its steps without that, from its own pieces; outside of all transforms
+the tape alone does it, in less time.
+
+Programs: what torch.compile keeps on disk is of use only after dynamo has read the program again (4 to 10
+s). Here a function is traced through vmap and its gradients (make_fx) and compiled ahead of time
+(AOTInductor) into one file, which torch's C++ loader runs after some milliseconds in any process.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,8 +23,75 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench.errors import RunError
+from fedbench.models.recurrence import tell_compiler
+
+try:
+    from torch._C._functorch import peek_interpreter_stack
+    from torch._functorch.eager_transforms import (
+        _create_differentiable,
+        _undo_create_differentiable,
+        _wrap_all_tensors,
+        grad_increment_nesting,
+    )
+
+    _PIECES = True
+except ImportError:
+    _PIECES = False
+
+__all__ = ["TorchDispatchMode", "compile_alone", "grad_and_value", "in_use", "load", "pack", "pytree"]
+
+_LOADER: Any = getattr(getattr(torch._C, "_aoti", None), "AOTIModelPackageLoader", None)
+_MANY = 2**20
+
+Vectors = dict[str, Tensor]
+Found = tuple[Vectors, tuple[Tensor, Vectors]]
+
+
+def in_use() -> dict[str, str]:
+    """Which way is taken with this torch: what is private, or the public one in its place."""
+    return {
+        "gradients": "pieces of torch.func" if _PIECES else "torch.func.grad_and_value",
+        "programs": "AOTInductor's loader" if _LOADER else "torch._inductor.aoti_load_package",
+    }
+
+
+def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:
+    """torch.func.grad_and_value(function, has_aux=True)(at): (gradients, (value, what else it returns))."""
+    if not _PIECES or torch.compiler.is_dynamo_compiling():
+        both: Found = torch.func.grad_and_value(function, has_aux=True)(at)
+        return both
+    if peek_interpreter_stack() is None:
+        return _by_tape(function, at)
+    with grad_increment_nesting() as level, torch.enable_grad():
+        inputs = _wrap_all_tensors(at, level)
+        _create_differentiable(inputs, level)
+        value, aux = function(inputs)
+        found: Any = _pieces(value, inputs, create_graph=True), (value, aux)
+        undone: Found = _undo_create_differentiable(found, level)
+        return undone
+
+
+def _by_tape(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:
+    with torch.enable_grad():
+        inputs = {name: x.detach().requires_grad_() for name, x in at.items()}
+        value, aux = function(inputs)
+        pieces = _pieces(value, inputs, create_graph=False)
+    return pieces, (value.detach(), {name: x.detach() for name, x in aux.items()})
+
+
+def _pieces(value: Tensor, inputs: Vectors, create_graph: bool) -> Vectors:
+    """d value / d inputs, zero where it does not depend on them."""
+    if not value.requires_grad:
+        return {name: torch.zeros_like(x) for name, x in inputs.items()}
+    at = list(inputs.values())
+    pieces = torch.autograd.grad(
+        value, at, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(inputs, pieces, strict=True))
+
 
 Function = Callable[..., Any]
 _ENTRY = "fedbench"  # of the package's metadata
@@ -54,8 +126,8 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
 def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
     """The function in `file`. RunError or what torch raises where it is none that runs here."""
     index = -1 if device.index is None else device.index
-    program = torch._C._aoti.AOTIModelPackageLoader(str(file), "model", True, 1, index)
-    said = program.get_metadata().get(_ENTRY)
+    run, metadata = _opened(file, index)
+    said = metadata.get(_ENTRY)
     if said is None:
         raise RunError(f"{file} is no program of fedbench")
     shape = _Shape(**json.loads(said))
@@ -65,11 +137,22 @@ def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
 
     def call(*args: Any) -> Any:
         tensors = whole(_tensors(args))
-        outputs = program.boxed_run([*first, *tensors])
+        outputs = run([*first, *tensors])
         places = {"argument": tensors, "output": outputs}
         return build(iter([places[kind][number] for kind, number in shape.leaves]))
 
     return call
+
+
+def _opened(file: Path, index: int) -> tuple[Callable[[list[Tensor]], Sequence[Tensor]], dict[str, str]]:
+    """What runs the program in `file` on its tensors, and its metadata."""
+    if _LOADER is not None:
+        program = _LOADER(str(file), "model", True, 1, index)
+        return program.boxed_run, program.get_metadata()
+    from torch._inductor import aoti_load_package
+
+    model = aoti_load_package(str(file), device_index=index)
+    return lambda tensors: model(*tensors), model.get_metadata()
 
 
 def _aligned(tensors: list[Tensor]) -> list[Tensor]:
@@ -173,3 +256,19 @@ def _only_computed(module: torch.fx.GraphModule, held: int) -> list[tuple[str, i
         leaves.append(inputs.get(value) or computed[value])
     output.args = (tuple(computed),)
     return leaves
+
+
+def compile_alone(function: Function) -> Function:
+    """torch.compile for one of many programs: torch counts all that vmap makes as one function's, and would
+    give up after a few (8, and 256 with `isolate_recompiles`, which newer versions have)."""
+    import torch._dynamo.config as dynamo
+
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU
+    options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+    dynamo.accumulated_recompile_limit = _MANY
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        options["isolate_recompiles"] = True
+    else:
+        dynamo.recompile_limit = _MANY
+    tell_compiler()
+    return torch.compile(function, **options)

@@ -14,10 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedbench.engine import compiled, shelf
-from fedbench.engine.compiled import Compiled, Programs, compiler_missing
-from fedbench.engine.package import load, pack
-from fedbench.engine.shelf import Shelf
+from fedbench.engine import compiled
+from fedbench.engine.compiled import CompileCache, Compiled, Programs, compiler_missing
+from fedbench.engine.torch_internals import load, pack
 from fedbench.models.layers import BatchNorm2d
 from fedbench.models.recurrence import recur
 
@@ -36,9 +35,9 @@ def package(content: bytes = bytes(range(256)) * 8) -> bytes:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Shelf:
+def store(tmp_path: Path) -> CompileCache:
     (tmp_path / "programs").mkdir(mode=0o700)
-    return Shelf(tmp_path / "programs", CPU)
+    return CompileCache(tmp_path / "programs", CPU)
 
 
 @needs_compiler
@@ -107,7 +106,7 @@ def test_a_damaged_program_is_compiled_again(
     own_cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fresh() -> Compiled:
-        return Compiled(torch.func.vmap(lambda x: x * 2), Programs(Shelf(own_cache, CPU)), "double")
+        return Compiled(torch.func.vmap(lambda x: x * 2), Programs(CompileCache(own_cache, CPU)), "double")
 
     own_cache.chmod(0o700)
     x, made = torch.rand(3, 4), []
@@ -126,7 +125,7 @@ def test_a_damaged_program_is_compiled_again(
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "empty"])
-def test_what_is_damaged_is_not_found(store: Shelf, harm: str) -> None:
+def test_what_is_damaged_is_not_found(store: CompileCache, harm: str) -> None:
     store.put("a.pt2", package())
     file = store.find("a.pt2")
     assert file is not None
@@ -137,7 +136,7 @@ def test_what_is_damaged_is_not_found(store: Shelf, harm: str) -> None:
     assert store.find("a.pt2") is None
 
 
-def test_a_place_where_others_write_is_not_used(store: Shelf) -> None:
+def test_a_place_where_others_write_is_not_used(store: CompileCache) -> None:
     name = store.name("program", "shapes")
     store.put(name, package())
     assert store.find(name) is not None
@@ -147,14 +146,16 @@ def test_a_place_where_others_write_is_not_used(store: Shelf) -> None:
     assert not store.knows("program")
 
 
-def test_a_name_says_all_that_a_program_depends_on(store: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_says_all_that_a_program_depends_on(
+    store: CompileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def name(depends: object = "a", shapes: object = 1) -> str:
-        return Shelf(store.directory, CPU).name(depends, shapes)
+        return CompileCache(store.directory, CPU).name(depends, shapes)
 
     names = [name(), name("b"), name("a", 2)]
     for target, value in (
-        ("fedbench.engine.shelf._cpu", lambda: "another processor"),
-        ("fedbench.engine.shelf._sources", lambda: "other sources"),
+        ("fedbench.engine.compiled._cpu", lambda: "another processor"),
+        ("fedbench.engine.compiled._sources", lambda: "other sources"),
         ("torch.__version__", "9.9"),
     ):
         with monkeypatch.context() as patched:
@@ -170,9 +171,9 @@ def test_a_name_says_all_that_a_program_depends_on(store: Shelf, monkeypatch: py
     assert name() == names[0]
 
 
-def test_no_more_is_kept_than_said(store: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_kept_than_said(store: CompileCache, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(package())
-    monkeypatch.setattr(shelf, "MOST_BYTES", 2 * size)
+    monkeypatch.setattr(compiled, "MOST_BYTES", 2 * size)
     for age, name in enumerate(("a.pt2", "b.pt2")):
         store.put(name, package())
         os.utime(store.directory / name, (age, age))
@@ -181,7 +182,7 @@ def test_no_more_is_kept_than_said(store: Shelf, monkeypatch: pytest.MonkeyPatch
     assert sorted(file.name for file in store.directory.iterdir()) == ["a.pt2", "c.pt2"]
 
 
-def test_two_that_want_the_same_compile_it_once(store: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_want_the_same_compile_it_once(store: CompileCache, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
 
     def slowly(function: object, args: object, held: object, file: Path) -> None:
@@ -212,7 +213,7 @@ def test_without_a_place_to_write_programs_are_the_process_own(
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(compiled, "pack", lambda f, a, h, file: file.write_bytes(package()))
     monkeypatch.setattr(compiled, "load", lambda file, held, device: lambda x: 2 * x)
-    function = Compiled(lambda x: x, Programs(Shelf(tmp_path / "file" / "programs", CPU)), "double")
+    function = Compiled(lambda x: x, Programs(CompileCache(tmp_path / "file" / "programs", CPU)), "double")
     assert torch.equal(function(torch.ones(2)), torch.full((2,), 2.0))
     assert function.seconds > 0
 

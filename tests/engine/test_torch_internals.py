@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedbench.engine import gradient
+from fedbench.engine import torch_internals
+from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.objective import cross_entropy
 
 State = dict[str, Tensor]
@@ -29,7 +30,7 @@ def arguments(clients: int) -> tuple[State, Tensor]:
     return params, torch.randn(clients, 5, 4, generator=generator)
 
 
-def same(found: gradient.Found, expected: gradient.Found) -> bool:
+def same(found: torch_internals.Found, expected: torch_internals.Found) -> bool:
     pairs = zip(
         torch.utils._pytree.tree_leaves(found), torch.utils._pytree.tree_leaves(expected), strict=True
     )
@@ -39,10 +40,10 @@ def same(found: gradient.Found, expected: gradient.Found) -> bool:
 def test_it_is_torchs_gradient_with_and_without_vmap() -> None:
     params, x = arguments(clients=3)
 
-    def ours(params: State, x: Tensor) -> gradient.Found:
-        return gradient.grad_and_value(lambda p: loss(p, x), params)
+    def ours(params: State, x: Tensor) -> torch_internals.Found:
+        return torch_internals.grad_and_value(lambda p: loss(p, x), params)
 
-    def torchs(params: State, x: Tensor) -> gradient.Found:
+    def torchs(params: State, x: Tensor) -> torch_internals.Found:
         return torch.func.grad_and_value(lambda p: loss(p, x), has_aux=True)(params)
 
     assert same(vmap(ours)(params, x), vmap(torchs)(params, x))
@@ -52,23 +53,23 @@ def test_it_is_torchs_gradient_with_and_without_vmap() -> None:
 
 def test_a_torch_without_the_pieces_takes_its_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
     params, x = arguments(clients=1)
-    expected = gradient.grad_and_value(lambda p: loss(p, x), params)
-    monkeypatch.setattr(gradient, "_PIECES", False)
-    assert same(gradient.grad_and_value(lambda p: loss(p, x), params), expected)
+    expected = torch_internals.grad_and_value(lambda p: loss(p, x), params)
+    monkeypatch.setattr(torch_internals, "_PIECES", False)
+    assert same(torch_internals.grad_and_value(lambda p: loss(p, x), params), expected)
 
 
 def test_outside_of_transforms_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     params, x = arguments(clients=1)
-    monkeypatch.delattr(gradient, "grad_increment_nesting")
+    monkeypatch.delattr(torch_internals, "grad_increment_nesting")
     with torch.no_grad():
-        grads, (value, aux) = gradient.grad_and_value(lambda p: loss(p, x), params)
+        grads, (value, aux) = torch_internals.grad_and_value(lambda p: loss(p, x), params)
     assert not any(found.requires_grad for found in (*grads.values(), value, *aux.values()))
     assert not any(given.requires_grad for given in params.values())
 
 
 def test_a_loss_without_parameters_has_gradient_zero() -> None:
     params, _ = arguments(clients=1)
-    grads, (value, _) = gradient.grad_and_value(lambda p: (torch.ones(()), {}), params)
+    grads, (value, _) = torch_internals.grad_and_value(lambda p: (torch.ones(()), {}), params)
     assert value == 1
     assert all(not grads[name].any() and grads[name].shape == params[name].shape for name in params)
 
@@ -103,3 +104,29 @@ def test_an_eager_run_loads_no_compiler(tmp_path: Path, engine: str) -> None:
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+def test_this_torch_has_all_private_pieces_that_are_used() -> None:
+    """A newer torch that lacks one takes the public way, slower; then this test says so."""
+    assert torch_internals.in_use() == {
+        "gradients": "pieces of torch.func",
+        "programs": "AOTInductor's loader",
+    }
+
+
+@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler")
+def test_a_torch_without_the_loader_takes_the_public_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def step(state: State, k: Tensor) -> tuple[State, Tensor]:
+        return {"w": state["w"] * 2 + k, "b": state["b"]}, state["w"].sum()
+
+    given = {"w": torch.arange(6.0).view(2, 3), "b": torch.ones(2)}, torch.tensor(3.0)
+    file = tmp_path / "program.pt2"
+    torch_internals.pack(step, given, (), file)
+    monkeypatch.setattr(torch_internals, "_LOADER", None)
+    assert torch_internals.in_use()["programs"] == "torch._inductor.aoti_load_package"
+    state, total = torch_internals.load(file, (), torch.device("cpu"))(*given)
+    torch.testing.assert_close(state["w"], torch.tensor([[3.0, 5, 7], [9, 11, 13]]))
+    assert state["b"] is given[0]["b"]
+    assert float(total) == 15
