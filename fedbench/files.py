@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -32,7 +33,9 @@ def locked(file: Path, wait: float, refusal: str) -> Iterator[None]:
     except Timeout as error:
         raise InUse(refusal) from error
     except (OSError, NotImplementedError) as error:  # the latter: older versions, without flock
-        raise RunError(f"cannot lock {file}: {_reason(error)}") from error
+        written = getattr(error, "errno", None) not in (errno.EACCES, errno.EPERM, errno.EROFS)
+        what = f"lock {file}" if written else f"use {file.parent}"
+        raise RunError(f"cannot {what}: {_reason(error)}") from error
     try:
         yield
     finally:

@@ -160,3 +160,12 @@ def test_state_that_lay_on_disk_is_gone(tmp_path: Path) -> None:
     plan(2, "algorithm=scaffold", "state.place=disk").go(tmp_path)
     with pytest.raises(ConfigError, match=r"^rounds=4: .*its clients' state was on disk and is gone"):
         continuation(plan(4, "algorithm=scaffold"), RunDirectory(tmp_path))
+
+
+def test_what_reads_the_number_of_rounds_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(4).go(tmp_path)
+    monkeypatch.setattr("fedbench.runs.checkpoint.reads_rounds", lambda algorithm, setting: True)
+    with pytest.raises(ConfigError, match="cannot go on: fedavg reads the number of rounds"):
+        plan(8).go(tmp_path)

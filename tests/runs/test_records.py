@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from run_files import model
 
 from fedbench.api import compose_config
 from fedbench.data import to_input
+from fedbench.runs.evaluation import mixture
 from fedbench.runs.run import Run
 from fedbench.runs.session import Session
 
@@ -166,3 +168,31 @@ def test_the_numbers_of_summary_json_are_those_of_the_rows(tmp_path: Path) -> No
     for level, reached in summary["rounds_to_accuracy"].items():
         at = [row["round"] for row in rows if row["test_accuracy"] >= float(level)]
         assert reached == (min(at) if at else None)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_jobs_of_an_update_are_weighted_by_their_clients_alone(weighting: str) -> None:
+    """The shares of an update's jobs sum to 1, whatever the sizes of the clients of other updates."""
+    words = ["algorithm=fedavg", f"algorithm.weighting={weighting}", *ASYNC, "rounds=6"]
+    run = Run(compose_config([*BASE, *words]))
+    run.prepare()
+    applied = run.trace.applied_update
+    totals = set()
+    for update in range(6):
+        jobs = np.flatnonzero(applied == update)
+        sizes = np.bincount(run.assignment, minlength=7)[run.trace.client[jobs]].astype(float)
+        raw = sizes if weighting == "samples" else np.ones(len(jobs))
+        np.testing.assert_allclose(run.loop.base_weight[jobs], raw / raw.sum(), rtol=1e-12)
+        totals.add(raw.sum())
+    assert (len(totals) > 1) == (weighting == "samples")
+    assert not run.loop.base_weight[applied < 0].any()
+
+
+def test_a_label_that_is_not_in_the_test_set_does_not_count_against_a_client() -> None:
+    """Client 0 has labels 0, 0, 1, 2 and the test set 0, 0, 0, 1: its share of label 2 goes to the others.
+    Client 1 has label 2 alone: nothing can be said of it."""
+    labels, y_test = torch.tensor([0, 0, 1, 2, 2]), torch.tensor([0, 0, 0, 1])
+    weight = mixture(labels, y_test, np.array([0, 0, 0, 0, 1]), 2).numpy()
+    np.testing.assert_allclose(weight[0], [2 / 3 / 3, 1 / 3, 0], rtol=1e-12)
+    assert weight[0][y_test.numpy()].sum() == pytest.approx(1)
+    assert not weight[1].any()
