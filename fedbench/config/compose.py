@@ -268,7 +268,7 @@ def config_directories(hydra: Any) -> list[Path]:
 def lenient(text: str) -> str:
     """Two overrides that Hydra wants with another number of + than people write."""
     key = text.partition("=")[0]
-    if key in {f"+{group}" for group in (*GROUPS, "experiment")}:  # a group that has a default
+    if key.startswith("+") and key[1:] in (*GROUPS, "experiment"):  # a group that has a default
         return text[1:]
     if key == "hydra.sweeper.params" or key.startswith("hydra.sweeper.params."):  # a dict that is open
         return "++" + text
@@ -325,15 +325,15 @@ def user_files(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> lis
     Raises UserError where one would execute code, or cannot be what its place says.
     """
     sources = [source.path for source in loader.get_sources() if source.scheme() == "file"]
+    ours = name == "config" and sources == [str(conf_dir())]
+    if ours and not any(word in text for text in overrides for word in ("..", "hydra.searchpath")):
+        return []
     first = [file for file in (Path(place, f"{name}.yaml") for place in sources) if file.is_file()]
     content = OmegaConf.create(read_file(first[0]) if first else {})
     given = [item.value() for item in parse(overrides) if item.key_or_group == "hydra.searchpath"]
     searchpath: Any = given[0] if given else OmegaConf.select(content, "hydra.searchpath")
     _check_searchpath(str(searchpath or ""))
     places = [Path(str(place).removeprefix("file://")) for place in (*sources, *(searchpath or ()))]
-    only_ours = {place.resolve() for place in places} == {conf_dir()} and name == "config"
-    if only_ours and not any(".." in text for text in overrides):
-        return []
     defaults = loader.compute_defaults_list(name, list(overrides), RunMode.MULTIRUN).defaults
     names = dict.fromkeys(str(default.config_path) for default in defaults if default.config_path)
     found = [(one, place / f"{one}.yaml") for one in names for place in places]

@@ -18,7 +18,7 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from hydra.utils import instantiate
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.identity import inputs
 from fedbench.errors import ConfigError, UsageError
@@ -93,10 +93,12 @@ def is_callback(key: str) -> bool:
 
 def own_modules(cfg: DictConfig) -> Mapping[str, Path | None]:
     """The modules that a composed configuration names as the user's, with their files, if given."""
-    found = [OmegaConf.select(cfg, key) for key in ("imports", "hooks")]
-    names = [str(name) for node in found if isinstance(node, ListConfig) for name in node]
-    files = {name: _file(name) for name in names}
-    return {(file.stem if file else name): file for name, file in files.items()}
+    modules: dict[str, Path | None] = {}
+    for key in ("imports", "hooks"):
+        for name in OmegaConf.select(cfg, key) or ():
+            file = _file(str(name))
+            modules[file.stem if file else str(name)] = file
+    return modules
 
 
 class Callbacks(Callback):

@@ -59,8 +59,11 @@ def names_of(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
 def file_of(group: str, name: str, searchpath: Sequence[Path] = ()) -> Path | None:
     """Where an option's file is: our own directory comes last, unless `searchpath` says where it comes."""
     directories = searchpath if conf_dir() in searchpath else [*searchpath, conf_dir()]
-    places = [directory / group / f"{name}.yaml" for directory in directories]
-    return next((place for place in places if place.is_file()), None)
+    for directory in directories:
+        file = directory / group / f"{name}.yaml"
+        if file.is_file():
+            return file
+    return None
 
 
 def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[str]:
@@ -80,7 +83,7 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     for base in content.get("defaults", []):
         if isinstance(base, str) and base != "_self_":
             keys += option_keys(group, base.removeprefix(f"/{group}/"), searchpath)
-    return list(dict.fromkeys([*keys, *(str(key) for key in content if key != "defaults")]))
+    return list(dict.fromkeys([*keys, *(content.keys() - {"defaults"})]))
 
 
 @cache

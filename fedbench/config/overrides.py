@@ -98,7 +98,7 @@ def recorded(cfg: DictConfig, kind: str) -> list[str]:
     found = OmegaConf.select(cfg, f"hydra.overrides.{kind}")
     plain = OmegaConf.to_container(found, resolve=False) if found is not None else []
     assert isinstance(plain, list)
-    return [str(text) for text in plain]
+    return list(map(str, plain))
 
 
 def swept(overrides: Sequence[str], loader: ConfigLoader | None = None) -> dict[str, list[str]]:
