@@ -274,16 +274,6 @@ class RunDirectory:
             return said
         return STOPPED if self.has_checkpoint or self.last_round else MISSING
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds to the end of the run at its own pace; None where it has none yet."""
-        if self.status in (*FINISHED, FAILED):
-            return 0.0
-        planned, (done, seconds) = self.planned_rounds, self.last_row
-        if not done or not seconds or planned is None:
-            return None
-        return max(planned - done, 0) * seconds / done
-
     def outcome(self) -> Outcome:
         """How the run ended. Raises DataError where it has not."""
         found = self.summary
