@@ -60,11 +60,9 @@ class Slope(Test):
         groups = [part for _, part in rows.groupby(others, dropna=False)] if others else [rows]
         rows = max(groups, key=lambda part: part[self.key].nunique())
         mine = data.rounds[data.rounds.dir.isin(rows.dir)]
-        before = mine["round"] < mine.groupby("dir")["round"].transform("max")  # t = 0..T-1, as the theorems'
-        mine = mine[before]
-        pairs = _along(
-            rows, self.key, pd.to_numeric(mine.grad_norm, errors="coerce").groupby(mine.dir).mean()
-        )
+        mine = mine[mine["round"] < mine.groupby("dir")["round"].transform("max")]  # the theorems' 0..T-1
+        norm = pd.to_numeric(mine.grad_norm, errors="coerce").groupby(mine.dir).mean()
+        pairs = _along(rows, self.key, norm)
         if pairs.x.nunique() < 3:
             raise Untested(f"fewer than three values of {self.key} with gradient norms", "", seeds_of(rows))
         value, half = slope(pairs.x.tolist(), pairs.y.tolist())

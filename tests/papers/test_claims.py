@@ -13,11 +13,13 @@ from fedbench.papers.claims import (
     MADE,
     Claim,
     Evidence,
+    curve,
     describe,
     exceeds,
     judge,
     ledger,
     read,
+    rounds_to,
     rows_of,
     slope,
     tuned,
@@ -103,6 +105,26 @@ def test_filters():
     assert rows_of(table.assign(status="failed"), "fedavg", {}).empty
 
 
+def test_a_diverged_run_counts_as_nothing_whatever_its_row_says():
+    table = runs(("fedavg", (0.9, 0.7), {})).assign(status=["diverged", "completed"])
+    assert list(rows_of(table, "fedavg", {}).final_accuracy) == [0.0, 0.7]
+
+
+def test_the_first_round_at_a_level_counts_and_never_is_infinite():
+    """At 0.5 from round 4 on; seed 1 never gets there."""
+    table = runs(("fedavg", (0.5, 0.4), {}))
+    found = rounds_to(curves(table, {"fedavg": 4}), table, 0.5)
+    assert found.to_dict() == {0: 4.0, 1: np.inf}
+
+
+def test_a_curve_has_the_best_of_the_other_choices_at_each_value():
+    points = [(0.7, 0.1, 1.0), (0.8, 0.1, 2.0), (0.6, 1.0, 1.0), (0.5, 1.0, 2.0)]
+    table = runs(
+        *(("a", (score, score), {"algorithm.lr": lr, "algorithm.beta": beta}) for score, lr, beta in points)
+    )
+    assert curve(rows_of(table, "a", {}), "algorithm.lr").to_dict() == pytest.approx({0.1: 0.8, 1.0: 0.6})
+
+
 def test_faster():
     table = runs(("padamfed", (0.9, 0.9), {}), ("fedavg", (0.8, 0.8), {}))
     early, late = {"padamfed": 3, "fedavg": 6}, {"padamfed": 6, "fedavg": 3}
@@ -174,6 +196,8 @@ def test_widest_range():
     found = WidestRange("scaffold", ("padamfed",), key)(Evidence(table))
     assert (found.shown, found.reason) == (False, "not wider than padamfed")
     assert WidestRange("padamfed", ("mime",), key)(Evidence(table)).shown is None
+    twins = runs(*(row for name in "ab" for row in swept(name, key, {0.01: 0.8, 0.1: 0.9, 1.0: 0.1})))
+    assert WidestRange("a", ("b",), key)(Evidence(twins)).reason == "not wider than b"
 
 
 def test_flat():
@@ -375,6 +399,11 @@ def test_a_level_is_reached_in_a_setting_of_the_table_or_in_none():
     assert vector.brief == "66.00% at best; without noise 83.00% at best"
     tensor = Reaches("settings", "padamfed algorithm.norm=tensor", 0.8, iid)(data)
     assert (tensor.shown, tensor.brief) == (True, "88.00% at best")
+    one = Reaches("settings", "padamfed algorithm.norm=vector", 0.65, iid)(data)
+    assert (one.shown, one.reason) == (True, "")  # in S=20 alone
+    assert (
+        Reaches("settings", "padamfed algorithm.norm=vector", 0.66, iid)(data).shown is False
+    )  # at, not above
     assert Reaches("settings", "fedavg", 0.8)(data).reason == "no rows of fedavg in table settings"
     assert Reaches("other", "fedavg", 0.8)(data).shown is None
 
