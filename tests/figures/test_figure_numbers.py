@@ -279,7 +279,11 @@ def test_small_multiples_show_each_lines_last_mean(tmp_path: Path) -> None:
         for rank, name in enumerate(names)
         for seed in (0, 1)
     ]
-    figure = fedbench.plot(write_sweep(tmp_path, runs, ["algorithm", "seed"]))
+    path = write_sweep(tmp_path, runs, ["algorithm", "seed"])
+    for more in ({"y": "test_loss"}, {"x": "rounds", "y": "test_loss"}, {"x": "rounds"}):
+        panels = fedbench.plot(path, **more).axes  # the lowest loss is the best
+        assert [ax.get_title() for ax in panels] == [style.ALGORITHMS[name].label for name in names[::-1]]
+    figure = fedbench.plot(path)
     found = {
         ax.get_title(): text.get_text() for ax in figure.axes for text in ax.texts if text.get_gid() == "last"
     }
