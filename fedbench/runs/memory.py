@@ -26,7 +26,7 @@ JOB_BYTES = 90  # of a job, at least, in the trace and the weights of its jobs
 PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
 INDEX_BYTES = 40  # of a sample of a mini-batch, in the indices that it is drawn by
 SCRATCH = 1.4  # what kernels need for themselves and the allocator does not use again, as a factor
-OWN = 3  # batches with a gradient that hold what some without it do, of clients' own models (engine.several)
+OWN = 3  # batches with a gradient that hold what some without it do, of clients' own models (runs.evaluation)
 MODELS = 4  # copies of the parameters: the plan's, the objective's, the evaluator's, and one that is written
 
 

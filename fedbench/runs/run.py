@@ -52,17 +52,14 @@ from fedbench.models.layers import norm_parameters
 from fedbench.runs import checks, logged
 from fedbench.runs import records as records
 from fedbench.runs.checkpoint import Checkpointer, Continuation, Saved, continuation, refuse_other_code, share
-from fedbench.runs.evaluation import Measurement
 from fedbench.runs.initial import dtype_of, initial_model
 from fedbench.runs.memory import estimate, eval_batch
-from fedbench.runs.metrics import MetricsFile, Row
-from fedbench.runs.progress import Progress
-from fedbench.runs.provenance import Code, code, code_changes
-from fedbench.runs.run_directory import CHECKPOINT, METRICS, Outcome, RunDirectory
+from fedbench.runs.provenance import Code
+from fedbench.runs.run_directory import CHECKPOINT, Outcome, RunDirectory
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import Session, targets
-from fedbench.runs.signals import Interrupted, Signals
 from fedbench.runs.spent import spent
+from fedbench.runs.training import Training
 
 DEFAULT_STEPS = 10
 
@@ -78,8 +75,7 @@ class Run:
 
     loop: ServerLoop
     evaluator: Evaluator
-    rows: list[Row]  # of metrics.csv; empty where another process has it
-    checkpointer: Checkpointer | None = None  # the same
+    code: tuple[Code, ...] = ()  # that computes the run, part by part
 
     def __init__(self, config: Config, session: Session | None = None, group: ProcessGroup = ALONE) -> None:
         """Check everything that can be checked. ConfigError or DataError in one line.
@@ -355,11 +351,12 @@ class Run:
         """
         config = self.config
         saved: Saved | None = None
+        checkpointer: Checkpointer | None = None
         self.set_numerics()
         if directory is not None:
             file = directory.path / CHECKPOINT
-            self.checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config))
-            saved = before.saved if before else self.checkpointer.load() if config.resume else None
+            checkpointer = Checkpointer(file, config.checkpoint.seconds, run_hash(config))
+            saved = before.saved if before else checkpointer.load() if config.resume else None
             if saved:
                 refuse_other_code(config, saved, before.earlier.path / CHECKPOINT if before else file)
         saved = share(saved, self.group)
@@ -369,7 +366,7 @@ class Run:
                 self.prepare(kept, notes, directory.state(config) if directory else Path("state"))
                 if before and self.chosen != self.choice:
                     log.warning("chosen for %d rounds: %s; kept: %s", config.rounds, self.chosen, self.choice)
-                self._train(directory, saved, loggers)
+                Training(self, directory, checkpointer, loggers).go(saved)
                 return
             except Exception as error:
                 if not is_out_of_memory(error):
@@ -386,138 +383,6 @@ class Run:
         """Whether a smaller chunk may help: nothing is done yet, there is a smaller one, and no other process
         has to start again too."""
         return self.loop.version == 0 and self.choice.chunk > 1 and self.group.size == 1
-
-    def _train(self, directory: RunDirectory | None, saved: Saved | None, loggers: RunLoggers | None) -> None:
-        """The loop over server updates: evaluate, record, save."""
-        self.seconds_before, self.began = 0.0, time.monotonic()
-        rounds, metric = self.trace.updates, TASKS[self.dataset.task].metric
-        signals = Signals(self._under_way if directory else lambda: "")
-        with signals.installed():
-            self.rows = saved.rows if saved else []
-            metrics = self._begin(directory, saved)
-            measurement, mode = Measurement(self), self.config.progress if directory else "none"
-            label = f"{self.algorithm.name} seed={self.config.seed}"
-            progress = Progress(mode, label, rounds, self.loop.version, metric)
-            results: Mapping[str, Any] | None = {"status": "failed"}
-
-            def record() -> None:
-                if metrics is None:
-                    measurement.take_part()
-                    return
-                last = self.rows[-1].round if self.rows else 0
-                metrics.append(measurement.row(last, self.wall_seconds))
-                if loggers:
-                    loggers.log(self.rows[-1].point())
-
-            if loggers:
-                loggers.start([row.point() for row in self.rows], again=not self.config.resume)
-            try:
-                if saved is None:
-                    record()
-                while not self.group.first(self._at_end):
-                    self.loop.update()
-                    t = self.loop.version
-                    if due := t % self.config.eval.every == 0 or t == rounds:
-                        record()
-                    progress.update(t, self.rows[-1].test_accuracy if due and self.rows else None)
-                    self._save_or_stop(signals)
-                progress.close()
-                results = self._end(directory)
-            except KeyboardInterrupt:
-                results = None
-                raise
-            finally:
-                progress.close()
-                if loggers:
-                    loggers.close(results)
-
-    def _begin(self, directory: RunDirectory | None, saved: Saved | None) -> MetricsFile | None:
-        """The files that are there from the start, and the state before the next round."""
-        if directory is not None:
-            self.code: tuple[Code, ...] = (code(),)  # that computes the run, part by part
-            records.write_partition(directory.path, self.assignment)
-            records.write_reproduce(directory.path, self)
-            log.info(
-                "%s: %d parameters, engine %s, chunk %d, device %s",
-                self.algorithm.name, self.layout.d, self.choice.engine, self.choice.chunk, self.device,
-            )  # fmt: skip
-            for note in self.notes:
-                log.warning(note)
-        if saved is None:
-            self.start()
-        else:
-            self.loop.load_state_dict(saved.walk)
-        if directory is None:
-            return None
-        if saved is not None:
-            self.seconds_before = saved.wall_seconds
-            self._go_on_with(saved.code)
-            log.info("going on from round %d", self.loop.version)
-        return MetricsFile(directory.path / METRICS, self.rows, self.config.eval.clients)
-
-    def _go_on_with(self, before: tuple[Code, ...]) -> None:
-        """Write down which code computes which part, and say so where it is not the same."""
-        here, done = self.code[-1], self.loop.version
-        unknown = ["by a version that did not write down its own"]
-        changes = code_changes(before[-1], here) if before else unknown
-        self.code = (*before, {**here, "from_round": done + 1}) if changes else before
-        if changes:
-            how = f"with {'; '.join(changes)}" if before else changes[0]
-            note = f"rounds 1 to {done} were computed {how}" if done else f"the run was begun {how}"
-            self.notes = (*self.notes, note)
-            log.warning("%s; resume=same refuses this", note)
-
-    @property
-    def _at_end(self) -> bool:
-        """Whether the run ends, or pauses, with its last evaluation (which the first process has)."""
-        if not self.rows or self.loop.version == self.trace.updates:
-            return True
-        until, last = self.config.checkpoint.until, self.rows[-1]
-        if self.loop.version > last.round:  # looked at before, and gone on from
-            return False
-        pauses = until is not None and last.round >= until
-        return pauses or not last.finite or records.stopped(self.config, self.rows) is not None
-
-    def wall_seconds(self) -> float:
-        """Seconds of this run so far, earlier processes included."""
-        return self.seconds_before + time.monotonic() - self.began
-
-    def _under_way(self) -> str:
-        return f"waits for the end of round {self.loop.version + 1}, to save it"
-
-    def _save_or_stop(self, signals: Signals) -> None:
-        """Save where it is time, or where a process was asked to; stop where one was."""
-        asked = (signals.stop, signals.save or (self.checkpointer is not None and self.checkpointer.due))
-        each = self.group.all(asked)
-        signals.heed(stop for stop, _ in each)
-        if signals.stop is None and not any(save for _, save in each):
-            return
-        signals.save = False
-        self._save()
-        signals.relay()
-        if signals.stop is not None:
-            text = f"stopped after round {self.loop.version}; the same command goes on from there"
-            raise Interrupted(text, signals.exit_code)
-
-    def _save(self) -> None:
-        state = self.loop.state_dict()  # of all processes, at the first one
-        if self.checkpointer is not None:
-            saved = Saved(state, self.rows, self.wall_seconds(), self.choice, self.code)
-            self.checkpointer.save(saved)
-        self.loop.trainer.store.saved()
-
-    def _end(self, directory: RunDirectory | None) -> dict[str, Any]:
-        """The last files; what loggers are told."""
-        self._save()
-        if directory is None:
-            return {}
-        records.write_model(directory.path, self)
-        if self.config.trace:
-            records.write_jobs(directory.path, self)
-        summary: dict[str, Any] = records.summarise(self, self.rows, self.wall_seconds())
-        directory.write_summary({**summary, "files": directory.sizes()})
-        self.loop.trainer.store.remove()
-        return logged.results(summary)
 
 
 def _no_memory(error: Exception, saved: bool) -> str:

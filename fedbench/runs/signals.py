@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -76,11 +76,6 @@ class Signals:
         """130 after SIGINT, 143 after SIGTERM."""
         assert self.stop is not None
         return 128 + int(self.stop)
-
-    def heed(self, numbers: Iterable[int | None]) -> None:
-        """Stop as for the first of the signals that the processes of the run have got."""
-        number = next((number for number in numbers if number is not None), None)
-        self.stop = None if number is None else signal.Signals(number)
 
     def relay(self) -> None:
         """Give the signals of others to their handlers, which may end the process."""
