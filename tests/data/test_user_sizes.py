@@ -11,6 +11,7 @@ from fedbench.data.label_skew import UNUSED, lognormal_labels
 from fedbench.data.options import Iid
 from fedbench.data.partitions import divide, held_out, partition
 from fedbench.data.transforms import pixel_mean_std
+from fedbench.rng import Stream, host_generator
 
 
 def balanced(per_class: int, classes: int = 10) -> np.ndarray:
@@ -148,6 +149,13 @@ def test_divided_data_keep_samples_labels_and_clients_together() -> None:
     whole = partition(Iid(), data.y_train.new_tensor(np.arange(1000) % 10).numpy(), 10, 10, 3)
     assert data.client is not None
     assert (data.client == whole[data.x_train[:, 0].long().numpy()]).all()
+    drawn = held_out(whole, 0.2, host_generator(3, Stream.PARTITION, 1))  # an address of its own
+    assert data.x_train[:, 0].tolist() == drawn[0].tolist()
+    assert data.x_test[:, 0].tolist() == drawn[1].tolist()
+    own = divide(
+        pooled(numbered(700, 300)), Iid(seed=3), 0.2, 10, seed=8
+    )  # partition.seed replaces the run's
+    assert torch.equal(own.x_train, data.x_train)
     assert data.note is not None
     assert "0 samples belong to no client" in data.note
 
