@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedbench import compose_config
 from fedbench.errors import ConfigError
 from fedbench.fields import (
     choice,
@@ -20,6 +21,7 @@ from fedbench.fields import (
     integer,
     number,
     options_of,
+    plain,
     positive,
     read,
     read_named,
@@ -54,6 +56,7 @@ class Some:
     rate: float | None = positive(None, null="from the theorem")
     weight: float = share(1.0)
     memory: float = decay(0.9)
+    size: int | None = integer(32, low=1, null="all")
     transfer: Below = section(Below)  # noqa: RUF009
 
 
@@ -67,6 +70,23 @@ def test_defaults_stand_once_and_are_read() -> None:
     assert (some.alpha, some.count, some.on, some.mode, some.band) == (0.5, 3, True, "a", (1.0, 2.0))
     assert some.rate is None
     assert some.transfer.up is None
+
+
+def test_null_is_its_own_value_whatever_the_default() -> None:
+    assert read(Some, {**GOOD, "size": None}, "group").size is None
+    assert read(Some, GOOD, "group").size == 32
+    assert plain(read(Some, {**GOOD, "size": None}, "group"))["size"] is None
+    config = compose_config(["local.batch_size=null"])
+    assert (config.local.batch_size, config.given["local"]["batch_size"]) == (None, None)
+    assert compose_config().local.batch_size == 32
+
+
+def test_plain_values_are_read_as_the_same_options() -> None:
+    some = read(Some, {**GOOD, "alpha": 1, "band": [3, 4], "transfer": {"up": 2}}, "group")
+    assert read(Some, plain(some), "group") == some
+    assert plain(some)["band"] == [3.0, 4.0]
+    assert repr(plain(some, {"alpha": 1, "count": 9})["alpha"]) == "1"
+    assert plain(some, {"alpha": 1, "count": 9})["count"] == 3
 
 
 def test_whole_numbers_are_numbers_and_come_as_floats() -> None:
@@ -108,7 +128,7 @@ def test_an_unknown_key_is_named_with_the_nearest_one_and_its_owner() -> None:
 
 
 def test_all_options_are_found_with_those_of_sections() -> None:
-    assert [name for name, _ in rules(Some)][-2:] == ["memory", "transfer.up"]
+    assert [name for name, _ in rules(Some)][-2:] == ["size", "transfer.up"]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedbench import compose_config
+from fedbench.config.identity import run_hash
 from fedbench.config.overrides import parse, typed, written
 from fedbench.errors import ConfigError, UsageError
 from fedbench.sweeps.launch import sweep
@@ -79,7 +81,12 @@ def test_what_one_grid_of_a_union_sets_is_not_set_in_another(runs, tmp_path: Pat
         {"algorithm.lr": [0.7], "local.steps": [3], "model": ["mlp"], "model.hidden": [[5]]},
         {"rounds": [9], "model": ["mlp"]},
     ]
-    sweep([], grids, tmp_path / "s")
+    results = sweep([], grids, tmp_path / "s")
+    keys = ("algorithm.lr", "local.steps", "rounds", "model.hidden")
+    assert [[r.choices[key] for key in keys] for r in results] == [[0.7, 3, 50, [5]], [0.1, None, 9, [200]]]
+    words = ["model=mlp", "algorithm.lr=0.7", "local.steps=3", "model.hidden=[5]"]
+    assert results[0].directory.name.endswith(run_hash(compose_config(words)))
+    assert results[1].directory.name.endswith(run_hash(compose_config(["model=mlp", "rounds=9"])))
     assert [(cfg.algorithm.lr, cfg.local.steps, cfg.rounds, cfg.model.hidden) for cfg in runs.done] == [
         (0.7, 3, 50, [5]), (0.1, None, 9, [200]),
     ]  # fmt: skip

@@ -142,6 +142,14 @@ def test_sweep_directories_follow_from_values_not_from_their_order() -> None:
     assert sweep("rounds=5", "seed=range(0,2)", "engine=loop") == name
     assert sweep("seed=0,1", "rounds=6") != name
     assert sweep("seed=0,1,2", "rounds=5") != name
+    assert sweep("seed=0,2", "rounds=5") != name
+    assert sweep("algorithm.lr=0.1,0.1231") != sweep("algorithm.lr=0.1,0.1234")
+    assert sweep("seed=0,1", "rounds=5", "algorithm.lr=0.2") != name
+
+
+def test_the_first_job_of_a_grid_has_every_first_value() -> None:
+    words = ["seed=3,1,2", "rounds=7", "local.steps=range(5,9)", "algorithm=scaffold,fedavg"]
+    assert first_values(words) == ["seed=3", "rounds=7", "local.steps=5", "algorithm=scaffold"]
 
 
 def test_fixed_values_of_a_swept_group_count() -> None:
