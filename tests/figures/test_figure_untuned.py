@@ -74,6 +74,8 @@ def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
     assert found.to_dict() == pytest.approx({
         ("iid", 0): 0.6 / 0.9, ("iid", 1): 0.2 / 0.6, ("shards", 0): 0.6 / 0.9, ("shards", 1): 0.2 / 0.45,
     })  # fmt: skip
+    mean = by_task(table)["sync"]["padamfed"]  # over seeds
+    assert mean.tolist() == pytest.approx([(0.6 / 0.9 + 0.2 / 0.6) / 2, (0.6 / 0.9 + 0.2 / 0.45) / 2])
 
 
 def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path, drawn: Callable[..., Page]) -> None:
