@@ -14,11 +14,12 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fedbench"
 
 # What each floor may import of the package; a floor is the first name below fedbench.
-GROUND = {"errors", "fields", "files", "rng", ""}
+GROUND = {"errors", "fields", "files", "rng", "process_group", ""}
 BELOW: dict[str, set[str]] = {
     "": {"api"},
     "errors": set(),
     "files": set(),
+    "process_group": {"engine", "method"},
     "rng": set(),
     "fields": {"errors"},
     "loggers": set(),
@@ -36,7 +37,7 @@ BELOW: dict[str, set[str]] = {
     "tuning": {"sweeps", "runs", "figures", "config"},
     "report": {"sweeps", "runs", "figures", "config"},
     "papers": {"sweeps", "tuning", "runs", "figures", "theory", "config"},
-    "api": {"sweeps", "engine", "runs", "figures", "config", "loggers"},
+    "api": {"sweeps", "runs", "figures", "config", "loggers"},
     "cli": {
         "api",
         "tuning",
@@ -68,7 +69,7 @@ NO_TORCH = (
     "runs.metrics",
     "runs.run_directory",
     "runs.signals",
-    "engine.process_group",
+    "process_group",
 )
 
 

@@ -17,9 +17,9 @@ from fedbench.config.config import Config
 from fedbench.config.identity import run_dir
 from fedbench.config.overrides import refuse_sweeps, written
 from fedbench.config.read import checked
-from fedbench.engine.process_group import refuse_several
 from fedbench.errors import UsageError
 from fedbench.loggers.options import refuse_missing
+from fedbench.process_group import refuse_several
 from fedbench.runs.logged import catch_up
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.tables import collect

@@ -9,8 +9,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from fedbench.engine.process_group import refuse_several
 from fedbench.errors import SaidElsewhere, UsageError, UserError, nearest, shortened
+from fedbench.process_group import refuse_several
 from fedbench.runs.signals import Signals
 
 SUBCOMMANDS = {

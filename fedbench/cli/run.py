@@ -14,10 +14,9 @@ from typing import NoReturn
 from hydra._internal.utils import get_args_parser
 from hydra.types import RunMode
 
-from fedbench import __version__
+from fedbench import __version__, process_group
 from fedbench.config.compose import Composer, check_composed, lenient, list_quickly
 from fedbench.config.overrides import refuse_sweeps
-from fedbench.engine import process_group
 from fedbench.errors import RunError, UsageError, nearest
 from fedbench.sweeps.launch import FinishedSweep, planned, run, run_sweep, run_with_others
 from fedbench.sweeps.plan import forecast

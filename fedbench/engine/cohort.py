@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, to_device
 from fedbench.engine.executors import Executor, Facts, Work
-from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
+from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.rng import Stream
 
 STATISTICS = "statistics:"  # prefix of batch-norm statistics kept in a client's state

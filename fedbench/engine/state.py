@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.memory import gib
-from fedbench.engine.process_group import ProcessGroup
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import free_bytes, one_line_os_errors
 from fedbench.method import Vectors
+from fedbench.process_group import ProcessGroup
 
 
 class StateStore(ABC):

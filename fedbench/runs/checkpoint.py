@@ -16,10 +16,10 @@ from torch import Tensor
 from fedbench.config.config import Config
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice
-from fedbench.engine.process_group import ProcessGroup
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import atomically
 from fedbench.method.cost import reads_rounds
+from fedbench.process_group import ProcessGroup
 from fedbench.runs.metrics import Row
 from fedbench.runs.provenance import Code, codes_of, refusal_of_other_code
 from fedbench.runs.run_directory import CHECKPOINT, EarlierRun, RunDirectory

@@ -41,7 +41,6 @@ from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.executors import LocalProgram
 from fedbench.engine.memory import is_out_of_memory, keep_memory
 from fedbench.engine.objective import TASKS, Layout
-from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
 from fedbench.errors import ConfigError, RunError, UserError
@@ -49,6 +48,7 @@ from fedbench.loggers.backends import RunLoggers
 from fedbench.method import Counts, Setting
 from fedbench.method.cost import measure
 from fedbench.models.layers import norm_parameters
+from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, logged
 from fedbench.runs import records as records
 from fedbench.runs.checkpoint import Checkpointer, Continuation, Saved, continuation, refuse_other_code, share

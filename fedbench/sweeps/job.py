@@ -21,9 +21,9 @@ from fedbench.config.config import Config, flat
 from fedbench.config.explain import line_of
 from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
-from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.errors import UserError
 from fedbench.files import InUse
+from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
 from fedbench.sweeps.tables import collect
 

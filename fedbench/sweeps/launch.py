@@ -22,15 +22,15 @@ from hydra.plugins.sweeper import Sweeper as HydraSweeper
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from fedbench import process_group
 from fedbench.config.compose import Composed, Composer, JobComposer, config_directories
 from fedbench.config.config import Config
 from fedbench.config.explain import line_of
 from fedbench.config.overrides import Grid, recorded, refuse_sweeps, written
 from fedbench.config.register import OUR_LAUNCHER, OUR_SWEEPER
-from fedbench.engine import process_group
-from fedbench.engine.process_group import ALONE, ProcessGroup
 from fedbench.errors import SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
+from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.logged import catch_up
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.execute import Result, run_all

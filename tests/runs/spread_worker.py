@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fedbench.api import compose_config
-from fedbench.engine.process_group import connected, here
+from fedbench.process_group import connected, here
 from fedbench.runs.run import Run
 
 

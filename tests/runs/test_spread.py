@@ -17,9 +17,9 @@ import torch
 
 from fedbench import algorithms
 from fedbench.api import compose_config
-from fedbench.engine.process_group import ProcessGroup
 from fedbench.engine.state import MemoryStore, OwnedStore
 from fedbench.errors import ConfigError, RunError
+from fedbench.process_group import ProcessGroup
 from fedbench.runs.replay import replay
 from fedbench.runs.run import Run
 
