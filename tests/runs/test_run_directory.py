@@ -111,13 +111,12 @@ def test_the_status_of_a_run_from_its_files(tmp_path: Path) -> None:
     assert here.status == "stopped"
 
 
-def test_seconds_left_follow_the_pace_of_the_run(tmp_path: Path) -> None:
+def test_planned_rounds_are_those_of_the_configuration(tmp_path: Path) -> None:
     here = metrics(tmp_path, "0,0.0,2.3,0.1,0,0.5", "4,4.0,1.5,0.5,100,2.0")
     assert here.last_row == (4, 2.0)
-    assert here.seconds_left is None
+    assert here.planned_rounds is None
     here.write_config(compose_config(["rounds=10"]).given)
     assert here.planned_rounds == 10
-    assert here.seconds_left == pytest.approx(6 * 2.0 / 4)
 
 
 def test_rows_that_are_not_whole_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
