@@ -83,7 +83,7 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     for base in content.get("defaults", []):
         if isinstance(base, str) and base != "_self_":
             keys += option_keys(group, base.removeprefix(f"/{group}/"), searchpath)
-    return list(dict.fromkeys([*keys, *(content.keys() - {"defaults"})]))
+    return list(dict.fromkeys([*keys, *(key for key in content if key != "defaults")]))
 
 
 @cache

@@ -175,9 +175,14 @@ class _Worker:
     def died(self) -> int | None:
         """Forget the process; its exit code."""
         process, self.executor, self.process = self.process, None, None
-        if process is not None:
-            process.join(5.0)
-        return process.exitcode if process is not None else None
+        if process is None:
+            return None
+        process.join(5.0)
+        for _ in range(100):  # the pool's thread may have waited for it first
+            if process.exitcode is not None:
+                break
+            time.sleep(0.05)
+        return process.exitcode
 
     def tell(self, number: int) -> None:
         """Send a signal, if it is at work."""

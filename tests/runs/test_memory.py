@@ -79,7 +79,7 @@ def test_a_full_pass_of_one_client_after_another_holds_one_batch(monkeypatch: py
     together = Run(compose_config(words))
     monkeypatch.setattr(memory, "wide_batch", lambda cost, device: 180)
     apart = Run(compose_config(words))
-    cost = together.choose.cost
+    cost = together.load.cost
     full, step = (memory.SCRATCH * (cost.held_shared + n * cost.held) + n * 3 * 4 * 64 for n in (180, 4))
     assert full < 8 * step
     assert together.memory.clients - apart.memory.clients == pytest.approx(8 * full - 8 * step)

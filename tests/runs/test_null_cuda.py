@@ -122,13 +122,11 @@ def test_the_steps_of_a_chunk_are_launches_of_a_graph(
         assert found["graph_launches"] == 5
 
 
-@pytest.mark.parametrize("engine", ["vmap", "compile"])
 @pytest.mark.parametrize("graph", ["off", "unchecked"])
-def test_a_full_device_halves_the_chunk(
-    device: Path, images: Path, tmp_path: Path, engine: str, graph: str
-) -> None:
+def test_a_full_device_halves_the_chunk(device: Path, images: Path, tmp_path: Path, graph: str) -> None:
+    """With vmap: compiled code has no values on this device, and a run without values ends in round 0."""
     file = tmp_path / "words.json"
-    file.write_text(json.dumps(job(images, engine, "model=mlp", "rounds=1", f"cuda_graph={graph}")))
+    file.write_text(json.dumps(job(images, "vmap", "model=mlp", "rounds=1", f"cuda_graph={graph}")))
     done = null_cuda.python(device, WORKER, "full", str(file))
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary.get("chunk") == 5, (summary.get("error"), done.stderr[-1500:])
