@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedbench.engine import evaluate
+from fedbench.engine.batches import Batch
 from fedbench.engine.evaluate import Evaluator
 from fedbench.engine.objective import DeviceData, Objective
 
@@ -68,3 +69,27 @@ def test_what_is_recorded_of_a_model_is_the_objective_written_out(batch: int) ->
     loss, accuracy = evaluator.test(at, {})
     assert loss == pytest.approx(losses.mean(), rel=1e-12)
     assert accuracy == (logits.argmax(1) == y).mean()
+
+
+@pytest.mark.parametrize("real", [None, 3])
+def test_a_clients_gradient_is_that_of_the_objective_on_its_mini_batch(real: int | None) -> None:
+    """scale (mean of the batch's losses + decay/2 |theta|^2), padding left out, by central differences."""
+    rng = np.random.default_rng(1)
+    x, y, theta = rng.normal(size=(9, 4)), rng.integers(0, 3, 9), rng.normal(size=15)
+    scale, decay, samples = 2.5, 0.3, np.array([7, 1, 4, 4, 0])
+    own = samples[:real]
+
+    def value(at: np.ndarray) -> float:
+        logits = x[own] @ at[:12].reshape(3, 4).T + at[12:]
+        losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(own)), y[own]]
+        return scale * float(losses.mean() + decay / 2 * (at**2).sum())
+
+    shift = 1e-6 * np.eye(15)
+    gradient = [(value(theta + e) - value(theta - e)) / 2e-6 for e in shift]
+    data = DeviceData(torch.from_numpy(x), torch.from_numpy(y), lambda v: v)
+    objective = Objective(nn.Linear(4, 3).double(), data, weight_decay=decay, scale=scale)
+    count = None if real is None else torch.tensor(real)
+    batch = Batch(torch.from_numpy(samples), count, None)
+    loss, grad, _ = objective.loss_and_grad(torch.from_numpy(theta), {}, batch)
+    assert float(loss) == pytest.approx(value(theta), rel=1e-12)
+    np.testing.assert_allclose(grad, gradient, rtol=1e-6, atol=1e-8)
