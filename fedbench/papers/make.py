@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.config.compose import compose
+from fedbench.config.compose import load_config
 from fedbench.config.identity import NOT_IDENTITY, digest
 from fedbench.config.overrides import Grid, Value, written
 from fedbench.errors import DataError
@@ -142,7 +142,7 @@ class Maker:
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         words = [f"{key}={written(value)}" for key, value in given.items()]
-        return Run(compose([*self.words, *words]).config).hyper["lr"]
+        return Run(load_config([*self.words, *words])).hyper["lr"]
 
     def sweep(self, place: Path, grids: Sequence[Grid]) -> list[Result]:
         """Run what is missing of a stage. Failed runs are noted, and the others go on."""
