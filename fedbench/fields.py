@@ -46,6 +46,7 @@ class Rule:
     null: str | None = None  # what null means; None: null is refused
     options: tuple[Any, ...] = ()  # the choices, for the nearest match
     default: Any = None  # as a file would say it
+    later: bool = False  # see `later`
 
     @property
     def allowed(self) -> str:
@@ -208,6 +209,15 @@ def custom(
     return _field(made, Rule("custom", words, check, help, null, default=default))
 
 
+def later(option: Any) -> Any:
+    """A declared option that is younger than results that are kept: at its default no configuration says it,
+    as the older ones do not, so their identity stays."""
+    option.metadata = MappingProxyType(
+        {_METADATA: dataclasses.replace(option.metadata[_METADATA], later=True)}
+    )
+    return option
+
+
 def section(cls: type) -> Any:
     """Options below a key of their own: `delay.transfer.up`, `clients.total`."""
     return dataclasses.field(default_factory=cls)
@@ -321,7 +331,8 @@ def defaults(cls: type[_Dataclass]) -> dict[str, Any]:
 
 
 def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
-    """What a file would say of `options`: every key with its value, sections nested. Read again, it is equal.
+    """What a file would say of `options`: every key with its value, sections nested, but for those that are
+    `later` and have their default. Read again, it is equal.
 
     `spelling`: values as they were given. One that still means the same is said as it was (`1` where the run
     has 1.0).
@@ -331,8 +342,9 @@ def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
     for field in options_of(type(options)):
         rule, value = rule_of(field), getattr(options, field.name)
         if rule is None:
-            values[field.name] = plain(value, said.get(field.name))
-        else:
+            if below := plain(value, said.get(field.name)):
+                values[field.name] = below
+        elif not (rule.later and _means(rule, rule.default, value)):
             same = field.name in said and _means(rule, said[field.name], value)
             values[field.name] = said[field.name] if same else unread(value)
     return values

@@ -20,6 +20,7 @@ from fedbench.fields import (
     choice,
     custom,
     integer,
+    later,
     nonnegative,
     positive,
     section,
@@ -190,10 +191,13 @@ class Settings:
         help="where to compute",
     )
     engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
-    cuda_graph: str = choice(
-        "auto",
-        ("auto", "off", "unchecked"),
-        help="on CUDA, local steps of vmap and compile as a graph (auto: where the first chunk confirms it)",
+    cuda_graph: str = later(
+        choice(
+            "auto",
+            ("auto", "off", "unchecked"),
+            help="on CUDA, local steps of vmap and compile as a graph "
+            "(auto: where the first chunk confirms it)",
+        )
     )
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
     threads: int | None = integer(None, low=1, high=1024, null="all", help="CPU threads")
@@ -234,8 +238,6 @@ class Config(Settings):
         """
         said = self.spelling
         values = fields.plain(self, said)
-        if self.cuda_graph == "auto":
-            del values["cuda_graph"]  # what configurations mean that are older than the key
         for group in GROUPS:
             options, own = getattr(self, group), said.get(group)
             chosen = options if isinstance(options, Choice) else getattr(options, "chosen", Choice(""))

@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fedbench.config.config import GROUPS, Config, flat
+from fedbench.config.options import later
 from fedbench.errors import UserError
 from fedbench.files import read_json, user_cache, write_json
 
@@ -54,7 +55,8 @@ ABSENT_AT_DEFAULT = {
     "algorithm.norm": "vector",
     "model.width": 64,
 }
-"""Keys younger than results that are kept: these values say what older configurations say without them."""
+"""Keys younger than results that are kept: these values say what older configurations say without them.
+Newer ones are declared as `fedbench.fields.later`."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _ABSENT = object()
 FILES = ("dataset.path", "partition.path", "init_from")
@@ -92,7 +94,7 @@ def _is_no_choice(key: str, value: Any) -> bool:
     return (
         key in NOT_IDENTITY
         or key.split(".")[0] in NOT_IDENTITY_GROUPS
-        or (key in ABSENT_AT_DEFAULT and value == ABSENT_AT_DEFAULT[key])
+        or any(key in absent and value == absent[key] for absent in (ABSENT_AT_DEFAULT, later()))
     )
 
 

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS
+from fedbench.config.config import GROUPS, Settings
 from fedbench.data.options import DATASETS, PARTITIONS, UserDataset
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
 from fedbench.schedule.options import DELAYS, SCHEDULES
@@ -25,6 +25,17 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
 
 _NOT_OFFERED = ("name", "grid")
+
+
+@cache
+def later() -> dict[str, Any]:
+    """The declared options that are younger than results that are kept, dotted, with their defaults."""
+    classes = [("", Settings), *((f"{group}.", cls) for group in CLASSES for cls in CLASSES[group].values())]
+    return {
+        key: rule.default for prefix, cls in classes for key, rule in fields.rules(cls, prefix) if rule.later
+    }
+
+
 REGISTERED = ("dataset", "model", "algorithm")
 """The groups to which a module of the user's, named by `imports`, may add options, each with a file."""
 
