@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from option_files import every_group, option_files, reference
 
-from fedbench import algorithms
-from fedbench.config.option_files import option_files, reference
-from fedbench.config.options import CLASSES, conf_dir
+from fedbench.config.options import conf_dir
 from fedbench.fields import defaults
-from fedbench.models.registry import get, names
 
-WITH_TORCH = {
-    "model": {name: get(name) for name in names() if get(name).__module__.startswith("fedbench.")},
-    "algorithm": {cls.name: cls for cls in algorithms.every() if cls.__module__.startswith("fedbench.")},
-}
-GROUPS = {**CLASSES, **WITH_TORCH}
+GROUPS = every_group()
 FILES = dict(option_files(GROUPS))
 
 

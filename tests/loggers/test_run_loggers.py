@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from option_files import logger_files
 
 from fedbench import api
 from fedbench.api import compose_config
@@ -16,7 +17,6 @@ from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import flat
 from fedbench.config.identity import run_hash
-from fedbench.config.option_files import logger_files
 from fedbench.config.options import conf_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import defaults

@@ -1,4 +1,4 @@
-"""What `scripts/options` makes from the classes that declare the options: the files of conf/<group>/
+"""What `scripts/options` writes from the classes that declare the options: the files of conf/<group>/
 (Hydra needs one for each option), and the reference of all keys, conf/README.md."""
 
 from __future__ import annotations
@@ -6,15 +6,18 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fedbench import algorithms
 from fedbench.config.config import Settings
 from fedbench.config.options import CLASSES
 from fedbench.errors import word
 from fedbench.fields import Rule, defaults, options_of, rule_of, rules
 from fedbench.loggers.options import LOGGERS
+from fedbench.models.registry import get, names
 
 Groups = Mapping[str, Mapping[str, type[Any]]]
 WIDTH = 110
@@ -30,8 +33,15 @@ and `--help` shows those of a configuration; [the README](../README.md) is where
 """
 
 
-def option_files(groups: Groups = CLASSES) -> Iterator[tuple[str, str]]:
-    """Path below conf/ and text of the file of every option; by default of the groups that need no torch."""
+def every_group() -> Groups:
+    """The classes of the options that are ours, by group and name."""
+    models = {name: get(name) for name in names() if get(name).__module__.startswith("fedbench.")}
+    methods = {cls.name: cls for cls in algorithms.every() if cls.__module__.startswith("fedbench.")}
+    return {**CLASSES, "model": models, "algorithm": methods}
+
+
+def option_files(groups: Groups) -> Iterator[tuple[str, str]]:
+    """Path below conf/ and text of the file of every option."""
     for group, classes in groups.items():
         for name, cls in classes.items():
             yield f"{group}/{name}.yaml", option_file(name, cls, head(cls))
@@ -135,3 +145,9 @@ def _table(cls: type[Any], prefix: str) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")
+
+
+if __name__ == "__main__":
+    groups = every_group()
+    for path, text in [*option_files(groups), *logger_files(), ("README.md", reference(groups))]:
+        Path("conf", path).write_text(text, encoding="utf-8")
