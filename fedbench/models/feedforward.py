@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedbench.errors import ConfigError
 from fedbench.fields import choice, custom, decay, integer
 from fedbench.models.layers import Convolution, Dropout, MaxPool2x2, norm2d
-from fedbench.models.registry import Model, image_shape, register_model
+from fedbench.models.registry import Model, image_shape, register_model, start_as
 
 
 @register_model("logistic")
@@ -26,11 +28,13 @@ class Logistic(Model):
         return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
 
 
-def _widths(value: Any) -> tuple[int, ...]:
-    whole = isinstance(value, list | tuple) and all(type(item) is int and item >= 1 for item in value)
-    if not whole:
-        raise ValueError
-    return tuple(value)
+def integers(low: int) -> Callable[[Any], tuple[int, ...]]:
+    def check(value: Any) -> tuple[int, ...]:
+        if not isinstance(value, list | tuple) or not all(type(x) is int and x >= low for x in value):
+            raise ValueError
+        return tuple(value)
+
+    return check
 
 
 @register_model("mlp")
@@ -42,7 +46,7 @@ class Perceptron(Model):
     """
 
     hidden: tuple[int, ...] = custom(
-        [200], _widths, "a list of integers >= 1, such as [200]", help="widths of the hidden layers"
+        [200], integers(1), "a list of integers >= 1, such as [200]", help="widths of the hidden layers"
     )
     dropout: float = decay(0.0, help="share of activations that are dropped")
     norm: str = choice("none", ("none", "layer"))
@@ -62,30 +66,33 @@ class Perceptron(Model):
         return nn.Sequential(*layers)
 
 
+def _stage(
+    conv: nn.Module, norm: nn.Module | None, pool: nn.Module | None, after: nn.Module
+) -> list[nn.Module]:
+    """Convolution, norm, nonlinearity, pool. A max pool stands before the nonlinearity, which has the same
+    values in a quarter of the entries."""
+    rest = [pool, after] if isinstance(pool, MaxPool2x2) else [after, pool]
+    return [layer for layer in (conv, norm, *rest) if layer is not None]
+
+
 @dataclass(frozen=True)
-class _Convolutions(Model):
+class _TwoConvolutions(Model):
     """The options of both: `norm` follows each convolution, `dropout` precedes each of the linear layers."""
 
     dropout: float = decay(0.0, help="share of activations that are dropped before each linear layer")
     norm: str = choice("none", ("none", "group", "batch"), help="after each convolution")
     groups: int = integer(2, low=1, help="norm=group: groups per layer")
 
-    def stage(self, inputs: int, outputs: int, padding: int) -> list[nn.Module]:
-        """5x5 convolution, norm, 2x2 max pool, ReLU: as ReLU before the pool, in a quarter of its entries."""
-        between = [norm2d(self.norm, outputs, self.groups)] if self.norm != "none" else []
-        return [Convolution(inputs, outputs, 5, padding=padding), *between, MaxPool2x2(), nn.ReLU()]
-
-    def network(self, stages: list[nn.Module], features: int, hidden: int, classes: int) -> nn.Sequential:
-        """Convolutional stages, then two linear layers, each with dropout before it."""
-        drop = [Dropout(self.dropout)] if self.dropout > 0 else []
-        again = [Dropout(self.dropout)] if self.dropout > 0 else []
-        first, last = nn.Linear(features, hidden), nn.Linear(hidden, classes)
-        return nn.Sequential(*stages, nn.Flatten(), *drop, first, nn.ReLU(), *again, last)
+    def network(self, name: str, shape: tuple[int, ...], classes: int, least: int) -> nn.Sequential:
+        """The preset `name` with these options."""
+        image_shape(name, shape, least)
+        own = Convolutional(preset=name, norm=self.norm, groups=self.groups, dropout=(self.dropout,))
+        return own.build(shape, classes)
 
 
 @register_model("cnn")
 @dataclass(frozen=True)
-class Cnn(_Convolutions):
+class Cnn(_TwoConvolutions):
     """McMahan's network (AISTATS 2017): two padded 5x5 convolutions (32, 64 channels), 512 hidden units.
 
     Each convolution has a 2x2 max pool. 1,663,370 parameters for 28x28x1 and 10 classes. Images of at
@@ -93,14 +100,12 @@ class Cnn(_Convolutions):
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        channels, height, width = image_shape("cnn", shape, least=5)
-        stages = self.stage(channels, 32, 2) + self.stage(32, 64, 2)
-        return self.network(stages, 64 * (height // 4) * (width // 4), 512, classes)
+        return self.network("cnn", shape, classes, least=5)
 
 
 @register_model("cnn_small")
 @dataclass(frozen=True)
-class SmallCnn(_Convolutions):
+class SmallCnn(_TwoConvolutions):
     """Two 5x5 convolutions (10, 20 channels) without padding, 50 hidden units.
 
     Each convolution has a 2x2 max pool. 21,840 parameters for 28x28x1 and 10 classes. Images of at least
@@ -108,14 +113,121 @@ class SmallCnn(_Convolutions):
     """
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        channels, height, width = image_shape("cnn_small", shape, least=16)
-        stages = self.stage(channels, 10, 0) + self.stage(10, 20, 0)
-        return self.network(stages, 20 * _valid(_valid(height)) * _valid(_valid(width)), 50, classes)
+        return self.network("cnn_small", shape, classes, least=16)
 
 
-def _valid(side: int) -> int:
-    """Side of a map after a 5x5 convolution without padding and a 2x2 pool."""
-    return (side - 4) // 2
+class Preset(NamedTuple):
+    """A network of convolutions. Lists have an entry for each layer, or one entry for all."""
+
+    channels: tuple[int, ...]
+    kernels: tuple[int, ...]
+    padding: tuple[int, ...]
+    pools: tuple[int, ...]
+    hidden: tuple[int, ...]
+    dropout: tuple[float, ...] = (0.0,)
+    pooling: str = "max"
+    activation: str = "relu"
+    start: str = "default"
+
+
+PRESETS = {
+    "lenet5": Preset((6, 16), (5,), (2, 0), (1, 2), (120, 84), pooling="average", activation="tanh"),
+    "niid": Preset((6, 16), (5,), (0,), (1, 2), (120, 84)),
+    "pfl": Preset((32, 64), (3,), (0,), (2,), (128,), (0.25, 0.5), start="glorot"),
+    "feddyn": Preset((64, 64), (5,), (0,), (1, 2), (384, 192)),
+    "fedexp": Preset((32, 64), (5,), (0,), (1, 2), (384, 192)),
+    "vgg11": Preset(
+        (64, 128, 256, 256, 512, 512, 512, 512), (3,), (1,), (1, 2, 4, 6, 8), (512, 512), (0.5, 0.5, 0.0),
+        start="he",
+    ),
+    "cnn": Preset((32, 64), (5,), (2,), (1, 2), (512,)),
+    "cnn_small": Preset((10, 20), (5,), (0,), (1, 2), (50,)),
+}  # fmt: skip
+_PRESETS = "the preset's"
+
+
+def _shares(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple) or not all(type(x) in (int, float) and 0 <= x < 1 for x in value):
+        raise ValueError
+    return tuple(map(float, value))
+
+
+def _list(low: int, help: str) -> Any:
+    words = f"a list of integers >= {low}"
+    return custom(None, integers(low), words, null=_PRESETS, help=help)
+
+
+@register_model("conv")
+@dataclass(frozen=True)
+class Convolutional(Model):
+    """Convolutions and linear layers: networks of papers as presets, of which each key may be changed.
+
+    Parameters for 28x28x1 or 32x32x3 and 10 classes; all with ReLU and 2x2 max pools unless said otherwise:
+    lenet5: LeCun et al. 1998, fully connected maps, tanh, average pools; 61,706
+    niid: of NIID-Bench (Li et al., ICDE 2022); 44,426 or 62,006
+    pfl: of pfl-research (Granqvist et al., NeurIPS 2024), Glorot; 1,626,442 in colour. With 62 classes
+    of EMNIST it is the network of Adaptive Federated Optimization (ICLR 2021); 1,206,590
+    feddyn: FedDyn (Acar et al., ICLR 2021); 797,962 in colour
+    fedexp: FedExP (Jhunjhunwala et al., ICLR 2023); 744,330 in colour
+    vgg11: FedNova's (NeurIPS 2020), no norm, He's start of convolutions; 9,750,922 in colour
+    cnn, cnn_small: the models of these names
+    """
+
+    preset: str = choice("lenet5", tuple(PRESETS), help="what keys that are null are")
+    channels: tuple[int, ...] | None = _list(1, "channels of each convolution, such as [6,16]")
+    kernels: tuple[int, ...] | None = _list(1, "side of each kernel; [5]: of all")
+    padding: tuple[int, ...] | None = _list(0, "zeros around the input of each convolution; [0]: of all")
+    pools: tuple[int, ...] | None = _list(1, "convolutions with a 2x2 pool behind them, from 1 on")
+    pooling: str | None = choice(None, ("max", "average"), null=_PRESETS)
+    activation: str | None = choice(None, ("relu", "tanh"), null=_PRESETS)
+    norm: str = choice("none", ("none", "group", "batch"), help="after each convolution")
+    groups: int = integer(2, low=1, help="norm=group: groups per layer")
+    hidden: tuple[int, ...] | None = _list(1, "widths of the hidden linear layers; []: none")
+    dropout: tuple[float, ...] | None = custom(
+        None, _shares, "a list of shares in [0, 1)", null=_PRESETS,
+        help="share of activations that are dropped before each linear layer; [0.5]: before each",
+    )  # fmt: skip
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+        inputs, *sides = image_shape("conv", shape)
+        given = {name: getattr(self, name, None) for name in Preset._fields}
+        net = PRESETS[self.preset]._replace(**{name: x for name, x in given.items() if x is not None})
+        if any(pool > len(net.channels) for pool in net.pools):
+            raise ConfigError("model.pools", list(net.pools), f"there are {len(net.channels)} convolutions")
+        after = nn.ReLU if net.activation == "relu" else nn.Tanh
+        layers: list[nn.Module] = []
+        kernels, paddings = (self._each(net, key, net.channels) for key in ("kernels", "padding"))
+        stages = zip(net.channels, kernels, paddings, strict=True)
+        for number, (outputs, kernel, padding) in enumerate(stages, 1):
+            conv = Convolution(inputs, outputs, kernel, padding=padding)
+            norm = None if self.norm == "none" else norm2d(self.norm, outputs, self.groups)
+            pool = (
+                (MaxPool2x2() if net.pooling == "max" else nn.AvgPool2d(2)) if number in net.pools else None
+            )
+            layers += _stage(conv, norm, pool, after())
+            sides = [(side + 2 * padding - kernel + 1) // (1 if pool is None else 2) for side in sides]
+            if min(sides) < 1:
+                allowed = f"nothing is left of images of {shape[1]}x{shape[2]} after convolution {number}"
+                raise ConfigError("model", f"conv ({self.preset})", allowed)
+            inputs = outputs
+        layers.append(nn.Flatten())
+        widths = (inputs * prod(sides), *net.hidden, classes)
+        for number, share in enumerate(self._each(net, "dropout", widths[1:])):
+            layers += [Dropout(share)] if share > 0 else []
+            layers.append(nn.Linear(widths[number], widths[number + 1]))
+            layers += [after()] if number < len(net.hidden) else []
+        network = nn.Sequential(*layers)
+        start_as(network, net.start)
+        return network
+
+    @staticmethod
+    def _each(net: Preset, key: str, layers: Sequence[int]) -> Sequence[Any]:
+        """The entries of a list, one for each of the layers."""
+        found: tuple[Any, ...] = getattr(net, key)
+        if len(found) not in (1, len(layers)):
+            allowed = f"must have 1 entry, or {len(layers)}: one for each layer"
+            raise ConfigError(f"model.{key}", list(found), allowed)
+        return found if len(found) == len(layers) else found * len(layers)
 
 
 def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:

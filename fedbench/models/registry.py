@@ -28,7 +28,10 @@ class Model(ABC):
     """The options of a model as fields (`fedbench.fields`), and how it is made of them."""
 
     init: str = choice(
-        "default", ("default", "zeros"), help="zeros: all parameters but the gains of norm layers"
+        "default",
+        ("default", "zeros", "glorot", "he"),
+        help="zeros: all parameters but the gains of norm layers; glorot: of all weights, uniform; he: of "
+        "convolutions, normal, fan out",
     )
 
     vocabulary: int | None = None  # of the data, where samples are token sequences: no option
@@ -161,9 +164,9 @@ def build(
 ) -> nn.Module:
     """Return the chosen model on the CPU in float32: (B, *shape) to outputs (B, classes).
 
-    The initial parameters are torch's (or the model's own) initialisers under a generator seeded by
-    (seed, Stream.MODEL); torch's global generators are left as they were. `init=zeros`: all are 0 but the
-    gains of normalisation layers. `vocabulary`: of samples that are token sequences.
+    The initial parameters are those of `model.init` (torch's or the model's own by default) under a generator
+    seeded by (seed, Stream.MODEL); torch's global generators are left as they were.
+    `vocabulary`: of samples that are token sequences.
     ConfigError: an unknown model or option, a value out of range, samples that do not fit the model.
     """
     options = _for_data(chosen, vocabulary)
@@ -171,9 +174,8 @@ def build(
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(high << 32 | low)  # torch.manual_seed would reseed CUDA too
         model = options.build(tuple(shape), classes)
-    refuse_unsuitable(chosen.name, model)
-    if options.init == "zeros":
-        _zero(model)
+        refuse_unsuitable(chosen.name, model)
+        start_as(model, options.init)
     return model
 
 
@@ -212,8 +214,13 @@ def count_parameters(model: nn.Module) -> int:
 
 
 @torch.no_grad()
-def _zero(model: nn.Module) -> None:
+def start_as(model: nn.Module, init: str) -> None:
+    """Initial parameters of a model by a choice of `model.init`; `default`: as they are."""
     for module in model.modules():
         for key, parameter in module.named_parameters(recurse=False):
-            if not (isinstance(module, NORM_TYPES) and key == "weight"):
+            if init == "zeros" and not (isinstance(module, NORM_TYPES) and key == "weight"):
                 parameter.zero_()
+            elif init == "glorot" and parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            elif init == "he" and parameter.dim() == 4:
+                nn.init.kaiming_normal_(parameter, mode="fan_out", nonlinearity="relu")
