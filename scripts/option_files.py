@@ -150,4 +150,5 @@ def _cell(text: str) -> str:
 if __name__ == "__main__":
     groups = every_group()
     for path, text in [*option_files(groups), *logger_files(), ("README.md", reference(groups))]:
+        Path("conf", path).parent.mkdir(exist_ok=True)
         Path("conf", path).write_text(text, encoding="utf-8")

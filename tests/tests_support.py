@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +89,7 @@ def make_walk(
     schedule: str = "sync",
     tokens: bool = False,
     store: StateStore | None = None,
+    rates: dict[str, Callable[[int], float]] | None = None,
 ) -> ServerLoop:
     """A started walk (survey done) over `trace` in float64 on the CPU."""
     model = model.to(dtype)
@@ -108,6 +110,7 @@ def make_walk(
     trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)
-    walk = ServerLoop(algorithm, trainer, trace, counts, values, theta, objective.statistics_of(model))
+    statistics = objective.statistics_of(model)
+    walk = ServerLoop(algorithm, trainer, trace, counts, values, theta, statistics, rates)
     walk.start()
     return walk

@@ -16,10 +16,11 @@ class VRLSGD(Algorithm):
         server:  theta <- (1/N) sum_i y_i
         client:  Delta_i <- Delta_i + (theta - y_i) / (K eta)               with the NEW theta
 
-    Delta_i starts at 0. A client keeps one vector, z_i = y_i - K eta Delta_i: the next broadcast completes
-    Delta_i = (theta - z_i) / (K eta). The server keeps theta. Travels: up 1d, down 1d. Only for full
-    participation: otherwise sum_i Delta_i is not 0 and the mean drifts. eta = lr is tuned (paper: 0.005
-    with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). Its warm start is not part of it here.
+    Delta_i starts at 0. A client keeps one vector, z_i = y_i - K eta Delta_i, and the scalar K eta: the next
+    broadcast completes Delta_i = (theta - z_i) / (K eta). The server keeps theta. Travels: up 1d, down 1d.
+    Only for full participation: otherwise sum_i Delta_i is not 0 and the mean drifts. eta = lr is tuned
+    (paper: 0.005 with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). Its warm start is not part of
+    it here.
     """
 
     title = "VRL-SGD"
@@ -32,16 +33,17 @@ class VRLSGD(Algorithm):
     lr: float = positive(0.03)
 
     def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
-        return {"z": theta}
+        return {"z": theta, "scale": theta.new_ones(())}  # Delta_i = 0, whatever the scale
 
     def local_init(self, client: Client, h: Record) -> Vectors:
-        return {"y": client.down.theta, "Delta": (client.down.theta - client.mine.z) / (client.steps * h.lr)}
+        return {"y": client.down.theta, "Delta": (client.down.theta - client.mine.z) / client.mine.scale}
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         return {"y": local.y - h.lr * (client.grad(local.y) - local.Delta)}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
-        keep = {"z": local.y - client.steps * h.lr * local.Delta}
+        scale = client.steps * h.lr
+        keep = {"z": local.y - scale * local.Delta, "scale": scale}
         return {"delta": local.y - client.down.theta}, keep
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:

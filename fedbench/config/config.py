@@ -31,8 +31,12 @@ from fedbench.fields import (
 from fedbench.fields import seed as seed_of
 from fedbench.loggers.options import LoggerOptions
 from fedbench.schedule.options import Async, Law, Sync
+from fedbench.schedule.rates import UNSCHEDULED, RateSchedule
 
-GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay")
+LATER_GROUPS = {"lr_schedule": "constant", "server_lr_schedule": "constant"}
+"""Groups younger than results that are kept, and the option that a configuration means without saying it: at
+its defaults no configuration does (see `fedbench.fields.later`)."""
+GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay", *LATER_GROUPS)
 """Config groups that every run chooses one option of."""
 
 
@@ -224,6 +228,8 @@ class Config(Settings):
     algorithm: Choice
     schedule: Sync | Async
     delay: Law
+    lr_schedule: RateSchedule = UNSCHEDULED
+    server_lr_schedule: RateSchedule = UNSCHEDULED
     logger: tuple[LoggerOptions, ...] = ()
     spelling: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The plain values that this was read from. It says nothing of its own (see `given`)."""
@@ -242,7 +248,9 @@ class Config(Settings):
             options, own = getattr(self, group), said.get(group)
             chosen = options if isinstance(options, Choice) else getattr(options, "chosen", Choice(""))
             declared = {} if isinstance(options, Choice) else fields.plain(options, own)
-            values[group] = {"name": options.name, **declared, **fields.unread(chosen.options)}
+            node = {"name": options.name, **declared, **fields.unread(chosen.options)}
+            if node != {"name": LATER_GROUPS.get(group)}:
+                values[group] = node
         if self.logger:
             own = said.get("logger") or {}
             values["logger"] = {one.name: fields.plain(one, own.get(one.name)) for one in self.logger}
@@ -284,7 +292,8 @@ def container(cfg: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, resolved, without Hydra's node (which may refer to it)."""
     plain = OmegaConf.to_container(without_hydra(cfg), resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items() if key != "logger" or value}
+    absent = ("logger", *LATER_GROUPS)  # null where a first file of the user's does not know them
+    return {str(key): value for key, value in plain.items() if value or key not in absent}
 
 
 def without_hydra(cfg: DictConfig) -> DictConfig:

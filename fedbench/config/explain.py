@@ -160,6 +160,6 @@ def _unknown_key(
             return explain(error, groups, loader, config_name)
         cfg = loader.load_configuration("config", [], RunMode.MULTIRUN)  # a group or the first file is odd
     group = key.split(".")[0]
-    chosen = cfg[group].get("name") if group in GROUPS else None
+    chosen = (cfg[group] or {}).get("name") if group in GROUPS else None
     hydra = key.startswith(("hydra.", "hydra/"))
     return unknown_key(key, _given(key, said), known_keys(cfg, hydra), chosen)

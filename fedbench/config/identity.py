@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from fedbench.config.config import GROUPS, Config, flat
+from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.options import later
 from fedbench.errors import UserError
 from fedbench.files import read_json, user_cache, write_json
@@ -91,10 +91,11 @@ def _counting(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]
 
 def _is_no_choice(key: str, value: Any) -> bool:
     """Whether a key says nothing about the result."""
+    meant = (ABSENT_AT_DEFAULT, LATER_GROUPS, later())
     return (
         key in NOT_IDENTITY
         or key.split(".")[0] in NOT_IDENTITY_GROUPS
-        or any(key in absent and value == absent[key] for absent in (ABSENT_AT_DEFAULT, later()))
+        or any(key in absent and value == absent[key] for absent in meant)
     )
 
 

@@ -11,20 +11,42 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, Settings
+from fedbench.config.config import GROUPS, LATER_GROUPS, Settings
 from fedbench.data.options import DATASETS, PARTITIONS, UserDataset
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
 from fedbench.schedule.options import DELAYS, SCHEDULES
+from fedbench.schedule.rates import RATES
 
 CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
     "dataset": DATASETS,
     "partition": PARTITIONS,
     "schedule": SCHEDULES,
     "delay": DELAYS,
+    "lr_schedule": RATES,
+    "server_lr_schedule": RATES,
 }
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
 
 _NOT_OFFERED = ("name", "grid")
+
+
+def completed(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's choices (dotted keys), with those that it means by not saying them: groups and options that are
+    younger than it, or at their defaults. Nothing where nothing is said."""
+    chosen = {**LATER_GROUPS, **choices}
+    names = tuple(str(chosen.get(group)) for group in CLASSES)
+    return {**_later_of(names), **chosen} if choices else {}
+
+
+@cache
+def _later_of(names: tuple[str, ...]) -> dict[str, Any]:
+    """The `later` options of every run, and of these options of the groups of CLASSES."""
+    chosen = zip(CLASSES.items(), names, strict=True)
+    groups = [(f"{group}.", classes[name]) for (group, classes), name in chosen if name in classes]
+    every = [("", Settings), *groups]
+    return {
+        key: rule.default for prefix, cls in every for key, rule in fields.rules(cls, prefix) if rule.later
+    }
 
 
 @cache

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, Config, Settings
+from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Settings
 from fedbench.config.options import CLASSES, option_keys, options, unknown_key
 from fedbench.data.options import PARTITIONS, read_dataset
 from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import read_loggers
 from fedbench.schedule.options import DELAYS, SCHEDULES
+from fedbench.schedule.rates import RATES
 
 TUNING = "grid"  # an algorithm's values to try when tuning: advice, no choice
 
@@ -23,6 +24,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
     `searchpath`: further directories in which options of groups are found (the user's own).
     """
+    plain = _with_later_groups(plain)
     _groups_chosen(plain)
     _no_stray_keys(plain, searchpath)
     config = build(plain)
@@ -32,6 +34,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
 def build(plain: Mapping[str, Any]) -> Config:
     """The same of values whose keys are known to be right, wherever the files of their options lie."""
+    plain = _with_later_groups(plain)
     own = {key: value for key, value in plain.items() if key not in (*GROUPS, "logger")}
     settings = fields.read(Settings, own, "")
     return Config(
@@ -42,6 +45,8 @@ def build(plain: Mapping[str, Any]) -> Config:
         algorithm=_choice(plain["algorithm"]),
         schedule=fields.read_named(SCHEDULES, plain["schedule"], "schedule"),
         delay=fields.read_named(DELAYS, plain["delay"], "delay"),
+        lr_schedule=fields.read_named(RATES, plain["lr_schedule"], "lr_schedule"),
+        server_lr_schedule=fields.read_named(RATES, plain["server_lr_schedule"], "server_lr_schedule"),
         logger=read_loggers(plain.get("logger")),
         spelling=plain,
     )
@@ -53,6 +58,10 @@ def checked(config: Config) -> Config:
     again = build(config.given)
     _rules(again)
     return again
+
+
+def _with_later_groups(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**{group: {"name": option} for group, option in LATER_GROUPS.items()}, **plain}
 
 
 def _choice(node: Mapping[str, Any]) -> fields.Choice:

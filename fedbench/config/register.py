@@ -18,7 +18,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, Config, Settings, container
+from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Settings, container
 from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_dir, run_hash, slug
 from fedbench.config.overrides import params, parse, recorded, swept, values
 from fedbench.config.read import build
@@ -111,7 +111,7 @@ SCHEMA = _class(
     "Config",
     [
         *_fields(Settings),
-        *((group, Any, field(default=MISSING)) for group in GROUPS),
+        *((group, Any, field(default=None if group in LATER_GROUPS else MISSING)) for group in GROUPS),
         ("logger", Any, field(default=None)),
     ],
 )

@@ -17,6 +17,7 @@ import pandas as pd
 
 from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
+from fedbench.config.options import completed
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.metrics import COLUMN, COLUMNS
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
@@ -168,7 +169,7 @@ def _directory(path: Path) -> Iterator[Run]:
 def _run(place: RunDirectory) -> Run:
     summary = _summary(place)
     choices = summary.get("config") or (flat(place.plain_config) if place.has_config else {})
-    return _made(place.path, choices, summary, summary, place.metrics)
+    return _made(place.path, completed(choices), summary, summary, place.metrics)
 
 
 def _summary(place: RunDirectory) -> dict[str, Any]:
@@ -190,7 +191,7 @@ def _sweep(path: Path) -> Iterator[Run]:
         choices = {k: v for k, v in said.items() if k not in outside and not k.startswith(COLUMN)}
         summary = _summary(RunDirectory(place))
         own = metrics.get(str(row.get("dir")), pd.DataFrame(columns=list(METRICS), dtype=float))
-        yield _made(place, {**summary.get("config", {}), **choices}, said, summary, own)
+        yield _made(place, {**completed(summary.get("config", {})), **choices}, said, summary, own)
 
 
 def _table(file: Path) -> pd.DataFrame:

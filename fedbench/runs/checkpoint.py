@@ -178,6 +178,9 @@ def refusal(run: Run, rounds: int) -> str | None:
         return (
             f"{' and '.join(differ)} {'depends' if one else 'depend'} on the number of rounds (a theorem's)"
         )
+    for key in ("lr_schedule", "server_lr_schedule"):
+        if getattr(run.config, key).reads_rounds:
+            return f"{key}={getattr(run.config, key).name} depends on the number of rounds"
     if reads_rounds(algorithm, run.setting):
         return f"{algorithm.name} reads the number of rounds"
     if algorithm.caches:

@@ -49,6 +49,19 @@ def data(run: Run) -> None:
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
 
 
+def rates(run: Run) -> None:
+    """A schedule of a rate that the method does not have, or takes from its theorem."""
+    for name in run.rates:
+        key, algorithm = f"{name}_schedule", run.algorithm
+        allowed = ""
+        if name not in algorithm.numbers():
+            allowed = f"must be constant: {algorithm.name} has no algorithm.{name}"
+        elif getattr(algorithm, name) is None:
+            allowed = f"must be constant, or algorithm.{name} given: {algorithm.name}'s comes from its theory"
+        if allowed:
+            raise ConfigError(key, getattr(run.config, key).name, allowed)
+
+
 def state(run: Run) -> None:
     """Clients' and server's state that must be in memory; on disk it is compared with the disk's space when
     the run starts."""

@@ -146,7 +146,7 @@ def write_reproduce(directory: Path, run: Run) -> None:
 def command(run: Run) -> list[str]:
     """The overrides that say every choice, with the engine and the chunk that were taken."""
     choices = dict(flat(run.config))
-    groups = {key: choices.pop(key) for key in GROUPS}
+    groups = {key: choices.pop(key) for key in GROUPS if key in choices}
     rest = {key: value for key, value in choices.items() if key not in _HOW and not key.startswith("logger.")}
     taken = {"engine": run.choice.engine, "chunk": run.choice.chunk}
     return [f"{key}={written(value)}" for key, value in {**groups, **rest, **taken}.items()]

@@ -8,8 +8,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import Session, targets
 from fedbench.runs.spent import spent
 from fedbench.runs.training import Training
+from fedbench.schedule.rates import UNSCHEDULED
 
 DEFAULT_STEPS = 10
 
@@ -101,6 +102,8 @@ class Run:
             raise ConfigError("algorithm", self.algorithm.name, reason)
         self.algorithm.bind(self.setting)
 
+        checks.rates(self)
+
         notes: list[str] = []  # what a reader of the results should know
         self.hyper = self.algorithm.resolve(self.counts, notes.append)  # what is measured is not known yet
         self._notes = self.notes = tuple([*notes, self.dataset.note] if self.dataset.note else notes)
@@ -125,6 +128,16 @@ class Run:
         """The client of each test sample, where that is known under this partition."""
         own = self.config.divides_data or isinstance(self.config.partition, Natural)
         return self.dataset.test_client if own else None
+
+    @property
+    def rates(self) -> dict[str, Callable[[int], float]]:
+        """Of the rates that change over rounds, the factor in each round."""
+        given = {name: getattr(self.config, f"{name}_schedule") for name in ("lr", "server_lr")}
+        return {
+            name: partial(rate.factor_at, rounds=self.counts.T)
+            for name, rate in given.items()
+            if rate != UNSCHEDULED
+        }
 
     @property
     def state_bytes(self) -> int:
@@ -237,7 +250,8 @@ class Run:
         theta = self.layout.flatten({name: p.detach() for name, p in self.model.named_parameters()})
         moving = {name: value.to(device) for name, value in objective.statistics_of(self.model).items()}
         theta = theta.clone().to(device)
-        self.loop = ServerLoop(self.algorithm, trainer, self.trace, self.counts, self.hyper, theta, moving)
+        given = self.trace, self.counts, self.hyper, theta, moving, self.rates
+        self.loop = ServerLoop(self.algorithm, trainer, *given)
         ds, batch = self.dataset, config.eval.batch_size or eval_batch(device, self.load.cost)
         x, y = ds.x_test.to(device), targets(ds.y_test, device, self.dtype)
         self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, TASKS[ds.task])

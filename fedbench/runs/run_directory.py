@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config import identity as inputs
-from fedbench.config.config import GROUPS, Config, flat
+from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
+from fedbench.config.options import completed
 from fedbench.config.read import build
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
 from fedbench.files import InUse, atomically, locked, one_line_os_errors, read_json, write_json, write_text
@@ -155,7 +156,7 @@ class RunDirectory:
         except Exception as error:  # YAML's and OmegaConf's errors share no base class
             said = (str(error) or type(error).__name__).splitlines()[0]
             raise DataError(f"{file}: cannot be read as a run's configuration: {said}") from error
-        if not isinstance(plain, dict) or not {*GROUPS} <= {*plain}:
+        if not isinstance(plain, dict) or not {*GROUPS} - {*LATER_GROUPS} <= {*plain}:
             raise DataError(f"{file}: is no configuration of a run")
         return {str(key): value for key, value in plain.items()}
 
@@ -168,13 +169,13 @@ class RunDirectory:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """The configuration under dotted keys, as summary.json says it, else config.yaml; empty where neither
-        can be read."""
+        """The configuration under dotted keys, as summary.json says it, else config.yaml, with what it
+        means without saying it (`completed`); empty where neither can be read."""
         said = (self.summary or {}).get("config")
         if isinstance(said, dict):
-            return said
+            return completed(said)
         try:
-            return flat(self.plain_config)
+            return completed(flat(self.plain_config))
         except DataError:
             return {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,9 +34,11 @@ class ServerLoop:
         hyper: dict[str, float],
         theta: Tensor,
         statistics: Vectors,
+        rates: Mapping[str, Callable[[int], float]] | None = None,
     ) -> None:
+        """`rates`: of hyper-parameters that change over rounds, what they are multiplied with in each."""
         self.algorithm, self.trainer, self.trace, self.counts = algorithm, trainer, trace, counts
-        self.version = 0
+        self.version, self.rates = 0, rates or {}
         self.server: Vectors = {"theta": theta}
         self.statistics = statistics
         self.pending: dict[int, Sums] = {}  # this process's part
@@ -68,21 +70,28 @@ class ServerLoop:
     def update(self) -> None:
         """Train the jobs that start from the present version, then make the next one."""
         t = self.version
-        survey = self._train(t)
+        values = self._values(t)
+        survey = self._train(t, values)
         sums = self._summed(self.pending.pop(t, Sums()))
         staleness = self.trace.staleness(t)
         counts = dataclasses.replace(
             self.counts, t=t, staleness_mean=float(staleness.mean()), staleness_max=int(staleness.max())
         )
-        mean, h = Record({**survey, **self._cached(sums.uploads), **sums.uploads}), Record(self.h)
+        mean, h = Record({**survey, **self._cached(sums.uploads), **sums.uploads}), Record(values)
         new = self.algorithm.server_step(Record(self.server), mean, counts, h)
         self.server = {**self.server, **new}
         if sums.statistics and not self.algorithm.keeps_buffers:
             self.statistics = sums.statistics
         self.version = t + 1
 
-    def _train(self, t: int) -> Vectors:
-        """Train the jobs that start from version t; the mean of their survey (empty where there is none)."""
+    def _values(self, t: int) -> Vectors:
+        """The hyper-parameters of round t, those that change as tensors that are filled on the device."""
+        changing = {name: self.hyper[name] * factor(t) for name, factor in self.rates.items()}
+        return {**self.h, **{name: torch.full_like(self.h[name], v) for name, v in changing.items()}}
+
+    def _train(self, t: int, values: Vectors) -> Vectors:
+        """Train the jobs that start from version t, with its hyper-parameters; the mean of their survey
+        (empty where there is none)."""
         jobs = self.trace.training(t)
         if len(jobs) == 0:
             return {}
@@ -92,13 +101,13 @@ class ServerLoop:
             survey = self.trainer.survey_cohort(
                 self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
             )
-        down = self.algorithm.broadcast(Record(self.server), Record(survey), counts, Record(self.h))
+        down = self.algorithm.broadcast(Record(self.server), Record(survey), counts, Record(values))
         order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
         for group in (jobs[order == number] for number in np.unique(order)):
             self.trainer.train(
                 down,
                 self.statistics,
-                self.h,
+                values,
                 trace.client[group],
                 trace.n[group],
                 self.weight[group],

@@ -16,6 +16,7 @@ import yaml
 
 from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.config.identity import NOT_IDENTITY_GROUPS
+from fedbench.config.options import completed
 from fedbench.errors import word
 from fedbench.files import locked, read_json, write_json, write_text
 from fedbench.runs.metrics import COLUMN, LEVELS, rounds_to
@@ -131,7 +132,7 @@ class _Run:
         self.summary: dict[str, Any] = (
             (run.summary or _UNREADABLE) if run.has_summary else {"status": run.status}
         )
-        self.config: dict[str, Any] = self.summary.get("config") or run.choices
+        self.config: dict[str, Any] = completed(self.summary.get("config", {})) or run.choices
         self.rows: list[dict[str, str]] = []
         if self.summary.get("status") not in UNFINISHED and run.has_metrics:
             file = (place / METRICS).stat()

@@ -1,0 +1,129 @@
+"""Runs whose rates change over rounds: what names them, what refuses them, going on, one program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from run_files import metrics, same_model
+from tests_support import stop_after
+
+from fedbench.api import compose_config
+from fedbench.cli import main
+from fedbench.config.identity import identity, run_hash
+from fedbench.engine.compiled import Compiled, compiler_missing
+from fedbench.errors import ConfigError
+from fedbench.runs.checkpoint import continuation
+from fedbench.runs.run import Run
+from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.session import Session
+
+BASE = [
+    "rounds=6", "clients.total=6", "clients.per_round=3", "local.steps=2", "local.batch_size=8",
+    "engine=vmap", "partition=dirichlet", "progress=none", "checkpoint.seconds=0",
+]  # fmt: skip
+COSINE = ["lr_schedule=cosine", "lr_schedule.warmup=2"]
+DECAY = ["lr_schedule=exponential", "lr_schedule.factor=0.9"]
+
+
+def plan(*words: str, session: Session | None = None) -> Run:
+    return Run(compose_config([*BASE, *words]), session)
+
+
+def test_a_constant_rate_is_said_nowhere_and_another_is_part_of_the_identity(tmp_path: Path) -> None:
+    plain = compose_config(BASE)
+    same = compose_config([*BASE, "lr_schedule=constant", "server_lr_schedule.warmup=0"])
+    assert run_hash(plain) == run_hash(same)
+    assert not [key for key in plain.choices if "lr_schedule" in key]
+    other = compose_config([*BASE, "lr_schedule=step", "lr_schedule.milestones=[2,4]"])
+    said = {key: value for key, value in identity(other).items() if "lr_schedule" in key}
+    assert said == {
+        "lr_schedule": "step",
+        "lr_schedule.milestones": [2, 4],
+        "lr_schedule.factor": 0.1,
+    }
+    Run(other).go(tmp_path / "run")
+    again = RunDirectory(tmp_path / "run").config()  # from config.yaml
+    assert again == other
+    assert "lr_schedule.milestones=[2,4]" in (tmp_path / "run" / "reproduce").read_text()
+    assert RunDirectory(tmp_path / "run").choices["server_lr_schedule"] == "constant"  # meant, not said
+
+
+def test_a_run_that_stops_goes_on_at_the_rate_of_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["algorithm=scaffold", *COSINE, "server_lr_schedule=exponential"]
+    plan(*words).go(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            plan(*words).go(tmp_path / "stopped")
+    plan(*words).go(tmp_path / "stopped")
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
+    assert same_model(tmp_path / "stopped", tmp_path / "whole")
+    plan("algorithm=scaffold").go(tmp_path / "constant")
+    assert not same_model(tmp_path / "constant", tmp_path / "whole")
+
+
+def test_more_rounds_of_a_finished_run(tmp_path: Path) -> None:
+    plan(*DECAY).go(tmp_path / "a" / "short")
+    longer = plan(*DECAY, "rounds=8")
+    assert continuation(longer, RunDirectory(tmp_path / "a" / "long")) is not None
+    longer.go(tmp_path / "a" / "long")
+    plan(*DECAY, "rounds=8").go(tmp_path / "whole")
+    assert same_model(tmp_path / "a" / "long", tmp_path / "whole")
+    for words in (COSINE, ["server_lr_schedule=cosine"]):
+        plan(*words).go(tmp_path / words[0])
+        with pytest.raises(ConfigError, match=f"{words[0]} depends on the number of rounds"):
+            continuation(plan(*words, "rounds=8"), RunDirectory(tmp_path / words[0]))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            "algorithm=padamfed lr_schedule=cosine",
+            "lr_schedule=cosine: must be constant, or algorithm.lr given",
+        ),
+        ("algorithm=fedproxvr algorithm.lr=null algorithm.beta=5 lr_schedule=cosine", "algorithm.lr given"),
+        ("algorithm=masfl algorithm.lr=null lr_schedule=cosine", "algorithm.lr=null"),
+        ("algorithm=fedsps lr_schedule=exponential", "fedsps has no algorithm.lr"),
+        ("algorithm=fedexp server_lr_schedule=exponential", "fedexp has no algorithm.server_lr"),
+        ("lr_schedule=step", "lr_schedule.milestones=null: must be a list of different rounds"),
+        ("lr_schedule=linear", "lr_schedule=linear: must be one of constant, cosine, exponential, step"),
+        ("lr_schedule.factor=0.9", "lr_schedule.factor=0.9: no such key; lr_schedule=constant has warmup"),
+    ],
+)
+def test_what_cannot_change_is_refused_in_one_line(
+    words: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["rounds=2", *words.split()]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+
+
+def test_a_method_with_a_theorem_takes_a_schedule_of_a_rate_that_is_given() -> None:
+    run = plan("algorithm=padamfed", "algorithm.lr=0.1", *DECAY)
+    assert run.rates["lr"](2) == pytest.approx(0.81)
+
+
+@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no compiler here")
+def test_nothing_is_compiled_for_the_rate_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program for a grid of schedules and rates, for all of their rounds."""
+    made: list[object] = []
+    make = Compiled.__init__
+    monkeypatch.setattr(
+        Compiled, "__init__", lambda self, *a, **k: (made.append(a[2]), make(self, *a, **k))[1]
+    )
+    session = Session()
+    seconds = []
+    for number, words in enumerate([["algorithm.lr=0.1"], [*DECAY, "algorithm.lr=0.2"], COSINE]):
+        run = plan("engine=compile", *words, session=session)
+        run.go(tmp_path / str(number))
+        seconds.append(json.loads((tmp_path / str(number) / "summary.json").read_text())["compile_seconds"])
+    assert len(set(map(str, made))) == 1
+    assert max(seconds[1:]) < 0.2 * seconds[0]
