@@ -35,6 +35,7 @@ class Stream(IntEnum):
     SURVEY_MASKS = 10  # the same in a survey or full local pass (client, n, step)
     OUTPUT = 11  # one number per job, for algorithms that return a random iterate (client, n)
     SYNTHETIC = 12  # generated data sets
+    VALIDATION = 13  # which training samples are held out (sample)
 
 
 def threefry2x32(key: Key, counter: Key) -> Key:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.config.arguments import Parser
 from fedbench.errors import ConfigError, DataError
+from fedbench.runs.metrics import VALIDATED
 from fedbench.runs.run_directory import FINISHED, MISSING, RUNNING, RunDirectory, find_runs
 
 if TYPE_CHECKING:
     from fedbench.sweeps.progress import RunStatus
 
-METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1}
+METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(VALIDATED, 1)}
 """What may be best, and its sign."""
 LISTED = 20
 """Runs of one status that `status` names."""
@@ -71,6 +72,8 @@ def best_settings(directories: Sequence[str], metric: str, by: Sequence[str]) ->
     rows["setting"] = [
         numbers.setdefault(tuple(plain(run.choices.get(key)) for key in keys), len(numbers)) for run in runs
     ]
+    if metric not in rows:
+        raise DataError(f"{', '.join(directories)}: no run has a {metric} (dataset.validation)")
     rows["value"] = pd.to_numeric(rows[metric]).where(rows["status"] == "completed")
     settings = rows.groupby("setting")["value"].agg(["mean", "std", "count", "size"])
     settings["values"] = list(numbers)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbench.data.dataset import Dataset, from_arrays
-    from fedbench.data.partitions import class_counts, divide, partition
+    from fedbench.data.partitions import class_counts, divide, partition, validation_samples
     from fedbench.data.registry import load, register_dataset
     from fedbench.data.transforms import augment_batch, to_input
 
@@ -21,6 +21,7 @@ __all__ = [
     "partition",
     "register_dataset",
     "to_input",
+    "validation_samples",
 ]
 
 _HOME = {
@@ -33,6 +34,7 @@ _HOME = {
     "partition": "partitions",
     "register_dataset": "registry",
     "to_input": "transforms",
+    "validation_samples": "partitions",
 }
 
 

@@ -12,6 +12,7 @@ from fedbench.fields import (
     choice,
     custom,
     integer,
+    later,
     nonnegative,
     number,
     options_of,
@@ -68,6 +69,16 @@ class DatasetOptions:
         open_high=True,
         null="the data set's own test set",
         help="pool training and test set; the test set is this share of every client's samples",
+    )
+    validation: float = later(
+        number(
+            0.0,
+            low=0,
+            high=1,
+            open_high=True,
+            help="hold out this share of every client's training samples: columns validation_loss and "
+            "validation_accuracy, by which target and patience stop",
+        )
     )
     classes: list[int] | None = custom(  # noqa: RUF009
         None,

@@ -23,7 +23,7 @@ from fedbench.data.options import (
 )
 from fedbench.errors import ConfigError
 from fedbench.fields import exact
-from fedbench.rng import Stream, host_generator
+from fedbench.rng import Stream, host_generator, make_key
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,9 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
     """
     client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
-    train, test = held_out(client, pool or 0.0, rng)
+    stay, sizes = 1 - exact(pool or 0.0), np.bincount(client[client != UNUSED])
+    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
+    train, test = held_out(client, keep, rng.permutation(len(client)))
     unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
     changes = {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client[train]}
     changes["test_client"] = None
@@ -189,16 +191,29 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
     return dataclasses.replace(data, **changes, note="; ".join(filter(None, [data.note, note])))
 
 
-def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test samples, as sorted indices into `client` (n,), the client of every sample or UNUSED.
+def validation_samples(client: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """The samples (m,), sorted, that are held out for validation: round(share * n_i) of a client's n_i, but
+    not all of them, those that come last in an order by random numbers at the addresses (seed, sample).
 
-    Of a client's n_i samples, in random order, the first floor((1 - share) n_i) are trained on, one at least.
+    `client` (n,): of every training sample. Raises ConfigError where nobody has so many that one is held out.
     """
-    order = rng.permutation(len(client))
+    if not share:
+        return np.zeros(0, dtype=np.int64)
+    part, sizes = exact(share), np.bincount(client)
+    out = (2 * part.numerator * sizes + part.denominator) // (2 * part.denominator)
+    draw, _ = make_key(seed, Stream.VALIDATION, np.arange(len(client)))
+    _, found = held_out(client, np.maximum(sizes - out, 1), np.argsort(draw, kind="stable"))
+    if not len(found):
+        allowed = f"holds out no sample: the largest client has {sizes.max()}"
+        raise ConfigError("dataset.validation", share, allowed)
+    return found
+
+
+def held_out(client: np.ndarray, keep: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Kept samples and others, as sorted indices into `client` (n,), the client of every sample or UNUSED:
+    of each client the first `keep` (N,) in `order` (n,), a random permutation."""
     order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order
     sizes = np.bincount(client[client != UNUSED])
-    stay = 1 - exact(share)
-    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
     used = order[np.count_nonzero(client == UNUSED) :]
     rank = np.arange(len(used)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     stays = rank < np.repeat(keep, sizes)

@@ -29,10 +29,12 @@ class ClientIndex:
     """The partition: samples grouped by client (compressed rows), on the host and on the device."""
 
     def __init__(self, assignment: np.ndarray, clients: int, device: torch.device | str = "cpu") -> None:
-        """`assignment`: (n,) client of every training sample; every client needs at least one."""
-        sizes = np.bincount(assignment, minlength=clients)
+        """`assignment`: (n,) client of every training sample, negative where it is nobody's; every client
+        needs at least one."""
+        order, nobodys = np.argsort(assignment, kind="stable"), int((assignment < 0).sum())
+        self.order = torch.from_numpy(order[nobodys:])
+        sizes = np.bincount(assignment[order[nobodys:]], minlength=clients)
         self.sizes = sizes.astype(np.int64)  # (N,)
-        self.order = torch.from_numpy(np.argsort(assignment, kind="stable"))
         self.start = torch.from_numpy(np.cumsum(self.sizes) - self.sizes)
         self.device = torch.device(device)
         self._there = self.order.to(device), self.start.to(device)

@@ -33,11 +33,21 @@ class Evaluator:
         to_input: Transform,
         batch: int,
         task: Task = CLASSIFICATION,
+        trained: Tensor | None = None,
     ) -> None:
+        """`trained`: the training samples (m,) that count in the objective; None: all."""
         self.objective, self.layout, self.task = objective, objective.layout, task
         self.model = copy.deepcopy(objective.model).eval()
         self.x, self.y, self.to_input, self.batch = x_test, y_test, to_input, batch
+        self.trained = torch.arange(len(objective.data.y)) if trained is None else trained
+        self.trained = self.trained.to(objective.data.y.device)
         self._inputs: Tensor | None = None  # of the whole test set, kept where it is small
+
+    def over(self, samples: Tensor) -> Evaluator:
+        """The same, with training samples (m,) in place of the test set."""
+        other, data = copy.copy(self), self.objective.data
+        other.x, other.y, other._inputs = data.x[samples], data.y[samples], None
+        return other
 
     def test(self, theta: Tensor, statistics: Vectors) -> tuple[float, float]:
         """(mean test loss, the task's score: accuracy in [0, 1]) over the whole test set."""
@@ -100,8 +110,7 @@ class Evaluator:
         return self._objective(total, theta), scale * (gradient + decay * theta)
 
     def _train_batches(self) -> tuple[Tensor, ...]:
-        y = self.objective.data.y
-        batches: tuple[Tensor, ...] = torch.arange(len(y), device=y.device).split(self.batch)
+        batches: tuple[Tensor, ...] = self.trained.split(self.batch)
         return batches
 
     def _weighted_loss(self, params: Vectors, statistics: Vectors, weights: Tensor, at: Tensor) -> Tensor:

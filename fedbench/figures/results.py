@@ -19,12 +19,12 @@ from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
 from fedbench.config.options import completed
 from fedbench.errors import ConfigError, DataError
-from fedbench.runs.metrics import COLUMN, COLUMNS
+from fedbench.runs.metrics import COLUMN, COLUMNS, VALIDATED
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
 
 METRICS = COLUMNS
 """Columns of metrics.csv; the clients' where they were asked for."""
-OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error")
+OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *VALIDATED, "wall_seconds", "error")
 """What runs.csv says of a run other than its place and its choices."""
 _FIRST = (*GROUPS, "seed", "rounds")  # columns of a table of runs
 
@@ -114,13 +114,16 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """All that is known of runs, one row per run: place, configuration, outcome. All have the same columns,
     with None where a run says nothing."""
     known = {key: None for run in runs for key in run.choices}
+    validated = [name for name in VALIDATED if any(run.outcome.get(name) is not None for run in runs)]
     keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
     rows = []
     for run in runs:
         said = {**run.extra, **{name: value for name, value in run.outcome.items() if value is not None}}
         seconds = run.extra.get("wall_seconds")
         row = {"dir": run.source, **{key: run.choices.get(key) for key in keys}, "status": run.status}
-        row |= {name: said.get(name) for name in ("final_accuracy", "best_accuracy", "best_round")}
+        row |= {
+            name: said.get(name) for name in ("final_accuracy", "best_accuracy", "best_round", *validated)
+        }
         row |= {"final_test_loss": said.get("final_test_loss"), "rounds_done": int(run.result("round") or 0)}
         row["wall_seconds"] = run.result("wall_seconds") if seconds is None else seconds
         rows.append({**row, "error": said.get("error")})

@@ -18,7 +18,7 @@ from fedbench.figures.lines import Line, curve
 from fedbench.figures.style import AUTO, BAND, DASHES
 from fedbench.report.runs import Setting
 
-COLUMNS = ("test_accuracy", "test_loss", "train_loss", "grad_norm")
+COLUMNS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss", "train_loss", "grad_norm")
 """What is drawn, where runs have measured it."""
 POINTS = 200_000
 """Of one figure; of more, every second one is drawn, or every third, ..."""

@@ -34,8 +34,7 @@ def before_data(run: Run) -> None:
 
 
 def data(run: Run) -> None:
-    """A loss for another task than the data's, a method evaluated by classes where there are none, a batch
-    larger than the training set."""
+    """A loss for another task than the data's, a method evaluated by classes where there are none."""
     config, dataset = run.config, run.dataset
     fits = TASKS[dataset.task].loss
     if config.loss.kind not in (None, fits):
@@ -44,7 +43,11 @@ def data(run: Run) -> None:
     if run.algorithm.is_personal and dataset.task != "classification":
         allowed = f"is evaluated by class, and dataset={dataset.name} has none ({dataset.task})"
         raise ConfigError("algorithm", run.algorithm.name, allowed)
-    n, batch = len(dataset.y_train), config.local.batch_size
+
+
+def batch(run: Run) -> None:
+    """A mini-batch larger than what is trained on."""
+    n, batch = int(run.sizes.sum()), run.config.local.batch_size
     if batch is not None and batch > n:
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
 

@@ -10,9 +10,18 @@ from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.loggers.backends import RunLoggers
 from fedbench.loggers.logger import LoggedRun, Point
+from fedbench.runs.metrics import VALIDATED
 from fedbench.runs.run_directory import RunDirectory
 
-_RESULTS = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss")
+_RESULTS = (
+    "status",
+    "rounds",
+    "final_accuracy",
+    "best_accuracy",
+    "best_round",
+    "final_test_loss",
+    *VALIDATED,
+)
 
 
 def run_loggers(config: Config, directory: Path) -> RunLoggers:

@@ -89,7 +89,7 @@ def estimate(run: Run) -> Memory:
     inputs = float(run.choice.chunk * item * (cost.client_state + cost.local + d))
     return Memory(
         process=PROCESS[torch.version.cuda is not None],
-        data=run.dataset_bytes + n * (4 * 8 + 2 * item),
+        data=run.dataset_bytes * (1 + len(run.validation) / n) + n * (4 * 8 + 2 * item),
         schedule=2.0 * JOB_BYTES * jobs,
         state=float(run.state_bytes) if here else 0.0,
         server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),

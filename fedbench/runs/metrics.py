@@ -14,8 +14,9 @@ from fedbench.loggers.logger import Point
 
 @dataclass
 class Row:
-    """The columns of metrics.csv, in order; the clients' where `eval.clients` asks for them. None is written
-    as an empty field. What an accuracy is, the task says (fedbench.engine.objective)."""
+    """The columns of metrics.csv, in order; those of validation where `dataset.validation` and the clients'
+    where `eval.clients` asks for them. None is written as an empty field. What an accuracy is, the task says
+    (fedbench.engine.objective)."""
 
     round: int
     virtual_time: float
@@ -29,6 +30,8 @@ class Row:
     staleness_mean: float
     staleness_max: int
     wall_seconds: float
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
     client_accuracy_mean: float | None = None
     client_accuracy_worst: float | None = None
     client_accuracy_std: float | None = None
@@ -43,6 +46,11 @@ class Row:
         return Point.of(dataclasses.asdict(self))
 
     @property
+    def stopping_accuracy(self) -> float:
+        """What `target` and `patience` look at: the validation's accuracy where there is one."""
+        return self.test_accuracy if self.validation_accuracy is None else self.validation_accuracy
+
+    @property
     def finite(self) -> bool:
         """Whether the losses are numbers; a diverged run's are not."""
         return all(math.isfinite(v) for v in (self.test_loss, self.train_loss or 0.0))
@@ -50,25 +58,27 @@ class Row:
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 INTEGERS = tuple(field.name for field in dataclasses.fields(Row) if field.type == "int")
-OF_CLIENTS = COLUMNS[-3:]
+OF_CLIENTS, OF_VALIDATION = COLUMNS[-3:], COLUMNS[-5:-3]
+VALIDATED = ("final_validation_accuracy", "best_validation_accuracy")
+"""Columns of runs.csv where runs have validation."""
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Test accuracies to which every run counts its rounds."""
 COLUMN = "rounds_to_"
 """Before a level: the column of runs.csv that holds the rounds to it; empty where it was not reached."""
 
 
-def columns(clients: bool) -> tuple[str, ...]:
+def columns(clients: bool, validation: bool) -> tuple[str, ...]:
     """The columns of a run's metrics.csv."""
-    return COLUMNS if clients else COLUMNS[: -len(OF_CLIENTS)]
+    left_out = (() if clients else OF_CLIENTS) + (() if validation else OF_VALIDATION)
+    return tuple(name for name in COLUMNS if name not in left_out)
 
 
 class MetricsFile:
     """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to."""
 
-    def __init__(self, path: Path, rows: list[Row], clients: bool = False) -> None:
-        """`clients`: with the clients' columns."""
-        self.path, self.rows, self.columns = path, rows, columns(clients)
-        text = "\n".join([",".join(self.columns), *(row.line(self.columns) for row in rows)]) + "\n"
+    def __init__(self, path: Path, rows: list[Row], columns: Sequence[str]) -> None:
+        self.path, self.rows, self.columns = path, rows, columns
+        text = "\n".join([",".join(columns), *(row.line(columns) for row in rows)]) + "\n"
         write_text(path, text)
 
     def append(self, row: Row) -> None:

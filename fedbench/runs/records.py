@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +29,16 @@ _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")
 
 def final_accuracy(rows: list[Row], k: int) -> float:
     """Mean test accuracy of the last k evaluations."""
-    last = [row.test_accuracy for row in rows[-k:]]
-    return math.fsum(last) / len(last)
+    return _mean([row.test_accuracy for row in rows[-k:]])
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return math.fsum(numbers) / len(numbers)
 
 
 def stopped(config: Config, rows: list[Row]) -> str | None:
     """Why a run is to end with its last row, before its last round: `target=0.9`; None: it is not."""
-    return reason_to_stop([row.test_accuracy for row in rows], config.patience, config.target)
+    return reason_to_stop([row.stopping_accuracy for row in rows], config.patience, config.target)
 
 
 def status_of(run: Run, rows: list[Row]) -> str:
@@ -67,6 +70,7 @@ def summarise(run: Run, rows: list[Row], wall_seconds: float) -> dict[str, Any]:
         "stopped": stopped(config, rows) if rows[-1].round < config.rounds else None,
         "rounds_to_accuracy": rounds_to(((row.round, row.test_accuracy) for row in rows), levels),
         "final_test_loss": _finite(rows[-1].test_loss),
+        **(_validated(rows, k, levels, diverged) if len(run.validation) else {}),
         "wall_seconds": wall_seconds,
         "compile_seconds": run.loop.trainer.executor.compile_seconds,
         "device": str(run.device),
@@ -85,6 +89,19 @@ def summarise(run: Run, rows: list[Row], wall_seconds: float) -> dict[str, Any]:
         "data": list(run.dataset.files),
         "data_note": run.dataset.note,
         "config": flat(config),
+    }
+
+
+def _validated(rows: list[Row], k: int, levels: Sequence[float], diverged: bool) -> dict[str, Any]:
+    """What validation has measured, and the test accuracy in the round that it would choose."""
+    best = max(rows, key=lambda row: row.stopping_accuracy)
+    curve = [(row.round, row.stopping_accuracy) for row in rows]
+    return {
+        "final_validation_accuracy": None if diverged else _mean([each for _, each in curve[-k:]]),
+        "best_validation_accuracy": best.stopping_accuracy,
+        "best_validation_round": best.round,
+        "accuracy_at_best_validation": best.test_accuracy,
+        "rounds_to_validation_accuracy": rounds_to(curve, levels),
     }
 
 
@@ -107,12 +124,16 @@ def hyper(run: Run) -> dict[str, Any]:
     return {**{key: _finite(value) for key, value in run.loop.hyper.items()}, **run.algorithm.choices()}
 
 
-def write_partition(directory: Path, assignment: np.ndarray) -> None:
-    """partition.npz: `client`, the client of every training sample in the data set's order."""
+def write_partition(directory: Path, run: Run) -> None:
+    """partition.npz: `client`, the client of every training sample in the data set's order; where some are
+    held out for validation, `validation` says of every one whether it is."""
+    arrays: dict[str, Any] = {"client": run.partition}
+    if len(run.validation):
+        arrays["validation"] = run.assignment != run.partition
 
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as stream:
-            np.savez_compressed(stream, client=assignment)
+            np.savez_compressed(stream, **arrays)
 
     atomically(directory / PARTITION, write)
 

@@ -20,6 +20,7 @@ from fedbench import algorithms, data, schedule
 from fedbench.config import imports
 from fedbench.config.config import Config
 from fedbench.config.identity import run_hash
+from fedbench.data.label_skew import UNUSED
 from fedbench.data.options import Natural
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.choose import (
@@ -91,8 +92,13 @@ class Run:
 
         self.dataset = self.session.dataset(config)
         checks.data(self)
-        self.assignment = self._assignment()  # (n,) client of each training sample
-        self.sizes = np.bincount(self.assignment, minlength=config.clients.total)  # (N,) n_i
+        self.partition = self._partition()  # (n,) client of each training sample
+        share, seed = config.dataset.validation, config.seed
+        self.validation = data.validation_samples(self.partition, share, seed)  # (m,) those held out
+        self.assignment = self.partition.copy()  # (n,) client of each sample that is trained on, else UNUSED
+        self.assignment[self.validation] = UNUSED
+        self.sizes = np.bincount(self.assignment[self.trained], minlength=config.clients.total)  # (N,) n_i
+        checks.batch(self)
 
         self.model = initial_model(config, self.dataset, self.device)  # on the CPU
         self.layout = Layout(self.model)
@@ -158,10 +164,17 @@ class Run:
     @property
     def sample_weights(self) -> np.ndarray:
         """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting."""
+        trained, weights = self.trained, np.zeros(len(self.assignment))
         if self.algorithm.weighting == "samples":
-            return np.full(len(self.assignment), 1.0 / len(self.assignment))
-        weights: np.ndarray = 1.0 / (self.counts.N * self.sizes[self.assignment])
+            weights[trained] = 1.0 / len(trained)
+        else:
+            weights[trained] = 1.0 / (self.counts.N * self.sizes[self.assignment[trained]])
         return weights
+
+    @property
+    def trained(self) -> np.ndarray:
+        """The training samples that are not held out for validation."""
+        return np.flatnonzero(self.assignment != UNUSED)
 
     @cached_property
     def trace(self) -> schedule.Trace:
@@ -175,7 +188,7 @@ class Run:
         config = dataclasses.replace(self.config, rounds=rounds)
         return schedule.build_trace(config, self.algorithm.dispatch, payload)
 
-    def _assignment(self) -> np.ndarray:
+    def _partition(self) -> np.ndarray:
         config, dataset = self.config, self.dataset
         if dataset.client is not None and config.divides_data:
             return dataset.client  # by this partition already
@@ -254,7 +267,8 @@ class Run:
         self.loop = ServerLoop(self.algorithm, trainer, *given)
         ds, batch = self.dataset, config.eval.batch_size or eval_batch(device, self.load.cost)
         x, y = ds.x_test.to(device), targets(ds.y_test, device, self.dtype)
-        self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, TASKS[ds.task])
+        trained = torch.from_numpy(self.trained)
+        self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, TASKS[ds.task], trained)
 
         offset = schedule.survey_offset(config) if self.algorithm.survey == "once" else 0.0
         self.times = np.concatenate([[0.0], self.trace.update_time]) + offset  # virtual, of every version
@@ -310,7 +324,7 @@ class Run:
     def start(self) -> None:
         """The state before the first round, with what the method measures at theta^0."""
         clients = np.arange(self.counts.N)
-        share = np.bincount(self.assignment, weights=self.sample_weights, minlength=self.counts.N)
+        share = np.bincount(self.partition, weights=self.sample_weights, minlength=self.counts.N)
 
         def gradient(at: torch.Tensor) -> torch.Tensor:
             survey = self.loop.trainer.survey_cohort

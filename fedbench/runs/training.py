@@ -12,7 +12,7 @@ from fedbench.loggers.backends import RunLoggers
 from fedbench.runs import logged, records
 from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.evaluation import Measurement
-from fedbench.runs.metrics import MetricsFile, Row
+from fedbench.runs.metrics import MetricsFile, Row, columns
 from fedbench.runs.progress import Progress
 from fedbench.runs.provenance import Code, code, code_changes
 from fedbench.runs.run_directory import METRICS, RunDirectory
@@ -82,7 +82,7 @@ class Training:
         run, here = self.run, self.directory
         if here is not None:
             run.code = (code(),)
-            records.write_partition(here.path, run.assignment)
+            records.write_partition(here.path, run)
             records.write_reproduce(here.path, run)
             log.info(
                 "%s: %d parameters, engine %s, chunk %d, device %s",
@@ -99,7 +99,8 @@ class Training:
             if saved is not None:
                 self._go_on_with(saved.code)
                 log.info("going on from round %d", self.loop.version)
-            self.metrics = MetricsFile(here.path / METRICS, self.rows, self.config.eval.clients)
+            asked = columns(self.config.eval.clients, len(run.validation) > 0)
+            self.metrics = MetricsFile(here.path / METRICS, self.rows, asked)
 
     def _go_on_with(self, before: tuple[Code, ...]) -> None:
         """Write down which code computes which part, and say so where it is not the same."""

@@ -55,7 +55,8 @@ class Result:
     @classmethod
     def of(cls, run: PlannedRun, directory: Path, found: Mapping[str, Any]) -> Result:
         """What the summary `found` says of a run."""
-        target, reached = run.config.target, found.get("rounds_to_accuracy") or {}
+        target = run.config.target
+        reached = found.get("rounds_to_validation_accuracy") or found.get("rounds_to_accuracy") or {}
         at = None if target is None else reached.get(f"{target:g}")
         return cls(
             directory,

@@ -19,7 +19,7 @@ from fedbench.config.identity import NOT_IDENTITY_GROUPS
 from fedbench.config.options import completed
 from fedbench.errors import word
 from fedbench.files import locked, read_json, write_json, write_text
-from fedbench.runs.metrics import COLUMN, LEVELS, rounds_to
+from fedbench.runs.metrics import COLUMN, LEVELS, VALIDATED, rounds_to
 from fedbench.runs.provenance import mixed_code
 from fedbench.runs.run_directory import (
     FAILED,
@@ -114,10 +114,11 @@ def collect(directory: Path) -> tuple[Path, Path]:
         runs = _without_repeats(runs, keys)
         levels = sorted({*LEVELS, *said.get("levels", [])})
         metrics = dict.fromkeys(name for run in runs for row in run.rows[:1] for name in row)
+        outcome = [*OUTCOME, *(name for name in VALIDATED if any(name in run.summary for run in runs))]
         reached = [f"{COLUMN}{level:g}" for level in levels]
         rows = [run.identity(keys) | run.outcome(levels) for run in runs]
         measured = [run.identity(keys) | row for run in runs for row in run.rows]
-        _write(directory / RUNS, ["dir", *keys, *OUTCOME, *reached], rows)
+        _write(directory / RUNS, ["dir", *keys, *outcome, *reached], rows)
         _write(directory / ROUNDS, ["dir", *keys, *metrics], measured)
     return directory / RUNS, directory / ROUNDS
 
@@ -164,10 +165,9 @@ class _Run:
             (int(row["round"]), float(row["test_accuracy"])) for row in self.rows if row.get("test_accuracy")
         ]
         reached = {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
-        return {
-            key: _text(value)
-            for key, value in {**{k: self.summary.get(k) for k in OUTCOME}, **reached}.items()
-        }
+        said = {key: self.summary.get(key) for key in OUTCOME}
+        said |= {key: self.summary[key] for key in VALIDATED if key in self.summary}
+        return {key: _text(value) for key, value in {**said, **reached}.items()}
 
 
 @functools.cache
@@ -215,7 +215,11 @@ def closing_table(runs: Path) -> str:
     if not rows:
         return "no run has ended"
     summaries = [found for row in rows if (found := RunDirectory(runs.parent / row["dir"]).summary)]
-    keys = [key for key in rows[0] if key not in ("dir", "seed", *OUTCOME) and not key.startswith(COLUMN)]
+    keys = [
+        key
+        for key in rows[0]
+        if key not in ("dir", "seed", *OUTCOME, *VALIDATED) and not key.startswith(COLUMN)
+    ]
     asked = [f"{COLUMN}{level:g}" for level in manifest(runs.parent).get("levels", [])]
     reached = [column for column in asked if column in rows[0]]
     shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]

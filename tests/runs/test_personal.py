@@ -35,7 +35,7 @@ def test_equals_a_plain_loop(
     walk.start()
     walk.update()
     walk.update()  # some clients have not worked yet
-    measure = PersonalEvaluator(evaluator, plan.dataset.y_train, plan.assignment, N)
+    measure = PersonalEvaluator.of_mixtures(plan)
     loss, accuracy = measure.test(walk)
     assert measure.several.vectorised
 
