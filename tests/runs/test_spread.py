@@ -46,6 +46,7 @@ FAST = {
     "mime": ["algorithm=mime"],
     "vrl_sgd": ["algorithm=vrl_sgd", *FULL],
     "fedbn": ["algorithm=fedbn", *BN],
+    "validation": ["algorithm=fedbn", *BN, "dataset.validation=0.1", "target=0.9"],
     "adamasfl": ["algorithm=adamasfl", *ASYNC],
     "ca2fl": ["algorithm=ca2fl", *ASYNC],
     "fadas": ["algorithm=fadas", *ASYNC],
