@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from fedbench.algorithms.ablations import Ablations
 from fedbench.algorithms.normalised import Normalised
+from fedbench.errors import ConfigError
 from fedbench.method import THEOREM, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.method.configured import silent
 from fedbench.theory import stepsizes
 from fedbench.theory.setting import numbers
 
@@ -29,7 +33,8 @@ class PAdaMFed(Normalised):
     summed by itself, since (theta - y)/eta loses digits in float32. A client keeps c_i, the server theta, c
     and g. Travels: up 2d (u/K, a - c_i), down 2d (theta, m), and once, before round 0, N d up and N d down.
     eta = lr, gamma = server_lr (convention G) and beta come from Theorem 1 and depend on S, K and T alone:
-    eta = 1/(K sqrt(T)), gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T), clamped to 1.
+    eta = 1/(K sqrt(T)), gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T), clamped to 1. The theorem gives
+    orders; `scale` is a constant in front of its gamma (that of AdaMasFL and PAdaMFed-VR too).
     Parts of it can be switched off (`Ablations`).
     """
 
@@ -40,6 +45,17 @@ class PAdaMFed(Normalised):
     lr: float | None = positive(None, null=THEOREM)
     server_lr: float | None = positive(None, null=THEOREM)
     beta: float | None = share(None, null=THEOREM)
+    scale: float | None = positive(None, null="1", help="factor on the theorem's server_lr")
+
+    def check(self) -> None:
+        if self.scale is not None and self.server_lr is not None:
+            needed = "multiplies the theorem's step size, so it needs algorithm.server_lr=null"
+            raise ConfigError("algorithm.scale", self.scale, f"{needed}, which is {self.server_lr:g}")
+
+    def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
+        values = super().resolve(n, warn)
+        scale = values.pop("scale", 1.0)  # no part of h: what counts is the product
+        return {**values, "server_lr": scale * values["server_lr"]}
 
     def theorem(self, n: Counts) -> dict[str, float]:
         return numbers(stepsizes.padamfed(n))

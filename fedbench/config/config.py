@@ -251,6 +251,8 @@ class Config(Settings):
             node = {"name": options.name, **declared, **fields.unread(chosen.options)}
             if node != {"name": LATER_GROUPS.get(group)}:
                 values[group] = node
+        if values["algorithm"].get("scale", ...) is None:
+            del values["algorithm"]["scale"]  # younger than many configurations too
         if self.logger:
             own = said.get("logger") or {}
             values["logger"] = {one.name: fields.plain(one, own.get(one.name)) for one in self.logger}

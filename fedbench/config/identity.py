@@ -53,6 +53,7 @@ ABSENT_AT_DEFAULT = {
     "loss.kind": None,
     "eval.clients": False,
     "algorithm.norm": "vector",
+    "algorithm.scale": 1.0,
     "model.width": 64,
 }
 """Keys younger than results that are kept: these values say what older configurations say without them.
@@ -91,12 +92,14 @@ def _counting(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]
 
 def _is_no_choice(key: str, value: Any) -> bool:
     """Whether a key says nothing about the result."""
-    meant = (ABSENT_AT_DEFAULT, LATER_GROUPS, later())
-    return (
-        key in NOT_IDENTITY
-        or key.split(".")[0] in NOT_IDENTITY_GROUPS
-        or any(key in absent and value == absent[key] for absent in meant)
-    )
+    return key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS or is_as_before(key, value)
+
+
+def is_as_before(key: str, value: Any) -> bool:
+    """Whether this value of a key younger than kept results says what they say without it."""
+    if (key, value) == ("algorithm.scale", None):
+        return True
+    return any(key in old and value == old[key] for old in (ABSENT_AT_DEFAULT, LATER_GROUPS, later()))
 
 
 def _canonical(value: Any) -> Any:

@@ -48,7 +48,8 @@ def entry(cls: type[Algorithm]) -> Entry:
     steps = "" if cost.calls_per_step == 1 else str(cost.calls_per_step)
     passes = "full pass + " if cost.full_passes else ""
     first = "(K-1)" if algorithm.first_step else "K"
-    tuned = [name for name in cls.numbers() if name not in cls.theorem_keys()]
+    untuned = (*cls.theorem_keys(), "scale")  # a factor on a theorem's value is 1 unless somebody asks
+    tuned = [name for name in cls.numbers() if name not in untuned]
     return Entry(
         name=cls.name,
         paper=cls.paper,

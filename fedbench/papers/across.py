@@ -167,6 +167,11 @@ PAPER = Paper(
             "One setting for all tasks: accuracy relative to each task's best tuned method",
             over_tasks,
         ),
+        Figure(
+            "untuned_scaled",
+            "The same with a constant before the theorem's gamma, chosen on the quickstart's task",
+            over_tasks,
+        ),
         Figure("theory/stepsizes", "Prescribed step sizes against T, S and K", stepsizes, runs=False),
         Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
     ),

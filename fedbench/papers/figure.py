@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from fedbench.config.compose import compose
 from fedbench.config.config import flat
-from fedbench.config.identity import ABSENT_AT_DEFAULT, digest, identity
+from fedbench.config.identity import digest, identity, is_as_before
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import word
@@ -263,7 +263,7 @@ def algorithm_file(name: str) -> dict[str, Any]:
     Keys younger than results that are kept are left out at their defaults.
     """
     settings = _content("algorithm", name)
-    old = {k: v for k, v in settings.items() if ABSENT_AT_DEFAULT.get(f"algorithm.{k}", ...) != v}
+    old = {key: value for key, value in settings.items() if not is_as_before(f"algorithm.{key}", value)}
     return {**old, "grid": _content("grid", name)}
 
 

@@ -11,6 +11,7 @@ from problem import Problem, engine_path, relative_error
 
 from fedbench import algorithms
 from fedbench.engine.compiled import compiler_missing
+from fedbench.errors import ConfigError
 from fedbench.method import Counts
 
 T, S, K = 20, 3, 4
@@ -142,3 +143,36 @@ def test_one_client_with_all_its_data_steps_along_the_gradient_without_noise(nam
         unit = np.concatenate([g[part] / np.linalg.norm(g[part]) for part in parts])
         reference.append(reference[-1] - gamma * unit)
     assert relative_error(path, reference) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["padamfed", "padamfed_vr", "adamasfl"])
+def test_a_constant_in_front_of_the_theorem_multiplies_gamma_alone(name: str) -> None:
+    """S = 3, K = 4, T = 48: gamma = 12^(1/4)/48^(3/4) for Theorem 1, 12^(1/3)/48^(2/3) for PAdaMFed-VR's."""
+    n = Counts(S=3, N=9, K=4, T=48)
+    plain, scaled = (algorithms.get(name).create({"scale": scale}).resolve(n) for scale in (None, 2.5))
+    gamma = 12 ** (1 / 3) / 48 ** (2 / 3) if name == "padamfed_vr" else 12**0.25 / 48**0.75
+    assert plain["server_lr"] == pytest.approx(gamma, rel=1e-12)
+    assert scaled["server_lr"] == pytest.approx(2.5 * gamma, rel=1e-12)
+    assert {**scaled, "server_lr": 0} == {**plain, "server_lr": 0}
+    assert "scale" not in plain
+
+
+def test_the_server_moves_scale_times_as_far() -> None:
+    """The first step's direction does not depend on gamma."""
+    p = Problem()
+    steps = [
+        path[1] - path[0]
+        for path in (
+            engine_path(p, "padamfed", p.cohorts(T, S), steps=K, values={"scale": scale})
+            for scale in (None, 3.0)
+        )
+    ]
+    assert steps[1] == pytest.approx(3.0 * steps[0], rel=1e-9)
+
+
+def test_a_constant_needs_a_theorem_to_stand_in_front_of() -> None:
+    for key, value in (("server_lr", 0.1), ("scale", 0.0)):
+        with pytest.raises(ConfigError, match=r"^algorithm\.scale="):
+            algorithms.get("padamfed").create({"scale": 2.0, key: value})
+    with pytest.raises(ConfigError, match=r"^algorithm\.scale"):
+        algorithms.get("masfl").create({"scale": 2.0})  # its theorem gives beta alone

@@ -60,6 +60,9 @@ def test_sizes_of_a_data_set_are_a_choice_once_they_are_given(base: DictConfig) 
     assert padamfed.algorithm.norm == "vector"
     assert "algorithm.norm" not in identity(padamfed)
     assert identity(composed("algorithm=padamfed", "algorithm.norm=tensor"))["algorithm.norm"] == "tensor"
+    assert identity(composed("algorithm=padamfed", "algorithm.scale=1")) == identity(padamfed)
+    assert identity(composed("algorithm=padamfed", "algorithm.scale=3"))["algorithm.scale"] == 3
+    assert "scale" not in compose_config(["algorithm=padamfed"]).given["algorithm"]  # nor in config.yaml
 
 
 @pytest.mark.parametrize(
