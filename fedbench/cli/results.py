@@ -13,7 +13,7 @@ from fedbench.runs.metrics import VALIDATED
 from fedbench.runs.run_directory import FINISHED, MISSING, RUNNING, RunDirectory, find_runs
 
 if TYPE_CHECKING:
-    from fedbench.sweeps.progress import RunStatus
+    from fedbench.sweeps.tables import RunStatus
 
 METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(VALIDATED, 1)}
 """What may be best, and its sign."""
@@ -216,7 +216,7 @@ def report(argv: Sequence[str]) -> int:
 
 def status(argv: Sequence[str]) -> int:
     """Print where the runs of a directory stand, and how long they still take at their own pace."""
-    from fedbench.sweeps.progress import STATUSES, duration, run_statuses, seconds_left
+    from fedbench.sweeps.tables import STATUSES, duration, run_statuses, seconds_left
 
     parser = Parser(
         prog="fedbench status",
@@ -244,7 +244,7 @@ def status(argv: Sequence[str]) -> int:
 
 def _list(directory: Path, runs: Sequence[RunStatus]) -> None:
     """Print a line for each of these runs, which have one status."""
-    from fedbench.sweeps.progress import duration
+    from fedbench.sweeps.tables import duration
 
     for run in runs[:LISTED]:
         line = f"  {run.status:8} {run.directory.relative_to(directory).as_posix()}"

@@ -86,7 +86,7 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
     from fedbench.papers.figure import shown
     from fedbench.papers.make import make, redraw
     from fedbench.runs.provenance import commit
-    from fedbench.sweeps.progress import duration
+    from fedbench.sweeps.tables import duration
 
     if args.redraw and args.overrides:
         raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")

@@ -37,8 +37,7 @@ from fedbench.papers.figure import (
     shown,
 )
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.sweeps.execute import Result
-from fedbench.sweeps.launch import sweep
+from fedbench.sweeps.launch import Result, sweep
 from fedbench.tuning.search import Task, decide, search, single
 from fedbench.tuning.selection import Selection, trials_table
 from fedbench.tuning.space import first_values

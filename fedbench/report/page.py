@@ -26,8 +26,7 @@ from fedbench.files import write_text
 from fedbench.report import plots
 from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
 from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
-from fedbench.sweeps.progress import STATUSES
-from fedbench.sweeps.tables import manifest
+from fedbench.sweeps.tables import STATUSES, manifest
 
 SHOWN = 12
 """Curves that are on at first."""

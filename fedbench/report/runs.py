@@ -22,8 +22,7 @@ from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
 from fedbench.runs.run_directory import FAILED, MISSING, PAUSED, RUNNING, RunDirectory
-from fedbench.sweeps.progress import RunStatus, run_statuses
-from fedbench.sweeps.tables import jobs_of, manifest, swept_in
+from fedbench.sweeps.tables import RunStatus, jobs_of, manifest, run_statuses, swept_in
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; of more, dash and marker are not told apart on a screen

@@ -79,11 +79,16 @@ class Outcome:
         return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
 
     @property
-    def line(self) -> str:
-        """The closing line of a run."""
+    def text(self) -> str:
+        """How it ended, in words."""
         accuracy = self.final_accuracy
         shown = f"no final {self.metric}" if accuracy is None else f"final {self.metric} {accuracy:.4f}"
-        return f"{self.status} after {self.reached}: {shown} ({self.directory})"
+        return f"{self.status} after {self.reached}: {shown}"
+
+    @property
+    def line(self) -> str:
+        """The closing line of a run."""
+        return f"{self.text} ({self.directory})"
 
     @property
     def reached(self) -> str:
@@ -433,15 +438,6 @@ class RunDirectory:
                 self.path, place, ignore=shutil.ignore_patterns(LOCK, ".lease*", SUMMARY), dirs_exist_ok=True
             )
         atomically(place / SUMMARY, lambda file: shutil.copy2(self.path / SUMMARY, file))
-
-    def take_checkpoint(self, other: RunDirectory) -> bool:
-        """Begin with the checkpoint of `other`, unless there is one here or another process has the run;
-        whether that was done."""
-        with contextlib.suppress(InUse), self.locked():
-            if not self.has_checkpoint:
-                atomically(self.path / CHECKPOINT, lambda file: shutil.copy2(other.path / CHECKPOINT, file))
-                return True
-        return False
 
 
 def find_runs(directory: Path) -> list[RunDirectory]:

@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,12 @@ class RunJob:
         self._group = group
         self._waiting: dict[str, Run] = {}
         self._alike: Counter[str] = Counter()
+        self._ended = self._total = 0
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Say which runs are to come: what several of them need is compiled sooner."""
         self._alike = Counter(program(config) for config in configs)
+        self._total = self._alike.total()
 
     def plan(self, config: Config, directory: Path | None = None) -> Run:
         """The checks that need the user's code and torch: hyper-parameters, data, model, device; and whether
@@ -123,14 +125,21 @@ class RunJob:
         if hydra.mode != RunMode.MULTIRUN:
             return self._run(validate(cfg, config_directories(hydra)), directory)
         sweep = Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir))
+        for handler in logging.getLogger().handlers:
+            if type(handler) is logging.StreamHandler:
+                handler.addFilter(_of_a_sweep)
         try:
-            return self._run(validate(cfg, config_directories(hydra)), directory)
+            score = self._run(validate(cfg, config_directories(hydra)), directory)
+            self._say(ended_line(RunDirectory(directory)))
+            return score
         except InUse as error:
             raise JobFailed(str(error), held=True) from error
         except Exception as error:
+            line = line_of(error)
             with contextlib.suppress(UserError, OSError):  # what went wrong first is what to report
-                record_failure(directory, cfg, line_of(error))
-            raise JobFailed(line_of(error), getattr(error, "exit_code", 1)) from error
+                record_failure(directory, cfg, line)
+            self._say(ended_line(RunDirectory(directory), line))
+            raise JobFailed(line, getattr(error, "exit_code", 1)) from error
         finally:
             with contextlib.suppress(UserError, OSError):
                 collect(sweep)
@@ -147,8 +156,18 @@ class RunJob:
             _traceback_log.error("the run failed", exc_info=error)
             raise
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_waiting": {}, "_alike": self._alike, "_group": ALONE}  # another process makes its own runs
+    def _say(self, line: str) -> None:
+        self._ended += 1
+        print(f"{self._ended} of {self._total}: {line}" if self._total else line, flush=True)
+
+    def __getstate__(self) -> dict[str, Any]:  # another process makes its own runs, and counts none
+        return {"_waiting": {}, "_alike": self._alike, "_group": ALONE, "_ended": 0, "_total": 0}
+
+
+def _of_a_sweep(record: logging.LogRecord) -> bool:
+    """Whether the terminal gets a line of a run that is one of many; run.log has all."""
+    whose = record.name.removeprefix("fedbench.runs.")
+    return record.levelno >= logging.WARNING or whose not in ("run", "training")
 
 
 # ---- which jobs need the same compiled step --------------------------------------------------------------
@@ -157,19 +176,6 @@ class RunJob:
 def program(config: Config) -> str:
     """A name that runs have in common which differ in numbers of the algorithm, seeds, rounds and clients."""
     return digest({key: value for key, value in flat(config).items() if _shapes_the_step(key, value)})
-
-
-def program_of(overrides: Sequence[str]) -> Hashable:
-    """The same of jobs that differ in their overrides alone, without composing them."""
-    pairs = [(key.lstrip("+"), value) for key, _, value in (text.partition("=") for text in overrides)]
-    return frozenset(pair for pair in pairs if _shapes_the_step(pair[0], _number_or_text(pair[1])))
-
-
-def _number_or_text(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _shapes_the_step(key: str, value: object) -> bool:
@@ -191,6 +197,12 @@ def finished_line(found: Mapping[str, Any], directory: Path) -> str:
     how = "paused" if status == PAUSED else "finished"
     rounds = found.get("rounds")
     return f"{how} before: {text}, {rounds} rounds: {directory} (resume=false computes it again)"
+
+
+def ended_line(run: RunDirectory, error: str | None = None) -> str:
+    """One line about a run of a sweep that has just ended, which its directory names; `error`: why it
+    failed."""
+    return f"{run.path.name}: {run.outcome().text if error is None else f'failed: {error}'}"
 
 
 def record_failure(directory: Path, cfg: DictConfig, line: str) -> None:

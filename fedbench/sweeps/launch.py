@@ -1,13 +1,18 @@
 """A run or a sweep as a command line or a script asks for it, by the sweeper and the launcher that it names.
 
-No torch is imported to report a run that is finished. What several processes (torchrun) compute together has
-its files, log and lines from the first of them; the others do their share in silence.
+What is there already is not run again. No torch is imported to report a run that is finished. What several
+processes (torchrun) compute together has its files, log and lines from the first of them; the others do their
+share in silence.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
+import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +29,26 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench import process_group
 from fedbench.config.compose import Composed, Composer, JobComposer, config_directories
-from fedbench.config.config import Config
+from fedbench.config.config import Config, flat
 from fedbench.config.explain import line_of
-from fedbench.config.overrides import Grid, recorded, refuse_sweeps, written
-from fedbench.config.register import OUR_LAUNCHER, OUR_SWEEPER
-from fedbench.errors import SaidElsewhere, UsageError, UserError
+from fedbench.config.identity import run_hash
+from fedbench.config.overrides import Grid, Value, recorded, refuse_sweeps, written
+from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, OUR_SWEEPER
+from fedbench.errors import ConfigError, SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.logged import catch_up
-from fedbench.runs.run_directory import RunDirectory
-from fedbench.sweeps.execute import Result, run_all
-from fedbench.sweeps.job import RunJob, finished_line
+from fedbench.runs.metrics import worst
+from fedbench.runs.run_directory import SUMMARY, RunDirectory
+from fedbench.sweeps.job import JobFailed, RunJob, finished_line, held
 from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
+from fedbench.sweeps.tables import collect, write_manifest
+
+LOOK_SECONDS = 1.0  # between two looks at what another process computes
+
+log = logging.getLogger(__name__)
+
 
 # ---- one run ---------------------------------------------------------------------------------------------
 
@@ -94,7 +106,7 @@ def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool
         if multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN:
             process_group.refuse_several("a sweep")
         refuse_sweeps(parsed)
-        composed.config  # noqa: B018  # names the key that cannot be meant
+        composed.config  # noqa: B018  # names the key that is not valid
         return composed
 
     if here.rank:
@@ -116,7 +128,52 @@ def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool
             raise refusal from error
 
 
-# ---- a sweep ---------------------------------------------------------------------------------------------
+# ---- the runs of a sweep ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one run of a sweep ended."""
+
+    directory: Path
+    choices: Mapping[str, Value]  # every key of the run, dotted
+    status: str  # completed, diverged, failed, ...
+    final_accuracy: float | None
+    best_accuracy: float | None = None
+    error: str | None = None
+    metric: str = "accuracy"  # what the accuracies are
+    rounds_to_target: float | None = None  # infinite: never; None: no target
+    rounds: int = 0  # planned
+    rung: int | None = None  # the round at which a search stopped it: it cannot win
+
+    @classmethod
+    def of(cls, run: PlannedRun, directory: Path, found: Mapping[str, Any]) -> Result:
+        """What the summary `found` says of a run."""
+        target = run.config.target
+        reached = found.get("rounds_to_validation_accuracy") or found.get("rounds_to_accuracy") or {}
+        at = None if target is None else reached.get(f"{target:g}")
+        return cls(
+            directory,
+            {**flat(run.config), **run.choices},
+            str(found.get("status", "completed")),
+            found.get("final_accuracy"),
+            found.get("best_accuracy"),
+            found.get("error"),
+            str(found.get("metric", "accuracy")),
+            None if target is None else math.inf if at is None else float(at),
+            run.config.rounds,
+        )
+
+    @property
+    def score(self) -> float:
+        """The final accuracy; where the run diverged, the worst there is."""
+        diverged = self.status == "diverged" or self.final_accuracy is None
+        return worst(self.metric) if diverged else self.final_accuracy or 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """Rounds to the target, twice all of them where it was not reached; None: no target."""
+        return None if self.rounds_to_target is None else min(self.rounds_to_target, 2.0 * self.rounds)
 
 
 class Sweeper(HydraSweeper):
@@ -134,7 +191,7 @@ class Sweeper(HydraSweeper):
     ) -> None:
         """`max_batch_size`: runs that the launcher gets at once; `params`: overrides that stand in a file;
         `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
-        which are taken over, and those that have stopped gone on with."""
+        which are taken over."""
         self.max_batch_size = max_batch_size
         self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
         self.reuse = Path(reuse) if reuse is not None else None
@@ -143,29 +200,133 @@ class Sweeper(HydraSweeper):
         """Called by Hydra: make the launcher."""
         assert isinstance(task_function, RunJob)
         self.hydra_context, self.config, self.task = hydra_context, config, task_function
+        self.directory = Path(str(config.hydra.sweep.dir))
+        self.ours = config.hydra.sweep._get_node("subdir")._value() == JOB_DIR  # directories' names
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
-    def sweep(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[Result]:
-        """Run the grids with the overrides `arguments`, which count more than `params` and `grids`; typed
-        `grids` stand in for those of a file.
-
-        Raises a UserError with exit code 2 before anything is written if any run is bad input.
-        """
-        runs = self.planned(arguments, grids)
-        assert self.config is not None
-        assert self.launcher is not None
-        return run_all(runs, self.config, self.launcher, self.task.expect, self.reuse, self.max_batch_size)
-
     def planned(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[PlannedRun]:
-        """The runs of the grids, checked, none of them run."""
+        """The runs of the grids, checked, none of them run; `arguments` count more than `params` and `grids`;
+        typed `grids` stand in for those of a file."""
         assert self.config is not None
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
         fixed, wanted = grids_of(self.params, arguments, grids or of_file(self.grids, loader), loader)
         composer = JobComposer(self.config, loader)
         return plan(fixed, wanted, composer, self.task.plan, config_directories(self.config.hydra))
+
+    def sweep(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[Result]:
+        """Run what is missing of the `planned` runs; all results, in the runs' order.
+
+        Raises a UserError with exit code 2 before anything is written if any run is bad input.
+        """
+        runs, directory = self.planned(arguments, grids), self.directory
+        self.places = {run.name: directory / run.name for run in runs} if self.ours else {}
+        self.results: dict[str, Result] = {}
+        if self.reuse is not None and self.ours:
+            _take_over([run for run in runs if not self._is_done(run)], directory, self.reuse)
+        pending = [run for run in runs if not self._is_done(run)]
+        self.task.expect(run.config for run in pending)
+        before = f", {len(self.results)} of them finished before" if self.results else ""
+        log.info("%d run%s%s, in %s", len(runs), "s" if len(runs) != 1 else "", before, directory)
+        with one_line_os_errors(f"write {directory}"):
+            directory.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(self.config, directory / "multirun.yaml")
+        swept = list(dict.fromkeys(key for run in runs for key in run.choices))
+        targets = [run.config.target for run in runs if run.config.target is not None]
+        jobs = {run.name: run.choices for run in runs} if self.ours else {}
+        write_manifest(directory, swept, jobs, targets)
+        collect(directory)
+        size = self.max_batch_size or max(len(runs), 1)
+        while pending:
+            elsewhere: list[PlannedRun] = []
+            for start in range(0, len(pending), size):
+                batch = [run for run in pending[start : start + size] if not self._is_done(run)]
+                if batch:
+                    elsewhere += self._launch(batch, runs.index(batch[0]))
+            pending, size = self._waited_for(elsewhere), size if self.ours else 1
+        collect(directory)
+        return [self.results[run.name] for run in runs]
+
+    def _is_done(self, run: PlannedRun) -> bool:
+        """Whether a run has ended, here or in another process; where directories may depend on a run's
+        number, all must be launched first."""
+        place = self.places.get(run.name)
+        if run.name not in self.results and place is not None:
+            found = RunDirectory(place).finished(run.config)
+            if found is not None:
+                catch_up(run.config, place, found)
+                self.results[run.name] = Result.of(run, place, found)
+        return run.name in self.results
+
+    def _launch(self, runs: Sequence[PlannedRun], number: int) -> list[PlannedRun]:
+        """Launch runs and enter their results; those that another process has. Where another package's
+        launcher gives up, all have failed with its reason: what has ended nevertheless is found by the next
+        sweep."""
+        assert self.launcher is not None
+        named = [[*run.overrides, f"hydra.sweep.subdir={run.name}"] for run in runs]
+        jobs = named if self.ours else [run.overrides for run in runs]
+        try:
+            with one_line_os_errors(f"write {self.directory}"):  # Hydra's own files
+                returned = self.launcher.launch(jobs, initial_job_idx=number)
+        except UserError:
+            raise
+        except Exception as error:
+            name = HydraConfig.get().runtime.choices.get("hydra/launcher")
+            lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            why = JobFailed(f"hydra/launcher={name}: {'; '.join(dict.fromkeys([lines[0], lines[-1]]))}")
+            returned = [JobReturn(overrides=job, status=JobStatus.FAILED, _return_value=why) for job in jobs]
+        elsewhere = []
+        for run, job in zip(runs, returned, strict=True):
+            place = self.places.get(run.name, self.directory / run.name)
+            if job.hydra_cfg is not None:  # wherever the user wanted it
+                place = self.places[run.name] = Path(job.hydra_cfg.hydra.runtime.output_dir)
+            found = RunDirectory(place).summary or {}
+            if held(job):
+                elsewhere.append(run)
+                continue
+            if job.status == JobStatus.FAILED:
+                found = {**found, "status": "failed", "error": str(job._return_value)}
+            self.results[run.name] = Result.of(run, place, found)
+        return elsewhere
+
+    def _waited_for(self, elsewhere: list[PlannedRun]) -> list[PlannedRun]:
+        """Wait until one of the runs that other processes have is free: it has ended there, or is to be run
+        here. Those that have not ended."""
+        if elsewhere:
+            names = ", ".join(run.name for run in elsewhere)
+            them = "it" if len(elsewhere) == 1 else "them"
+            line = "%d left to another process that computes %s, waiting for it: %s"
+            log.info(line, len(elsewhere), them, names)
+        while elsewhere and all(RunDirectory(self.places[run.name]).in_use for run in elsewhere):
+            time.sleep(LOOK_SECONDS)
+        return [run for run in elsewhere if not self._is_done(run)]
+
+
+def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> None:
+    """Copy what has finished elsewhere below `reuse`."""
+    elsewhere: dict[str, list[RunDirectory]] = {}
+    for place, directories, files in os.walk(reuse):
+        directories.sort()
+        if SUMMARY in files:
+            directories.clear()
+            elsewhere.setdefault(place.rpartition("-")[2], []).append(RunDirectory(place))
+    taken = 0
+    for run in missing:
+        for other in elsewhere.get(run_hash(run.config, run.choices), []):  # in which directories' names end
+            found = None
+            with contextlib.suppress(ConfigError):  # resume=same, and other code computed it
+                found = other.finished(run.config)
+            if found is not None:
+                other.copy_to(directory / run.name)
+                taken += 1
+                break
+    if taken:
+        log.info("%d taken over from other sweeps below %s", taken, reuse)
+
+
+# ---- a sweep as it is asked for --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -224,9 +385,9 @@ def planned(
         raise UsageError(f"--dry-run: hydra/sweeper={name} decides while it runs what it runs")
     with composer.one_line(words):
         runs = chosen.planned(words)
-    directory, launcher = Path(str(cfg.hydra.sweep.dir)), chosen.launcher
+    launcher = chosen.launcher
     slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
-    return [(directory / run.name, run.config) for run in runs], slots
+    return [(chosen.directory / run.name, run.config) for run in runs], slots
 
 
 def _prepare(
@@ -267,9 +428,8 @@ def sweep(
 
     `overrides`: what all runs have in common, as on the command line (`hydra/launcher=processes` among them).
     `grids`: over the `params` of an experiment's file; without any, that file's. `reuse`: a directory, the
-    finished runs below which are taken over, and those that have stopped gone on with. `config_dir`: the
-    user's own options. A failed run does not stop the others. Raises UserError before anything is written if
-    any run is bad input. Leaves Hydra as it was.
+    finished runs below which are taken over. `config_dir`: the user's own options. A failed run does not stop
+    the others. Raises UserError before anything is written if any run is bad input. Leaves Hydra as it was.
     """
     before = GlobalHydra.instance().hydra
     try:

@@ -1,25 +1,24 @@
 """`hydra/launcher=processes`: the runs of a sweep side by side, each worker process doing many of them.
 
 On a CPU there are as many processes as cores, one thread each; on GPUs there is one for each, unless
-`processes` says more; `devices` says which. Every process is a `ProcessPoolExecutor` of its own, so that one
-that dies is one failed run. The first signal stops all of them at a checkpoint.
+`processes` says more; `devices` says which. A process that dies is one failed run. The first signal stops all
+of them at a checkpoint; a worker whose parent is gone ends with the run that it has.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
 import re
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +30,17 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedbench.config.config import DEVICE, without_hydra
-from fedbench.config.explain import line_of
 from fedbench.errors import ConfigError
-from fedbench.runs.signals import AT_ONCE, Interrupted, Signals
-from fedbench.sweeps.job import JobFailed, held, program_of, record_failure
-from fedbench.sweeps.progress import SweepProgress
-from fedbench.sweeps.tables import collect
+from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.signals import Interrupted, Signals
+from fedbench.sweeps.job import JobFailed, ended_line, held, record_failure
+from fedbench.sweeps.tables import collect, duration, run_statuses, seconds_left
 
 WORKERS_LOG = "workers.log"
+LINE_SECONDS = 30.0
 _PATIENCE = 60.0  # seconds for workers to save their checkpoints
 _SUBDIR = "hydra.sweep.subdir"
-_SAVE = getattr(signal, "SIGUSR1", None)
+_SPAWN = multiprocessing.get_context("spawn")
 
 log = logging.getLogger(__name__)
 
@@ -121,73 +120,25 @@ def _on_gpu(cfg: DictConfig) -> bool:
     return torch.cuda.is_available()
 
 
-class Queue:
-    """Jobs by number, in their order, but that two workers do not start with what both would compile: one of
-    them would wait. It takes a job of another step meanwhile, as far as the overrides say."""
-
-    def __init__(self, jobs: Sequence[Sequence[str]]) -> None:
-        self._programs = [program_of(job) for job in jobs]
-        self._waiting = list(range(len(jobs)))
-        self._under_way: list[int] = []
-        self._compiled: set[Hashable] = set()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def take(self) -> int:
-        """The next job; there must be one."""
-        busy = {self._programs[job] for job in self._under_way} - self._compiled
-        job = next((job for job in self._waiting if self._programs[job] not in busy), self._waiting[0])
-        self._waiting.remove(job)
-        self._under_way.append(job)
-        return job
-
-    def end(self, job: int) -> None:
-        """It is done, so that what it needed is compiled."""
-        self._under_way.remove(job)
-        self._compiled.add(self._programs[job])
-
-
 @dataclass
 class _Worker:
-    """A process, which is hired anew where it has died, and the `device` of its runs (None: their own)."""
+    """A process, started where there is none, the `device` of its runs (None: their own), and its job."""
 
     device: str | None
-    executor: ProcessPoolExecutor | None = None
-    process: BaseProcess | None = None
+    process: SpawnProcess | None = None
+    pipe: Connection | None = None
     job: int | None = None
 
-    def submit(self, work: Callable[..., Any], initial: tuple[Any, ...], *arguments: Any) -> Future[Any]:
-        """Let the process, which begins with `initial`, do `work`."""
-        if self.executor is None:
-            before = multiprocessing.active_children()
-            spawn = multiprocessing.get_context("spawn")
-            self.executor = ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=initial)
-            future = self.executor.submit(work, *arguments)
-            (self.process,) = (child for child in multiprocessing.active_children() if child not in before)
-            return future
-        try:
-            return self.executor.submit(work, *arguments)
-        except BrokenProcessPool:  # it has died without work
-            self.died()
-            return self.submit(work, initial, *arguments)
-
-    def died(self) -> int | None:
-        """Forget the process; its exit code."""
-        process, self.executor, self.process = self.process, None, None
-        if process is None:
-            return None
-        process.join(5.0)
-        for _ in range(100):  # the pool's thread may have waited for it first
-            if process.exitcode is not None:
-                break
-            time.sleep(0.05)
-        return process.exitcode
-
-    def tell(self, number: int) -> None:
-        """Send a signal, if it is at work."""
-        if self.job is not None and self.process is not None and self.process.is_alive():
-            os.kill(self.process.pid or 0, number)
+    def submit(self, initial: tuple[Any, ...], *work: Any) -> Connection:
+        """Send it work; its answer comes through the connection, which ends where the process dies."""
+        if self.process is None or self.pipe is None or not self.process.is_alive():
+            self.pipe, theirs = _SPAWN.Pipe()
+            self.process = _SPAWN.Process(target=_serve, args=(theirs, *initial))
+            self.process.start()
+            theirs.close()
+        with contextlib.suppress(OSError):  # it has died since: its connection says so
+            self.pipe.send(work)
+        return self.pipe
 
 
 class _Pool:
@@ -198,10 +149,11 @@ class _Pool:
     ) -> None:
         self.launcher, self.first, self.jobs = launcher, first, [list(job) for job in jobs]
         self.directory = Path(str(launcher.config.hydra.sweep.dir))
-        self.queue, self.workers = Queue(self.jobs), [_Worker(device) for device in slots]
+        self.waiting = deque(range(len(jobs)))
+        self.workers = [_Worker(device) for device in slots]
+        self.busy: dict[Connection, _Worker] = {}
         self.results: dict[int, JobReturn] = {}
-        self.progress = SweepProgress(self.directory, len(jobs))
-        self.busy: dict[Future[Any], _Worker] = {}
+        self.said = time.monotonic()
 
     def run(self) -> list[JobReturn]:
         """All results, in the order of the jobs."""
@@ -210,100 +162,98 @@ class _Pool:
             try:
                 while len(self.results) < len(self.jobs) and signals.stop is None:
                     for worker in self.workers:
-                        if worker.job is None and self.queue:
-                            self._start(worker)
-                    for future in wait(self.busy, timeout=0.5, return_when=FIRST_COMPLETED).done:
-                        self._ended(self.busy.pop(future), future)
-                    self.progress.show()
-                    if signals.save:
-                        signals.save = False
-                        self._tell(signal.SIGUSR1)
-                        signals.relay()
+                        if worker.job is None and self.waiting:
+                            self._start(worker, self.waiting.popleft())
+                    for pipe in wait(list(self.busy), timeout=0.5):
+                        assert isinstance(pipe, Connection)
+                        self._ended(self.busy.pop(pipe), pipe)
+                    if time.monotonic() - self.said >= LINE_SECONDS:
+                        self._say_what_is_left()
             finally:
                 self._dismiss(signals)
-                self.progress.close()
         if signals.stop is not None:
             how = "stopped at once" if signals.at_once else "stopped"
             raise Interrupted(f"{how}; the same command goes on with what is missing", signals.exit_code)
         return [self.results[index] for index in range(len(self.jobs))]
 
-    def _start(self, worker: _Worker) -> None:
-        job = worker.job = self.queue.take()
-        words, launcher = self.launcher.words(self.jobs[job], worker.device), self.launcher
+    def _start(self, worker: _Worker, job: int) -> None:
+        worker.job, launcher = job, self.launcher
+        words = launcher.words(self.jobs[job], worker.device)
         # Hydra's state is needed too. Its resolvers are functions: workers register their own.
         shared = (launcher.hydra_context, launcher.task_function, launcher.config)
         initial = (str(self.directory / WORKERS_LOG), *shared, Singleton.get_state()["instances"])
-        self.busy[worker.submit(_work, initial, self.first + job, words)] = worker
-        self.progress.start(job, self._place(job))
+        self.busy[worker.submit(initial, self.first + job, words)] = worker
 
-    def _composed(self, job: int) -> DictConfig:
-        launcher = self.launcher
-        return _compose(launcher.hydra_context, launcher.config, self.jobs[job], self.first + job)
-
-    def _place(self, job: int) -> Path:
-        """The directory of a job's run; our sweeper names it, other ones leave it to the configuration."""
-        names = [name for key, _, name in (word.partition("=") for word in self.jobs[job]) if key == _SUBDIR]
-        return self.directory / names[-1] if names else _place(self._composed(job))
-
-    def _ended(self, worker: _Worker, future: Future[Any]) -> None:
+    def _ended(self, worker: _Worker, pipe: Connection) -> None:
         job, worker.job = worker.job, None
         assert job is not None
         result = JobReturn(overrides=self.jobs[job])
         try:
-            result.status, result.return_value, place = future.result()
-            result.hydra_cfg = OmegaConf.create({"hydra": {"runtime": {"output_dir": place}}})
-        except BrokenProcessPool:
-            result.status, result.return_value = JobStatus.FAILED, self._lost(job, worker.died())
-        except Exception as error:
-            result.status, result.return_value = JobStatus.FAILED, JobFailed(line_of(error))
+            result.status, result.return_value, place = pipe.recv()
+        except (EOFError, OSError):
+            result.status, (result.return_value, place) = JobStatus.FAILED, self._lost(job, worker)
+        result.hydra_cfg = OmegaConf.create({"hydra": {"runtime": {"output_dir": place}}})
         self.results[job] = result
-        self.queue.end(job)
-        failed = result.status == JobStatus.FAILED and not held(result)
-        self.progress.end(job, str(result._return_value) if failed else None)
+        if not held(result):
+            failed = str(result._return_value) if result.status == JobStatus.FAILED else None
+            line = ended_line(RunDirectory(place), failed)
+            log.info("%d of %d: %s", len(self.results), len(self.jobs), line)
 
-    def _lost(self, job: int, code: int | None) -> JobFailed:
-        """Record the run of a process that has died, which cannot do it any more."""
+    def _lost(self, job: int, worker: _Worker) -> tuple[JobFailed, str]:
+        """Record the run of a process that has died, which cannot do it any more; and where it is."""
+        assert worker.process is not None
+        worker.process.join()
+        code = worker.process.exitcode
         line = f"the process of this run died (exit code {code}); see {self.directory / WORKERS_LOG}"
-        cfg = self._composed(job)
+        context, config = self.launcher.hydra_context, self.launcher.config
+        cfg = _compose(context, config, self.jobs[job], self.first + job)
         record_failure(_place(cfg), without_hydra(cfg), line)
         collect(self.directory)
-        return JobFailed(line)
+        return JobFailed(line), str(_place(cfg))
+
+    def _say_what_is_left(self) -> None:
+        self.said = time.monotonic()
+        left = seconds_left(run_statuses(self.directory), len(self.busy))
+        about = "" if left is None else f"; about {duration(left)} left"
+        log.info("%d of %d ended, %d under way%s", len(self.results), len(self.jobs), len(self.busy), about)
 
     def _under_way(self) -> str:
         count = len(self.busy)
         return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it"
 
-    def _tell(self, number: int) -> None:
-        for worker in self.workers:
-            worker.tell(number)
-
     def _dismiss(self, signals: Signals) -> None:
-        """Let the workers go, all together: at once where all is done, after a checkpoint where something is
-        under way, or without one after a second signal."""
-        self._tell(signal.SIGTERM)
-        limit = time.monotonic() + (10.0 if signals.stop is None else _PATIENCE)
-        while wait(self.busy, timeout=0.2).not_done and time.monotonic() < limit and not signals.at_once:
-            pass
-        if signals.at_once:
-            self._tell(signal.SIGTERM)
-            wait(self.busy, timeout=AT_ONCE / 2)
+        """Let the workers go, all together: at once where all is done or after a second signal, else after a
+        checkpoint of what is under way."""
+        working = [worker.process for worker in self.workers if worker.job is not None and worker.process]
+        for process in working:
+            process.terminate()
+        limit = time.monotonic() + _PATIENCE
+        while (
+            any(process.is_alive() for process in working)
+            and time.monotonic() < limit
+            and not signals.at_once
+        ):
+            time.sleep(0.1)
+        for process in working:
+            process.kill()
         for worker in self.workers:
-            if worker.executor is not None and worker.process is not None:
-                if worker.job is not None:
-                    worker.process.kill()
-                worker.executor.shutdown()
+            if worker.process is not None and worker.pipe is not None:
+                worker.pipe.close()  # which ends a worker that waits
+                worker.process.join()
 
 
 # ---- in a worker process ---------------------------------------------------------------------------------
 
-_here: tuple[HydraContext, TaskFunction, DictConfig]
 
-
-def _begin(
-    output: str, context: HydraContext, task: TaskFunction, config: DictConfig, singletons: dict[Any, Any]
+def _serve(
+    pipe: Connection,
+    output: str,
+    context: HydraContext,
+    task: TaskFunction,
+    config: DictConfig,
+    singletons: dict[Any, Any],
 ) -> None:
-    """Make this process a worker. What it prints goes to the file `output`."""
-    global _here
+    """Do the jobs that come through `pipe` until it ends. What is printed goes to the file `output`."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent alone, which stops the workers once each
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -311,19 +261,17 @@ def _begin(
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
     Signals.own_process = True
-    if _SAVE is not None:
-        signal.signal(_SAVE, signal.SIG_IGN)  # between runs there is nothing to save
-    threading.Thread(target=_follow_parent, daemon=True).start()
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
-    _here = context, task, config
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            number, words = pipe.recv()
+            pipe.send(_work(context, task, _compose(context, config, words, number)))
 
 
-def _work(number: int, overrides: Sequence[str]) -> tuple[JobStatus, Any, str]:
+def _work(context: HydraContext, task: TaskFunction, cfg: DictConfig) -> tuple[JobStatus, Any, str]:
     """Run a job: how it ended, what it returned or why it failed, and its directory. Ends the process where
     the run was stopped."""
-    context, task, config = _here
-    cfg = _compose(context, config, overrides, number)
     HydraConfig.instance().set_config(cfg)
     try:
         result = run_job(
@@ -352,11 +300,3 @@ def _compose(context: HydraContext, config: DictConfig, overrides: Sequence[str]
 def _place(cfg: DictConfig) -> Path:
     """The directory of a job's run."""
     return Path(str(cfg.hydra.sweep.dir)) / str(cfg.hydra.sweep.subdir)
-
-
-def _follow_parent() -> None:
-    """Stop, with a checkpoint, when the parent is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,5 +1,6 @@
-"""The tables of a sweep: sweep.json says what is planned, runs.csv and rounds.csv what came of it, rebuilt
-from the directories of the runs whenever a job ends; and the short table at the end of a sweep."""
+"""What the directory of a sweep says: sweep.json what is planned, runs.csv and rounds.csv what came of it,
+rebuilt from the directories of the runs whenever a job ends; the short table at the end of a sweep; and how
+far its runs are, from their files alone, with the time that is left."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import io
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import yaml
 from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.config.identity import NOT_IDENTITY_GROUPS
 from fedbench.config.options import completed
-from fedbench.errors import word
+from fedbench.errors import DataError, word
 from fedbench.files import locked, read_json, write_json, write_text
 from fedbench.runs.metrics import COLUMN, LEVELS, VALIDATED, rounds_to
 from fedbench.runs.provenance import mixed_code
@@ -25,6 +27,10 @@ from fedbench.runs.run_directory import (
     FAILED,
     FINISHED,
     METRICS,
+    MISSING,
+    PAUSED,
+    RUNNING,
+    STOPPED,
     SUMMARY,
     UNFINISHED,
     RunDirectory,
@@ -33,6 +39,7 @@ from fedbench.runs.run_directory import (
 
 MANIFEST, RUNS, ROUNDS = "sweep.json", "runs.csv", "rounds.csv"
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
+STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
 LIMIT = 40  # rows of the closing table; a longer one is read in runs.csv
 _WAIT = 600.0  # seconds for another process to write the tables
@@ -284,3 +291,94 @@ def _count(rows: Sequence[Mapping[str, str]]) -> str:
     """How many runs there are, and how many of them did not complete."""
     odd = [row["status"] for row in rows if row["status"] != "completed"]
     return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
+
+
+# ---- how far the runs of a sweep are ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How far a run is. `rounds`: planned, None where nothing says it; `seconds`: it has taken so far;
+    `choices`: its values of what is swept, where the sweep says them."""
+
+    directory: Path
+    status: str
+    round: int = 0
+    rounds: int | None = None
+    seconds: float = 0.0
+    error: str | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: RunDirectory, choices: Mapping[str, Any]) -> RunStatus:
+        """Read from the run's files. A run that has ended took what its summary says."""
+        found, (done, seconds) = run.summary or {}, run.last_row
+        seconds = float(found.get("wall_seconds") or seconds)
+        return cls(run.path, run.status, done, run.planned_rounds, seconds, found.get("error"), choices)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to its end at its own pace; None where it has none yet."""
+        if self.status in (*FINISHED, FAILED):
+            return 0.0
+        if not self.round or not self.seconds or self.rounds is None:
+            return None
+        return max(self.rounds - self.round, 0) * self.seconds / self.round
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds from its start to its end, at its own pace where it has not ended; None where unknown."""
+        if self.status in (FAILED, MISSING) or self.left is None:
+            return None
+        return self.seconds + self.left
+
+
+def run_statuses(directory: Path) -> list[RunStatus]:
+    """The runs of a sweep in their order, those that have not begun among them; or the one run that lies
+    here.
+
+    Raises DataError where there is none.
+    """
+    if not directory.is_dir():
+        raise DataError(f"{directory}: no such directory")
+    here = RunDirectory(directory)
+    if here.has_config:
+        return [RunStatus.of(here, {})]
+    planned = {directory / name: choices for name, choices in jobs_of(manifest(directory)).items()}
+    begun = [run.path for run in find_runs(directory) if run.has_config]
+    places = list(dict.fromkeys([*planned, *begun]))
+    if not places:
+        raise DataError(f"{directory}: no runs here, nor below it")
+    return [RunStatus.of(RunDirectory(place), planned.get(place, {})) for place in places]
+
+
+def seconds_left(runs: Sequence[RunStatus], at_once: int) -> float | None:
+    """Seconds until all are done, `at_once` side by side; None where nothing has been measured yet.
+
+    A run that has no pace of its own yet takes what those of the others take from start to end, on average,
+    that have most choices in common with it: methods and models differ in pace, seeds do not.
+    """
+    measured = [(run.choices, run.whole) for run in runs if run.whole is not None]
+    if not measured and any(run.left is None for run in runs):
+        return None
+    each = [_like_the_nearest(run.choices, measured) if run.left is None else run.left for run in runs]
+    return max(sum(each) / max(at_once, 1), max(each, default=0.0))
+
+
+def _like_the_nearest(
+    choices: Mapping[str, Any], measured: Sequence[tuple[Mapping[str, Any], float]]
+) -> float:
+    shared = [
+        sum(key != "seed" and choices.get(key) == value for key, value in other.items())
+        for other, _ in measured
+    ]
+    return statistics.fmean(
+        seconds for (_, seconds), n in zip(measured, shared, strict=True) if n == max(shared)
+    )
+
+
+def duration(seconds: float) -> str:
+    """A time for people: 45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedbench.config.overrides import Grid, Value
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.sweeps.execute import Result
+from fedbench.sweeps.launch import Result
 from fedbench.tuning.selection import Selection, Trial, select
 from fedbench.tuning.space import Optuna, Point, Space, beyond, is_grid
 

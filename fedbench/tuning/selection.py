@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from fedbench.config.overrides import Value
-from fedbench.sweeps.execute import Result
+from fedbench.sweeps.launch import Result
 
 _LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
 _LAST += ["diverged", "failed", "pruned", "role", "edge"]

@@ -20,8 +20,7 @@ from fedbench.config.overrides import Grid, Value
 from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError, UsageError
 from fedbench.files import write_text
-from fedbench.sweeps.execute import Result
-from fedbench.sweeps.launch import sweep
+from fedbench.sweeps.launch import Result, sweep
 from fedbench.sweeps.plan import grids_of, of_file, points
 from fedbench.tuning.search import RULES, Rungs, Task, search, single
 from fedbench.tuning.selection import Trial, result_row, select, trials_table

@@ -9,9 +9,8 @@ import pytest
 
 from fedbench.api import compose_config
 from fedbench.sweeps import job as jobs
-from fedbench.sweeps.job import RunJob, program, program_of
+from fedbench.sweeps.job import RunJob, program
 from fedbench.sweeps.launch import sweep
-from fedbench.sweeps.launcher import Queue
 
 BASE = ["algorithm=padamfed", "progress=none"]
 
@@ -76,29 +75,3 @@ def test_a_worker_knows_how_many_are_to_come(tmp_path: Path, monkeypatch: pytest
     sweep(common, [{**grid, "seed": [0, 1, 2]}], tmp_path)
     assert sorted(set(seen)) == [("fedavg", 4), ("scaffold", 4)]
     assert len(seen) == 8
-
-
-def test_jobs_are_told_apart_by_their_overrides() -> None:
-    base = program_of(["algorithm=padamfed", "algorithm.lr=0.1", "seed=0"])
-    assert base == program_of(["seed=1", "+algorithm.lr=1e-3", "algorithm=padamfed", "partition.alpha=0.5"])
-    assert base != program_of(["algorithm=fedavg", "algorithm.lr=0.1", "seed=0"])
-    assert base != program_of(["algorithm=padamfed", "algorithm.norm=tensor"])
-    assert base != program_of(["algorithm=padamfed", "local.batch_size=5"])
-
-
-def test_two_workers_do_not_start_with_the_same_step() -> None:
-    """One of them would wait until the other has compiled it."""
-    jobs = [[f"algorithm={name}", f"seed={seed}"] for name in ("a", "b") for seed in (0, 1, 2)]
-    queue = Queue(jobs)
-    assert [queue.take(), queue.take()] == [0, 3]  # a, b
-    queue.end(3)
-    assert queue.take() == 4  # b is compiled, a is not
-    queue.end(0)
-    assert [queue.take(), queue.take()] == [1, 2]
-    assert (queue.take(), len(queue)) == (5, 0)
-
-
-def test_a_worker_waits_where_every_job_needs_the_same_step() -> None:
-    queue = Queue([["algorithm=a", f"seed={seed}"] for seed in (0, 1, 2)])
-    assert [queue.take(), queue.take()] == [0, 1]
-    assert len(queue) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.cli import main
-from fedbench.sweeps.progress import RunStatus, seconds_left
+from fedbench.sweeps.tables import RunStatus, seconds_left
 
 Call = Callable[..., tuple[int, str, str]]
 SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]

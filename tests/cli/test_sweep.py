@@ -91,7 +91,6 @@ def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_
         code, out, err = fedbench("--multirun", "seed=1,16,17,2", place)
         assert (code, err) == (0, "")
         assert "2 left to another process that computes them, waiting for it: " in out
-        assert "1 computed by another process, 1 left unfinished there and run here" in out
         assert [cfg.seed for cfg in runs.done] == [1, 16, 17, 2, 17]
         (table,) = tmp_path.glob("ours/runs.csv" if "ours" in place else "outputs/sweeps/*/*/runs.csv")
         assert {row["seed"]: row["status"] for row in read(table)} == dict.fromkeys(
@@ -100,11 +99,10 @@ def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_
     assert sorted(path.name for path in table.parent.glob("job*")) == ["job0", "job1", "job2", "job3"]
 
 
-def test_a_run_that_fails_in_another_process_fails_the_sweep(runs, fedbench: Call) -> None:
+def test_a_run_that_fails_in_another_process_is_run_here(runs, fedbench: Call) -> None:
     runs.held = [18]
-    code, _, err = fedbench("--multirun", "seed=1,18", "hydra.sweep.dir=ours")
-    assert (code, len(runs.done)) == (1, 2)
-    assert "1 of 2 runs failed: the disk is full" in err
+    assert fedbench("--multirun", "seed=1,18", "hydra.sweep.dir=ours")[0] == 0
+    assert [cfg.seed for cfg in runs.done] == [1, 18, 18]
 
 
 def test_finished_runs_of_other_sweeps_are_taken_over(runs, fedbench: Call, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.config.overrides import Grid
-from fedbench.sweeps.execute import Result
+from fedbench.sweeps.launch import Result
 from fedbench.tuning.search import Task, decide, search, single
 
 LR = "algorithm.lr"

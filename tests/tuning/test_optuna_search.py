@@ -11,7 +11,7 @@ import pytest
 
 from fedbench.config.overrides import Grid
 from fedbench.errors import UsageError
-from fedbench.sweeps.execute import Result
+from fedbench.sweeps.launch import Result
 from fedbench.tuning.search import Task, search, single
 from fedbench.tuning.space import Optuna, Range
 

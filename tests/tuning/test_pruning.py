@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.config.overrides import Grid
-from fedbench.sweeps.execute import Result
+from fedbench.sweeps.launch import Result
 from fedbench.tuning.search import Rungs, Task, accuracy_at, search, single
 from fedbench.tuning.search import threshold as kept
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedbench.sweeps.execute import Result
+from fedbench.sweeps.launch import Result
 from fedbench.tuning.search import Task
 from fedbench.tuning.selection import select
 from fedbench.tuning.space import Tuning, beyond, first_values, samples
