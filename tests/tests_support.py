@@ -18,6 +18,7 @@ from fedbench.engine.executors import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.method import Algorithm, Counts, Setting
+from fedbench.optimizer import PLAIN, Optimizer
 from fedbench.runs.server_loop import ServerLoop
 
 
@@ -90,6 +91,8 @@ def make_walk(
     tokens: bool = False,
     store: StateStore | None = None,
     rates: dict[str, Callable[[int], float]] | None = None,
+    optimizer: Optimizer = PLAIN,
+    clip_norm: float | None = None,
 ) -> ServerLoop:
     """A started walk (survey done) over `trace` in float64 on the CPU."""
     model = model.to(dtype)
@@ -103,9 +106,10 @@ def make_walk(
     K = int(ks[0]) if planner.equal_steps else None
     counts = Counts(S=per_round, N=clients, K=K, T=trace.updates)
     norm = objective.layout.positions(set())
-    setting = Setting(counts, schedule, objective.layout.d, norm, tuple(objective.layout.sizes))
+    sizes, clips = tuple(objective.layout.sizes), clip_norm is not None
+    setting = Setting(counts, schedule, objective.layout.d, norm, sizes, optimizer, clips)
     algorithm.bind(setting)
-    program = LocalProgram(algorithm, objective, masked=not planner.equal_steps)
+    program = LocalProgram(algorithm, objective, not planner.equal_steps, optimizer, clip_norm)
     executor = make_executor(engine, program, chunk)
     trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()

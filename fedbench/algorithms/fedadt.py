@@ -28,6 +28,7 @@ class FedADT(Algorithm):
     paper = "Gao et al., Sensors 2023 (our reading)"
     checked_by = "tests/algorithms/test_amsgrad.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "derivative", "epsilon")
+    own_step = "makes adaptive steps of its own"
     schedules = ("sync",)
 
     lr: float = positive(0.01)

@@ -42,7 +42,8 @@ class FedAsync(Algorithm):
         return {"x": client.down.theta}
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        return {"x": local.x - h.lr * (client.grad(local.x) + h.rho * (local.x - client.down.theta))}
+        q = client.grad(local.x) + h.rho * (local.x - client.down.theta)
+        return {"x": client.descend(local.x, q, h.lr)}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         return {"x": local.x}, {}

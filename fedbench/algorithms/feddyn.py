@@ -41,7 +41,8 @@ class FedDyn(Algorithm):
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         drift = local.y - client.down.theta
-        return {"y": local.y - h.lr * (client.grad(local.y) - client.mine.h + h.alpha * drift)}
+        q = client.grad(local.y) - client.mine.h + h.alpha * drift
+        return {"y": client.descend(local.y, q, h.lr)}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         delta = local.y - client.down.theta

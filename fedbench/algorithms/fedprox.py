@@ -26,4 +26,5 @@ class FedProx(FedAvg):
     mu: float = nonnegative(0.01, help="proximal weight; 0 is FedAvg")
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        return {"y": local.y - h.lr * (client.grad(local.y) + h.mu * (local.y - client.down.theta))}
+        q = client.grad(local.y) + h.mu * (local.y - client.down.theta)
+        return {"y": client.descend(local.y, q, h.lr)}

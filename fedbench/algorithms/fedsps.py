@@ -5,7 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, choice, number, positive, register
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Setting,
+    Vectors,
+    choice,
+    number,
+    positive,
+    register,
+)
 
 
 @register("fedsps")
@@ -29,6 +40,7 @@ class FedSPS(Algorithm):
     paper = "Mukherjee et al., TMLR 2024"
     checked_by = "tests/algorithms/test_fedsps.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr_max", "loss_lower_bound")
+    own_step = "has Polyak's step size"
 
     c: float = positive(0.5)
     lr_max: float = positive(1.0, help="eta_b, the cap of the Polyak step")
@@ -39,6 +51,11 @@ class FedSPS(Algorithm):
         help="global: one step size for all (lr_max 0.1 or so: none is capped by its own loss)",
     )
     weighting: str = choice("samples", ("uniform", "samples"))
+
+    def refusal(self, setting: Setting) -> str | None:
+        if setting.clips:
+            return "its step size is of the whole gradient, which local.clip_norm would shorten"
+        return super().refusal(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         if self.scope == "local":

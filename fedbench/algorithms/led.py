@@ -52,7 +52,8 @@ class LED(Algorithm):
         return {"phi": client.down.theta, "dual": client.mine.z - client.down.theta}
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        return {"phi": local.phi - h.lr * client.grad(local.phi) - h.dual_lr * local.dual}
+        phi = client.descend(local.phi, client.grad(local.phi), h.lr)
+        return {"phi": phi - h.dual_lr * local.dual}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         return {"delta": local.phi - client.down.theta}, {"z": local.dual + local.phi}

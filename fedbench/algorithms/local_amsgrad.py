@@ -27,6 +27,7 @@ class LocalAMSGrad(Algorithm):
     paper = "Chen et al., FODS 2020"
     checked_by = "tests/algorithms/test_amsgrad.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "epsilon")
+    own_step = "makes adaptive steps of its own"
     schedules = ("sync",)
 
     lr: float = positive(0.01)

@@ -33,6 +33,7 @@ class MasFL(Algorithm):
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     survey = "once"
     problem_dependent = ("lr", "server_lr")
+    own_step = "goes along directions with a momentum of their own, which the server follows"
 
     lr: float = positive(0.05)
     server_lr: float = positive(0.5)

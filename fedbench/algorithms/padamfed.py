@@ -40,6 +40,7 @@ class PAdaMFed(Normalised):
 
     paper = "Yan et al., ICLR 2025"
     checked_by = "tests/algorithms/test_padamfed.py::test_follows_the_pseudo_code"
+    own_step = "goes along directions of length 1"
     survey = "once"
 
     lr: float | None = positive(None, null=THEOREM)

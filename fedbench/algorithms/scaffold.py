@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, choice, positive, register
+from fedbench.method import Algorithm, Client, Counts, Record, Setting, Vectors, choice, positive, register
 
 
 @register("scaffold")
@@ -19,6 +19,9 @@ class Scaffold(Algorithm):
         server:    theta <- theta + gamma mean_{S_t}(y_i - theta)
                    c     <- c + (1/N) sum_{S_t}(c_i+ - c_i)
 
+    With local momentum (optimizer.momentum) a direction moves y more than once. Option 2 then divides by the
+    sum of its directions' weights (`client.travelled`); by K, the c_i would grow without bound. An adaptive
+    optimizer leaves no such sum: option 2 is refused.
     c and all c_i start at 0; a client keeps c_i between its participations, the server theta and c.
     Travels: up 2d (y_i - theta, c_i+ - c_i), down 2d (theta, c). eta = lr is tuned; gamma = server_lr
     (convention D) is 1 in the paper's experiments and sqrt(S) in its theory.
@@ -36,6 +39,12 @@ class Scaffold(Algorithm):
     def __post_init__(self) -> None:
         self.full_gradient = self.option == 1
 
+    def refusal(self, setting: Setting) -> str | None:
+        if self.option == 2 and setting.optimizer.adaptive:
+            why = "needs SGD's sum of directions, which an adaptive optimizer does not leave"
+            return f"with option=2 {why} (optimizer={setting.optimizer.name}); give algorithm.option=1"
+        return super().refusal(setting)
+
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "c": torch.zeros_like(theta)}
 
@@ -46,13 +55,14 @@ class Scaffold(Algorithm):
         return {"theta": server.theta, "c": server.c}
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        return {"y": local.y - h.lr * (client.grad(local.y) - client.mine.c + client.down.c)}
+        q = client.grad(local.y) - client.mine.c + client.down.c
+        return {"y": client.descend(local.y, q, h.lr)}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         if self.option == 1:
             c = client.full_grad
         else:
-            c = client.mine.c - client.down.c + (client.down.theta - local.y) / (client.steps * h.lr)
+            c = client.mine.c - client.down.c + (client.down.theta - local.y) / (client.travelled * h.lr)
         return {"delta": local.y - client.down.theta, "dc": c - client.mine.c}, {"c": c}
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:

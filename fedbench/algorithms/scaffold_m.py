@@ -31,6 +31,7 @@ class ScaffoldM(Algorithm):
     paper = "Cheng et al., ICLR 2024"
     checked_by = "tests/algorithms/test_scaffold_m.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "beta")
+    own_step = "goes along directions with a momentum of their own, whose mean the server follows"
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0, help="gradient-sized: lr times the local steps is plain averaging")

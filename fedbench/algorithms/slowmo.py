@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.method import Counts, Record, Vectors, decay, register
+from fedbench.method import Counts, Record, Setting, Vectors, decay, register
 
 
 @register("slowmo")
@@ -28,6 +28,11 @@ class SlowMo(FedAvg):
     problem_dependent = ("lr", "server_lr", "momentum")
 
     momentum: float = decay(0.5)
+
+    def refusal(self, setting: Setting) -> str | None:
+        if setting.schedule == "async" and "lr" in setting.scheduled:
+            return "divides by one eta what jobs of several rates have sent (lr_schedule)"
+        return super().refusal(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "u": torch.zeros_like(theta)}

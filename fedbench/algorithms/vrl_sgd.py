@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
+from fedbench.method import Algorithm, Client, Counts, Record, Setting, Vectors, positive, register
 
 
 @register("vrl_sgd")
@@ -18,6 +18,7 @@ class VRLSGD(Algorithm):
 
     Delta_i starts at 0. A client keeps one vector, z_i = y_i - K eta Delta_i, and the scalar K eta: the next
     broadcast completes Delta_i = (theta - z_i) / (K eta). The server keeps theta. Travels: up 1d, down 1d.
+    With local momentum K becomes the sum of the directions' weights; an adaptive optimizer leaves none.
     Only for full participation: otherwise sum_i Delta_i is not 0 and the mean drifts. eta = lr is tuned
     (paper: 0.005 with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). Its warm start is not part of
     it here.
@@ -32,6 +33,12 @@ class VRLSGD(Algorithm):
 
     lr: float = positive(0.03)
 
+    def refusal(self, setting: Setting) -> str | None:
+        if setting.optimizer.adaptive:
+            why = "needs SGD's sum of directions, which an adaptive optimizer does not leave"
+            return f"{why} (optimizer={setting.optimizer.name})"
+        return super().refusal(setting)
+
     def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"z": theta, "scale": theta.new_ones(())}  # Delta_i = 0, whatever the scale
 
@@ -39,10 +46,10 @@ class VRLSGD(Algorithm):
         return {"y": client.down.theta, "Delta": (client.down.theta - client.mine.z) / client.mine.scale}
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        return {"y": local.y - h.lr * (client.grad(local.y) - local.Delta)}
+        return {"y": client.descend(local.y, client.grad(local.y) - local.Delta, h.lr)}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
-        scale = client.steps * h.lr
+        scale = client.travelled * h.lr
         keep = {"z": local.y - scale * local.Delta, "scale": scale}
         return {"delta": local.y - client.down.theta}, keep
 

@@ -21,6 +21,7 @@ GROUPS = {
     "algorithms": "algorithm",
     "schedules": "schedule",
     "delays": "delay",
+    "optimizers": "optimizer",
     "lr_schedules": "lr_schedule",
     "loggers": "logger",
     "experiments": "experiment",

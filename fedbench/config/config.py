@@ -30,10 +30,11 @@ from fedbench.fields import (
 )
 from fedbench.fields import seed as seed_of
 from fedbench.loggers.options import LoggerOptions
+from fedbench.optimizer import PLAIN, Optimizer
 from fedbench.schedule.options import Async, Law, Sync
 from fedbench.schedule.rates import UNSCHEDULED, RateSchedule
 
-LATER_GROUPS = {"lr_schedule": "constant", "server_lr_schedule": "constant"}
+LATER_GROUPS = {"optimizer": "sgd", "lr_schedule": "constant", "server_lr_schedule": "constant"}
 """Groups younger than results that are kept, and the option that a configuration means without saying it: at
 its defaults no configuration does (see `fedbench.fields.later`)."""
 GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay", *LATER_GROUPS)
@@ -56,6 +57,9 @@ class Local:
     epochs: int | None = integer(None, low=1, null="not used", help="local epochs, instead of steps")
     batch_size: int | None = integer(
         32, low=1, null="all samples of the client", help="B, samples of a mini-batch"
+    )
+    clip_norm: float | None = later(
+        positive(None, null="off", help="longer gradients of mini-batches are shortened to this norm")
     )
     sampler: str | None = choice(
         None,
@@ -228,6 +232,7 @@ class Config(Settings):
     algorithm: Choice
     schedule: Sync | Async
     delay: Law
+    optimizer: Optimizer = PLAIN
     lr_schedule: RateSchedule = UNSCHEDULED
     server_lr_schedule: RateSchedule = UNSCHEDULED
     logger: tuple[LoggerOptions, ...] = ()

@@ -14,6 +14,7 @@ from fedbench import fields
 from fedbench.config.config import GROUPS, LATER_GROUPS, Settings
 from fedbench.data.options import DATASETS, PARTITIONS, UserDataset
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
+from fedbench.optimizer import OPTIMIZERS
 from fedbench.schedule.options import DELAYS, SCHEDULES
 from fedbench.schedule.rates import RATES
 
@@ -22,6 +23,7 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
     "partition": PARTITIONS,
     "schedule": SCHEDULES,
     "delay": DELAYS,
+    "optimizer": OPTIMIZERS,
     "lr_schedule": RATES,
     "server_lr_schedule": RATES,
 }

@@ -12,6 +12,7 @@ from fedbench.config.options import CLASSES, option_keys, options, unknown_key
 from fedbench.data.options import PARTITIONS, read_dataset
 from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import read_loggers
+from fedbench.optimizer import OPTIMIZERS
 from fedbench.schedule.options import DELAYS, SCHEDULES
 from fedbench.schedule.rates import RATES
 
@@ -45,6 +46,7 @@ def build(plain: Mapping[str, Any]) -> Config:
         algorithm=_choice(plain["algorithm"]),
         schedule=fields.read_named(SCHEDULES, plain["schedule"], "schedule"),
         delay=fields.read_named(DELAYS, plain["delay"], "delay"),
+        optimizer=fields.read_named(OPTIMIZERS, plain["optimizer"], "optimizer"),
         lr_schedule=fields.read_named(RATES, plain["lr_schedule"], "lr_schedule"),
         server_lr_schedule=fields.read_named(RATES, plain["server_lr_schedule"], "server_lr_schedule"),
         logger=read_loggers(plain.get("logger")),

@@ -135,7 +135,7 @@ class CohortTrainer:
 
     def mine(self, client: np.ndarray) -> np.ndarray:
         """Which of the jobs of clients (jobs,) are this process's part."""
-        return self.group.part(client, self.algorithm.keeps_state)
+        return self.group.part(client, self.program.keeps_state)
 
     def _chunks(self, client: np.ndarray) -> list[np.ndarray]:
         mine = self.mine(client)

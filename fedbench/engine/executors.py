@@ -14,6 +14,10 @@ from torch import Tensor
 from fedbench.engine.batches import Batch, BatchIndices, repeat_first
 from fedbench.engine.objective import Objective
 from fedbench.method import Algorithm, Client, Record, Vectors
+from fedbench.optimizer import PLAIN, Optimizer
+
+OPTIMIZER = "optimizer."  # before the names of its state and of its numbers, among a method's own
+CLIP_NORM = "local.clip_norm"
 
 
 class Facts(NamedTuple):
@@ -59,34 +63,88 @@ class BatchOracle(Oracle):
         down: Vectors,
         mine: Vectors,
         facts: Facts,
-        objective: Objective,
+        program: LocalProgram,
         batch: Batch,
         statistics: Vectors,
         k: Tensor,
+        carried: Vectors,
+        h: Vectors,
     ) -> None:
+        """`carried`: the optimizer's state."""
         super().__init__(down, mine, facts)
-        self.objective, self.batch, self.k = objective, batch, k
+        self.program, self.batch, self.k, self.carried, self.h = program, batch, k, carried, h
         self.before, self.statistics = statistics, statistics
         self.moved = False
 
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        loss, grad, moved = self.objective.loss_and_grad(theta, self.before, self.batch)
+        loss, grad, moved = self.program.objective.loss_and_grad(theta, self.before, self.batch)
         if not self.moved:
             self.statistics, self.moved = moved, True
-        return loss, grad
+        return loss, clipped(grad, self.h[CLIP_NORM]) if self.program.clip_norm else grad
+
+    def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
+        optimizer = self.program.optimizer
+        if optimizer.plain:
+            return super().descend(y, direction, lr)
+        y, self.carried = optimizer.step(y, direction, lr, self.carried, _of_optimizer(self.h))
+        return y
+
+
+def clipped(grad: Tensor, norm: Tensor) -> Tensor:
+    """A gradient (d,), shortened to `norm` where it is longer."""
+    return grad * (norm / torch.maximum(torch.linalg.vector_norm(grad), norm))
+
+
+def _of_optimizer(vectors: Vectors) -> Vectors:
+    return {name.removeprefix(OPTIMIZER): v for name, v in vectors.items() if name.startswith(OPTIMIZER)}
+
+
+def _named(vectors: Vectors) -> Vectors:
+    return {OPTIMIZER + name: value for name, value in vectors.items()}
 
 
 class LocalProgram:
     """An algorithm's client methods bound to an objective, as pure functions of dicts of tensors."""
 
-    def __init__(self, algorithm: Algorithm, objective: Objective, masked: bool) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        objective: Objective,
+        masked: bool,
+        optimizer: Optimizer = PLAIN,
+        clip_norm: float | None = None,
+    ) -> None:
         """`masked`: clients of one cohort may make different numbers of steps."""
         self.algorithm = algorithm.without_numbers()
         self.objective, self.masked = objective, masked
+        self.optimizer, self.clip_norm = optimizer, clip_norm
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What the programs find in `h` beside the method's hyper-parameters."""
+        own = {} if self.optimizer.plain else self.optimizer.numbers
+        clip = {} if self.clip_norm is None else {CLIP_NORM: self.clip_norm}
+        return {**{OPTIMIZER + name: value for name, value in own.items()}, **clip}
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether clients keep vectors between participations."""
+        return self.algorithm.keeps_state or self.optimizer.keep
+
+    def fresh(self, like: Tensor) -> Vectors:
+        """The optimizer's state before a client's first step; `like`: any tensor of its type."""
+        d, state = self.objective.layout.d, self.optimizer.state
+        return _named({name: like.new_zeros(d if vector else ()) for name, vector in state.items()})
+
+    def _carried(self, mine: Vectors, like: Tensor) -> Vectors:
+        """The optimizer's state at the start of a job."""
+        fresh = self.fresh(like)
+        return {name: mine[name] for name in fresh} if self.optimizer.keep else fresh
 
     def init(self, down: Vectors, mine: Vectors, facts: Facts, h: Vectors) -> Vectors:
         """Local state before the first step."""
-        return self.algorithm.local_init(Oracle(down, mine, facts), Record(h))
+        local = self.algorithm.local_init(Oracle(down, mine, facts), Record(h))
+        return {**local, **self._carried(mine, facts.steps)}
 
     def step(
         self,
@@ -100,8 +158,9 @@ class LocalProgram:
         batch: Batch,
     ) -> tuple[Vectors, Vectors]:
         """One local step: (local state, batch-norm statistics)."""
-        oracle = BatchOracle(down, mine, facts, self.objective, batch, statistics, k)
-        new = {**local, **self.algorithm.local_step(Record(local), oracle, Record(h))}
+        oracle = BatchOracle(down, mine, facts, self, batch, statistics, k, _of_optimizer(local), h)
+        changed = self.algorithm.local_step(Record(local), oracle, Record(h))
+        new = {**local, **changed, **_named(oracle.carried)}
         moved = oracle.statistics
         if self.masked:
             active = k < facts.steps
@@ -113,7 +172,11 @@ class LocalProgram:
         self, local: Vectors, down: Vectors, mine: Vectors, facts: Facts, h: Vectors
     ) -> tuple[Vectors, Vectors]:
         """(upload, what the client keeps)."""
-        return self.algorithm.local_final(Record(local), Oracle(down, mine, facts), Record(h))
+        oracle, before = Oracle(down, mine, facts), _of_optimizer(self._carried(mine, facts.steps))
+        after, numbers = _of_optimizer(local), _of_optimizer(h)
+        oracle.travelled = self.optimizer.travelled(facts.steps, before, after, numbers)
+        upload, keep = self.algorithm.local_final(Record(local), oracle, Record(h))
+        return upload, {**keep, **_named(after)} if self.optimizer.keep else keep
 
     def accumulate(
         self, total: Tensor, theta: Tensor, statistics: Vectors, weight: Tensor, batch: Batch

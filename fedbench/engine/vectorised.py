@@ -184,4 +184,6 @@ def step_depends(program: LocalProgram, chunk: int, width: int) -> Hashable | No
     """What a compiled step depends on beside the objective and the shapes of its arguments; these follow from
     it but for the size of the data. None where that cannot be known."""
     key = program.algorithm.key
-    return None if key is None else ("step", key, program.masked, chunk, width)
+    plain = program.optimizer.plain and program.clip_norm is None
+    own = () if plain else (program.optimizer.shape, program.clip_norm is None)
+    return None if key is None else ("step", key, program.masked, chunk, width, *own)

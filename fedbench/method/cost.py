@@ -31,15 +31,16 @@ class Cost:
     calls_per_step: int  # gradients per local step
     full_passes: int  # full local passes per job
     local: int = dataclasses.field(default=0, compare=False)  # what a client holds while it works
+    descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
 
 
 class _ShapeClient(Client):
     def __init__(self, d: int, down: Vectors, mine: Vectors) -> None:
         self.down, self.mine = Record(down), Record(mine)
         scalar = torch.zeros(())
-        self.k = self.steps = self.samples = self.uniform = scalar
+        self.k = self.steps = self.samples = self.uniform = self.travelled = scalar
         self.full_grad = torch.zeros(d)
-        self.calls = 0
+        self.calls, self.descends = 0, False
 
     def grad(self, theta: Tensor) -> Tensor:
         return self.loss_and_grad(theta)[1]
@@ -47,6 +48,10 @@ class _ShapeClient(Client):
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         self.calls += 1
         return torch.zeros(()), torch.zeros_like(theta)
+
+    def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
+        self.descends = True
+        return super().descend(y, direction, lr)
 
 
 def size(vectors: Vectors) -> int:
@@ -72,17 +77,18 @@ def measure(algorithm: Algorithm, setting: Setting) -> Cost:
     if not algorithm.caches:  # else its means are more than those of one upload
         mean = Record({**({} if once else survey), **upload})
         algorithm.server_step(Record(server), mean, setting.counts, h)
-    survey_size = size(survey)
+    survey_size, carried = size(survey), sum(setting.optimizer.state.values()) * setting.d
     return Cost(
         uplink=size(upload) + (0 if once else survey_size),
         downlink=size(down),
         survey_uplink=survey_size if once else 0,
         survey_downlink=setting.d if once else 0,
-        client_state=size({**mine, **keep}),
+        client_state=size({**mine, **keep}) + (carried if setting.optimizer.keep else 0),
         server_state=size(server) - setting.d,
         calls_per_step=client.calls,
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
-        local=size(local),
+        local=size(local) + carried,
+        descends=client.descends,
     )
 
 

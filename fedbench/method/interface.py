@@ -9,6 +9,9 @@ arrive in `h`, so that changing them recompiles nothing.
     theta^0 -> [survey of all clients] -> server_init, client_init
     repeat: broadcast -> per client: local_init, K x local_step, local_final -> server_step(mean of uploads)
 
+A local step that goes through `client.descend` takes every `optimizer=` of the configuration; one that does
+not is the method's own, and the others are refused. Gradients come clipped where `local.clip_norm` says so.
+
 Hyper-parameters are declared as `lr: float = positive(0.1)`; what null means, step sizes from a theorem
 (`theorem`) and rules between hyper-parameters (`check`) are `Configured`'s, the base beside this page.
 
@@ -27,6 +30,7 @@ from torch import Tensor
 
 from fedbench.method.configured import Configured
 from fedbench.method.record import Record, Vectors
+from fedbench.optimizer import PLAIN, Optimizer
 from fedbench.theory.setting import Counts
 
 
@@ -39,6 +43,9 @@ class Setting:
     d: int  # trainable numbers
     norm_index: Tensor  # (m,) positions in theta of normalisation layers' parameters
     sizes: tuple[int, ...] = ()  # numbers of each parameter tensor, in their order in theta
+    optimizer: Optimizer = PLAIN  # of the local steps
+    clips: bool = False  # mini-batch gradients are clipped
+    scheduled: tuple[str, ...] = ()  # hyper-parameters that change over rounds
 
 
 class Client:
@@ -51,6 +58,8 @@ class Client:
     samples: Tensor  # n_i
     uniform: Tensor  # one addressed number in [0, 1) per job
     full_grad: Tensor  # (d,) gradient of f_i at the broadcast theta, if `full_gradient`
+    travelled: Tensor  # sum of the weights that directions have in a job's steps (only in local_final)
+    """K_i, and more with momentum, where later steps go along a direction again: FedNova's ||a_i||_1."""
 
     def grad(self, theta: Tensor) -> Tensor:
         """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks."""
@@ -59,6 +68,11 @@ class Client:
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Loss (0-dim) and gradient (d,) at `theta` on the current mini-batch."""
         raise NotImplementedError
+
+    def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
+        """`y` (d,) after one step along `direction` (d,): y - lr * direction, or what the run's `optimizer=`
+        makes of it. Once in a local step."""
+        return y - lr * direction
 
 
 class Algorithm(Configured):
@@ -80,6 +94,7 @@ class Algorithm(Configured):
     update's clients, before it, under `cached_<name>`."""
     problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
     dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
+    own_step: ClassVar[str] = "makes local steps of its own"  # why they do not go through client.descend
     weighting = "uniform"  # of clients in every mean; a method may make it a choice
 
     # ---- the method --------------------------------------------------------------------------------
@@ -106,7 +121,7 @@ class Algorithm(Configured):
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         """One mini-batch step: what changes of the local state."""
-        return {"y": local.y - h.lr * client.grad(local.y)}
+        return {"y": client.descend(local.y, client.grad(local.y), h.lr)}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
         """(upload, what the client keeps)."""
@@ -140,6 +155,8 @@ class Algorithm(Configured):
             return f"is defined for full participation only (clients.per_round={n.S}, clients.total={n.N})"
         if setting.schedule not in self.schedules:
             return f"does not run under schedule={setting.schedule}"
+        if setting.clips and (self.survey or self.full_gradient):
+            return "compares mini-batch gradients with others, which local.clip_norm does not clip"
         return None
 
     @property

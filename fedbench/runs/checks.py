@@ -65,6 +65,18 @@ def rates(run: Run) -> None:
             raise ConfigError(key, getattr(run.config, key).name, allowed)
 
 
+def local_steps(run: Run) -> None:
+    """An optimizer where the method makes steps of its own."""
+    optimizer = run.config.optimizer
+    if optimizer.plain or run.cost.descends:
+        return
+    options = {"momentum": getattr(optimizer, "momentum", 0), "weight_decay": optimizer.weight_decay}
+    said = next((name for name, value in options.items() if value), "")
+    key, value = ("optimizer", optimizer.name) if optimizer.adaptive else (f"optimizer.{said}", options[said])
+    allowed = "must be sgd" if optimizer.adaptive else "must be 0"
+    raise ConfigError(key, value, f"{allowed}: {run.algorithm.name} {run.algorithm.own_step}")
+
+
 def state(run: Run) -> None:
     """Clients' and server's state that must be in memory; on disk it is compared with the disk's space when
     the run starts."""
@@ -94,7 +106,9 @@ def clients(run: Run) -> None:
         if whose is not None and not (whose.min() >= 0 and whose.max() < N):
             allowed = f"the test samples' clients are {whose.min()} .. {whose.max()}, clients.total={N}"
             raise ConfigError("eval.clients", True, allowed)
-    if run.algorithm.keeps_state and schedule.overlaps(config, run.algorithm.dispatch):
+    if (run.algorithm.keeps_state or config.optimizer.keep) and schedule.overlaps(
+        config, run.algorithm.dispatch
+    ):
         trace = run.trace
         if len(trace.parallel):
             first = trace.parallel[0]

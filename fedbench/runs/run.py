@@ -114,6 +114,7 @@ class Run:
         self.hyper = self.algorithm.resolve(self.counts, notes.append)  # what is measured is not known yet
         self._notes = self.notes = tuple([*notes, self.dataset.note] if self.dataset.note else notes)
         self.cost = measure(self.algorithm, self.setting)
+        checks.local_steps(self)
         checks.state(self)
         self.load = self._load()
         self.choice = self._foreseen()
@@ -140,7 +141,7 @@ class Run:
         """Of the rates that change over rounds, the factor in each round."""
         given = {name: getattr(self.config, f"{name}_schedule") for name in ("lr", "server_lr")}
         return {
-            name: partial(rate.factor_at, rounds=self.counts.T)
+            name: partial(rate.factor_at, rounds=self.config.rounds)
             for name, rate in given.items()
             if rate != UNSCHEDULED
         }
@@ -209,7 +210,9 @@ class Run:
         K = int(self.steps[0]) if bool((self.steps == self.steps[0]).all()) else None
         counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
         norm = layout.positions(set(norm_parameters(self.model)))
-        return Setting(counts, config.schedule.name, layout.d, norm, tuple(layout.sizes))
+        sizes, clips = tuple(layout.sizes), config.local.clip_norm is not None
+        given = counts, config.schedule.name, layout.d, norm, sizes, config.optimizer, clips
+        return Setting(*given, tuple(self.rates))
 
     def _load(self) -> Load:
         """The work of a local step, counted on one sample."""
@@ -250,7 +253,8 @@ class Run:
         objective, index = here.objective, ClientIndex(self.assignment, self.counts.N, device)
         blocks = config.local.sampler == "blocks"
         planner = BatchPlanner(index, config.seed, config.local.batch_size, self.steps, blocks)
-        program = LocalProgram(self.algorithm, objective, masked=not planner.equal_steps)
+        local = config.optimizer, config.local.clip_norm
+        program = LocalProgram(self.algorithm, objective, not planner.equal_steps, *local)
 
         self.chosen, line = self._choose(program, planner.width, here.programs.knows)
         self.choice, line = group.first((kept, None) if kept else (self.chosen, line))

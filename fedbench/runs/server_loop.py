@@ -63,6 +63,8 @@ class ServerLoop:
             survey = self.trainer.survey_once(theta, self.statistics, self.h, everyone)
         elif self.algorithm.keeps_state:
             self.trainer.store.fill(self.algorithm.client_init(theta, Record({}), h))
+        if self.trainer.program.optimizer.keep:
+            self.trainer.store.fill(self.trainer.program.fresh(theta))
         if self.algorithm.keeps_buffers:
             self.trainer.store.fill({STATISTICS + name: value for name, value in self.statistics.items()})
         self.server = self.algorithm.server_init(theta, Record(survey), h)
@@ -140,7 +142,8 @@ class ServerLoop:
         """Take hyper-parameters into use."""
         theta, self.hyper = self.theta, hyper
         self.h = {
-            name: torch.tensor(value, dtype=theta.dtype, device=theta.device) for name, value in hyper.items()
+            name: torch.tensor(value, dtype=theta.dtype, device=theta.device)
+            for name, value in {**hyper, **self.trainer.program.numbers}.items()
         }
         self._weigh(Record({name: value.double().cpu() for name, value in self.h.items()}))
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedbench.runs.run import Run
     from fedbench.runs.session import Session
 
-_STEP_GROUPS = ("dataset", "model", "local", "loss")
+_STEP_GROUPS = ("dataset", "model", "local", "loss", "optimizer")
 _STEP_KEYS = ("algorithm", "clients.per_round", "dtype", "deterministic")
 
 log = logging.getLogger(__name__)

@@ -50,6 +50,14 @@ FAST = {
     "adamasfl": ["algorithm=adamasfl", *ASYNC],
     "ca2fl": ["algorithm=ca2fl", *ASYNC],
     "fadas": ["algorithm=fadas", *ASYNC],
+    "kept momentum": [
+        "algorithm=fedavg",
+        "optimizer.momentum=0.9",
+        "optimizer.keep=true",
+        "local.clip_norm=1",
+    ],
+    "kept adam": ["algorithm=fedbuff", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01", *ASYNC],
+    "rates": ["algorithm=scaffold", "lr_schedule=cosine", "server_lr_schedule=exponential"],
 }
 NEEDS = {"vrl_sgd": FULL, "led": FULL, "fafed": FULL, "fedbn": BN}
 OF_ALL = ("defedavg_iid", "dude_asgd")  # asynchronously, every client is always at work

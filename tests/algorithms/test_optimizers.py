@@ -1,0 +1,372 @@
+"""Local optimizers and clipping: against torch.optim stepped by hand, and inside of methods against NumPy
+re-derivations, with fresh and with kept state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import async_oracle as oracle
+import numpy as np
+import pytest
+import torch
+from async_runs import HALF_NORMAL, make_async_walk, make_trace, models, problem
+from oracle import weights
+from problem import CLASSES, FEATURES, Problem, engine_path, relative_error, started
+
+from fedbench.engine.choose import _Counter
+from fedbench.engine.compiled import compiler_missing
+from fedbench.engine.vectorised import step_depends
+from fedbench.errors import ConfigError
+from fedbench.fields import read_named
+from fedbench.optimizer import OPTIMIZERS, PLAIN, Optimizer
+
+T, S, K = 6, 3, 4
+ETA = 0.2
+SGD: dict[str, Any] = {"name": "sgd", "momentum": 0.8}
+ADAM: dict[str, Any] = {"name": "adam", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3}
+
+
+def optimizer(values: dict[str, Any]) -> Optimizer:
+    return read_named(OPTIMIZERS, values, "optimizer")
+
+
+# ---- against torch.optim -------------------------------------------------------------------------------
+
+TORCH: dict[str, tuple[dict[str, Any], Callable[..., torch.optim.Optimizer], dict[str, Any]]] = {
+    "momentum": (SGD, torch.optim.SGD, {"momentum": 0.8}),
+    "nesterov": ({**SGD, "nesterov": True}, torch.optim.SGD, {"momentum": 0.8, "nesterov": True}),
+    "sgd decay": ({"name": "sgd", "weight_decay": 0.1}, torch.optim.SGD, {"weight_decay": 0.1}),
+    "momentum decay": (
+        {**SGD, "weight_decay": 0.1}, torch.optim.SGD, {"momentum": 0.8, "weight_decay": 0.1},
+    ),
+    "adam": ({"name": "adam"}, torch.optim.Adam, {}),
+    "adam options": (
+        {**ADAM, "weight_decay": 0.3}, torch.optim.Adam,
+        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3},
+    ),
+    "adam beta1=0": ({"name": "adam", "beta1": 0.0}, torch.optim.Adam, {"betas": (0.0, 0.999)}),
+    "adamw": ({"name": "adamw"}, torch.optim.AdamW, {}),
+    "adamw decay": ({**ADAM, "name": "adamw", "weight_decay": 0.5}, torch.optim.AdamW,
+                    {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.5}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("case", TORCH)
+def test_steps_are_those_of_torch(case: str, dtype: torch.dtype, engine: str) -> None:
+    """Of FedAvg with one client, whose model torch trains on the same full batch."""
+    values, cls, given = TORCH[case]
+    p, steps = Problem(sizes=(8,)), 12
+    options = {"steps": steps, "engine": engine, "dtype": dtype, "optimizer": optimizer(values)}
+    found = engine_path(p, "fedavg", [[0]], values={"lr": 0.05}, **options)[1]
+    model = torch.nn.Linear(FEATURES, CLASSES).to(torch.float64)
+    start = torch.from_numpy(p.theta0.copy())
+    torch.nn.utils.vector_to_parameters(start, model.parameters())
+    theirs = cls(model.parameters(), lr=0.05, **given)
+    for _ in range(steps):
+        theirs.zero_grad()
+        torch.nn.functional.cross_entropy(model(torch.from_numpy(p.x)), torch.from_numpy(p.y)).backward()
+        theirs.step()
+    expected = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+    assert np.linalg.norm(expected - p.theta0) > 0.1
+    assert relative_error([found], [expected]) < (1e-12 if dtype == torch.float64 else 2e-6)
+
+
+# ---- inside of methods ---------------------------------------------------------------------------------
+
+
+class Stepper:
+    """One client's optimizer in NumPy; by default SGD with momentum."""
+
+    def __init__(self, momentum: float = 0.8) -> None:
+        self.momentum, self.b, self.unit = momentum, 0.0, 0.0
+        self.travelled = 0.0
+
+    def step(self, y: np.ndarray, q: np.ndarray, eta: float) -> np.ndarray:
+        self.b = self.momentum * self.b + q
+        self.unit = self.momentum * self.unit + 1  # what the same makes of gradients 1
+        self.travelled += self.unit
+        return y - eta * self.b
+
+
+class AdamStepper(Stepper):
+    def __init__(self) -> None:
+        self.m, self.v, self.t = 0.0, 0.0, 0
+
+    def step(self, y: np.ndarray, q: np.ndarray, eta: float) -> np.ndarray:
+        self.t += 1
+        self.m, self.v = 0.8 * self.m + 0.2 * q, 0.95 * self.v + 0.05 * q**2
+        m, v = self.m / (1 - 0.8**self.t), self.v / (1 - 0.95**self.t)
+        return y - eta * m / (np.sqrt(v) + 1e-3)
+
+
+class Server:
+    """Clients of one method with steppers; `kept`: each has its own for all rounds."""
+
+    def __init__(self, p: Problem, make: Callable[[], Stepper], kept: bool, clip: float = np.inf) -> None:
+        self.p, self.make, self.clip = p, make, clip
+        self.own = [make() for _ in range(p.N)] if kept else None
+        self.theta = p.theta0
+        self.c = np.zeros((p.N, len(p.theta0)))
+        self.server_c = np.zeros_like(p.theta0)
+
+    def grad(self, i: int, y: np.ndarray) -> np.ndarray:
+        """The client's gradient, as a whole vector no longer than `clip`."""
+        g = self.p.grad(i, y)
+        return g * min(1.0, self.clip / np.linalg.norm(g))
+
+    def job(self, i: int, direction: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, float]:
+        """y after K steps, and the sum of its directions' weights."""
+        one = self.make() if self.own is None else self.own[i]
+        before, y = getattr(one, "travelled", 0.0), self.theta
+        for _ in range(K):
+            y = one.step(y, direction(y), ETA)
+        return y, getattr(one, "travelled", 0.0) - before
+
+    def fedavg(self, cohort: list[int]) -> None:
+        moves = [self.job(i, lambda y, i=i: self.grad(i, y))[0] - self.theta for i in cohort]
+        self.theta = self.theta + np.average(moves, 0, weights(self.p, cohort))
+
+    def fedprox(self, cohort: list[int]) -> None:
+        moves = [
+            self.job(i, lambda y, i=i: self.grad(i, y) + 0.7 * (y - self.theta))[0] - self.theta
+            for i in cohort
+        ]
+        self.theta = self.theta + np.average(moves, 0, weights(self.p, cohort))
+
+    def feddyn(self, cohort: list[int]) -> None:
+        alpha, ys = 0.4, []
+        for i in cohort:
+            y, _ = self.job(i, lambda y, i=i: self.grad(i, y) - self.c[i] + alpha * (y - self.theta))
+            self.c[i] = self.c[i] - alpha * (y - self.theta)
+            ys.append(y)
+        self.server_c = self.server_c - alpha / self.p.N * np.sum(np.array(ys) - self.theta, 0)
+        self.theta = np.mean(ys, 0) - self.server_c / alpha
+
+    def scaffold(self, cohort: list[int], option: int = 2) -> None:
+        moves, news = [], []
+        for i in cohort:
+            y, total = self.job(i, lambda y, i=i: self.grad(i, y) - self.c[i] + self.server_c)
+            new = self.c[i] - self.server_c + (self.theta - y) / (total * ETA) if option == 2 else None
+            new = self.p.grad(i, self.theta) if new is None else new
+            news.append(new - self.c[i])
+            self.c[i] = new
+            moves.append(y - self.theta)
+        self.theta = self.theta + np.mean(moves, 0)
+        self.server_c = self.server_c + np.sum(news, 0) / self.p.N
+
+    def scaffold1(self, cohort: list[int]) -> None:
+        self.scaffold(cohort, option=1)
+
+    def vrl_sgd(self, cohort: list[int]) -> None:
+        done = [self.job(i, lambda y, i=i: self.grad(i, y) - self.c[i]) for i in cohort]
+        new = np.mean([y for y, _ in done], 0)
+        for i, (y, total) in zip(cohort, done, strict=True):
+            self.c[i] = self.c[i] + (new - y) / (total * ETA)
+        self.theta = new
+
+    def led(self, cohort: list[int]) -> None:
+        ys = []
+        for i in cohort:
+            one, y = self.make() if self.own is None else self.own[i], self.theta
+            for _ in range(K):
+                y = one.step(y, self.grad(i, y), ETA) - self.c[i] / K
+            ys.append(y)
+        new = np.mean(ys, 0)
+        self.c = self.c + np.array(ys) - new
+        self.theta = new
+
+
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fedavg": ("fedavg", {}),
+    "fedprox": ("fedprox", {"mu": 0.7}),
+    "feddyn": ("feddyn", {"alpha": 0.4}),
+    "scaffold": ("scaffold", {}),
+    "scaffold1": ("scaffold", {"option": 1}),
+    "vrl_sgd": ("vrl_sgd", {}),
+    "led": ("led", {}),
+}
+CASES = [
+    *((method, SGD, Stepper, keep) for method in METHODS for keep in (False, True)),
+    *((method, ADAM, AdamStepper, True) for method in ("fedavg", "fedprox", "feddyn", "scaffold1", "led")),
+]
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize(("method", "values", "make", "keep"), CASES)
+def test_methods_step_along_their_directions(
+    method: str, values: dict[str, Any], make: Callable[[], Stepper], keep: bool, engine: str
+) -> None:
+    p = Problem()
+    everyone = method in ("vrl_sgd", "led")
+    cohorts = [list(range(p.N))] * T if everyone else p.cohorts(T, S)
+    server, expected = Server(p, make, keep), [p.theta0]
+    for cohort in cohorts:
+        getattr(server, method)(cohort)
+        expected.append(server.theta)
+    name, own = METHODS[method]
+    options = {"steps": K, "engine": engine, "optimizer": optimizer({**values, "keep": keep})}
+    path = engine_path(p, name, cohorts, values={"lr": ETA, **own}, **options)
+    assert np.linalg.norm(expected[-1] - p.theta0) > 0.3
+    assert relative_error(path, expected) < 1e-11
+
+
+def test_control_variates_stay_those_of_gradients_under_momentum() -> None:
+    """At a point where all clients stand still, c_i is client i's gradient; divided by K alone it would be
+    multiplied by 1 - (sum of weights)/K, here -3.1, in every round."""
+    p = Problem(sizes=(6, 6, 6))
+    values, steps = {"lr": 0.02, "option": 2}, 10
+    walk = started(
+        p, "scaffold", [[0, 1, 2]] * 200, values, steps=steps, optimizer=optimizer({**SGD, "momentum": 0.9})
+    )
+    for _ in range(200):
+        walk.update()
+    theta, c = walk.theta.numpy(), walk.trainer.store.tensors["c"].numpy()
+    gradients = np.array([p.grad(i, theta) for i in range(3)])
+    np.testing.assert_allclose(c, gradients, atol=0.02 * np.abs(gradients).max())
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_the_sum_of_weights_is_what_gradients_of_one_would_move(nesterov: bool) -> None:
+    """Job after job with kept state, for jobs of different numbers of steps."""
+    one = optimizer({**SGD, "nesterov": nesterov, "keep": True})
+    h = {name: torch.tensor(value, dtype=torch.float64) for name, value in one.numbers.items()}
+    ones = torch.ones(1, dtype=torch.float64)
+    after = {"b": 0 * ones, "unit": 0 * ones[0]}
+    for steps in (1, 5, 3):
+        before, y = after, 0 * ones
+        for _ in range(steps):
+            y, after = one.step(y, ones, torch.tensor(0.5), after, h)
+        travelled = one.travelled(torch.tensor(float(steps), dtype=torch.float64), before, after, h)
+        assert float(travelled) == pytest.approx(float(-y / 0.5), rel=1e-13)
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("method", ["fedprox", "scaffold"])
+def test_gradients_are_clipped_as_a_whole_before_anything_is_added(method: str, engine: str) -> None:
+    p = Problem()
+    cohorts, clip = p.cohorts(T, S), 0.35
+    server, expected = Server(p, Stepper, kept=False, clip=clip), [p.theta0]
+    for cohort in cohorts:
+        getattr(server, method)(cohort)
+        expected.append(server.theta)
+    norms = [np.linalg.norm(p.grad(i, theta)) for theta in expected for i in range(p.N)]
+    assert min(norms) < clip < max(norms)  # some are longer, some not
+    name, own = METHODS[method]
+    options = {"steps": K, "engine": engine, "optimizer": optimizer(SGD), "clip_norm": clip}
+    path = engine_path(p, name, cohorts, values={"lr": ETA, **own}, **options)
+    assert relative_error(path, expected) < 1e-11
+
+
+def test_a_gradient_of_zero_and_one_that_is_short_are_left_as_they_are() -> None:
+    from fedbench.engine.executors import clipped
+
+    for g in (torch.zeros(3), torch.tensor([0.6, 0.8, 0.0])):
+        assert torch.equal(clipped(g, torch.tensor(1.0)), g)
+    torch.testing.assert_close(
+        clipped(torch.tensor([30.0, 40.0]), torch.tensor(10.0)), torch.tensor([6.0, 8.0])
+    )
+
+
+class MomentumFedBuff(oracle.FedBuff):
+    def work(self, i: int, theta: np.ndarray) -> np.ndarray:
+        one, x = Stepper(), theta
+        for _ in range(self.K):
+            x = one.step(x, self.p.grad(i, x), self.h["lr"])
+        return x - theta
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_fedbuff_with_local_momentum(engine: str) -> None:
+    p, values = problem(), {"lr": 0.1, "server_lr": 0.7}
+    trace = make_trace(12, 2, HALF_NORMAL, concurrency=4)
+    options = {"steps": 3, "optimizer": optimizer(SGD), "engine": engine}
+    found = models(make_async_walk(p, "fedbuff", trace, values, **options))
+    expected = oracle.follow(MomentumFedBuff(p, 2, 3, **values), trace, 12)
+    assert relative_error(found, expected) < 1e-11
+
+
+@pytest.mark.parametrize("values", [SGD, {**ADAM, "keep": True}, {"name": "adamw"}], ids=lambda v: v["name"])
+def test_jobs_of_different_lengths_agree_between_engines(values: dict[str, Any]) -> None:
+    """Clients make one to three steps: the state of those that have finished stands still."""
+    p = Problem()
+    engines = ["loop", "vmap"]
+    if compiler_missing(torch.device("cpu")) is None:
+        engines.append("compile")
+    paths = [
+        engine_path(
+            p, "scaffold", p.cohorts(T, S), values={"lr": 0.1, "option": 2 if values is SGD else 1},
+            steps=None, epochs=1, batch=4, engine=engine, chunk=2, optimizer=optimizer(values),
+            clip_norm=None if values is not SGD else 0.5,
+        )
+        for engine in engines
+    ]  # fmt: skip
+    assert len(set(-(-p.sizes // 4))) > 1
+    for path in paths[1:]:
+        assert relative_error(path, paths[0]) < 1e-10
+
+
+# ---- what is not used costs nothing --------------------------------------------------------------------
+
+
+def _operations(**options: Any) -> tuple[int, int]:
+    """Tensor operations of a local step of FedAvg, and of its gradient alone."""
+    walk = started(Problem(sizes=(4,)), "fedavg", [[0]], steps=1, engine="loop", **options)
+    program, trainer = walk.trainer.program, walk.trainer
+    jobs = trainer.planner.jobs(np.array([0]), np.array([0]))
+    batch, facts = trainer.planner.draw(0, jobs).batch(0, 0), trainer._facts(jobs).row(0)  # type: ignore[arg-type]
+    down, theta, k = {"theta": walk.theta}, walk.theta, torch.tensor(0)
+    local = program.init(down, {}, facts, walk.h)
+    counts = []
+    for call in (
+        lambda: program.step(local, {}, down, {}, facts, walk.h, k, batch),
+        lambda: program.objective.loss_and_grad(theta, {}, batch),
+    ):
+        with _Counter() as counter:
+            call()
+        counts.append(counter.operations)
+    return counts[0], counts[1]
+
+
+def test_a_plain_step_is_one_product_and_one_difference_beside_its_gradient() -> None:
+    step, gradient = _operations()
+    assert step == gradient + 2
+    assert _operations(optimizer=optimizer(SGD))[0] > step
+    assert _operations(clip_norm=1.0)[0] > step
+
+
+def test_compiled_steps_do_not_depend_on_numbers() -> None:
+    def depends(**options: Any) -> Any:
+        walk = started(Problem(), "fedavg", [[0, 1]], **options)
+        return step_depends(walk.trainer.program, 2, 4)
+
+    momenta = [depends(optimizer=optimizer({**SGD, "momentum": rho}), clip_norm=rho) for rho in (0.5, 0.9)]
+    assert momenta[0] == momenta[1]
+    others = [
+        depends(),
+        depends(clip_norm=0.1),
+        depends(optimizer=optimizer(SGD)),
+        depends(optimizer=optimizer({**SGD, "nesterov": True})),
+        depends(optimizer=optimizer({**SGD, "weight_decay": 0.1})),
+        depends(optimizer=optimizer(ADAM)),
+        depends(optimizer=optimizer({**ADAM, "name": "adamw"})),
+    ]
+    assert len({*others, momenta[0]}) == len(others) + 1
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"name": "sgd", "nesterov": True}, "optimizer.nesterov=true: needs optimizer.momentum > 0"),
+        ({"name": "sgd", "keep": True}, "optimizer.keep=true: optimizer=sgd without momentum has no state"),
+        ({"name": "sgd", "momentum": 1.0}, r"optimizer.momentum=1.0: must be a number in \[0, 1\)"),
+        ({"name": "adam", "momentum": 0.9}, "optimizer.momentum=0.9: no such key; optimizer=adam has beta1"),
+        ({"name": "adam", "epsilon": 0}, "optimizer.epsilon=0: must be a number > 0"),
+    ],
+)
+def test_bad_options(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        optimizer(values)
+    assert PLAIN.plain
