@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
-OWN_CODE = ", or your own: imports=[FILE.py] registers it, --config-dir DIR has its file of options"
+OWN_CODE = ", or your own, which imports=[FILE.py] registers"
 """After the names of methods and of models."""
+FEW = 15  # options that a line names
 
 
 class UserError(Exception):
@@ -25,7 +28,7 @@ class ConfigError(UserError):
         self.key, self.value, self.allowed, self.options = key, value, allowed, tuple(options)
         near = nearest(value, self.options)
         hint = f" (did you mean '{near}'?)" if near else ""
-        super().__init__(f"{shortened(key)}={shortened(word(value))}: {allowed}{hint}")
+        super().__init__(f"{shortened(key)}={shortened(_said(value))}: {allowed}{hint}")
 
     def within(self, where: str) -> ConfigError:
         """The same, saying in which file the value stands."""
@@ -61,6 +64,13 @@ def word(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _said(value: object) -> str:
+    """A value as a command line has it, sections in short."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_said, value))}]"
+    return "{...}" if isinstance(value, dict) else word(value)
+
+
 def shortened(value: object, limit: int = 200) -> str:
     """The text of a value, its middle left out where it is too long for a line."""
     text = str(value)
@@ -69,7 +79,32 @@ def shortened(value: object, limit: int = 200) -> str:
 
 def nearest(value: object, options: Iterable[object]) -> str | None:
     """Return the option most like `value`, or None where nothing is close."""
+    return next(iter(_nearest(value, options, 1)), None)
+
+
+def _nearest(value: object, options: Iterable[object], count: int) -> list[str]:
     if len(str(value)) > 100:
-        return None
-    matches = difflib.get_close_matches(str(value), [str(option) for option in options], n=1, cutoff=0.5)
-    return matches[0] if matches else None
+        return []
+    return difflib.get_close_matches(str(value), [str(option) for option in options], n=count, cutoff=0.5)
+
+
+def unknown_option(group: str, name: object, options: Sequence[str], more: str = "") -> ConfigError:
+    """The error for a name that is none of a group's options: of many, the nearest are named. `more`: what
+    else is allowed."""
+    near = [f"'{option}'" for option in _nearest(name, options, 3 if len(options) > FEW else 1)]
+    hint = f" (did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?)" if near else ""
+    return ConfigError(group, name, f"must be one of {shown(group, options)}{more}{hint}")
+
+
+def shown(group: str, options: Sequence[str]) -> str:
+    """The names of a group's options, or of many what shows them."""
+    few = len(options) <= FEW
+    return ", ".join(options) if few else f"the {len(options)} that `fedbench list {group}s` shows"
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a subcommand: an error is one line like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a UsageError that names the command."""
+        raise UsageError(f"{self.prog.removeprefix('fedbench ')}: {message} (see {self.prog} --help)")

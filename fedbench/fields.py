@@ -2,12 +2,11 @@
 
 Every option of every group is a field of one class, made by a function of this module; `read` builds the
 class from plain values (what a file or a command line said) and refuses, in one line, whatever the field does
-not allow. Torch-free, so that bad input is refused at once.
+not allow. A number or a switch may be given as text (`${oc.env:SEED}`). Torch-free, so that bad input is
+refused at once.
 
-Why dataclasses and these few functions, and no library: Hydra's structured configs have no ranges, no unions
-by name and no meaning of null; pydantic and cattrs have them, but their errors would have to be taken apart
-and written again as our one line (key, value, what is allowed, nearest match), and their coercions ("3"
-for 3, 1 for true) switched off. So this file is shorter than the glue would be, and starts in no time.
+Why no library: Hydra's structured configs have no ranges and no meaning of null; pydantic has them, but its
+errors would have to be taken apart and written again as our one line (key, value, what is allowed, nearest).
 """
 
 from __future__ import annotations
@@ -33,6 +32,10 @@ class _Dataclass(Protocol):
 
 
 T = TypeVar("T", bound=_Dataclass)
+
+REGISTERED: dict[tuple[str, str], type[Any]] = {}
+"""The classes that modules have registered in this process as options, by group and name: methods, models,
+data sets."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,19 @@ class Rule:
         if value is None and self.null is not None:
             return None
         try:
-            return self.check(value)
+            return self.check(of_text(value) if self.kind in ("number", "integer") else value)
         except ValueError as error:
             raise ConfigError(key, value, str(error) or self.allowed, self.options) from error
+
+
+def of_text(value: Any) -> Any:
+    """The number that a text says, such as that of an environment variable; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"[+-]?\d+", value):
+        return int(value)
+    number = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", value)
+    return float(value) if number else value
 
 
 def number(
@@ -145,9 +158,10 @@ def switch(default: bool, *, help: str = "") -> Any:
     """True or false."""
 
     def check(value: Any) -> bool:
-        if not isinstance(value, bool):
+        said = {"true": True, "yes": True, "false": False, "no": False}.get(str(value).lower())
+        if said is None:
             raise ValueError
-        return value
+        return said
 
     return _field(default, Rule("switch", "true or false", check, help))
 
@@ -165,6 +179,7 @@ def choice(
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in why_not:
             raise ValueError(f"must be {words}: {why_not[value]}")
+        value = next((option for option in options if str(option) == value), value)
         if value not in options or isinstance(value, bool) != isinstance(options[0], bool):
             raise ValueError
         return value
@@ -344,17 +359,11 @@ def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
         if rule is None:
             if below := plain(value, said.get(field.name)):
                 values[field.name] = below
-        elif not (rule.later and _means(rule, rule.default, value)):
-            same = field.name in said and _means(rule, said[field.name], value)
-            values[field.name] = said[field.name] if same else unread(value)
+        elif not (rule.later and rule.value("", rule.default) == value):
+            plain_value = unread(value)
+            same = field.name in said and said[field.name] == plain_value and not isinstance(value, bool)
+            values[field.name] = said[field.name] if same else plain_value
     return values
-
-
-def _means(rule: Rule, said: Any, value: Any) -> bool:
-    try:
-        return bool(rule.value("", said) == value)
-    except ConfigError:
-        return False
 
 
 def unread(value: Any) -> Any:
@@ -376,7 +385,7 @@ def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -
     fields = {field.name: field for field in options_of(cls)}
     for key in values:
         if key not in fields:
-            raise _unknown(prefix, str(key), values[key], list(fields), owner or group)
+            raise unknown_key(prefix + str(key), values[key], [prefix + name for name in fields], owner)
     given: dict[str, Any] = {}
     for name, field in fields.items():
         inner, rule = _section_of(field), rule_of(field)
@@ -405,10 +414,16 @@ def _section_of(field: dataclasses.Field[Any]) -> type[_Dataclass] | None:
     return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None
 
 
-def _unknown(prefix: str, key: str, value: Any, known: Sequence[str], owner: str) -> ConfigError:
-    near = nearest(key, known)
-    hint = f" (did you mean '{prefix}{near}'?)" if near else ""
-    has = f"{owner} has {', '.join(known) or 'no keys'}" if owner else f"keys are {', '.join(known)}"
-    return ConfigError(
-        prefix + key, "{...}" if isinstance(value, dict) else value, f"no such key; {has}{hint}"
-    )
+def unknown_key(
+    key: str, value: object, known: Sequence[str], owner: str = "", hint: str = ""
+) -> ConfigError:
+    """The error for a key that is none of `known`, which are dotted names like it. `owner`: who has those
+    beside it, such as `algorithm=fedavg`; `hint`: what to say in place of the nearest of them."""
+    section = key.rpartition(".")[0]
+    prefix = f"{section}." if section else ""
+    beside = list(dict.fromkeys(name.removeprefix(prefix).split(".")[0] for name in known))
+    near = nearest(key.removeprefix(prefix), beside)
+    hint = hint or (f"did you mean '{prefix}{near}'?" if near else "")
+    has = f"{owner or section} has" if section else "keys are"
+    text = f"no such key; {has} {', '.join(beside) or 'no keys'}{f' ({hint})' if hint else ''}"
+    return ConfigError(key, value, text)

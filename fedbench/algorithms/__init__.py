@@ -22,7 +22,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from fedbench.errors import OWN_CODE, ConfigError
+from fedbench.errors import OWN_CODE, unknown_option
 from fedbench.method import Algorithm
 from fedbench.method.registry import registered
 
@@ -43,5 +43,5 @@ def every() -> list[type[Algorithm]]:
 def get(name: str) -> type[Algorithm]:
     """The class registered under `name`. ConfigError with the nearest match otherwise."""
     if name not in registered:
-        raise ConfigError("algorithm", name, f"must be one of {', '.join(names())}{OWN_CODE}", names())
+        raise unknown_option("algorithm", name, names(), OWN_CODE)
     return registered[name]

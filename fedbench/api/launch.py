@@ -12,11 +12,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from fedbench.api.directories import Place, Run, Sweep
-from fedbench.config.compose import Composed, Composer, lenient
+from fedbench.config.compose import Composed, Composer
 from fedbench.config.config import Config
 from fedbench.config.identity import run_dir
+from fedbench.config.options import checked
 from fedbench.config.overrides import refuse_sweeps, written
-from fedbench.config.read import checked
 from fedbench.errors import UsageError
 from fedbench.loggers.options import refuse_missing
 from fedbench.process_group import refuse_several
@@ -105,8 +105,8 @@ def _words(overrides: Overrides) -> list[str]:
     if isinstance(overrides, str):
         raise UsageError(f"{overrides}: a list of overrides is needed, such as ['{overrides}']")
     if isinstance(overrides, Mapping):
-        return [lenient(f"{key}={written(value)}") for key, value in overrides.items()]
-    return [lenient(text) for text in overrides]
+        return [f"{key}={written(value)}" for key, value in overrides.items()]
+    return list(overrides)
 
 
 def _several(key: str, values: Iterable[Any]) -> str:

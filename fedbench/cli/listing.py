@@ -9,9 +9,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.config.arguments import Parser
 from fedbench.config.options import conf_dir, options
-from fedbench.errors import UsageError
+from fedbench.errors import Parser, UsageError
 from fedbench.sweeps.tables import aligned
 
 GROUPS = {

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.config.arguments import Parser
-from fedbench.errors import UsageError
+from fedbench.errors import Parser, UsageError
 from fedbench.runs.run_directory import FINISHED, RunDirectory
 
 KEPT = Path("outputs") / "reruns"

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedbench.config.arguments import Parser
-from fedbench.errors import ConfigError, DataError
+from fedbench.errors import ConfigError, DataError, Parser
 from fedbench.runs.metrics import VALIDATED
 from fedbench.runs.run_directory import FINISHED, MISSING, RUNNING, RunDirectory, find_runs
 

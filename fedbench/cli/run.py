@@ -7,17 +7,25 @@ import argparse
 import contextlib
 import io
 import os
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.types import RunMode
+from omegaconf import Container, DictConfig, OmegaConf
 
 from fedbench import __version__, process_group
-from fedbench.config.compose import Composer, check_composed, lenient, list_quickly
+from fedbench.config.compose import Composer, config_directories, forced
+from fedbench.config.config import GROUPS, Settings, container
+from fedbench.config.options import conf_dir, read_config
 from fedbench.config.overrides import refuse_sweeps
-from fedbench.errors import RunError, UsageError, nearest
+from fedbench.errors import RunError, UsageError, nearest, word
+from fedbench.fields import rules
 from fedbench.sweeps.launch import FinishedSweep, planned, run, run_sweep, run_with_others
 from fedbench.sweeps.plan import forecast
 from fedbench.sweeps.tables import RUNS, closing_table, collect
@@ -29,19 +37,16 @@ def main(argv: Sequence[str]) -> int:
         print(f"fedbench-runner {__version__}")
         return 0
     flags = parser()
-    refuse = flags.error
     args = flags.parse_intermixed_args(argv or ["experiment=quickstart"])
-    if args.experimental_rerun:
-        refuse("--experimental-rerun is refused, because it would execute what a pickle says")
     shown = [args.help, args.hydra_help, args.cfg, args.info, args.shell_completion]
     if sum(map(bool, [*shown, args.run, args.multirun])) > 1:
-        refuse("only one of --run, --multirun, --cfg, --info, --help, --hydra-help and -sc can be given")
+        flags.error("only one of --run, --multirun, --cfg, --info, --help, --hydra-help and -sc can be given")
     if args.resolve and not (args.cfg or args.help):
-        refuse("--resolve goes with --cfg or --help")
+        flags.error("--resolve goes with --cfg or --help")
     composer = Composer(args.config_name, args.config_path, args.config_dir)
-    args.overrides = [lenient(text) for text in args.overrides]
     if any(shown):
-        _show(composer, args, flags)
+        with composer.one_line(args.overrides):
+            _show(composer, args, flags)
         return 0
     directory = launch(composer, args.overrides, args.multirun, args.dry_run)
     if not argv and directory is not None:
@@ -63,6 +68,9 @@ def parser() -> argparse.ArgumentParser:
 
     made = get_args_parser()
     made.error = refuse  # type: ignore[method-assign]
+    for action in [one for one in made._actions if "--experimental-rerun" in one.option_strings]:
+        made._remove_action(action)  # it would execute what a pickle says
+        del made._option_string_actions["--experimental-rerun"]
     said = "Say what would run and what it takes (disk, memory), and run nothing"
     made.add_argument("--dry-run", action="store_true", help=said)
     return made
@@ -107,40 +115,95 @@ def _report(ended: FinishedSweep) -> Path:
     return directory
 
 
+# ---- flags that show something ---------------------------------------------------------------------------
+
+
 def _show(composer: Composer, args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Print what Hydra's flags ask for that show something: --help, --cfg, --info, --hydra-help, -sc."""
+    """Print what Hydra's flags ask for: --help, --cfg, --info, --hydra-help, -sc."""
     hydra, name, words = composer.hydra, composer.config_name, args.overrides
-    with _hydra_raises(), composer.one_line(words):
-        if not args.shell_completion:
-            composer.check(words)
-        if args.help or args.cfg or args.info:
-            check_composed(composer.loader.load_configuration(name, words, RunMode.MULTIRUN))
-        if args.help:
-            list_quickly(composer.loader)
-            hydra.app_help(config_name=name, args_parser=parser, args=args)
-        elif args.hydra_help:
-            hydra.hydra_help(config_name=name, args_parser=parser, args=args)
-        elif args.cfg:
-            hydra.show_cfg(name, words, args.cfg, args.package, args.resolve)
-        elif args.info:
-            hydra.show_info(args.info, config_name=name, overrides=words)
-        elif "query=" in "".join(words[:1]):  # a shell asks; a line that it cannot complete is no error
-            list_quickly(composer.loader)
+    if args.shell_completion:
+        if "query=" in "".join(words[:1]):  # a line that cannot be completed is no error
             with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception, SystemExit):
-                hydra.shell_completion(config_name=name, overrides=words)
+                _complete(composer, words)
         else:
             hydra.shell_completion(config_name=name, overrides=words)
+        return
+    composed = composer.read(words)[1]
+    if args.help:
+        print(page(composed.cfg, composer.loader))
+    elif args.hydra_help:
+        hydra.hydra_help(config_name=name, args_parser=parser, args=args)
+    elif args.info:
+        hydra.show_info(args.info, config_name=name, overrides=[forced(text) for text in words])
+    else:
+        read_config(container(composed.job), config_directories(composed.cfg.hydra))  # refuses wrong keys
+        HydraConfig.instance().set_config(composed.cfg)
+        hydras = OmegaConf.masked_copy(composed.cfg, ["hydra"])
+        node: Any = {"all": composed.cfg, "hydra": hydras, "job": composed.job}[args.cfg]
+        node = OmegaConf.select(node, args.package) if args.package else node
+        if node is None:
+            raise UsageError(f"--package {args.package}: there is no such section")
+        is_section = OmegaConf.is_config(node)
+        print(OmegaConf.to_yaml(node, resolve=args.resolve) if is_section else node, end="")
 
 
-@contextlib.contextmanager
-def _hydra_raises() -> Iterator[None]:
-    """Hydra raises its errors and leaves them to us; afterwards the environment is what it was."""
-    before = os.environ.get("HYDRA_FULL_ERROR")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["HYDRA_FULL_ERROR"]
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = before
+def _complete(composer: Composer, words: Sequence[str]) -> None:
+    """Print what a shell's line can go on with; after a comma, the key's further values."""
+    files: Any = composer.loader.repository  # type: ignore[attr-defined]
+    composer.loader.get_group_options = (  # type: ignore[method-assign]  # Hydra's copies all that it knows
+        lambda group_name, results_filter=ObjectType.CONFIG, **_: list(
+            files.get_group_options(group_name, results_filter)
+        )
+    )
+    before, _, last = os.environ.get("COMP_LINE", "").rpartition(" ")
+    key, _, values = last.partition("=")
+    done, comma, value = values.rpartition(",")
+    if comma:
+        os.environ["COMP_LINE"] = f"{before} {key}={value}"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        composer.hydra.shell_completion(config_name=composer.config_name, overrides=words)
+    print(printed.getvalue().replace(f"{key}=", f"{key}={done},") if comma else printed.getvalue(), end="")
+
+
+def page(cfg: DictConfig, loader: ConfigLoader) -> str:
+    """`--help`: what there is to choose, and every key of what is chosen, with value and meaning."""
+    lines = [cfg.hydra.help.header, "Groups (group=option):", ""]
+    for group in (*GROUPS, "logger", "experiment"):
+        names = loader.get_group_options(group)
+        kinds = dict.fromkeys(name.split("/")[0] for name in names)
+        lines += _wrapped(f"  {group}: {', '.join(kinds)}", "    ")
+    lines += ["", "Keys, with the options chosen now (key=value):", ""]
+    for key, rule in rules(Settings):
+        lines += _key(key, OmegaConf.select(cfg, key), f"{rule.words}; {rule.meaning}")
+    for group in (group for group in GROUPS if group in cfg.hydra.runtime.choices):
+        chosen = str(cfg.hydra.runtime.choices[group])
+        lines += ["", f"  of {group}={chosen}:"]
+        comments = _comments(group, chosen)
+        lines += [
+            line
+            for key, value in cfg[group].items()
+            if key not in ("name", "grid")
+            for line in _key(f"{group}.{key}", value, comments.get(str(key), ""))
+        ]
+    return "\n".join([*lines, "", cfg.hydra.help.footer.rstrip()])
+
+
+def _key(key: str, value: object, meaning: str) -> list[str]:
+    said = word(OmegaConf.to_container(value) if isinstance(value, Container) else value)
+    return _wrapped(f"  {f'{key}={said}':<30} {meaning}", " " * 33)
+
+
+def _wrapped(line: str, indent: str) -> list[str]:
+    return textwrap.wrap(line.rstrip("; "), 118, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _comments(group: str, name: str) -> dict[str, str]:
+    """What the file of an option says of its keys, beside them or above."""
+    file, found, above = conf_dir() / group / f"{name}.yaml", {}, ""
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
+        key, _, beside = line.partition(" # ")
+        above = f"{above} {line[2:]}" if line.startswith("# ") else above
+        if key[:1].isalpha():
+            found[key.partition(":")[0]], above = beside or above.strip(), ""
+    return found

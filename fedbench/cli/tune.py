@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fedbench.config.arguments import Parser
-from fedbench.errors import RunError
+from fedbench.errors import Parser, RunError
 
 _EXAMPLES = """examples:
   fedbench tune algorithm=fedavg,scaffold,padamfed algorithm.lr=0.01,0.03,0.1,0.3 seed=0,1,2

@@ -1,14 +1,15 @@
 """argv -> Config: one composer for the command line, sweeps, the Python interface and the papers.
 
-Hydra composes; what is here reads the result as a `Config`, and refuses what would execute code. Nothing that
-is given does so but `imports` and `hooks`: Hydra instantiates what stands under `_target_`, and Python's
-logging what stands under `class` and `()`, so these are refused in overrides and in files of the user's.
+Hydra composes, and takes every key for one of ours; `read_config` refuses, in one line, what nobody declares.
+Nothing that is given executes code but `imports` and `hooks`: Hydra instantiates what stands under
+`_target_`, and Python's logging what stands under `class` and `()`: refused in what was composed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,28 +18,30 @@ from typing import Any
 
 import hydra
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from fedbench.config.config import GROUPS, Config, container, without_hydra
+from fedbench import fields
+from fedbench.config import imports
+from fedbench.config.config import GROUPS, Config, Settings, container, without_hydra
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
-from fedbench.config.imports import Callbacks, is_callback, own_modules
-from fedbench.config.options import conf_dir, one_option, read_file
-from fedbench.config.overrides import first_values, known_keys, listed, parse, recorded
-from fedbench.config.read import read_config
+from fedbench.config.options import REGISTERED, conf_dir, one_option, read_config, read_file
+from fedbench.config.overrides import first_values, listed, parse, recorded
 from fedbench.config.register import JOB_DIR, UserDirectory, register
 from fedbench.errors import ConfigError, UsageError, shortened
 from fedbench.loggers.options import refuse_missing
 
 LONGEST = 1000  # characters of an option
-SEVERAL = ("logger", "hydra/callbacks")  # groups of which several options may be chosen
-GLOBAL = "# @package _global_"
+ONE = (*GROUPS, "experiment", "scale", "hydra/launcher", "hydra/sweeper")
+"""Groups of which one option is chosen."""
 _REFUSED = "refused, because it would run code; your own code goes into a module named by imports=[...]"
+_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 
 
 def load_config(overrides: Sequence[str] = ()) -> Config:
@@ -46,12 +49,20 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
     return compose(overrides).config
 
 
+def compose(overrides: Sequence[str] = ()) -> Composed:
+    """What `fedbench OVERRIDES...` says. Leaves Hydra as it was. Raises UserError."""
+    before = GlobalHydra.instance().hydra
+    try:
+        return Composer().compose(overrides)
+    finally:
+        GlobalHydra.instance().hydra = before
+
+
 @dataclass(frozen=True)
 class Composed:
     """What a command line says."""
 
     cfg: DictConfig  # with Hydra's node, which says where and how to run it
-    files: Sequence[tuple[str, Path]] = ()  # the user's files that it was composed of, by name
 
     @cached_property
     def job(self) -> DictConfig:
@@ -65,10 +76,9 @@ class Composed:
             return validate(self.job, config_directories(self.cfg.hydra))
         except ConfigError as error:
             given = {text.partition("=")[0].lstrip("+") for text in recorded(self.cfg, "task")}
-            for name, file in () if error.key in given else self.files:
-                if _holds(file, name, error.key):
-                    raise error.within(f"{name}.yaml") from error
-            raise
+            given -= {*GROUPS, "experiment", "scale"}
+            name = None if error.key in given else _said_in(self.cfg.hydra, error.key)
+            raise error.within(f"{name}.yaml") if name else error from None
 
 
 class Composer:
@@ -80,11 +90,11 @@ class Composer:
         """As the flags of these names: the first file, the directory in place of ours, one before it."""
         register()
         self.config_name = config_name or "config"
-        UserDirectory.path = Path(config_dir).absolute() if config_dir else None
-        if UserDirectory.path and not UserDirectory.path.is_dir():
+        own = UserDirectory.path = Path(config_dir).absolute() if config_dir else None
+        if own and not own.is_dir():
             raise UsageError(f"--config-dir {config_dir}: there is no such directory")
-        if UserDirectory.path:
-            _check_first(UserDirectory.path / f"{self.config_name}.yaml")
+        if own and own != conf_dir() and (own / "config.yaml").is_file() and self.config_name == "config":
+            _check_first(own / "config.yaml")
         GlobalHydra.instance().clear()
         directory = str(Path(config_path).absolute() if config_path else conf_dir())
         hydra.initialize_config_dir(directory, job_name="fedbench", version_base="1.3")
@@ -97,47 +107,46 @@ class Composer:
         try:
             yield
         except (*HYDRA_ERRORS, *more) as error:
-            raise explain(error, overrides, self.loader, self.config_name) from error
-
-    def check(self, overrides: Sequence[str]) -> list[tuple[str, Path]]:
-        """Refuse what is no override, names several options, or would execute code; the user's files that are
-        read. Raises UserError."""
-        check_words(overrides)
-        check_single(overrides, self.loader)
-        return user_files(self.loader, self.config_name, overrides)
+            raise explain(error, overrides, self.loader) from error
 
     def read(self, overrides: Sequence[str]) -> tuple[list[Override], Composed]:
         """What overrides say, which may sweep: parsed, and composed with the first value of every sweep.
 
         Raises UserError.
         """
-        with self.one_line(overrides):
-            parsed = parse(overrides, self.loader)
+        words = [self._without_plus(text) for text in overrides]
+        with self.one_line(words):
+            parsed = parse(words, self.loader)
             for item in parsed:
                 if item.is_sweep_override() and item.is_hydra_override():
                     raise UsageError(
                         f"{item.input_line}: Sweeping over Hydra's configuration is not supported"
                     )
-            check_single(overrides, self.loader)
-            first = first_values(overrides, self.loader)
-        return parsed, self.compose(first, overrides)
+            self._offer_registered(parsed)
+            first = first_values(words, self.loader)
+        return parsed, self.compose(first, words)
 
     def compose(self, overrides: Sequence[str], given: Sequence[str] = ()) -> Composed:
         """The whole configuration, free of things that would execute code. Raises UserError.
 
         `given`: what a person wrote, where that was a sweep of which `overrides` are one job.
         """
-        words = [lenient(text) for text in overrides]
-        with self.one_line(given or words, ValueError, TypeError, AttributeError):
-            files = self.check(words)
-            cfg = hydra.compose(self.config_name, words, return_hydra_config=True)
+        words = [self._without_plus(text) for text in overrides]
+        with self.one_line(given or words, ValueError, TypeError, AttributeError, OSError):
+            check_words(given or words, self.loader)
+            self._check_searchpath(words)
+            self._offer_registered(parse(words))
+            cfg = hydra.compose(self.config_name, list(map(forced, words)), return_hydra_config=True)
+        OmegaConf.set_readonly(cfg.hydra, False)
+        cfg.hydra.overrides.task = [text for text in words if not text.lstrip("+~").startswith("hydra")]
+        dirname = cfg.hydra.job._get_node("override_dirname")
+        cfg.hydra.job.override_dirname = dirname._value().replace("++", "")
         check_composed(cfg)
-        return Composed(cfg, files)
+        return Composed(cfg)
 
     def place(self, composed: Composed) -> Path:
         """The directory of the single run that was composed."""
         cfg = composed.cfg
-        OmegaConf.set_readonly(cfg.hydra, False)
         cfg.hydra.mode = RunMode.RUN
         HydraConfig.instance().set_config(cfg)
         with self.one_line(recorded(cfg, "task")):
@@ -145,16 +154,47 @@ class Composer:
 
     def context(self, cfg: DictConfig) -> HydraContext:
         """What Hydra's launchers and sweepers are given. Executes the modules of the user's callbacks."""
-        return HydraContext(config_loader=self.loader, callbacks=Callbacks(cfg))  # type: ignore[arg-type]
+        return HydraContext(config_loader=self.loader, callbacks=imports.Callbacks(cfg))  # type: ignore[arg-type]
 
+    def _without_plus(self, text: str) -> str:
+        """An override as if its key were there: whoever writes + means the same."""
+        key = text.partition("=")[0]
+        plain = key.lstrip("+")
+        if f"{plain}.".startswith("hydra.sweeper.params."):  # a dict that is open
+            return "++" + text.lstrip("+")
+        if key == plain or plain.startswith("hydra"):
+            return text
+        return text if plain not in ONE and self.loader.get_group_options(plain) else text.lstrip("+")
 
-def compose(overrides: Sequence[str] = ()) -> Composed:
-    """What `fedbench OVERRIDES...` says. Leaves Hydra as it was. Raises UserError."""
-    before = GlobalHydra.instance().hydra
-    try:
-        return Composer().compose(overrides)
-    finally:
-        GlobalHydra.instance().hydra = before
+    def _offer_registered(self, parsed: Sequence[Override]) -> None:
+        """Make options known to Hydra that have no file and that a module of the user's registers: one that
+        `imports` names, which is executed, or a cell of a notebook."""
+        for item in parsed:
+            group = item.key_or_group
+            for name in listed(item) if group in REGISTERED else []:
+                if str(name) in self.loader.get_group_options(group):
+                    continue
+                for one in parsed:
+                    modules: Any = one.value()
+                    if one.key_or_group in ("imports", "hooks") and isinstance(modules, list):
+                        imports.execute(one.key_or_group, modules)
+                if (cls := fields.REGISTERED.get((group, str(name)))) is not None:
+                    node = {"name": str(name), **fields.defaults(cls)}
+                    ConfigStore.instance().store(group=group, name=str(name), node=node, provider="fedbench")
+
+    def _check_searchpath(self, words: Sequence[str]) -> None:
+        """Refuse what is no directory: a package would be imported. Raises ConfigError."""
+        given: list[Any] = [item.value() for item in parse(words) if item.key_or_group == "hydra.searchpath"]
+        sources = [Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"]
+        if not given and (self.config_name != "config" or sources != [conf_dir()]):
+            first = [file for place in sources if (file := place / f"{self.config_name}.yaml").is_file()]
+            given = [
+                OmegaConf.select(OmegaConf.create(read_file(file)), "hydra.searchpath") for file in first
+            ]
+        for place in given[0] if given and given[0] else ():
+            if not Path(str(place).removeprefix("file://")).is_dir():
+                allowed = "must be directories that are there; a package would be imported"
+                raise ConfigError("hydra.searchpath", str(place), allowed)
 
 
 class JobComposer:
@@ -165,21 +205,19 @@ class JobComposer:
         """`master`: the sweep's own configuration, of which the hydra.* overrides count for all jobs."""
         self._master, self._loader = master, loader
         self._bases: dict[tuple[str, ...], DictConfig] = {}
-        self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The configuration of the job with these overrides, without Hydra's node. Raises UserError."""
         try:
             check_words(overrides)
             parsed = parse(overrides)
-            whole = [item for item in parsed if self._chooses(item) or item.type != OverrideType.CHANGE]
+            whole = [item for item in parsed if not is_value(item.get_key_element()) or item.is_delete()]
             cfg = copy.deepcopy(self._base(tuple(str(item.input_line) for item in whole)))
             for item in parsed:
                 if item not in whole:
-                    OmegaConf.update(cfg, item.key_or_group, item.value(), merge=True)
+                    OmegaConf.update(cfg, item.key_or_group, item.value(), merge=True, force_add=True)
         except HYDRA_ERRORS as error:
-            name = str(self._master.hydra.job.config_name)
-            raise explain(error, overrides, self._loader, name) from error
+            raise explain(error, overrides, self._loader) from error
         return cfg
 
     def check_places(self, jobs: Sequence[Sequence[str]]) -> None:
@@ -198,19 +236,8 @@ class JobComposer:
                 raise ConfigError("hydra.sweep.subdir", raw, f"{allowed}; two would be in {place}")
             places.add(place)
 
-    def _chooses(self, item: Override) -> bool:
-        """Whether an override takes part in Hydra's choice of files (or might)."""
-        key = item.key_or_group
-        if key not in self._groups:
-            plain = "." in key and "/" not in key and item.package is None
-            self._groups[key] = not plain and bool(self._loader.get_group_options(key))
-        return self._groups[key]
-
     def _base(self, words: tuple[str, ...]) -> DictConfig:
         if words not in self._bases:
-            check_single(words, self._loader)
-            hydra_words = recorded(self._master, "hydra")
-            user_files(self._loader, str(self._master.hydra.job.config_name), [*hydra_words, *words])
             full = self._loader.load_sweep_config(self._master, list(words))
             check_composed(full, self._master)
             self._check_grid(full, words)
@@ -239,25 +266,15 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
     """
     try:
         plain = container(cfg)
-    except (OmegaConfBaseException, RecursionError):
-        _refuse_unresolvable(cfg)
-        raise
+    except OmegaConfBaseException as error:
+        key = str(error.full_key or "")
+        parent, _, last = key.rpartition(".")
+        node: Any = OmegaConf.select(cfg, parent) if parent else cfg
+        raw = node._get_node(last)._value() if last else "${...}"
+        raise ConfigError(key, raw, f"cannot be resolved: {one_line(error)}") from error
     config = read_config(plain, searchpath)
     refuse_missing(config.logger)
     return config
-
-
-def _refuse_unresolvable(cfg: DictConfig) -> None:
-    """Name the first key whose ${...} cannot be resolved. Raises ConfigError."""
-    for key in known_keys(cfg):
-        try:
-            OmegaConf.select(cfg, key, throw_on_missing=False)
-        except (OmegaConfBaseException, RecursionError) as error:
-            parent, _, last = key.rpartition(".")
-            node: Any = OmegaConf.select(cfg, parent) if parent else cfg
-            raw = node._get_node(last)._value()
-            reason = "refers to itself" if isinstance(error, RecursionError) else one_line(error)
-            raise ConfigError(key, raw, f"cannot be resolved: {reason}") from error
 
 
 def config_directories(hydra: Any) -> list[Path]:
@@ -265,149 +282,95 @@ def config_directories(hydra: Any) -> list[Path]:
     return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
 
 
-def lenient(text: str) -> str:
-    """Two overrides that Hydra wants with another number of + than people write."""
+def _said_in(hydra: Any, key: str) -> str | None:
+    """The name of the user's file, among those that were chosen, that says something under a key of a run."""
+    chosen = {group: option for group, option in hydra.runtime.choices.items() if isinstance(option, str)}
+    for name in (hydra.job.config_name, *(f"{group}/{option}" for group, option in chosen.items())):
+        group = name.rpartition("/")[0]
+        for file in (place / f"{name}.yaml" for place in config_directories(hydra) if place != conf_dir()):
+            content: Any = read_file(file) if file.is_file() else {}
+            content = {group: content} if file.is_file() and (group in GROUPS or group == key) else content
+            for part in key.split("."):
+                content = content.get(part) if isinstance(content, dict) else None
+            if content is not None:
+                return str(name)
+    return None
+
+
+_VALUES = {name.split(".")[0] for name, _ in fields.rules(Settings)}
+
+
+def is_value(key: str) -> bool:
+    """Whether an override of this key gives a value to a key of a run, and chooses no option."""
+    return key in _VALUES or ("." in key and "/" not in key and not key.startswith(("hydra.", "+", "~")))
+
+
+def forced(text: str) -> str:
+    """An override as Hydra accepts it for any key: `read_config` has the one line for unknown ones."""
     key = text.partition("=")[0]
-    if key.startswith("+") and key[1:] in (*GROUPS, "experiment"):  # a group that has a default
-        return text[1:]
-    if key == "hydra.sweeper.params" or key.startswith("hydra.sweeper.params."):  # a dict that is open
-        return "++" + text
-    return text
-
-
-def list_quickly(loader: Any) -> None:
-    """Let `loader` list its groups without a copy of all that it knows for every group (1.3 s)."""
-    files = loader.repository
-
-    def options(
-        group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG, **_: object
-    ) -> list[str]:
-        return list(files.get_group_options(group_name, results_filter))
-
-    loader.get_group_options = options
+    own = is_value(key) or not (key in ONE or "/" in key or key.startswith(("+", "~", "hydra", "logger")))
+    return f"++{text}" if own else text
 
 
 # ---- what is refused -----------------------------------------------------------------------------------
 
 
-def check_words(overrides: Sequence[str]) -> None:
-    """Refuse what is no override, or would execute code, before anything is composed. Raises UserError."""
+def check_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -> None:
+    """Refuse what is no override, and several options of one group, before anything is composed. Raises
+    UserError."""
     for text in overrides:
         key, _, value = text.partition("=")
         if not key.strip("+~"):
             raise UsageError(f"{shortened(text)}: must be written key=value")
         if len(value) > LONGEST and "." not in key:  # may name a file, which no system would find
             raise UsageError(f"{shortened(text)}: is longer than {LONGEST} characters")
-        if "_target_" in text and not (is_callback(key.lstrip("+")) and "_target_" not in value):
-            raise ConfigError(key, value, _REFUSED)
-        if key.lstrip("+~") == "hydra.searchpath":
-            _check_searchpath(value)
-
-
-def _check_searchpath(value: str) -> None:
-    if "://" in value.replace("file://", ""):
-        raise ConfigError("hydra.searchpath", value, "must be directories; a package would be imported")
-
-
-def check_single(overrides: Sequence[str], loader: ConfigLoader) -> None:
-    """Refuse a list for a group that takes one option: Hydra would merge them, and the last one count. Raises
-    ConfigError."""
+        if "@" in key:
+            raise ConfigError(key, value, "no such key; an option is chosen as GROUP=NAME")
     for item in parse(overrides, loader):
-        key = item.key_or_group
-        lists = [value for value in listed(item) if isinstance(value, list)]
-        if lists and "." not in key and key not in SEVERAL and loader.get_group_options(key):
-            raise ConfigError(key, item.get_value_string(), one_option(key, lists[0]))
+        for chosen in listed(item) if item.key_or_group in ONE else []:
+            if isinstance(chosen, list):
+                raise one_option(item.key_or_group, chosen)
+            if not isinstance(chosen, str | int | float) and item.key_or_group in GROUPS:
+                raise ConfigError(item.key_or_group, chosen, "must be the name of an option")
 
 
-def user_files(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> list[tuple[str, Path]]:
-    """Name and path of every file of the user's that would be read: the first file is `name`.
+def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
+    """Refuse what would call something that is neither Hydra's nor in a module of the user's, and several
+    options of one group. Raises ConfigError.
 
-    Raises UserError where one would execute code, or cannot be what its place says.
+    `master`: a sweep's, which says what modules are the user's, where `cfg` has the choices of a job alone.
     """
-    sources = [source.path for source in loader.get_sources() if source.scheme() == "file"]
-    ours = name == "config" and sources == [str(conf_dir())]
-    if ours and not any(word in text for text in overrides for word in ("..", "hydra.searchpath")):
-        return []
-    first = [file for file in (Path(place, f"{name}.yaml") for place in sources) if file.is_file()]
-    content = OmegaConf.create(read_file(first[0]) if first else {})
-    given = [item.value() for item in parse(overrides) if item.key_or_group == "hydra.searchpath"]
-    searchpath: Any = given[0] if given else OmegaConf.select(content, "hydra.searchpath")
-    _check_searchpath(str(searchpath or ""))
-    places = [Path(str(place).removeprefix("file://")) for place in (*sources, *(searchpath or ()))]
-    defaults = loader.compute_defaults_list(name, list(overrides), RunMode.MULTIRUN).defaults
-    names = dict.fromkeys(str(default.config_path) for default in defaults if default.config_path)
-    found = [(one, place / f"{one}.yaml") for one in names for place in places]
-    theirs = {
-        one: file
-        for one, file in reversed(found)  # the first place counts
-        if file.is_file() and not file.resolve().is_relative_to(conf_dir())
-    }
-    for one, file in theirs.items():
-        _check_file(one, file)
-    return list(theirs.items())
-
-
-def _check_file(name: str, file: Path) -> None:
-    content = read_file(file)
-    group = name.rpartition("/")[0]
-    prefix = f"{group.replace('/', '.')}." if group.startswith("hydra/") else ""
-    for key, value in _leaves(content, prefix):
-        if key.split(".")[-1] == "_target_" and not is_callback(key):
-            raise ConfigError(key.removeprefix(prefix), value, f"{_REFUSED} (in {name}.yaml)")
-    if name.split("/")[0] in ("experiment", "scale") and not file.read_text("utf-8").startswith(GLOBAL):
-        raise UsageError(f"{file}: must begin with the line '{GLOBAL}': its keys are those of a run")
-    if group in GROUPS and not {"name", "defaults"} & content.keys():
-        allowed = "its file must hold keys with values, 'name: ...' among them; it has "
-        allowed += ", ".join(content) or "none"
-        raise ConfigError(group, name.rpartition("/")[2], allowed).within(f"{name}.yaml")
-    for entry in content.get("defaults") or []:
-        for said, chosen in entry.items() if isinstance(entry, dict) else []:
-            key = str(said).split()[-1].partition("@")[0].strip("/")
-            if isinstance(chosen, list) and key in (*GROUPS, "experiment", "scale"):
-                shown = f"[{','.join(map(str, chosen))}]"
-                raise ConfigError(key, shown, one_option(key, chosen)).within(f"{name}.yaml")
-
-
-def _holds(file: Path, name: str, key: str) -> bool:
-    """Whether a file of the user's says something under a dotted key of a run."""
-    group = name.rpartition("/")[0]
-    content: Any = {group: read_file(file)} if group in GROUPS else read_file(file)
-    for part in key.split("."):
-        if not isinstance(content, dict) or part not in content:
-            return False
-        content = content[part]
-    return True
+    own = imports.own_modules(cfg if master is None else master)
+    for key, value in _leaves(OmegaConf.to_container(cfg, resolve=False)):
+        parts, word = key.split("."), str(value)
+        called = parts[-1] == "_target_"
+        if called and parts[:2] == ["hydra", "callbacks"] and len(parts) == 4:
+            called = word.rpartition(".")[0] not in own
+        elif called and key in ("hydra.launcher._target_", "hydra.sweeper._target_"):
+            known = Plugins.instance().class_name_to_class
+            called = word not in known and not word.startswith("hydra_plugins.")
+        elif called and key == "hydra.sweeper.sampler._target_":
+            called = not re.fullmatch(r"optuna\.samplers\.\w+", word)
+        elif parts[0] == "hydra" and parts[1] in ("hydra_logging", "job_logging"):
+            plain = re.fullmatch(r"(logging|logging\.handlers|colorlog)\.[A-Z]\w*", word)
+            called = parts[-1] in ("class", "()") and not plain
+            called |= word.startswith(("ext://", "cfg://")) and word not in _STREAMS
+        if called:
+            raise ConfigError(key, value, _REFUSED)
+    for group in GROUPS:
+        if group in cfg and group not in cfg.hydra.runtime.choices:
+            error = ConfigError(group, cfg[group].get("name"), "one option, not several in a file's defaults")
+            raise error.within(f"experiment/{cfg.hydra.runtime.choices.get('experiment')}.yaml")
 
 
 def _check_first(file: Path) -> None:
     """Refuse a user's file in place of our own first one that cannot be it. Raises UsageError."""
-    ours = conf_dir() / file.name
-    if file.is_file() and ours.is_file() and file.resolve() != ours and "defaults" not in read_file(file):
+    if "defaults" not in read_file(file):
         raise UsageError(
             f"--config-dir {file.parent}: its {file.name} would stand in place of fedbench's, and has no "
             "defaults list; settings of your own go into another file, with 'defaults: [config, _self_]'; "
             "fedbench replay DIR computes a run again"
         )
-
-
-def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
-    """Refuse callbacks that are not the user's, and logging that would call something. Raises ConfigError.
-
-    `master`: a sweep's, which says what modules are the user's, where `cfg` has the choices of a job alone.
-    """
-    own = own_modules(cfg if master is None else master)
-    for key, value in _leaves(OmegaConf.to_container(cfg.hydra, resolve=False), "hydra."):
-        parts = key.split(".")
-        called = is_callback(key) and str(value).rpartition(".")[0] not in own
-        if parts[1] in ("hydra_logging", "job_logging"):
-            called = parts[-1] in ("class", "()") and not str(value).startswith(("logging.", "colorlog."))
-            called |= str(value).startswith("ext://") and value not in (
-                "ext://sys.stdout",
-                "ext://sys.stderr",
-            )
-            called |= str(value).startswith("cfg://")
-        if called:
-            raise ConfigError(key, value, _REFUSED)
 
 
 def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

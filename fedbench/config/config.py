@@ -224,7 +224,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """A run. `fedbench.config.read.read_config` makes one."""
+    """A run. `fedbench.config.options.read_config` makes one."""
 
     dataset: DatasetOptions
     partition: PartitionOptions
@@ -237,7 +237,7 @@ class Config(Settings):
     server_lr_schedule: RateSchedule = UNSCHEDULED
     logger: tuple[LoggerOptions, ...] = ()
     spelling: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The plain values that this was read from. It says nothing of its own (see `given`)."""
+    """The plain values of groups that this was read from. It says nothing of its own (see `given`)."""
 
     @cached_property
     def given(self) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class Config(Settings):
         too; only how an unchanged value is spelled (`1` where the run has 1.0) is taken from `spelling`.
         """
         said = self.spelling
-        values = fields.plain(self, said)
+        values = fields.plain(self)
         for group in GROUPS:
             options, own = getattr(self, group), said.get(group)
             chosen = options if isinstance(options, Choice) else getattr(options, "chosen", Choice(""))

@@ -10,8 +10,9 @@ import importlib.util
 import logging
 import os
 import sys
+import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,13 @@ def load(config: Any) -> None:
     importable from the current directory too, or paths of .py files. Says so in the log. Raises
     ConfigError."""
     for key in ("imports", "hooks"):
-        for name in getattr(config, key):
-            _load(key, str(name))
+        execute(key, getattr(config, key))
+
+
+def execute(key: str, names: Iterable[object]) -> None:
+    """The same of the `names` that `key` says."""
+    for name in map(str, names):
+        _load(key, name)
 
 
 def _load(key: str, name: str) -> None:
@@ -52,7 +58,9 @@ def _load(key: str, name: str) -> None:
         _execute(file) if file else importlib.import_module(name)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(key, name, f"failed while it was executed: {reason}") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({last.filename}, line {last.lineno})"
+        raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
     _done[identifier] = content
 
 
@@ -85,20 +93,16 @@ def _execute(file: Path) -> None:
 # ---- Hydra's callbacks ---------------------------------------------------------------------------------
 
 
-def is_callback(key: str) -> bool:
-    """Whether a dotted key is where Hydra's configuration names a callback's class."""
-    parts = key.split(".")
-    return len(parts) == 4 and parts[:2] == ["hydra", "callbacks"] and parts[3] == "_target_"
-
-
-def own_modules(cfg: DictConfig) -> Mapping[str, Path | None]:
-    """The modules that a composed configuration names as the user's, with their files, if given."""
-    modules: dict[str, Path | None] = {}
-    for key in ("imports", "hooks"):
-        for name in OmegaConf.select(cfg, key) or ():
-            file = _file(str(name))
-            modules[file.stem if file else str(name)] = file
-    return modules
+def own_modules(cfg: DictConfig) -> set[str]:
+    """The names of the modules that a composed configuration says are the user's, but for those whose name
+    another module has in this process."""
+    names = set()
+    for name in (str(name) for key in ("imports", "hooks") for name in OmegaConf.select(cfg, key) or ()):
+        file = _file(name)
+        there = getattr(sys.modules.get(file.stem), "__file__", None) if file else None
+        if file is None or file.stem not in sys.modules or (there and Path(there).resolve() == file):
+            names.add(file.stem if file else name)
+    return names
 
 
 class Callbacks(Callback):
@@ -113,13 +117,15 @@ class Callbacks(Callback):
         nodes = cfg.hydra.callbacks or {}
         if nodes:
             load(cfg)
-        for name, node in nodes.items():
-            _check(str(name), str(node.get("_target_")), own_modules(cfg))
         try:
             self.each = [instantiate(node) for node in nodes.values()]
         except Exception as error:
             reason = str(error.__cause__ or error).splitlines()[0]
-            raise UsageError(f"hydra.callbacks: cannot be made: {reason}") from error
+            raise UsageError(f"hydra.callbacks: cannot be made: {reason.rstrip(':')}") from error
+        for one in self.each:
+            if not isinstance(one, Callback):
+                allowed = "must be a subclass of hydra.experimental.callback.Callback"
+                raise UsageError(f"hydra.callbacks: {type(one).__name__} {allowed}")
 
     def __reduce__(self) -> Any:
         return Callbacks, (self.cfg,)
@@ -137,14 +143,3 @@ class Callbacks(Callback):
                 warnings.warn(
                     f"{type(one).__name__}.{what} raised {type(error).__name__}: {error}", stacklevel=2
                 )
-
-
-def _check(name: str, target: str, files: Mapping[str, Path | None]) -> None:
-    """Refuse what is no callback, or that of another module of this name. Raises ConfigError."""
-    path, _, kind = target.rpartition(".")
-    module, file = sys.modules.get(path), files.get(path)
-    here, cls = getattr(module, "__file__", None), getattr(module, kind, None)
-    ours = file is None or (here is not None and Path(here).resolve() == file)
-    if not (ours and isinstance(cls, type) and issubclass(cls, Callback)):
-        allowed = "must be a subclass of hydra.experimental.callback.Callback in a module of hooks=[...]"
-        raise ConfigError(f"hydra.callbacks.{name}._target_", target, allowed)

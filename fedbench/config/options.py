@@ -1,4 +1,5 @@
-"""The options of the config groups: which there are, and which keys each has."""
+"""What may be given: the options of the config groups and their keys; and from plain values, as composed, to
+a `Config`. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, LATER_GROUPS, Settings
-from fedbench.data.options import DATASETS, PARTITIONS, UserDataset
-from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
+from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Settings
+from fedbench.data.options import DATASETS, PARTITIONS, UserDataset, read_dataset
+from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
+from fedbench.loggers.options import read_loggers
 from fedbench.optimizer import OPTIMIZERS
 from fedbench.schedule.options import DELAYS, SCHEDULES
 from fedbench.schedule.rates import RATES
@@ -29,7 +31,39 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
 }
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
 
-_NOT_OFFERED = ("name", "grid")
+REGISTERED = ("dataset", "model", "algorithm")
+"""The groups to which a module of the user's, named by `imports`, may add options, with or without a file."""
+
+_NOT_OFFERED = ("name", "grid")  # grid: an algorithm's values to try when tuning, advice and no choice
+
+_MEANT = {
+    "clip": "local.clip_norm",
+    "grad_clip": "local.clip_norm",
+    "clip_norm": "local.clip_norm",
+    "max_grad_norm": "local.clip_norm",
+    "early_stopping": "patience",
+    "learning_rate": "algorithm.lr",
+    "lr_scheduler": "lr_schedule",
+    "scheduler": "lr_schedule",
+    "decay": "lr_schedule",
+    "weight_decay": "loss.weight_decay",
+    "num_clients": "clients.total",
+    "n_clients": "clients.total",
+    "fraction": "clients.per_round",
+    "participation": "clients.per_round",
+    "num_rounds": "rounds",
+    "iterations": "local.steps",
+    "epochs": "local.epochs",
+    "batch_size": "local.batch_size",
+    "alpha": "partition.alpha",
+    "gpu": "device",
+    "cuda": "device",
+    "num_threads": "threads",
+    "workers": "hydra.launcher.processes",
+    "processes": "hydra.launcher.processes",
+    "output_dir": "hydra.run.dir",
+}
+"""What others call it, and the key here: said where no key is spelled like it."""
 
 
 def completed(choices: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,10 +94,6 @@ def later() -> dict[str, Any]:
     }
 
 
-REGISTERED = ("dataset", "model", "algorithm")
-"""The groups to which a module of the user's, named by `imports`, may add options, each with a file."""
-
-
 def conf_dir() -> Path:
     """The directory of the YAML files: inside the package where it was installed from a wheel, beside it
     in a checkout."""
@@ -86,35 +116,25 @@ def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
     return sorted(found)
 
 
-def names_of(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
-    """What `name` may say in a group: its declared classes, or else its files."""
-    return list(CLASSES[group]) if group in CLASSES else options(group, searchpath)
-
-
-def file_of(group: str, name: str, searchpath: Sequence[Path] = ()) -> Path | None:
-    """Where an option's file is: our own directory comes last, unless `searchpath` says where it comes."""
-    directories = searchpath if conf_dir() in searchpath else [*searchpath, conf_dir()]
-    for directory in directories:
-        file = directory / group / f"{name}.yaml"
-        if file.is_file():
-            return file
-    return None
-
-
 def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[str]:
-    """The keys of a group's option: those that its class declares, or else those in its file and in the
-    files that it builds upon.
+    """The keys of a group's option: those that its class declares, and those in its file and in the files
+    that it builds upon.
 
     Raises ConfigError where there is no such option.
     """
     if group in CLASSES and name in CLASSES[group]:
         return ["name", *(field.name for field in fields.options_of(CLASSES[group][name]))]
-    file = file_of(group, name, searchpath)
-    if file is None or (group in CLASSES and group not in REGISTERED):
-        names = names_of(group, searchpath)
+    declared = UserDataset if group == "dataset" else None
+    own = fields.REGISTERED.get((group, name))
+    own = own if own and not own.__module__.startswith("fedbench.") else None
+    keys = ["name", *(field.name for cls in (declared, own) if cls for field in fields.options_of(cls))]
+    ours = conf_dir()  # comes last, unless `searchpath` says where it comes
+    places = [*searchpath, *([] if ours in searchpath else [ours])]
+    files = [file for file in (place / group / f"{name}.yaml" for place in places) if file.is_file()]
+    if (not files and own is None) or (group in CLASSES and group not in REGISTERED):
+        names = list(CLASSES.get(group, ())) or options(group, searchpath)
         raise ConfigError(f"{group}.name", name, f"must be the name of an option: {', '.join(names)}", names)
-    content = read_file(file)
-    keys = [field.name for field in fields.options_of(UserDataset)] if group == "dataset" else []
+    content = read_file(files[0]) if files else {}
     for base in content.get("defaults", []):
         if isinstance(base, str) and base != "_self_":
             keys += option_keys(group, base.removeprefix(f"/{group}/"), searchpath)
@@ -136,33 +156,120 @@ def read_file(file: Path) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
+def one_option(group: str, several: Sequence[object]) -> ConfigError:
+    """The error for several options of a group that takes one: Hydra would merge them."""
+    return ConfigError(group, several, f"one option; for a sweep: -m {group}={','.join(map(str, several))}")
+
+
+# ---- reading ---------------------------------------------------------------------------------------------
+
+
+def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Config:
+    """The configuration that plain values (resolved, without Hydra's node) say. Raises ConfigError at the
+    first thing that is refused: a group without an option, a key that nobody declares, a value.
+
+    `searchpath`: further directories in which options of groups are found (the user's own).
+    """
+    plain = _with_later_groups(plain)
+    known = [name for name, _ in fields.rules(Settings)]
+    sections = {name.split(".")[0] for name in known if "." in name}
+    for group in GROUPS:
+        node = plain.get(group)
+        if not isinstance(node, dict) or not isinstance(node.get("name"), str):
+            allowed = f"one option must be chosen: {shown(group, options(group))}"
+            if isinstance(node, dict):
+                has = ", ".join(map(str, node)) or "none"
+                allowed = f"its file must hold keys with values, 'name: ...' among them; it has {has}"
+            raise ConfigError(group, node, allowed)
+        known += [f"{group}.{name}" for name in option_keys(group, node["name"], searchpath)]
+    for name, value in plain.items():
+        if name in ("experiment", "scale"):
+            allowed = "its file must begin with the line '# @package _global_': its keys are those of a run"
+            raise ConfigError(name, value, allowed)
+        below = value if isinstance(value, dict) else {}
+        for key, leaf in {f"{name}.{inner}": leaf for inner, leaf in below.items()}.items():
+            if name != "logger" and key not in known:
+                raise unknown_key(key, leaf, known, searchpath, below.get("name") if name in GROUPS else None)
+        if not below and name not in (*known, *sections, "logger"):
+            raise unknown_key(name, value, known, searchpath)
+    config = build(plain)
+    _rules(config)
+    return config
+
+
+def build(plain: Mapping[str, Any]) -> Config:
+    """The same of values whose keys are known to be right, wherever the files of their options lie."""
+    plain = _with_later_groups(plain)
+    settings = fields.read(Settings, {k: v for k, v in plain.items() if k not in (*GROUPS, "logger")}, "")
+    return Config(
+        **vars(settings),
+        dataset=read_dataset(plain["dataset"]),
+        partition=fields.read_named(PARTITIONS, plain["partition"], "partition"),
+        model=_choice(plain["model"]),
+        algorithm=_choice(plain["algorithm"]),
+        schedule=fields.read_named(SCHEDULES, plain["schedule"], "schedule"),
+        delay=fields.read_named(DELAYS, plain["delay"], "delay"),
+        optimizer=fields.read_named(OPTIMIZERS, plain["optimizer"], "optimizer"),
+        lr_schedule=fields.read_named(RATES, plain["lr_schedule"], "lr_schedule"),
+        server_lr_schedule=fields.read_named(RATES, plain["server_lr_schedule"], "server_lr_schedule"),
+        logger=read_loggers(plain.get("logger")),
+        spelling={group: plain.get(group) for group in (*GROUPS, "logger")},
+    )
+
+
+def checked(config: Config) -> Config:
+    """The same configuration, which may have been changed with `dataclasses.replace`, checked. Raises
+    ConfigError."""
+    again = build(config.given)
+    _rules(again)
+    return again
+
+
+def _with_later_groups(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**{group: {"name": option} for group, option in LATER_GROUPS.items()}, **plain}
+
+
+def _choice(node: Mapping[str, Any]) -> fields.Choice:
+    options = {key: fields.of_text(node[key]) for key in node if key not in _NOT_OFFERED}
+    return fields.Choice(node["name"], options)
+
+
+def _rules(config: Config) -> None:
+    if config.precision != "float32" and config.dtype != "float32":
+        allowed = f"is less than dtype={config.dtype} promises; give dtype=float32, or precision=float32"
+        raise ConfigError("precision", config.precision, allowed)
+    clients, local = config.clients, config.local
+    if clients.per_round > clients.total:
+        allowed = f"must be at most clients.total={clients.total}"
+        raise ConfigError("clients.per_round", clients.per_round, allowed)
+    if local.steps is not None and local.epochs is not None:
+        allowed = f"only one of local.steps and local.epochs can be given (local.epochs={local.epochs})"
+        raise ConfigError("local.steps", local.steps, allowed)
+
+
 def unknown_key(
-    key: str, value: object, known: Sequence[str], chosen: str | None = None, searchpath: Sequence[Path] = ()
+    key: str, value: object, known: Sequence[str], searchpath: Sequence[Path] = (), chosen: str | None = None
 ) -> ConfigError:
-    """The error for a key outside `known`. `chosen`: the option of the group in which it was looked for."""
-    parent, _, last = key.rpartition(".")
-    while parent and not any(name.startswith(parent + ".") for name in known):
-        parent = parent.rpartition(".")[0]
-    prefix = parent + "." if parent else ""
-    inside = (name.removeprefix(prefix).split(".")[0] for name in known if name.startswith(prefix))
-    beside = [name for name in dict.fromkeys(inside) if not parent or name not in _NOT_OFFERED]
-    owner = f"{parent}={chosen}" if chosen else parent
-    text = f"{owner} has {', '.join(beside) or 'no keys'}" if parent else f"keys are {', '.join(beside)}"
-    near = nearest(key.removeprefix(prefix), beside)
-    if near is None and parent in GROUPS:
-        others = [
-            name for name in names_of(parent, searchpath) if last in option_keys(parent, name, searchpath)
-        ]
-        if others:
-            return ConfigError(
-                key, value, f"no such key; {text} ({last} belongs to {parent}={'|'.join(others)})"
-            )
-    same = next((name for name in known if name.split(".")[-1] == last), None)
+    """The error for a key outside `known`, which are all keys. `chosen`: the option of its group."""
+    section, _, last = key.rpartition(".")
     offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
-    match = same if same and not parent else prefix + near if near else same or nearest(key, offered)
-    return ConfigError(key, value, f"no such key; {text}" + (f" (did you mean '{match}'?)" if match else ""))
-
-
-def one_option(group: str, several: Sequence[object]) -> str:
-    """What is allowed for a group that takes one option."""
-    return f"one option; for a sweep: -m {group}={','.join(map(word, several))}"
+    beside = [name for name in offered if name.startswith(f"{section}." if section else "")]
+    same = next((name for name in offered if name.split(".")[-1] == last), None)
+    meant = _MEANT.get(last)
+    meant = meant if meant in known or str(meant).startswith("hydra.") else None
+    if not section:
+        match = same or meant
+    elif nearest(last, [name.split(".")[-1] for name in beside]):
+        match = None  # the nearest one beside it is said
+    else:
+        match = meant or same or nearest(key, offered)
+    hint = f"did you mean '{match}'?" if match else ""
+    if section in GROUPS and match and chosen is not None:
+        others = [
+            name
+            for name in CLASSES.get(section, options(section, searchpath))
+            if last in option_keys(section, name, searchpath)
+        ]
+        hint = f"{last} belongs to {section}={'|'.join(others)}" if others else hint
+    owner = f"{section}={chosen}" if chosen else section
+    return fields.unknown_key(key, value, beside, owner, hint)

@@ -1,12 +1,10 @@
-"""What Hydra is told before it composes: the types of all keys, our sweeper and launcher, a directory of the
-user's, and resolvers that give a run and a sweep their directories' names."""
+"""What Hydra is told before it composes: all keys, our sweeper and launcher, a directory of the user's, and
+resolvers that give a run and a sweep their directories' names."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,18 +13,17 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Settings, container
+from fedbench.config.config import GROUPS, Config, Settings, container
 from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_dir, run_hash, slug
+from fedbench.config.options import build
 from fedbench.config.overrides import params, parse, recorded, swept, values
-from fedbench.config.read import build
 
 JOB_DIR = "${fedbench.job_dir:}"
 OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"  # Hydra takes plugins only under a name in `hydra_plugins`
 OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
-OURS = (OUR_SWEEPER, OUR_LAUNCHER)
 
 
 @dataclass
@@ -62,9 +59,13 @@ class UserDirectory(SearchPathPlugin):
 
 
 def register() -> None:
-    """Make all of it known; a second time changes nothing."""
+    """Make all of it known; a second time changes nothing.
+
+    The keys come with their defaults and without types: whatever is given reaches `read_config`, which has
+    the one line for it.
+    """
     store = ConfigStore.instance()
-    store.store(name="schema", node=SCHEMA, provider="fedbench")
+    store.store(name="schema", node={**fields.defaults(Settings), "logger": None}, provider="fedbench")
     store.store(group="hydra/sweeper", name="fedbench", node=SweeperNode, provider="fedbench")
     store.store(group="hydra/launcher", name="processes", node=LauncherNode, provider="fedbench")
     Plugins.instance().register(UserDirectory)
@@ -77,55 +78,14 @@ def register_resolvers() -> None:
         OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
 
 
-# ---- the types of all keys, so that Hydra refuses a wrong one while it composes, and completes names ---
-
-_TYPES: dict[str, Any] = {"number": float, "integer": int, "switch": bool, "choice": str, "text": str}
-
-
-def _fields(cls: type) -> list[tuple[str, Any, Any]]:
-    defaults = fields.defaults(cls)
-    made = []
-    for option in fields.options_of(cls):
-        rule = fields.rule_of(option)
-        if rule is None:
-            section: Any = option.default_factory
-            inner = _class(section.__name__, _fields(section))
-            made.append((option.name, inner, field(default_factory=inner)))
-            continue
-        kind = _TYPES.get(rule.kind, Any)
-        value = defaults[option.name]
-        default = field(default=value)
-        if rule.kind == "custom" and isinstance(value, list):
-            kind, default = list[Any], field(default_factory=partial(list, value))
-        made.append((option.name, kind | None if rule.null else kind, default))
-    return made
-
-
-def _class(name: str, made: list[tuple[str, Any, Any]]) -> type:
-    """A class that is found by its name here, as a worker must that is sent a configuration."""
-    globals()[name] = dataclasses.make_dataclass(name, made, namespace={"__module__": __name__})
-    return globals()[name]  # type: ignore[no-any-return]
-
-
-SCHEMA = _class(
-    "Config",
-    [
-        *_fields(Settings),
-        *((group, Any, field(default=None if group in LATER_GROUPS else MISSING)) for group in GROUPS),
-        ("logger", Any, field(default=None)),
-    ],
-)
-"""For Hydra's ConfigStore: every key with its type and default; groups are open."""
-
-
-# ---- names of directories ------------------------------------------------------------------------------
-
-
 def _of_root(function: Callable[[DictConfig], str]) -> Callable[..., str]:
     def resolve(*, _root_: DictConfig) -> str:
         return function(_root_)
 
     return resolve
+
+
+# ---- names of directories ------------------------------------------------------------------------------
 
 
 def single_dir(cfg: DictConfig) -> str:

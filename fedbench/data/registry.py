@@ -23,8 +23,8 @@ from fedbench.data.options import (
     UserDataset,
 )
 from fedbench.data.transforms import mean_std, pixel_mean_std
-from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError
-from fedbench.fields import options_of_function, read
+from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
+from fedbench.fields import REGISTERED, options_of_function, read
 
 F = TypeVar("F", bound=Callable[..., Dataset])
 _GIVEN = ("root", "seed", "clients")
@@ -44,6 +44,8 @@ def register_dataset(name: str) -> Callable[[F], F]:
 
     def enter(function: F) -> F:
         _REGISTRY[name] = function
+        options = options_of_function(name, function, _GIVEN)
+        REGISTERED["dataset", name] = dataclasses.make_dataclass(name, options, frozen=True)
         return function
 
     return enter
@@ -55,12 +57,9 @@ def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -
     name = options.name
     if name not in _REGISTRY:
         names = sorted([*DATASETS, *_REGISTRY])
-        raise ConfigError("dataset", name, f"must be one of {', '.join(names)}{OWN_CODE}", names)
+        raise unknown_option("dataset", name, names, OWN_CODE)
     function = _REGISTRY[name]
-    declared: type[Any] = dataclasses.make_dataclass(
-        name, options_of_function(name, function, _GIVEN), frozen=True
-    )
-    own = read(declared, options.chosen.options, "dataset", f"dataset={name}")
+    own = read(REGISTERED["dataset", name], options.chosen.options, "dataset", f"dataset={name}")
     here: dict[str, Any] = {"root": root, "seed": seed, "clients": clients}
     wanted = {key: here[key] for key in here.keys() & inspect.signature(function).parameters.keys()}
     try:

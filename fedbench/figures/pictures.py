@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedbench.config import imports
 from fedbench.config.config import flat
-from fedbench.config.read import build
+from fedbench.config.options import build
 from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.options import PlotOptions

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.config.arguments import Parser
-from fedbench.errors import UsageError
+from fedbench.errors import Parser, UsageError
 from fedbench.figures.style import AUTO, SPREADS, WIDTHS
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fedbench.fields import REGISTERED
 from fedbench.method.interface import Algorithm
 
 registered: dict[str, type[Algorithm]] = {}
@@ -26,6 +27,7 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
         cls.name = name
         body = {"__doc__": cls.__doc__, "__module__": cls.__module__}
         registered[name] = dataclass(type(cls.__name__, (*variants, cls), body)) if variants else cls
+        REGISTERED["algorithm", name] = registered[name]
         return cls
 
     return enter

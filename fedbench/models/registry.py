@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypeVar, cast
 import torch
 from torch import nn
 
-from fedbench.errors import OWN_CODE, ConfigError
-from fedbench.fields import Choice, choice, options_of, options_of_function, read
+from fedbench.errors import OWN_CODE, ConfigError, unknown_option
+from fedbench.fields import REGISTERED, Choice, choice, options_of, options_of_function, read
 from fedbench.models.layers import NORM_TYPES
 from fedbench.rng import Stream, make_key
 
@@ -61,6 +61,7 @@ def register_model(name: str) -> Callable[[R], R]:
     def enter(made: R) -> R:
         is_model = isinstance(made, type) and issubclass(made, Model)
         _REGISTRY[name] = cast(type[Model], made) if is_model else _of_factory(name, cast(Factory, made))
+        REGISTERED["model", name] = _REGISTRY[name]
         return made
 
     return enter
@@ -106,7 +107,7 @@ def get(name: str) -> type[Model]:
     if name not in _REGISTRY:
         _load_package()
     if name not in _REGISTRY:
-        raise ConfigError("model", name, f"must be one of {', '.join(names())}{OWN_CODE}", names())
+        raise unknown_option("model", name, names(), OWN_CODE)
     return _REGISTRY[name]
 
 

@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.config.arguments import Parser
 from fedbench.config.identity import NOT_IDENTITY
-from fedbench.errors import ConfigError, RunError, UsageError, UserError
+from fedbench.errors import ConfigError, Parser, RunError, UsageError, UserError
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import SCALES
 

@@ -21,8 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench.config import identity as inputs
 from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
-from fedbench.config.options import completed
-from fedbench.config.read import build
+from fedbench.config.options import build, completed
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
 from fedbench.files import InUse, atomically, locked, one_line_os_errors, read_json, write_json, write_text
 from fedbench.runs.metrics import COLUMNS, INTEGERS, worst

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf
 
-from fedbench.config.compose import Composer, config_directories, lenient
+from fedbench.config.compose import Composer, config_directories
 from fedbench.config.config import Config
 from fedbench.config.options import read_file
 from fedbench.config.overrides import Grid, Value
@@ -111,7 +111,7 @@ class Tuned:
 def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     """What `fedbench tune OVERRIDES...` asks for, nothing written. Raises UserError."""
     composer = Composer(config_dir=options.config_dir)
-    parsed, composed = composer.read([lenient(text) for text in overrides])
+    parsed, composed = composer.read(overrides)
     cfg, config, loader = composed.cfg, composed.config, composer.loader
     if config.checkpoint.until is not None:
         allowed = "must be null: where trials pause is for --prune to say"

@@ -21,8 +21,8 @@ from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Settings, flat
 from fedbench.config.identity import difference, identity, run_dir, run_hash, slug
+from fedbench.config.options import build, checked
 from fedbench.config.overrides import first_values
-from fedbench.config.read import build, checked
 from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule, rules

@@ -19,9 +19,9 @@ KEYS = "keys are rounds, patience, target, clients, local, seed"
     ("given", "says"),
     [
         ("algorithm=fedagv", "algorithm=fedagv: must be one of "),
-        ("algorithm=fedagv", "(did you mean 'fedavg'?)"),
+        ("algorithm=fedagv", "(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)"),
         ("experiment=quickstat", "(did you mean 'quickstart'?)"),
-        ("dataset@=digits", "dataset@=digits: no such key; keys are rounds, "),
+        ("dataset@=digits", "dataset@=digits: no such key; an option is chosen as GROUP=NAME"),
         ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
         ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
         ("+algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
@@ -38,13 +38,11 @@ KEYS = "keys are rounds, patience, target, clients, local, seed"
         ("rounds=abc", "rounds=abc: must be an integer >= 0"),
         ("eval.train=maybe", "eval.train=maybe: must be true or false"),
         ("clients=5", "clients=5: is a section; write clients.KEY=VALUE"),
-        ("engine=compile engine.chunk=1", f"engine.chunk=1: no such key; {KEYS}"),
+        ("engine=compile engine.chunk=1", "engine.chunk=1: no such key; "),
         ("engine.chunk=1", "(did you mean 'chunk'?)"),
-        ("local.steps.k=3", "local.steps.k=3: no such key; local has steps, epochs"),
+        ("local.steps.k=3", "local.steps={...}: must be an integer >= 1"),
         ("algorithm=null", "algorithm=null: must be the name of an option"),
         ("~algorithm", "one option must be chosen: "),
-        ("~rounds", "rounds: a value is needed"),
-        ("+rounds=5", "An item is already at 'rounds'.; Either remove + prefix: 'rounds=5'"),
         ("seed=0,1", "several values need --multirun"),
         ("seed=range(3)", "several values need --multirun"),
         ("rounds=3 algorithm.lr", "algorithm.lr: must be written key=value"),
@@ -57,7 +55,7 @@ KEYS = "keys are rounds, patience, target, clients, local, seed"
         ("--multirun --cfg job", "only one of --run, --multirun"),
         ("--config-dir nowhere", "there is no such directory"),
         ("--config-name nope", "nope"),
-        ("--experimental-rerun x.pickle", "refused, because it would execute"),
+        ("--experimental-rerun x.pickle", "unrecognized arguments: --experimental-rerun (--hydra-help"),
         ("rounds", ", or key=value"),
         ("colect x", "(did you mean 'collect'?)"),
         ("collect nowhere", "SWEEP_DIR=nowhere: must be the directory of a sweep"),
@@ -71,7 +69,7 @@ KEYS = "keys are rounds, patience, target, clients, local, seed"
             "clients.per_round=300: must be at most clients.total=20 "
             "(in the run seed=0 clients.per_round=300; none of the 4 was started)",
         ),
-        ("--multirun algorithm=glob(*) algorithm.lrr=1,2", "algorithm.lrr=1,2: no such key; "),
+        ("--multirun algorithm=glob(*) algorithm.lrr=1,2", "algorithm.lrr=1: no such key; "),
         (
             "--multirun algorithm.lr=0.1,-2 seed=0",
             "algorithm.lr=-2: must be a number > 0 (in the run algorithm.lr=-2",
@@ -177,7 +175,7 @@ def test_files_execute_nothing(
     assert not (tmp_path / "executed").exists()
     assert not (tmp_path / "outputs").exists()
     not_found = "Cannot find primary config" in err or "Could not load" in err or "must begin with" in err
-    assert "_target_" in err or "would be imported" in err or not_found
+    assert "_target_" in err or "no such key" in err or "would be imported" in err or not_found
 
 
 def test_a_users_files_are_checked_like_our_own(runs: object, fedbench: Call, tmp_path: Path) -> None:
@@ -268,7 +266,10 @@ ONE = "one option; for a sweep: -m "
         ("-m seed=0,1 hydra.sweeper.params.algorithm='[fedavg,led]'", f"{ONE}algorithm=fedavg,led"),
         ("tune algorithm=[fedavg,fedprox]", f"{ONE}algorithm=fedavg,fedprox"),
         ("tune algorithm=fedavg dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
-        ("--config-dir mine experiment=two", f"{ONE}dataset=mnist,fmnist (in experiment/two.yaml)"),
+        (
+            "--config-dir mine experiment=two",
+            "one option, not several in a file's defaults (in experiment/two",
+        ),
         ("--dry-run dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
         ("--cfg job dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
     ],
