@@ -22,7 +22,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from fedbench.errors import ConfigError, nearest
+from fedbench.errors import FEW, ConfigError, nearest
 
 _METADATA = "rule"
 
@@ -424,6 +424,7 @@ def unknown_key(
     beside = list(dict.fromkeys(name.removeprefix(prefix).split(".")[0] for name in known))
     near = nearest(key.removeprefix(prefix), beside)
     hint = hint or (f"did you mean '{prefix}{near}'?" if near else "")
-    has = f"{owner or section} has" if section else "keys are"
-    text = f"no such key; {has} {', '.join(beside) or 'no keys'}{f' ({hint})' if hint else ''}"
+    has = f"{owner or section} has {', '.join(beside) or 'no keys'}"
+    has = has if section and len(beside) <= FEW else "`fedbench --help` shows all keys"
+    text = f"no such key; {has}{f' ({hint})' if hint else ''}"
     return ConfigError(key, value, text)

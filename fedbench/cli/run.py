@@ -143,8 +143,9 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         node = OmegaConf.select(node, args.package) if args.package else node
         if node is None:
             raise UsageError(f"--package {args.package}: there is no such section")
-        is_section = OmegaConf.is_config(node)
-        print(OmegaConf.to_yaml(node, resolve=args.resolve) if is_section else node, end="")
+        if args.resolve and OmegaConf.is_config(node):
+            OmegaConf.resolve(node)
+        print(OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else node, end="")
 
 
 def _complete(composer: Composer, words: Sequence[str]) -> None:

@@ -38,7 +38,9 @@ def test_help_is_complete(tmp_path: Path) -> None:
         "partition: ",
         "fedbench plot DIR",
         "-sc install=bash",
-        "rounds: ",
+        "rounds=50 ",
+        "number of server updates",
+        "algorithm.weighting=samples    uniform | samples",
     ):
         assert word in done.stdout
     for name in cli.SUBCOMMANDS:
@@ -81,8 +83,8 @@ def test_shell_completion_completes(tmp_path: Path) -> None:
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
     done = start(str(COMMAND), "algorithm=fedagv", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("fedbench: algorithm=fedagv: must be one of ")
-    assert done.stderr.endswith("(did you mean 'fedavg'?)\n")
+    assert done.stderr.startswith("fedbench: algorithm=fedagv: must be one of the ")
+    assert done.stderr.endswith("(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)\n")
     assert list(tmp_path.iterdir()) == []
 
 

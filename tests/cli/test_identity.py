@@ -320,7 +320,11 @@ def test_every_option_of_a_group_makes_another_run(options: Mapping[str, str]) -
     for key in declared:
         other = OmegaConf.create(base)
         rule = dict(rules(CLASSES[group][name]))[key]
-        OmegaConf.update(other, f"{group}.{key}", another(rule, OmegaConf.select(other, f"{group}.{key}")))
+        OmegaConf.update(
+            other,
+            f"{group}.{key}",
+            another(rule, OmegaConf.select(other, f"{group}.{key}", default=rule.default)),
+        )
         found = difference(identity(base), identity(other))  # type: ignore[arg-type]
         assert [key for key, _, _ in found] == [f"{group}.{key}"]
 

@@ -42,7 +42,7 @@ def test_an_unknown_method_is_one_line(fedbench: Call) -> None:
     code, out, err = fedbench("show", "fedagv")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("fedbench: algorithm=fedagv: must be one of ")
-    assert err.endswith("(did you mean 'fedavg'?)\n")
+    assert err.endswith("(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)\n")
 
 
 def test_without_the_measurements_there_is_still_a_page(

@@ -15,7 +15,12 @@ from fedbench.models.registry import get as model
 Call = Callable[..., tuple[int, str, str]]
 RUN = "# @package _global_\n"
 REFUSED = [
-    ("experiment/e", RUN + "sede: 3\n", "sede=3: no such key; keys are rounds, ", "(did you mean 'seed'?)"),
+    (
+        "experiment/e",
+        RUN + "sede: 3\n",
+        "sede=3: no such key; `fedbench --help` shows all keys",
+        "(did you mean 'seed'?)",
+    ),
     ("experiment/e", RUN + "rounds: many\n", "rounds=many: must be an integer >= 0"),
     ("experiment/e", RUN + "clients: {per_round: 0}\n", "clients.per_round=0: must be an integer >= 1"),
     ("experiment/e", RUN + "clients: 3\n", "clients=3: is a section; write clients.KEY=VALUE"),
