@@ -43,12 +43,11 @@ class Bare:
 
         from fedbench.api import compose_config
         from fedbench.runs.run import Run
-        from fedbench.runs.session import InputTransform
 
         config = compose_config(arguments)
         plan = Run(config)
         device = plan.device
-        to_input = InputTransform.of(plan.dataset, device, torch.float32)
+        to_input = plan.session.on_device(plan).objective.data.to_input
         self.x, self.y = to_input(plan.dataset.x_train.to(device)), plan.dataset.y_train.to(device)
         self.x_test, self.y_test = to_input(plan.dataset.x_test.to(device)), plan.dataset.y_test.to(device)
         total = config.clients.total

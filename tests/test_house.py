@@ -67,7 +67,6 @@ NO_TORCH = (
     "schedule",
     "optimizer",
     "loggers",
-    "runs.logged",
     "runs.metrics",
     "runs.run_directory",
     "runs.signals",

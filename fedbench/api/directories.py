@@ -71,7 +71,7 @@ class Run(Directory):
         It takes batches (B, *shape) as the run's data set prepares them (normalised where the run did). The
         data set is read for its shape. Raises UserError.
         """
-        from fedbench.runs.initial import stored_model
+        from fedbench.runs.session import stored_model
 
         return stored_model(self.config, self.directory / MODEL)
 

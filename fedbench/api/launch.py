@@ -20,7 +20,6 @@ from fedbench.config.overrides import refuse_sweeps, written
 from fedbench.errors import UsageError
 from fedbench.loggers.options import refuse_missing
 from fedbench.process_group import refuse_several
-from fedbench.runs.logged import catch_up
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.tables import collect
 
@@ -58,9 +57,10 @@ def run(overrides: Overrides | Config = (), directory: Place | None = None) -> R
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
     refuse_missing(config.logger)
-    done = RunDirectory(place).finished(config)
+    here = RunDirectory(place)
+    done = here.finished(config)
     if done is not None:  # no torch is imported to say that a run is finished
-        catch_up(config, place, done)
+        here.catch_up(config, done)
     else:
         from fedbench.runs.run import Run as ComputedRun
         from fedbench.sweeps.job import session

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from fedbench.errors import SaidElsewhere, UsageError, UserError, nearest, shortened
 from fedbench.process_group import refuse_several
-from fedbench.runs.signals import Signals
 
 SUBCOMMANDS = {
     "best": "fedbench.cli.results:best",
@@ -35,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_streams()
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
     wants_traceback = "1" in (os.environ.get("FEDBENCH_TRACEBACK"), os.environ.get("HYDRA_FULL_ERROR"))
-    Signals.own_process = argv is None
     try:
         _refuse_namesake()
         return _dispatch(list(sys.argv[1:] if argv is None else argv))

@@ -1,20 +1,14 @@
-"""Evaluation: test loss and accuracy, the objective and its full gradient on the training data, and models
-that differ in few of their parameters, such as norm layers, together on one test set.
-"""
+"""Evaluation: test loss and accuracy, the objective and its full gradient on the training data."""
 
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
-from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.objective import CLASSIFICATION, Objective, Task, Transform
 from fedbench.method import Vectors
 
@@ -63,25 +57,17 @@ class Evaluator:
 
     def per_sample(self, theta: Tensor, statistics: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
         """(losses, the task's marks: whether they are right) of the test samples `index` (m,)."""
-        return self.marked({**self.layout.unflatten(theta), **statistics}, index)
-
-    def marked(self, values: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
-        """`per_sample` of the model with parameters and statistics `values`."""
-        return self._mark(values, index.split(self.batch))
+        return self._mark({**self.layout.unflatten(theta), **statistics}, index.split(self.batch))
 
     def _mark(self, values: Vectors, batches: Iterable[Tensor | slice]) -> tuple[Tensor, Tensor]:
         losses, marks = [], []
         with torch.no_grad():
             for at in batches:
-                x, y = self.samples(at)
+                x, y = self._input(at), self.y[at]
                 out = functional_call(self.model, values, (x,))
                 losses.append(self.objective.loss(out, y))
                 marks.append(self.task.marks(out, y))
         return torch.cat(losses), torch.cat(marks)
-
-    def samples(self, at: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """(the model's input, labels) of test samples."""
-        return self._input(at), self.y[at]
 
     def _input(self, at: Tensor | slice) -> Tensor:
         """Test samples as the model's input; those of a small test set are made once."""
@@ -121,98 +107,3 @@ class Evaluator:
     def _objective(self, loss: Tensor, theta: Tensor) -> Tensor:
         square = theta.double().square().sum()
         return self.objective.scale * (loss + 0.5 * self.objective.weight_decay * square)
-
-
-TOGETHER = 20  # models in one call: with more, fewer samples of each fit and little is gained
-WIDER = 5  # batches' worth of rows in one call
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Models:
-    """Parameters and statistics by name: what all models have alike, and rows (C, ...) of what differs."""
-
-    count: int
-    alike: Vectors
-    own: Vectors
-
-    @classmethod
-    def of(cls, values: Iterable[Vectors]) -> Models:
-        """From each model's values, of which only those that differ from the first model's are kept."""
-        alike: Vectors = {}
-        own: dict[str, list[Tensor]] = {}
-        count = 0
-        for each in values:
-            alike = alike or each
-            for name, value in each.items():
-                if name in own:
-                    own[name].append(value.clone())
-                elif not torch.equal(value, alike[name]):
-                    own[name] = [alike[name]] * count + [value.clone()]
-            count += 1
-        rest = {name: value for name, value in alike.items() if name not in own}
-        return cls(count, rest, {name: torch.stack(rows) for name, rows in own.items()})
-
-    def pick(self, which: Tensor) -> Models:
-        """Some of the models, by position (c,)."""
-        return Models(len(which), self.alike, {name: value[which] for name, value in self.own.items()})
-
-    def one(self, position: int) -> Vectors:
-        """The values of one model."""
-        return {**self.alike, **{name: value[position] for name, value in self.own.items()}}
-
-
-class Several:
-    """Evaluates `Models` on samples of an evaluator's test set."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self.evaluator = evaluator
-        self.vectorised = True  # until a module turns out not to work under vmap
-
-    def per_sample(self, models: Models, index: Tensor) -> tuple[Tensor, Tensor]:
-        """(losses, marks), both (C, m, ...), of the test samples `index` (m,)."""
-        parts = [self._some(models.pick(which), index) for which in _split(models, index)]
-        return torch.cat([losses for losses, _ in parts]), torch.cat([marks for _, marks in parts])
-
-    def _some(self, models: Models, index: Tensor) -> tuple[Tensor, Tensor]:
-        if not models.own:
-            losses, marks = self.evaluator.marked(models.alike, index)
-            return losses.expand(models.count, *losses.shape), marks.expand(models.count, *marks.shape)
-        if self.vectorised and models.count > 1 and not self._grouped(models):
-            try:
-                return self._together(models, index)
-            except Exception as error:  # whatever a module does that vmap has no rule for
-                if is_out_of_memory(error):
-                    raise
-                self.vectorised = False
-                log.info("clients' models are evaluated one by one: %s", f"{error}".partition("\n")[0])
-        found = [self.evaluator.marked(models.one(i), index) for i in range(models.count)]
-        return torch.stack([losses for losses, _ in found]), torch.stack([marks for _, marks in found])
-
-    def _together(self, models: Models, index: Tensor) -> tuple[Tensor, Tensor]:
-        evaluator = self.evaluator
-        loss, marks_of = evaluator.objective.loss, evaluator.task.marks
-
-        def one(own: Vectors, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            out = functional_call(evaluator.model, {**models.alike, **own}, (x,))
-            return loss(out, y), marks_of(out, y)
-
-        every: Callable[..., Any] = torch.func.vmap(one, in_dims=(0, None, None))
-        width = max(1, min(evaluator.batch, WIDER * evaluator.batch // models.count))
-        with torch.no_grad():
-            found = [every(models.own, *evaluator.samples(at)) for at in index.split(width)]
-        return torch.cat([losses for losses, _ in found], 1), torch.cat([marks for _, marks in found], 1)
-
-    def _grouped(self, models: Models) -> bool:
-        """Whether a convolution differs: vmap makes one of many groups of it, which is slower."""
-        model = self.evaluator.model
-        return any(
-            isinstance(module, nn.modules.conv._ConvNd) and f"{where}.weight".lstrip(".") in models.own
-            for where, module in model.named_modules()
-        )
-
-
-def _split(models: Models, index: Tensor) -> tuple[Tensor, ...]:
-    split: tuple[Tensor, ...] = torch.arange(models.count, device=index.device).split(TOGETHER)
-    return split

@@ -19,7 +19,6 @@ from fedbench.engine.choose import EngineChoice
 from fedbench.errors import ConfigError, RunError
 from fedbench.files import atomically
 from fedbench.method.cost import reads_rounds
-from fedbench.process_group import ProcessGroup
 from fedbench.runs.metrics import Row
 from fedbench.runs.provenance import Code, codes_of, refusal_of_other_code
 from fedbench.runs.run_directory import CHECKPOINT, EarlierRun, RunDirectory
@@ -50,7 +49,7 @@ class Saved:
 class Checkpointer:
     """Saves every `seconds` of training, less often where writing takes long."""
 
-    def __init__(self, path: Path, seconds: float, identity: str) -> None:
+    def __init__(self, path: Path, identity: str, seconds: float = 0.0) -> None:
         """`identity`: names the run; a checkpoint of another one is refused."""
         self.path, self.seconds, self.identity = path, seconds, identity
         self.last, self.took = time.monotonic(), 0.0
@@ -79,50 +78,39 @@ class Checkpointer:
         """The last checkpoint, or None. RunError where it cannot be read, is damaged or of another run."""
         if not self.path.is_file():
             return None
+        reason = "cannot be read"
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
-            whole = state.pop("checksum") == checksum(state)
+            if state.pop("checksum") != checksum(state):
+                reason = "is damaged: its checksum is another one"
+            elif state["identity"] != self.identity:
+                reason = "was saved by another run"
+            else:
+                return Saved(
+                    state["walk"],
+                    [Row(**row) for row in state["rows"]],
+                    state["wall_seconds"],
+                    EngineChoice(state["engine"], state["chunk"], state.get("state", "memory")),
+                    tuple(state.get("code", ())),  # younger than checkpoints that are kept
+                )
+            cause = None
         except Exception as error:
-            raise self._unusable("cannot be read") from error
-        if not whole:
-            raise self._unusable("is damaged: its checksum is another one")
-        if state["identity"] != self.identity:
-            raise self._unusable("was saved by another run")
-        rows = [Row(**row) for row in state["rows"]]
-        return Saved(
-            state["walk"],
-            rows,
-            state["wall_seconds"],
-            EngineChoice(state["engine"], state["chunk"], state.get("state", "memory")),
-            tuple(state.get("code", ())),  # younger than checkpoints that are kept
-        )
-
-    def _unusable(self, reason: str) -> RunError:
-        return RunError(f"{self.path} {reason}; resume=false computes the run again")
+            cause = error
+        raise RunError(f"{self.path} {reason}; resume=false computes the run again") from cause
 
 
-def refuse_other_code(config: Config, saved: Saved, file: Path) -> None:
+def refuse_other_code(config: Config, saved: Saved | None, file: Path) -> None:
     """Raise ConfigError where resume=same, and other code computed what the run would go on from."""
-    if config.resume == "same" and (reason := refusal_of_other_code(saved.code)):
+    if saved and config.resume == "same" and (reason := refusal_of_other_code(saved.code)):
         allowed = f"{file} {reason}; true goes on from it, false computes the run again"
         raise ConfigError("resume", "same", allowed)
 
 
 def check_code(config: Config, directory: RunDirectory) -> None:
     """The same of the checkpoint in `directory`, where there is one."""
-    if config.resume == "same" and directory.has_checkpoint:
+    if config.resume == "same":
         file = directory.path / CHECKPOINT
-        saved = Checkpointer(file, 0.0, run_hash(config)).load()
-        if saved is not None:
-            refuse_other_code(config, saved, file)
-
-
-def share(saved: Saved | None, group: ProcessGroup) -> Saved | None:
-    """What the first process goes on from, in every process; without clients' rows in the others."""
-    if saved is None or group.size == 1:
-        return group.first(saved)
-    group.first(dataclasses.replace(saved, walk={**saved.walk, "clients": {}}))
-    return saved
+        refuse_other_code(config, Checkpointer(file, run_hash(config)).load(), file)
 
 
 @dataclass(frozen=True)
@@ -144,26 +132,34 @@ def continuation(run: Run, directory: RunDirectory) -> Continuation | None:
     None where there is none, or the run has a checkpoint of its own. Raises ConfigError where `directory`
     holds one that is not the beginning of this run.
     """
-    here = directory.earlier(run.config)
-    if _has_begun(run, directory, here):
-        return None
-    found = here or directory.earlier_nearby(run.config)
+    config, here = run.config, directory.earlier(run.config)
+    if directory.has_checkpoint:
+        if here is None:
+            return None  # its own, or a damaged one, which is not to be passed over
+        try:
+            Checkpointer(directory.path / CHECKPOINT, run_hash(config)).load()
+            return None
+        except RunError:  # that of the shorter run
+            pass
+    found = here or directory.earlier_nearby(config)
     if found is None:
         return None
     reason = refusal(run, found.rounds)
     try:
-        saved = Checkpointer(found.path / CHECKPOINT, 0.0, found.identity).load()
+        saved = Checkpointer(found.path / CHECKPOINT, found.identity).load()
     except RunError as error:
         saved, reason = None, reason or str(error)
     if saved is not None and saved.way.state == "disk":
         reason = reason or "its clients' state was on disk and is gone"
     if saved is not None and reason is None:
         code = saved.code or tuple(codes_of(RunDirectory(found.path).summary or {}))
-        return Continuation(found, replace(saved, rows=_due(saved, run.config.eval.every), code=code))
+        due = saved.rows[-1].round % config.eval.every == 0  # else the longer run does not have the last row
+        rows = saved.rows if due else saved.rows[:-1]
+        return Continuation(found, replace(saved, rows=rows, code=code))
     reason = reason or "it has no checkpoint.pt"
     if here is not None:
         allowed = f"the run of {found.rounds} rounds in {directory.path} cannot go on: {reason}; "
-        raise ConfigError("rounds", run.config.rounds, allowed + "give another directory, or that value")
+        raise ConfigError("rounds", config.rounds, allowed + "give another directory, or that value")
     log.info("not going on from the %d rounds in %s: %s", found.rounds, found.path, reason)
     return None
 
@@ -174,10 +170,8 @@ def refusal(run: Run, rounds: int) -> str | None:
     then = algorithm.resolve(replace(run.counts, T=rounds))
     differ = [f"algorithm.{key}" for key, value in run.hyper.items() if then.get(key) != value]
     if differ:
-        one = len(differ) == 1
-        return (
-            f"{' and '.join(differ)} {'depends' if one else 'depend'} on the number of rounds (a theorem's)"
-        )
+        verb = "depends" if len(differ) == 1 else "depend"
+        return f"{' and '.join(differ)} {verb} on the number of rounds (a theorem's)"
     for key in ("lr_schedule", "server_lr_schedule"):
         if getattr(run.config, key).reads_rounds:
             return f"{key}={getattr(run.config, key).name} depends on the number of rounds"
@@ -190,41 +184,24 @@ def refusal(run: Run, rounds: int) -> str | None:
     return None
 
 
-def _has_begun(run: Run, directory: RunDirectory, here: EarlierRun | None) -> bool:
-    """Whether there is a checkpoint of this very run, or a damaged one, which is not to be passed over."""
-    own = Checkpointer(directory.path / CHECKPOINT, 0.0, run_hash(run.config))
-    if not own.path.is_file() or here is None:
-        return own.path.is_file()
-    try:
-        return own.load() is not None
-    except RunError:
-        return False
-
-
-def _due(saved: Saved, every: int) -> list[Row]:
-    """The rows that the longer run has too: not that of the last round, unless it was due."""
-    last = saved.rows[-1].round
-    return saved.rows if last % every == 0 else saved.rows[:-1]
-
-
 def checksum(state: Any) -> str:
     """SHA-256 of nested dicts and lists of tensors and plain values, wherever the tensors are."""
     digest = hashlib.sha256()
-    _feed(digest, state)
+
+    def feed(value: Any) -> None:
+        if isinstance(value, Tensor):
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                digest.update(repr(key).encode())
+                feed(item)
+        elif isinstance(value, list | tuple):
+            for item in value:
+                feed(item)
+        else:
+            digest.update(repr(value).encode())
+        digest.update(b";")
+
+    feed(state)
     return digest.hexdigest()
-
-
-def _feed(digest: hashlib._Hash, value: Any) -> None:
-    if isinstance(value, Tensor):
-        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            digest.update(repr(key).encode())
-            _feed(digest, item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _feed(digest, item)
-    else:
-        digest.update(repr(value).encode())
-    digest.update(b";")

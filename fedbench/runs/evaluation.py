@@ -1,9 +1,10 @@
-"""Measuring a run between two updates: a row of metrics.csv, and the clients' scores in it.
+"""Measuring a run between two updates: a row of metrics.csv, the clients' scores in it, and what has been
+sent and computed until then.
 
 How well the shared model does for a client is measured on the client's own test samples, where the data say
 whose they are (partition=natural, dataset.pool); else on the test set reweighted to the label mixture of the
 client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y). Methods whose clients
-keep parts of the model to themselves are measured by each client's own model.
+keep parts of the model to themselves are measured by each client's own model, one client after another.
 
 What is held out for validation is measured as the test set is: the mean over all of it, or, where clients
 have models of their own, the mean over clients of each one's on what is held out of its own samples.
@@ -12,24 +13,28 @@ have models of their own, the mean over clients of each one's on what is held ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedbench import schedule
 from fedbench.engine.cohort import STATISTICS
-from fedbench.engine.evaluate import Evaluator, Models, Several
-from fedbench.method import Record, Vectors
+from fedbench.engine.evaluate import Evaluator
+from fedbench.method import Record
+from fedbench.method.cost import Cost
 from fedbench.runs.metrics import OF_CLIENTS, OF_VALIDATION, Row
 from fedbench.runs.server_loop import ServerLoop
 
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
+
 HELD = 100
-"""Clients whose own parts are on the device at once."""
+"""Clients whose samples are divided at once by who has their kinds."""
 
 
 class Measurement:
@@ -40,29 +45,29 @@ class Measurement:
         self.weights = torch.from_numpy(run.sample_weights).to(run.device, run.dtype)
         held_out = torch.from_numpy(run.validation).to(run.device)
         self.validation = run.evaluator.over(held_out) if len(held_out) else None
-        self.personal = self.own_validation = None
+        self.personal = self.own_validation = self.clients = None
         if run.algorithm.is_personal:
             self.personal = PersonalEvaluator.of_mixtures(run)
             if self.validation is not None:
                 whose = torch.from_numpy(run.partition[run.validation]).to(run.device)
                 self.own_validation = PersonalEvaluator.of_owners(self.validation, whose, run.counts.N)
-        asked = self.eval.clients and self.personal is None
-        self.clients = ClientScores(run, run.evaluator.y) if asked else None
+        elif self.eval.clients:
+            self.clients = ClientScores(run, run.evaluator.y)
 
     def row(self, last: int, clock: Callable[[], float]) -> Row:
         """The row of the present version; `last`: the version of the row before (0 where there is none),
         `clock`: seconds of the run so far."""
         run, t = self.run, self.run.loop.version
         numbers, clients = self._measured()
-        mean, largest = self._staleness(range(last, t))
+        late = np.concatenate([np.zeros(0, dtype=int), *map(run.trace.staleness, range(last, t))])
         return Row(
             round=t,
             virtual_time=float(run.times[t]),
             uplink_bytes=int(run.spent.uplink_bytes[t]),
             downlink_bytes=int(run.spent.downlink_bytes[t]),
             gradient_evaluations=int(run.spent.gradient_evaluations[t]),
-            staleness_mean=mean,
-            staleness_max=largest,
+            staleness_mean=float(late.sum() / len(late)) if len(late) else 0.0,
+            staleness_max=int(late.max(initial=0)),
             wall_seconds=clock(),
             **{"train_loss": None, "grad_norm": None, **numbers},
             **dict(zip(OF_CLIENTS, summary_of(clients), strict=True) if clients is not None else ()),
@@ -76,52 +81,38 @@ class Measurement:
     def _measured(self) -> tuple[dict[str, Any], np.ndarray | None]:
         """The numbers of a row, and the clients' scores (N,), as far as they are asked for; all are read from
         the device at once."""
-        test, each = self._of(self.run.evaluator, self.personal, self.clients)
-        numbers = {"test_loss": test[0], "test_accuracy": test[1], **self._train()}
+        loop, evaluator, asked = self.run.loop, self.run.evaluator, self.eval
+        test, scores = self._of(evaluator, self.personal)
+        numbers = {"test_loss": test[0], "test_accuracy": test[1]}
+        if asked.grad_norm:
+            loss, gradient = evaluator.gradient(loop.theta, loop.statistics, self.weights)
+            numbers |= {"train_loss": loss} if asked.train else {}
+            numbers["grad_norm"] = torch.linalg.vector_norm(gradient.double())
+        elif asked.train:
+            numbers["train_loss"] = evaluator.train_loss(loop.theta, loop.statistics, self.weights)
         if self.validation is not None:
-            held_out, _ = self._of(self.validation, self.own_validation, None)
+            held_out, _ = self._of(self.validation, self.own_validation)
             numbers |= dict(zip(OF_VALIDATION, held_out, strict=True))
-        finite = torch.isfinite(self.run.loop.theta).all()
-        scores = [] if each is None else [each]
-        read = torch.stack([number.double() for number in (finite, *numbers.values())])
-        values = torch.cat([read, *scores]).cpu().numpy()
-        found = dict(zip(numbers, values[1 : len(read)].tolist(), strict=True))
-        if not values[0]:
+        flat = [torch.isfinite(loop.theta).all(), *numbers.values()]
+        each = scores if asked.clients else []
+        read = torch.cat([torch.stack([number.double() for number in flat]), *each]).cpu().numpy()
+        found = dict(zip(numbers, read[1 : len(flat)].tolist(), strict=True))
+        if not read[0]:
             found["test_loss"] = math.nan
-        return found, values[len(read) :] if self.eval.clients else None
+        return found, read[len(flat) :] if asked.clients else None
 
     def _of(
-        self, evaluator: Evaluator, personal: PersonalEvaluator | None, clients: ClientScores | None
-    ) -> tuple[list[Tensor], Tensor | None]:
-        """[loss, score] on an evaluator's samples, and the clients' scores (N,) where they are asked for."""
+        self, evaluator: Evaluator, personal: PersonalEvaluator | None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """[loss, score] on an evaluator's samples, and [the clients' scores (N,)] where there are any."""
         loop = self.run.loop
         if personal is not None:
             loss, scores = personal.test(loop)
-            accuracy = sum(scores.tolist()) / len(scores)
-            device = loop.theta.device
-            mean = torch.tensor([loss, accuracy], dtype=torch.float64, device=device)
-            return list(mean), torch.from_numpy(scores).to(device)
+            both = torch.tensor([loss, sum(scores.tolist()) / len(scores)], dtype=torch.float64)
+            return [*both.to(loop.theta.device)], [torch.from_numpy(scores).to(loop.theta.device)]
         losses, marks = evaluator.whole(loop.theta, loop.statistics)
-        both = [losses.double().mean(), evaluator.task.score(marks, evaluator.y)]
-        return both, None if clients is None else clients.of(marks)
-
-    def _train(self) -> dict[str, Tensor]:
-        """The loss on the training data and the norm of the full gradient, as far as they are asked for."""
-        loop, evaluator = self.run.loop, self.run.evaluator
-        found: dict[str, Tensor] = {}
-        if self.eval.grad_norm:
-            found["train_loss"], gradient = evaluator.gradient(loop.theta, loop.statistics, self.weights)
-            found["grad_norm"] = torch.linalg.vector_norm(gradient.double())
-        elif self.eval.train:
-            found["train_loss"] = evaluator.train_loss(loop.theta, loop.statistics, self.weights)
-        return found if self.eval.train else {key: value for key, value in found.items() if key == "norm"}
-
-    def _staleness(self, updates: Iterable[int]) -> tuple[float, int]:
-        """(mean, largest) over the jobs of these updates."""
-        found = [self.run.trace.staleness(u) for u in updates]
-        count = sum(len(s) for s in found)
-        mean = float(sum(s.sum() for s in found) / count) if count else 0.0
-        return mean, int(max((s.max() for s in found), default=0))
+        each = [] if self.clients is None or evaluator is self.validation else [self.clients.of(marks)]
+        return [losses.double().mean(), evaluator.task.score(marks, evaluator.y)], each
 
 
 def summary_of(scores: np.ndarray) -> tuple[float, float, float]:
@@ -194,7 +185,6 @@ class PersonalEvaluator:
         """`kind` (m,): of each sample; `weights`: (c, kinds), float64, of a sample of each kind for c clients
         (ids on the device of the samples)."""
         self.evaluator, self.kind, self.weights, self.clients = evaluator, kind, weights, clients
-        self.several = Several(evaluator)
 
     @classmethod
     def of_mixtures(cls, run: Run) -> PersonalEvaluator:
@@ -221,28 +211,53 @@ class PersonalEvaluator:
         losses, right = (torch.zeros(self.clients, dtype=torch.float64, device=device) for _ in range(2))
         mine = torch.from_numpy(loop.trainer.mine(np.arange(self.clients))).to(device)
         for ids in mine.split(HELD):
-            models, weights = Models.of(self._models(loop, ids)), self.weights(ids)
-            for which, index in self._samples(weights):
-                here, weight = ids[which], weights[which][:, self.kind[index]]
-                lost, marks = self.several.per_sample(models.pick(which), index)
-                losses[here] += (lost.double() * weight).sum(1)
-                right[here] += (marks.double() * weight).sum(1)
+            weights = self.weights(ids)
+            holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
+            parts = [torch.nonzero(kind[self.kind] == k).flatten() for k in range(holders.shape[1])]
+            for client, held, weight in zip(ids, holders, weights, strict=True):
+                own = {name: row[0] for name, row in loop.trainer.store.gather(client[None]).items()}
+                statistics = {name: own.pop(STATISTICS + name, row) for name, row in loop.statistics.items()}
+                theta = loop.algorithm.personal(loop.theta, Record(own))
+                for index in (part for part, has in zip(parts, held, strict=True) if has and len(part)):
+                    lost, marks = self.evaluator.per_sample(theta, statistics, index)
+                    share = weight[self.kind[index]]
+                    losses[client] += (lost.double() * share).sum()
+                    right[client] += (marks.double() * share).sum()
         both = loop.group.sum({"losses": losses, "right": right})
         return both["losses"].sum().item() / self.clients, both["right"].cpu().numpy()
 
-    def _models(self, loop: ServerLoop, ids: Tensor) -> Iterator[Vectors]:
-        """The values of each client's model."""
-        for at in ids.split(1):
-            own: Vectors = {name: value[0] for name, value in loop.trainer.store.gather(at).items()}
-            statistics = {name: own.pop(STATISTICS + name, value) for name, value in loop.statistics.items()}
-            theta = loop.algorithm.personal(loop.theta, Record(own))
-            yield {**self.evaluator.layout.unflatten(theta), **statistics}
 
-    def _samples(self, weights: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Samples by which of c clients with these weights (c, kinds) have their kind: which of the c, and
-        the samples."""
-        holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
-        for number, held in enumerate(holders.T):
-            which, index = torch.nonzero(held).flatten(), torch.nonzero(kind[self.kind] == number)
-            if len(which) and len(index):
-                yield which, index.flatten()
+# ---- communication and gradient evaluations --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Arrays of length updates + 1: what has been spent when version t exists. Row 0 holds the survey."""
+
+    uplink_bytes: np.ndarray
+    downlink_bytes: np.ndarray
+    gradient_evaluations: np.ndarray
+
+
+def spent(
+    trace: schedule.Trace,
+    cost: Cost,
+    item_bytes: int,
+    steps: np.ndarray,
+    passes: np.ndarray,
+    first_step: int,
+) -> Spent:
+    """Add up `cost` over the trace.
+
+    `steps`: (N,) K_i; `passes`: (N,) mini-batches in one full local pass; `first_step`: local steps whose
+    gradient is the full one. A dispatched job costs its download; a received one (applied, or discarded on
+    arrival) its upload and all its gradients; one that failed after the part u of its work, floor(u K).
+    """
+    counts = schedule.counters(trace)
+    evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps - first_step)
+    evaluations = evaluations + cost.full_passes * schedule.cumulative_steps(trace, passes)
+    up, down = cost.uplink * counts.received, cost.downlink * counts.dispatched
+    if cost.survey_uplink:
+        up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
+        evaluations = evaluations + int(steps.sum())
+    return Spent(item_bytes * up, item_bytes * down, evaluations)

@@ -1,12 +1,14 @@
-"""What is measured: a row of numbers per evaluated round, and what a run's test accuracy has reached."""
+"""What is measured: a row of numbers per evaluated round; what a run's test accuracy has reached, and how the
+run ended."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedbench.files import one_line_os_errors, write_text
 from fedbench.loggers.logger import Point
@@ -56,8 +58,9 @@ class Row:
         return all(math.isfinite(v) for v in (self.test_loss, self.train_loss or 0.0))
 
 
-COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
-INTEGERS = tuple(field.name for field in dataclasses.fields(Row) if field.type == "int")
+_FIELDS = dataclasses.fields(Row)
+COLUMNS = tuple(field.name for field in _FIELDS)
+INTEGERS = tuple(field.name for field in _FIELDS if field.type == "int")
 OF_CLIENTS, OF_VALIDATION = COLUMNS[-3:], COLUMNS[-5:-3]
 VALIDATED = ("final_validation_accuracy", "best_validation_accuracy")
 """Columns of runs.csv where runs have validation."""
@@ -67,19 +70,16 @@ COLUMN = "rounds_to_"
 """Before a level: the column of runs.csv that holds the rounds to it; empty where it was not reached."""
 
 
-def columns(clients: bool, validation: bool) -> tuple[str, ...]:
-    """The columns of a run's metrics.csv."""
-    left_out = (() if clients else OF_CLIENTS) + (() if validation else OF_VALIDATION)
-    return tuple(name for name in COLUMNS if name not in left_out)
-
-
 class MetricsFile:
     """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to."""
 
-    def __init__(self, path: Path, rows: list[Row], columns: Sequence[str]) -> None:
-        self.path, self.rows, self.columns = path, rows, columns
-        text = "\n".join([",".join(columns), *(row.line(columns) for row in rows)]) + "\n"
-        write_text(path, text)
+    def __init__(self, path: Path, rows: list[Row], clients: bool, validation: bool) -> None:
+        """`clients`, `validation`: with the columns of these."""
+        left_out = (() if clients else OF_CLIENTS) + (() if validation else OF_VALIDATION)
+        self.path, self.rows = path, rows
+        self.columns = [name for name in COLUMNS if name not in left_out]
+        lines = [",".join(self.columns), *(row.line(self.columns) for row in rows)]
+        write_text(path, "\n".join(lines) + "\n")
 
     def append(self, row: Row) -> None:
         """Add a row to the file and to `rows`."""
@@ -99,10 +99,69 @@ def rounds_to(curve: Iterable[tuple[int, float]], levels: Iterable[float] = LEVE
     `curve`: (round, test accuracy) of every evaluation, in order.
     """
     points = list(curve)
-    return {
-        f"{level:g}": next((at for at, accuracy in points if accuracy >= level), None)
-        for level in sorted(set(levels))
-    }
+
+    def first(level: float) -> int | None:
+        return next((at for at, accuracy in points if accuracy >= level), None)
+
+    return {f"{level:g}": first(level) for level in sorted(set(levels))}
+
+
+PAUSED = "paused"  # a run that stands at checkpoint.until
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, as its summary.json says."""
+
+    directory: Path
+    status: str
+    rounds: int  # reached
+    planned: int
+    final_accuracy: float | None  # None where the run diverged
+    best_accuracy: float
+    best_round: int
+    stopped: str | None = None  # why before the planned rounds: `target=0.9`, `patience=5`
+    metric: str = "accuracy"  # what the accuracies are (fedbench.engine.objective)
+
+    @classmethod
+    def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
+        """From the content of a finished run's summary.json."""
+        names = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round")
+        return cls(
+            directory,
+            planned=summary["config"]["rounds"],
+            stopped=summary.get("stopped"),
+            metric=summary.get("metric", "accuracy"),  # younger than runs that are kept
+            **{name: summary[name] for name in names},
+        )
+
+    @property
+    def score(self) -> float:
+        """The final accuracy; where the run diverged, the worst there is."""
+        return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
+
+    @property
+    def line(self) -> str:
+        """The closing line of a run."""
+        return f"{self.text} ({self.directory})"
+
+    @property
+    def text(self) -> str:
+        """How it ended, how far it came, and its accuracy."""
+        reached = f"{self.rounds} rounds"
+        if self.stopped:
+            reached = f"{self.rounds} of {self.planned} rounds ({self.stopped})"
+        elif self.status == PAUSED:
+            reached = f"{self.rounds} of {self.planned} rounds, to go on with the same command"
+        elif self.status == "starved":
+            reached = (
+                f"{self.rounds} of {self.planned} rounds, since too few clients were left to fill an update"
+            )
+        shown = f"no final {self.metric}"
+        if self.final_accuracy is not None:
+            word = "" if self.status == PAUSED else "final "
+            shown = f"{word}{self.metric} {self.final_accuracy:.4f}"
+        return f"{self.status} after {reached}: {shown}"
 
 
 def reason_to_stop(accuracies: Sequence[float], patience: int | None, target: float | None) -> str | None:

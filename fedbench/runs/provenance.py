@@ -1,9 +1,10 @@
-"""What produced a number: versions, commit and hardware."""
+"""What produced a number: versions, commit and hardware; and the command that produces it again."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
+import shlex
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fedbench
+from fedbench.config.config import GROUPS, flat
+from fedbench.config.identity import inputs
+from fedbench.config.overrides import written
+from fedbench.files import write_text
 
 if TYPE_CHECKING:
     import torch
+
+    from fedbench.runs.run import Run
 
 Code = dict[str, Any]
 """What code computed a part of a run: `commit` (str | None), `versions` (dict), and `from_round`, the first
 round that it computed."""
 
 _CODE = ("fedbench", "conf", "pyproject.toml")  # what a result depends on; figures and prose may differ
+_HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # what reproduce does not say, or last
 _PACKAGES = ("torch", "torchvision", "numpy", "hydra-core", "omegaconf", "pandas", "scikit-learn")
 
 
@@ -106,23 +114,22 @@ def mixed_code(summaries: Iterable[Mapping[str, Any]]) -> str | None:
     were."""
     count: Counter[tuple[tuple[str, str], ...]] = Counter()
     for found in summaries:
-        kinds = [
-            (("commit", _short(part.get("commit"))), *sorted(_without_cuda(part).items()))
-            for part in codes_of(found)
-        ]
+        kinds = []
+        for part in codes_of(found):
+            versions = sorted((key, str(value)) for key, value in (part.get("versions") or {}).items())
+            kinds.append(
+                (("commit", _short(part.get("commit"))), *(one for one in versions if one[0] != "cuda"))
+            )
         count.update(list(dict.fromkeys(kinds)))
     if len(count) < 2:
         return None
-    differing = [key for key in dict(next(iter(count))) if len({dict(kind).get(key) for kind in count}) > 1]
+    all_kinds = [dict(kind) for kind in count]
+    differing = [key for key in all_kinds[0] if len({kind.get(key) for kind in all_kinds}) > 1]
     each = [
-        f"{', '.join(f'{key} {dict(kind).get(key)}' for key in differing)}: {number}"
-        for kind, number in count.items()
+        f"{', '.join(f'{key} {kind.get(key)}' for key in differing)}: {number}"
+        for kind, number in zip(all_kinds, count.values(), strict=True)
     ]
     return f"computed by different code (runs, or parts of runs): {'; '.join(each)}"
-
-
-def _without_cuda(part: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) for key, value in (part.get("versions") or {}).items() if key != "cuda"}
 
 
 def _short(value: object) -> str:
@@ -130,6 +137,30 @@ def _short(value: object) -> str:
     text = "none" if value is None else str(value)
     head, plus, rest = text.partition("+")
     return f"{head[:12]}{plus}{rest}" if len(head) == 40 else text
+
+
+# ---- the command that computes a run again --------------------------------------------------------------
+
+
+def write_reproduce(file: Path, run: Run) -> None:
+    """`reproduce`: a shell script that computes the run again; its comments say what with."""
+    config, choices = run.config, dict(flat(run.config))
+    lines = ["#!/bin/sh", "# Computes this run again; `fedbench replay DIRECTORY` also compares the numbers."]
+    found = {**run.code[-1]["versions"], "commit": run.code[-1]["commit"]}
+    found |= {**hardware(run.device), "device": run.device}
+    if run.group.size > 1:
+        found["processes"] = run.group.size  # the command computes it with one: the same to rounding
+    lines += [f"# {name}: {value}" for name, value in found.items()]
+    lines += [f"# {key}: sha256 {digest}" for key, digest in inputs(flat(config)).items()]
+    for read in run.dataset.files:
+        lines.append("# data: " + ", ".join(f"{name} {value}" for name, value in read.items()))
+    groups = {
+        key: choices.pop(key) for key in GROUPS if key in choices
+    }  # they come first, and the engine that was taken last
+    rest = {k: value for k, value in choices.items() if k not in _HOW and not k.startswith("logger.")}
+    said = {**groups, **rest, "engine": run.choice.engine, "chunk": run.choice.chunk}
+    words = [f"  {shlex.quote(f'{key}={written(value)}')}" for key, value in said.items()]
+    write_text(file, "\n".join([*lines, " \\\n".join(["fedbench", *words])]) + "\n")
 
 
 def _git(root: Path, *arguments: str) -> str:

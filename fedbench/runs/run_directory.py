@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import logging
 import os
 import shutil
+import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from fedbench.config import identity as inputs
 from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
@@ -24,81 +26,30 @@ from fedbench.config.identity import difference, digest, identity, identity_in, 
 from fedbench.config.options import build, completed
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
 from fedbench.files import InUse, atomically, locked, one_line_os_errors, read_json, write_json, write_text
-from fedbench.runs.metrics import COLUMNS, INTEGERS, worst
+from fedbench.runs.metrics import COLUMNS, INTEGERS, VALIDATED, Outcome
+from fedbench.runs.metrics import PAUSED as PAUSED
 from fedbench.runs.provenance import codes_of, refusal_of_other_code
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedbench.loggers.backends import RunLoggers
+
 SUMMARY, CONFIG, METRICS, CHECKPOINT = "summary.json", "config.yaml", "metrics.csv", "checkpoint.pt"
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
 LOCK, STAGING, STATE = ".lock", ".again", "state"
 _WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS)  # summary.json says how many bytes they have
+_LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *VALIDATED)
 _TRIES = 0.2  # seconds to wait for a lock: who only asks `in_use` holds it for a moment
-_TAIL = 1000  # bytes at the end of metrics.csv that hold its last row
+_TAIL = 2000  # bytes at the end of metrics.csv that hold its last rows
 
 FINISHED = ("completed", "diverged", "starved")
 """What a run that has ended is; summary.json says it."""
-FAILED, PAUSED = "failed", "paused"  # summary.json says them too; paused: at checkpoint.until
+FAILED = "failed"  # summary.json says it too, and PAUSED
 RUNNING, STOPPED, MISSING = UNFINISHED = ("running", "stopped", "missing")
 """What a run that has not ended is; no file says it."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended, as its summary.json says."""
-
-    directory: Path
-    status: str
-    rounds: int  # reached
-    planned: int
-    final_accuracy: float | None  # None where the run diverged
-    best_accuracy: float
-    best_round: int
-    stopped: str | None = None  # why before the planned rounds: `target=0.9`, `patience=5`
-    metric: str = "accuracy"  # what the accuracies are (fedbench.engine.objective)
-
-    @classmethod
-    def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
-        """From the content of a finished run's summary.json."""
-        names = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round")
-        return cls(
-            directory,
-            planned=summary["config"]["rounds"],
-            stopped=summary.get("stopped"),
-            metric=summary.get("metric", "accuracy"),  # younger than runs that are kept
-            **{name: summary[name] for name in names},
-        )
-
-    @property
-    def score(self) -> float:
-        """The final accuracy; where the run diverged, the worst there is."""
-        return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
-
-    @property
-    def text(self) -> str:
-        """How it ended, in words."""
-        accuracy = self.final_accuracy
-        shown = f"no final {self.metric}" if accuracy is None else f"final {self.metric} {accuracy:.4f}"
-        return f"{self.status} after {self.reached}: {shown}"
-
-    @property
-    def line(self) -> str:
-        """The closing line of a run."""
-        return f"{self.text} ({self.directory})"
-
-    @property
-    def reached(self) -> str:
-        """How far it came, in words."""
-        if self.stopped:
-            return f"{self.rounds} of {self.planned} rounds ({self.stopped})"
-        if self.status == PAUSED:
-            return f"{self.rounds} of {self.planned} rounds, to go on with the same command"
-        if self.status != "starved":
-            return f"{self.rounds} rounds"
-        return f"{self.rounds} of {self.planned} rounds, since too few clients were left to fill an update"
 
 
 @dataclass(frozen=True)
@@ -173,15 +124,14 @@ class RunDirectory:
 
     @property
     def choices(self) -> dict[str, Any]:
-        """The configuration under dotted keys, as summary.json says it, else config.yaml, with what it
-        means without saying it (`completed`); empty where neither can be read."""
+        """The configuration under dotted keys, as summary.json says it, else config.yaml, with what it means
+        without saying it (`completed`); empty where neither can be read."""
         said = (self.summary or {}).get("config")
         if isinstance(said, dict):
             return completed(said)
-        try:
+        with contextlib.suppress(DataError):
             return completed(flat(self.plain_config))
-        except DataError:
-            return {}
+        return {}
 
     @property
     def identity(self) -> dict[str, Any] | None:
@@ -190,15 +140,9 @@ class RunDirectory:
         if not self.has_config:
             return None
         try:
-            cfg = OmegaConf.load(self.path / CONFIG)
-            choices = flat(cfg) if isinstance(cfg, DictConfig) else {}
-        except Exception as error:  # whatever YAML and OmegaConf make of a damaged file
-            why = "cannot be read as a run's configuration; give another directory, or remove it"
-            raise UsageError(f"{self.path / CONFIG}: {why}") from error
-        if "algorithm" not in choices:
-            why = "is no configuration of a run; give another directory, or remove it"
-            raise UsageError(f"{self.path / CONFIG}: {why}")
-        return identity_in(self.path, choices)
+            return identity_in(self.path, flat(self.plain_config))
+        except DataError as error:
+            raise UsageError(f"{error}; give another directory, or remove it") from error
 
     def rows(self) -> list[dict[str, str]]:
         """The rows of metrics.csv as they are written, by column; empty where there is none. Rows that are
@@ -246,21 +190,38 @@ class RunDirectory:
     @property
     def last_row(self) -> tuple[int, float]:
         """Round, and wall seconds until then, of the last whole row of metrics.csv; 0 where it has none."""
-        file = self.path / METRICS
-        try:
-            with file.open("rb") as stream:  # quick: it is asked often while a run is under way
-                header = stream.readline().decode(errors="replace").strip().split(",")
-                stream.seek(max(stream.tell(), file.stat().st_size - _TAIL))
-                rows = stream.read().decode(errors="replace").split("\n")[:-1]
-            cells = dict(zip(header, rows[-1].split(","), strict=True))
-            return int(cells["round"]), float(cells.get("wall_seconds", 0.0))
-        except (OSError, ValueError, IndexError, KeyError):
-            return 0, 0.0
+        return self._last_rows()[-1]
 
     @property
     def last_round(self) -> int:
         """The last evaluated round; 0 where there is none."""
         return self.last_row[0]
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds a round, of the last evaluations: the median. None where there are fewer than two after the
+        first one, which compiling makes long."""
+        rows = self._last_rows()
+        if rows[0][0] == 0:
+            rows = rows[1:]
+        each = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in itertools.pairwise(rows)]
+        return statistics.median(each) if each else None
+
+    def _last_rows(self) -> list[tuple[int, float]]:
+        """(round, wall seconds) of the last whole rows; (0, 0.0) where there is none. Quick: it is asked
+        often while a run is under way."""
+        file = self.path / METRICS
+        try:
+            with file.open("rb") as stream:
+                header = stream.readline().decode(errors="replace").strip().split(",")
+                start = max(stream.tell(), file.stat().st_size - _TAIL)
+                cut = start > stream.tell()
+                stream.seek(start)
+                rows = stream.read().decode(errors="replace").split("\n")[cut:-1]
+            cells = [dict(zip(header, row.split(","), strict=True)) for row in rows]
+            return [(int(row["round"]), float(row.get("wall_seconds", 0.0))) for row in cells] or [(0, 0.0)]
+        except (OSError, ValueError, KeyError):
+            return [(0, 0.0)]
 
     @property
     def planned_rounds(self) -> int | None:
@@ -294,7 +255,9 @@ class RunDirectory:
         found = self.summary
         if found is None or not config.resume:
             return None
-        if found.get("status") not in FINISHED and not _far_enough(found, config):
+        until = config.checkpoint.until
+        paused = found.get("status") == PAUSED and until is not None and found["rounds"] >= until
+        if found.get("status") not in FINISHED and not paused:
             return None
         there = self.sizes()
         for name, size in found.get("files", dict.fromkeys((METRICS, MODEL))).items():
@@ -366,6 +329,25 @@ class RunDirectory:
                 raise ConfigError(name, module or flat(config).get(name), allowed)
             allowed = f"{self.path} holds a run with {key}={word(there)}; "
             raise ConfigError(key, here, allowed + "give another directory, or that value")
+
+    def loggers(self, config: Config) -> RunLoggers:
+        """The loggers of the run `config` here; none is opened yet."""
+        from fedbench.loggers.backends import RunLoggers
+        from fedbench.loggers.logger import LoggedRun
+
+        choices = {k: v for k, v in flat(config.given).items() if not k.startswith("logger.")}
+        above = self.path.resolve().parent
+        sweep = str(above) if (above / "sweep.json").is_file() else None
+        return RunLoggers(config.logger, LoggedRun(self.path, choices, sweep, run_hash(config)))
+
+    def catch_up(self, config: Config, summary: Mapping[str, Any]) -> None:
+        """Hand on what a logger lacks of a finished run: it failed, was cut off, or is named for the first
+        time."""
+        from fedbench.loggers.logger import Point
+
+        if config.logger and (loggers := self.loggers(config)).behind:
+            loggers.start([Point.of(row) for row in self.rows()])
+            loggers.close(logged(summary))
 
     # ---- who computes it ---------------------------------------------------------------------------
 
@@ -439,6 +421,11 @@ class RunDirectory:
         atomically(place / SUMMARY, lambda file: shutil.copy2(self.path / SUMMARY, file))
 
 
+def logged(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What loggers are told of a run that has ended."""
+    return {key: summary[key] for key in _LOGGED if summary.get(key) is not None}
+
+
 def find_runs(directory: Path) -> list[RunDirectory]:
     """The runs below `directory`, by name: whatever has a config.yaml or a summary.json (not Hydra's own)."""
     places = {
@@ -447,9 +434,3 @@ def find_runs(directory: Path) -> list[RunDirectory]:
         if file.name in (SUMMARY, CONFIG) and not file.parent.name.startswith(".")
     }
     return [RunDirectory(place) for place in sorted(places)]
-
-
-def _far_enough(found: Mapping[str, Any], config: Config) -> bool:
-    """Whether a run that has paused is to go no further."""
-    until = config.checkpoint.until
-    return found.get("status") == PAUSED and until is not None and found["rounds"] >= until

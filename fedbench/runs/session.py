@@ -1,27 +1,35 @@
-"""What the runs of one process share: data sets, the objective on the device, and compiled programs."""
+"""What the runs of one process share (data sets, the objective on the device, compiled programs), and the
+model that a run starts from: made anew or read from a file."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor, nn
 
-from fedbench import data
+from fedbench import data, models
+from fedbench.config import imports
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import MARK, inputs
 from fedbench.data import Dataset
 from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import CompileCache, Programs, place
+from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.objective import TASKS, DeviceData, Objective
+from fedbench.errors import DataError
 from fedbench.models import registry
 
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
 DATASETS_KEPT = 2
+COPIES = 4
+"""Vectors of the model's size that any run holds: theta, a client's own, a gradient, the mean of uploads."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +56,17 @@ class Session:
 
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read where it is not at hand. Raises ConfigError and DataError."""
-        divided = config.divides_data
-        generated = config.dataset.partition is not None or isinstance(config.dataset, UserDataset)
-        own_clients = divided or generated
+        divided, chosen, root = config.divides_data, config.dataset, config.data.root
+        own_clients = divided or chosen.partition is not None or isinstance(chosen, UserDataset)
         seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
         read = inputs(flat(config))  # a file may be replaced between two runs
         content = read.get(f"dataset.path{MARK}"), read.get(f"partition.path{MARK}")
-        key = (
-            repr(config.dataset),
-            config.data.root,
-            seed,
-            clients,
-            config.partition if divided else None,
-            content,
-        )
+        key = (repr(chosen), root, seed, clients, config.partition if divided else None, content)
         found = self._datasets.pop(key, None)
         if found is None:
-            found = data.load(config.dataset, config.data.root, seed=seed, clients=clients)
+            found = data.load(chosen, root, seed=seed, clients=clients)
             if divided:
-                found = data.divide(found, config.partition, config.dataset.pool, clients, seed)
+                found = data.divide(found, config.partition, chosen.pool, clients, seed)
         self._datasets[key] = found
         while len(self._datasets) > DATASETS_KEPT:
             del self._datasets[next(iter(self._datasets))]
@@ -74,80 +74,109 @@ class Session:
 
     def on_device(self, run: Run) -> OnDevice:
         """A run's objective: the last run's where only the algorithm, seeds or the schedule differ."""
-        rest = _depends_on(run)
-        if self._made is not None and self._made[0] is run.dataset and rest == self._made[1]:
+        config, dataset = run.config, run.dataset
+        rest: Hashable = None  # what the objective depends on beside the data, where that can be known
+        ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
+        if ours and config.init_from is None:  # a user's model may hold more than parameters, a given one
+            # batch-norm statistics of its own
+            options = sorted((key, repr(value)) for key, value in config.model.options.items())
+            how = run.device, run.dtype, config.precision, config.deterministic, torch.get_num_threads()
+            rest = (config.model.name, *options), config.loss, *how
+        if self._made is not None and self._made[0] is dataset and rest == self._made[1]:
             return self._made[2]
         self._made = None  # frees the device's memory before the next data go there
         objective = _objective(run)
+        loss = objective.loss
+        facts = config.dataset.name, dataset.classes, dataset.augment, loss.__module__, loss.__qualname__
         cache = None if rest is None else CompileCache(place(), run.device)
-        here = OnDevice(objective, Programs(cache, (rest, *_facts(run, objective)), objective.data.held))
+        here = OnDevice(objective, Programs(cache, (rest, *facts), objective.data.held))
         if rest is not None:
-            self._made = run.dataset, rest, here
+            self._made = dataset, rest, here
         return here
 
 
-def _facts(run: Run, objective: Objective) -> tuple[Hashable, ...]:
-    """What an objective takes from its data set beside tensors, and the function of its losses."""
-    dataset, loss = run.dataset, objective.loss
-    return run.config.dataset.name, dataset.classes, dataset.augment, loss.__module__, loss.__qualname__
-
-
-def _depends_on(run: Run) -> Hashable | None:
-    """What an objective and its programs depend on beside the data; None where that cannot be known: a
-    user's model may hold more than parameters, and a given one its own batch-norm statistics."""
-    config = run.config
-    ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
-    if not ours or config.init_from is not None:
-        return None
-    model = (config.model.name, *sorted((key, repr(value)) for key, value in config.model.options.items()))
-    here = run.device, run.dtype, config.precision, config.deterministic, torch.get_num_threads()
-    return model, config.loss, *here
-
-
 def _objective(run: Run) -> Objective:
-    dataset, device, dtype = run.dataset, run.device, run.dtype
-    augment = black = None
-    if dataset.augment != "none":
-        black = dataset.black.to(device, dtype)
+    """Losses and gradients of the run's model on its training data, all on the device."""
+    ds, device, dtype, loss = run.dataset, run.device, run.dtype, run.config.loss
+    mean, std = (None if value is None else value.to(device, dtype) for value in (ds.mean, ds.std))
+    black = None if ds.augment == "none" else ds.black.to(device, dtype)
 
-        def augment(x: torch.Tensor, key: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-            return data.augment_batch(x, key, dataset.augment, black)
+    def to_input(x: Tensor) -> Tensor:
+        return data.to_input(x, mean, std, dtype)
 
-    x, y = dataset.x_train.to(device), targets(dataset.y_train, device, dtype)
-    model = copy.deepcopy(run.model).to(device)
-    loss = run.config.loss
-    transform = InputTransform.of(dataset, device, dtype)
-    others = [tensor for tensor in (transform.mean, transform.std, black) if tensor is not None]
+    def augment(x: Tensor, key: tuple[Tensor, Tensor]) -> Tensor:
+        assert black is not None
+        return data.augment_batch(x, key, ds.augment, black)
+
+    x, y = ds.x_train.to(device), targets(ds.y_train, device, dtype)
+    held = (x, y, *(tensor for tensor in (mean, std, black) if tensor is not None))
     return Objective(
-        model,
-        DeviceData(x, y, transform, augment, (x, y, *others)),
-        TASKS[dataset.task].losses,
+        copy.deepcopy(run.model).to(device),
+        DeviceData(x, y, to_input, None if black is None else augment, held),
+        TASKS[ds.task].losses,
         weight_decay=loss.weight_decay,
         scale=loss.scale,
         half=run.config.precision == "bf16",
     )
 
 
-def targets(y: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+def targets(y: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Labels as they are, numbers in `dtype`, on the device."""
     return y.to(device, dtype) if y.is_floating_point() else y.to(device)
 
 
-@dataclass(frozen=True)
-class InputTransform:
-    """Stored samples -> model input, on the device."""
+# ---- the model --------------------------------------------------------------
 
-    mean: torch.Tensor | None
-    std: torch.Tensor | None
-    dtype: torch.dtype
 
-    @classmethod
-    def of(cls, dataset: Dataset, device: torch.device, dtype: torch.dtype) -> InputTransform:
-        """With the data set's mean and deviation, where it is normalised."""
-        mean = None if dataset.mean is None else dataset.mean.to(device, dtype)
-        std = None if dataset.std is None else dataset.std.to(device, dtype)
-        return cls(mean, std, dtype)
+def initial_model(config: Config, dataset: Dataset, device: torch.device) -> nn.Module:
+    """The run's model with its initial parameters, on the CPU, in the run's dtype. ConfigError, DataError."""
+    chosen, dtype = config.model, torch.float64 if config.dtype == "float64" else torch.float32
+    size = models.size(chosen, dataset.shape, dataset.classes, dataset.vocabulary)
+    if size is not None:
+        what = f"a model of {size:,.0f} parameters"
+        refuse_too_large("model", chosen.name, what, COPIES * dtype.itemsize * size, device)
+    model = models.build(chosen, dataset.shape, dataset.classes, config.seed, dataset.vocabulary).to(dtype)
+    if config.init_from is not None:
+        load_parameters(model, Path(config.init_from), f"init_from={config.init_from}")
+    return model
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., *shape) to the same shape in `dtype`."""
-        return data.to_input(x, self.mean, self.std, self.dtype)
+
+def stored_model(config: Config, file: Path) -> nn.Module:
+    """The model of `config` with the parameters in `file` (a model.pt), on the CPU, in evaluation mode.
+
+    The data set is read for the shape of a sample. Raises ConfigError and DataError.
+    """
+    imports.load(config)
+    model = initial_model(replace(config, init_from=None), Session().dataset(config), torch.device("cpu"))
+    load_parameters(model, file, str(file))
+    return model.eval()
+
+
+def load_parameters(model: nn.Module, path: Path, said: str) -> None:
+    """Give a model the parameters of a state_dict; numbers keep the precision of the model.
+
+    Raises DataError, which begins with `said`, where the file does not fit.
+    """
+    if not path.is_file():
+        raise DataError(f"{said}: there is no such file")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise DataError(f"{said}: cannot be read as a model's state_dict") from error
+    if reason := _misfit(model.state_dict(), state):
+        raise DataError(f"{said}: {reason}")
+    model.load_state_dict(state)
+
+
+def _misfit(own: Mapping[str, Tensor], given: object) -> str | None:
+    """Why a state_dict is not one of the model, or None."""
+    if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
+        return "holds no model's state_dict"
+    for name in [name for name in own if name not in given]:
+        return f"has no {name}, which the model has"
+    for name, value in given.items():
+        if name not in own:
+            return f"has {name}, which the model has not"
+        if value.shape != own[name].shape:
+            return f"{name} has shape {tuple(value.shape)}, the model's has {tuple(own[name].shape)}"
+    return None

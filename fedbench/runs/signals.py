@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 AT_ONCE = 4.0  # seconds that the second signal leaves to what is under way
 _STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -31,9 +30,6 @@ class Signals:
     handled before (submitit: SIGUSR1 or SIGUSR2 requeues the job) is for `relay`, after a checkpoint.
     """
 
-    own_process: ClassVar[bool] = False
-    """The process is ours alone, so a second signal may end it where an operation does not end."""
-
     def __init__(self, waits_for: Callable[[], str], raises: bool = True) -> None:
         """`waits_for`: what the first signal leaves under way, in words ("": nothing to say); `raises`: the
         second one raises Interrupted where the main thread is."""
@@ -42,7 +38,6 @@ class Signals:
         self._waits_for, self._raises = waits_for, raises
         self._others: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._relayed: list[int] = []
-        self._left = threading.Event()
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Signals]:
@@ -54,22 +49,13 @@ class Signals:
         ours = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN, None)
         self._others = {n: old for n, old in before.items() if old not in ours and callable(old)}
         taken = [number for number in before if number in (*_STOPS, *_SAVES[:1], *self._others)]
-        reader, writer = os.pipe()
-        os.set_blocking(writer, False)
-        fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in taken:
             signal.signal(number, self._note)
-        watch = threading.Thread(target=self._watch, args=(reader,), daemon=True)
-        watch.start()
         try:
             yield self
         finally:
-            self._left.set()
             for number in taken:
                 signal.signal(number, before[number])
-            signal.set_wakeup_fd(fd)
-            os.close(writer)
-            watch.join(1.0)  # a thread that is still there when the interpreter ends can abort the process
 
     @property
     def exit_code(self) -> int:
@@ -90,24 +76,13 @@ class Signals:
             self.save = True
         elif self.stop is None:
             self.stop = signal.Signals(number)
+            if waits_for := self._waits_for():
+                line = f"fedbench: stopping: {waits_for}; a second Ctrl-C stops at once"
+                with contextlib.suppress(RuntimeError, OSError):  # the handler may have come into a print
+                    print(f"\n{line}" if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
         else:
             self.at_once = True
             if self._raises:
-                text = "stopped at once; the same command goes on from what is saved"
-                raise Interrupted(text, 128 + number)
-
-    def _watch(self, reader: int) -> None:
-        """Beside the main thread, where `_note` has to wait for the end of an operation."""
-        asked = 0
-        with open(reader, "rb", buffering=0) as stream:
-            while byte := stream.read(1):
-                if byte[0] not in _STOPS or byte[0] in self._others:
-                    continue
-                asked += 1
-                if asked == 1 and not self._waits_for():
-                    continue
-                if asked == 1:
-                    line = f"fedbench: stopping: {self._waits_for()}; a second Ctrl-C stops at once"
-                    print(f"\n{line}" if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
-                elif self.own_process and not self._left.wait(AT_ONCE):
-                    os._exit(128 + byte[0])
+                raise Interrupted(
+                    "stopped at once; the same command goes on from what is saved", 128 + number
+                )

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import logging
+import math
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from tqdm import tqdm
+
+from fedbench import schedule
+from fedbench.config.config import flat
 from fedbench.engine.objective import TASKS
+from fedbench.files import atomically
 from fedbench.loggers.backends import RunLoggers
-from fedbench.runs import logged, records
-from fedbench.runs.checkpoint import Checkpointer, Saved
+from fedbench.runs import provenance
+from fedbench.runs.checkpoint import Checkpointer, Saved, write_torch
 from fedbench.runs.evaluation import Measurement
-from fedbench.runs.metrics import MetricsFile, Row, columns
-from fedbench.runs.progress import Progress
-from fedbench.runs.provenance import Code, code, code_changes
-from fedbench.runs.run_directory import METRICS, RunDirectory
+from fedbench.runs.metrics import LEVELS, MetricsFile, Row, reason_to_stop, rounds_to
+from fedbench.runs.run_directory import (
+    JOBS,
+    METRICS,
+    MODEL,
+    PARTITION,
+    PAUSED,
+    REPRODUCE,
+    RunDirectory,
+    logged,
+)
 from fedbench.runs.signals import Interrupted, Signals
 
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
+
+LINE_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +61,17 @@ class Training:
 
     def go(self, saved: Saved | None) -> None:
         """To the last round, from a checkpoint if there is one. Raises Interrupted after a signal."""
-        run, rounds = self.run, self.run.trace.updates
-        signals = Signals(self._under_way if self.directory else lambda: "")
-        with signals.installed():
+        run, rounds, first = self.run, self.run.trace.updates, self.directory is not None
+
+        def under_way() -> str:
+            return f"waits for the end of round {self.loop.version + 1}, to save it" if first else ""
+
+        with Signals(under_way).installed() as signals:
             self._begin(saved)
             label, metric = f"{run.algorithm.name} seed={self.config.seed}", TASKS[run.dataset.task].metric
-            mode = self.config.progress if self.directory else "none"
-            progress = Progress(mode, label, rounds, self.loop.version, metric)
+            progress = Progress(
+                self.config.progress if first else "none", label, rounds, self.loop.version, metric
+            )
             results: Mapping[str, Any] | None = {"status": "failed"}
             if self.loggers:
                 self.loggers.start([row.point() for row in self.rows], again=not self.config.resume)
@@ -81,9 +103,9 @@ class Training:
         """The files that are there from the start, and the state before the next round."""
         run, here = self.run, self.directory
         if here is not None:
-            run.code = (code(),)
-            records.write_partition(here.path, run)
-            records.write_reproduce(here.path, run)
+            run.code = (provenance.code(),)
+            atomically(here.path / PARTITION, self._write_partition)
+            provenance.write_reproduce(here.path / REPRODUCE, run)
             log.info(
                 "%s: %d parameters, engine %s, chunk %d, device %s",
                 run.algorithm.name, run.layout.d, run.choice.engine, run.choice.chunk, run.device,
@@ -99,14 +121,15 @@ class Training:
             if saved is not None:
                 self._go_on_with(saved.code)
                 log.info("going on from round %d", self.loop.version)
-            asked = columns(self.config.eval.clients, len(run.validation) > 0)
-            self.metrics = MetricsFile(here.path / METRICS, self.rows, asked)
+            asked = self.config.eval.clients, len(run.validation) > 0
+            self.metrics = MetricsFile(here.path / METRICS, self.rows, *asked)
 
-    def _go_on_with(self, before: tuple[Code, ...]) -> None:
+    def _go_on_with(self, before: tuple[provenance.Code, ...]) -> None:
         """Write down which code computes which part, and say so where it is not the same."""
         run, here, done = self.run, self.run.code[-1], self.loop.version
-        unknown = ["by a version that did not write down its own"]
-        changes = code_changes(before[-1], here) if before else unknown
+        changes = ["by a version that did not write down its own"]
+        if before:
+            changes = provenance.code_changes(before[-1], here)
         run.code = (*before, {**here, "from_round": done + 1}) if changes else before
         if changes:
             how = f"with {'; '.join(changes)}" if before else changes[0]
@@ -132,11 +155,13 @@ class Training:
         until, last = self.config.checkpoint.until, self.rows[-1]
         if self.loop.version > last.round:  # looked at before, and gone on from
             return False
-        pauses = until is not None and last.round >= until
-        return pauses or not last.finite or records.stopped(self.config, self.rows) is not None
+        return (until is not None and last.round >= until) or not last.finite or self._stopped is not None
 
-    def _under_way(self) -> str:
-        return f"waits for the end of round {self.loop.version + 1}, to save it"
+    @property
+    def _stopped(self) -> str | None:
+        """Why the run is to end with its last row, before its last round: `target=0.9`; None: it is not."""
+        accuracies = [row.stopping_accuracy for row in self.rows]
+        return reason_to_stop(accuracies, self.config.patience, self.config.target)
 
     def _save_or_stop(self, signals: Signals) -> None:
         """Save where it is time, or where a process was asked to; stop where one was."""
@@ -162,12 +187,135 @@ class Training:
     def _end(self) -> dict[str, Any]:
         """The last files; what loggers are told."""
         self._save()
-        if (here := self.directory) is None:
+        run, here = self.run, self.directory
+        if here is None:
             return {}
-        records.write_model(here.path, self.run)
+        tensors = {**run.model.state_dict(), **run.layout.unflatten(run.loop.theta), **run.loop.statistics}
+        state = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+        write_torch(here.path / MODEL, state)
         if self.config.trace:
-            records.write_jobs(here.path, self.run)
-        summary = records.summarise(self.run, self.rows, self.wall_seconds())
+            atomically(here.path / JOBS, lambda file: schedule.write_jobs_csv(run.trace, file))
+        summary = self._summary()
         here.write_summary({**summary, "files": here.sizes()})
         self.loop.trainer.store.remove()
-        return logged.results(summary)
+        return logged(summary)
+
+    def _write_partition(self, file: Path) -> None:
+        """`client`, the client of every training sample in the data set's order; where some are held out for
+        validation, `validation` says of every one whether it is."""
+        run = self.run
+        arrays: dict[str, Any] = {"client": run.partition}
+        if len(run.validation):
+            arrays["validation"] = run.assignment != run.partition
+        with open(file, "wb") as stream:  # NumPy would add .npz to a name
+            np.savez_compressed(stream, **arrays)
+
+    def _summary(self) -> dict[str, Any]:
+        """The contents of summary.json."""
+        run, config, rows = self.run, self.config, self.rows
+        last, executor = rows[-1], run.loop.trainer.executor
+        best = max(rows, key=lambda row: row.test_accuracy)
+        k = min(config.eval.final_k, len(rows))
+        levels = [*LEVELS, *([config.target] if config.target is not None else [])]
+        status = "starved" if run.trace.starved else "completed"  # clients were gone before rounds were
+        if not last.finite:
+            status = "diverged"
+        elif self._stopped:
+            status = "completed"
+        elif last.round < run.trace.updates:
+            status = PAUSED
+        accuracy = math.fsum(row.test_accuracy for row in rows[-k:]) / k
+        validated: dict[str, Any] = {}
+        if len(run.validation):  # and the test accuracy in the round that it would choose
+            chosen = max(rows, key=lambda row: row.stopping_accuracy)
+            curve = [(row.round, row.stopping_accuracy) for row in rows]
+            mean = math.fsum(each for _, each in curve[-k:]) / k
+            validated = {
+                "final_validation_accuracy": None if status == "diverged" else mean,
+                "best_validation_accuracy": chosen.stopping_accuracy,
+                "best_validation_round": chosen.round,
+                "accuracy_at_best_validation": chosen.test_accuracy,
+                "rounds_to_validation_accuracy": rounds_to(curve, levels),
+            }
+        return {
+            "status": status,
+            "rounds": last.round,
+            "metric": TASKS[run.dataset.task].metric,
+            "final_accuracy": None if status == "diverged" else accuracy,
+            "final_k": k,
+            "best_accuracy": best.test_accuracy,
+            "best_round": best.round,
+            "stopped": self._stopped if last.round < config.rounds else None,
+            "rounds_to_accuracy": rounds_to(((row.round, row.test_accuracy) for row in rows), levels),
+            "final_test_loss": _finite(last.test_loss),
+            **validated,
+            "wall_seconds": self.wall_seconds(),
+            "compile_seconds": executor.compile_seconds,
+            "device": str(run.device),
+            "processes": run.group.size,
+            "hardware": provenance.hardware(run.device),
+            "engine": run.choice.engine,
+            "chunk": run.choice.chunk,
+            "parameters": run.layout.d,
+            "hyper": {
+                **{key: _finite(value) for key, value in run.loop.hyper.items()},
+                **run.algorithm.choices(),
+            },
+            "from_theorem": run.algorithm.from_theorem(),
+            "notes": [*run.notes, *([note] if (note := executor.note) else [])],
+            "schedule": schedule.summary(run.trace),
+            "versions": run.code[-1]["versions"],
+            "commit": run.code[-1]["commit"],
+            "code": list(run.code),
+            "data": list(run.dataset.files),
+            "data_note": run.dataset.note,
+            "config": flat(config),
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# ---- what is shown on the way --------------------------------------------------------------
+
+
+class Progress:
+    """Rounds done, the metric's value, rounds per second, time left: a bar on a terminal, plain lines now and
+    then elsewhere. `mode`: auto | bar | lines | none."""
+
+    def __init__(self, mode: str, label: str, total: int, done: int, metric: str = "accuracy") -> None:
+        if mode == "auto":
+            mode = "bar" if sys.stderr.isatty() else "lines"
+        self.mode, self.label, self.total, self.first = mode, label, total, done
+        self.metric = metric
+        self.start = self.last = time.monotonic()
+        self.accuracy: float | None = None
+        self.bar = None
+        if mode == "bar":
+            self.bar = tqdm(
+                total=total, initial=done, desc=label, unit="round", dynamic_ncols=True, leave=False
+            )
+
+    def update(self, done: int, accuracy: float | None) -> None:
+        """`done` rounds exist now; `accuracy` if it was just measured."""
+        if accuracy is not None:
+            self.accuracy = accuracy
+        if self.bar is not None:
+            if accuracy is not None:
+                self.bar.set_postfix({self.metric: f"{accuracy:.4f}"}, refresh=False)
+            self.bar.update(done - self.bar.n)
+        elif self.mode == "lines" and time.monotonic() - self.last > LINE_SECONDS:
+            self.last = time.monotonic()
+            rate = (done - self.first) / (self.last - self.start)
+            left = (self.total - done) / rate if rate else float("inf")
+            shown = "-" if self.accuracy is None else f"{self.accuracy:.4f}"
+            log.info(
+                "%s: round %d/%d, %s %s, %.2f rounds/s, %.0f s left",
+                self.label, done, self.total, self.metric, shown, rate, left,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        if self.bar is not None:
+            self.bar.close()

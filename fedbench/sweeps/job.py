@@ -190,7 +190,8 @@ def _shapes_the_step(key: str, value: object) -> bool:
 def finished_line(found: Mapping[str, Any], directory: Path) -> str:
     """One line about a run that was finished before, whose summary is `found`."""
     accuracy, status = found.get("final_accuracy"), found.get("status")
-    text = "diverged" if accuracy is None else f"final {found.get('metric', 'accuracy')} {accuracy:.4f}"
+    last = "" if status == PAUSED else "final "
+    text = "diverged" if accuracy is None else f"{last}{found.get('metric', 'accuracy')} {accuracy:.4f}"
     text = f"starved, {text}" if status == "starved" else text
     if found.get("best_accuracy") is not None:
         text += f", best {found['best_accuracy']:.4f} at round {found.get('best_round')}"

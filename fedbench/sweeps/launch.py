@@ -37,7 +37,6 @@ from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, OUR_SWEEPER
 from fedbench.errors import ConfigError, SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
-from fedbench.runs.logged import catch_up
 from fedbench.runs.metrics import worst
 from fedbench.runs.run_directory import SUMMARY, RunDirectory
 from fedbench.sweeps.job import JobFailed, RunJob, finished_line, held
@@ -61,7 +60,7 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
     done = group.agree(lambda: _finished(config, directory) if first else None)
     if group.first(done is not None):
         if done is not None:
-            catch_up(config, directory, done)
+            RunDirectory(directory).catch_up(config, done)
             print(finished_line(done, directory))
         return
     if first:
@@ -69,7 +68,7 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
     task = RunJob(group)
     made = group.agree(lambda: task.plan(config, directory if first else None))
     if group.size > 1:
-        from fedbench.runs.checks import alike
+        from fedbench.runs.refusals import alike
 
         group.same(alike(made))
     if not first:
@@ -256,7 +255,7 @@ class Sweeper(HydraSweeper):
         if run.name not in self.results and place is not None:
             found = RunDirectory(place).finished(run.config)
             if found is not None:
-                catch_up(run.config, place, found)
+                RunDirectory(place).catch_up(run.config, found)
                 self.results[run.name] = Result.of(run, place, found)
         return run.name in self.results
 

@@ -260,7 +260,6 @@ def _serve(
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
-    Signals.own_process = True
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
     with contextlib.suppress(EOFError, OSError):

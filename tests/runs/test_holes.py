@@ -18,8 +18,8 @@ from fedbench.api import compose_config
 from fedbench.engine.vectorised import VmapExecutor
 from fedbench.errors import ConfigError, DataError, RunError
 from fedbench.runs.checkpoint import checksum
+from fedbench.runs.metrics import Outcome
 from fedbench.runs.run import Run
-from fedbench.runs.run_directory import Outcome
 from fedbench.runs.server_loop import ServerLoop
 
 BASE = [

@@ -19,7 +19,7 @@ from fedbench.cli import main
 from fedbench.engine import choose
 from fedbench.engine.choose import measure_model
 from fedbench.engine.memory import gib
-from fedbench.runs import memory
+from fedbench.runs import refusals
 from fedbench.runs.run import Run
 
 MARGIN = 0.25  # by which estimate and measured peak may differ
@@ -53,7 +53,7 @@ def test_evaluation_takes_smaller_batches_where_activations_would_leave_the_cach
     conv = measure_model(
         nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10)), torch.zeros(1, 1, 8, 8)
     )
-    on = [memory.eval_batch(torch.device(name), cost) for name in ("cpu", "cuda") for cost in (plain, conv)]
+    on = [refusals.eval_batch(torch.device(name), cost) for name in ("cpu", "cuda") for cost in (plain, conv)]
     assert on == [1000, 200, 1000, 1000]
 
 
@@ -77,10 +77,10 @@ def test_a_full_pass_of_one_client_after_another_holds_one_batch(monkeypatch: py
     words = ["clients.total=8", "clients.per_round=8", "partition=iid", "engine=vmap", "local.batch_size=4",
              "model=mlp", "algorithm=fedproxvr"]  # fmt: skip
     together = Run(compose_config(words))
-    monkeypatch.setattr(memory, "wide_batch", lambda cost, device: 180)
+    monkeypatch.setattr(refusals, "wide_batch", lambda cost, device: 180)
     apart = Run(compose_config(words))
     cost = together.load.cost
-    full, step = (memory.SCRATCH * (cost.held_shared + n * cost.held) + n * 3 * 4 * 64 for n in (180, 4))
+    full, step = (refusals.SCRATCH * (cost.held_shared + n * cost.held) + n * 3 * 4 * 64 for n in (180, 4))
     assert full < 8 * step
     assert together.memory.clients - apart.memory.clients == pytest.approx(8 * full - 8 * step)
 
@@ -103,9 +103,9 @@ def test_a_run_that_does_not_fit_is_refused_before_it_starts(
     """One byte less than it needs is too little; the line names the largest part and has the numbers."""
     monkeypatch.chdir(tmp_path)
     needed = Run(compose_config(words)).memory
-    monkeypatch.setattr(memory, "total_memory", lambda device: math.ceil(needed.total))
+    monkeypatch.setattr(refusals, "total_memory", lambda device: math.ceil(needed.total))
     Run(compose_config([*words]))
-    monkeypatch.setattr(memory, "total_memory", lambda device: math.ceil(needed.total) - 1)
+    monkeypatch.setattr(refusals, "total_memory", lambda device: math.ceil(needed.total) - 1)
     assert main([*words, "progress=none"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"fedbench: {key}: the run needs about {gib(needed.total)} of memory, and ")

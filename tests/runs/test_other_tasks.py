@@ -18,10 +18,10 @@ from fedbench.cli import main
 from fedbench.data import registry
 from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
-from fedbench.runs import progress
+from fedbench.runs import training
 from fedbench.runs.evaluation import summary_of
+from fedbench.runs.metrics import Outcome
 from fedbench.runs.run import Run
-from fedbench.runs.run_directory import Outcome
 
 RNG = np.random.default_rng(0)
 CLIENTS = 12
@@ -282,7 +282,7 @@ def test_a_users_own_data_set_on_the_command_line(
 def test_the_progress_line_names_the_metric(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", -1.0)
+    monkeypatch.setattr(training, "LINE_SECONDS", -1.0)
     with caplog.at_level("INFO"):
-        progress.Progress("lines", "fedavg seed=0", 3, 0, "R2").update(1, -0.25)
+        training.Progress("lines", "fedavg seed=0", 3, 0, "R2").update(1, -0.25)
     assert "round 1/3, R2 -0.2500, " in caplog.text

@@ -1,0 +1,242 @@
+"""What no run can be, beyond what its configuration says alone: it does not fit the data, the method, the
+device, the processes, or the memory. Every refusal is a ConfigError in one line.
+
+The memory that a run takes at its largest is added up from what it holds; nothing of it is taken. A client at
+work holds what its method keeps and computes (vectors of length d), what one gradient of its model needs
+(measured by `engine.choose`), its mini-batch and the indices of all its mini-batches.
+`tests/runs/test_memory.py` compares the sum with what runs take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedbench import schedule
+from fedbench.config.identity import run_hash
+from fedbench.engine.choose import ModelCost, wide_batch
+from fedbench.engine.cohort import FULL_PASS_WIDTH
+from fedbench.engine.memory import gib, refuse_too_large, total_memory
+from fedbench.engine.objective import TASKS
+from fedbench.errors import ConfigError
+from fedbench.runs.checkpoint import checksum
+
+if TYPE_CHECKING:
+    from fedbench.runs.run import Run
+
+JOB_BYTES = 90  # of a job, at least, in the trace and the weights of its jobs
+PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
+INDEX_BYTES = 40  # of a sample of a mini-batch, in the indices that it is drawn by
+SCRATCH = 1.4  # what kernels need for themselves and the allocator does not use again, as a factor
+MODELS = 4  # copies of the parameters: the plan's, the objective's, the evaluator's, and one that is written
+
+
+def before_data(run: Run) -> None:
+    """What device, processes, method and schedule exclude, before data are read."""
+    config, size = run.config, run.group.size
+    if config.clients.per_round < size:
+        allowed = f"must be at least the number of processes, {size}"
+        raise ConfigError("clients.per_round", config.clients.per_round, allowed)
+    if config.precision == "tf32" and run.device.type != "cuda":
+        raise ConfigError("precision", "tf32", "is a format of CUDA devices, and this is a CPU; use bf16")
+    schedule.check(config, run.algorithm.dispatch)
+    jobs = config.rounds * config.clients.per_round
+    what = f"a schedule of {jobs:,} jobs"
+    refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
+
+
+def of_data(run: Run) -> None:
+    """A loss for another task than the data's, a method evaluated by classes where there are none, clients'
+    scores that the data do not say."""
+    config, ds, whose, N = run.config, run.dataset, run.test_client, run.config.clients.total
+    fits = TASKS[ds.task].loss
+    if config.loss.kind not in (None, fits):
+        allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
+        raise ConfigError("loss.kind", config.loss.kind, allowed)
+    if run.algorithm.is_personal and ds.task != "classification":
+        allowed = f"is evaluated by class, and dataset={ds.name} has none ({ds.task})"
+        raise ConfigError("algorithm", run.algorithm.name, allowed)
+    if config.eval.clients and whose is None and ds.task != "classification":
+        allowed = f"needs classes, or a test set that says whose its samples are ({ds.task} has neither)"
+        raise ConfigError("eval.clients", True, allowed)
+    if config.eval.clients and whose is not None and not (whose.min() >= 0 and whose.max() < N):
+        allowed = f"the test samples' clients are {whose.min()} .. {whose.max()}, clients.total={N}"
+        raise ConfigError("eval.clients", True, allowed)
+
+
+def of_batch(run: Run) -> None:
+    """A mini-batch larger than what is trained on."""
+    n, batch = int(run.sizes.sum()), run.config.local.batch_size
+    if batch is not None and batch > n:
+        raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
+
+
+def of_rates(run: Run) -> None:
+    """A schedule of a rate that the method does not have, or takes from its theorem."""
+    for name in run.rates:
+        key, algorithm, allowed = f"{name}_schedule", run.algorithm, ""
+        if name not in algorithm.numbers():
+            allowed = f"must be constant: {algorithm.name} has no algorithm.{name}"
+        elif getattr(algorithm, name) is None:
+            allowed = f"must be constant, or algorithm.{name} given: {algorithm.name}'s comes from its theory"
+        if allowed:
+            raise ConfigError(key, getattr(run.config, key).name, allowed)
+
+
+def of_local_steps(run: Run) -> None:
+    """An optimizer where the method makes steps of its own."""
+    optimizer = run.config.optimizer
+    if optimizer.plain or run.cost.descends:
+        return
+    options = {"momentum": getattr(optimizer, "momentum", 0), "weight_decay": optimizer.weight_decay}
+    said = next((name for name, value in options.items() if value), "")
+    key, value = ("optimizer", optimizer.name) if optimizer.adaptive else (f"optimizer.{said}", options[said])
+    allowed = "must be sgd" if optimizer.adaptive else "must be 0"
+    raise ConfigError(key, value, f"{allowed}: {run.algorithm.name} {run.algorithm.own_step}")
+
+
+def of_state(run: Run) -> None:
+    """Clients' and server's state that must be in memory and is more than that; on disk it is compared with
+    the disk's space when the run starts."""
+    config, cost, N = run.config, run.cost, run.config.clients.total
+    in_memory = run.group.clients(N) * cost.client_state if config.state.place == "memory" else 0
+    what = f"{config.algorithm.name}'s state of {N:,} clients, {cost.client_state:,} numbers each,"
+    needed = run.dtype.itemsize * (in_memory + cost.server_state)
+    refuse_too_large("clients.total", N, what, needed, run.device)
+
+
+def of_disk(run: Run, place: str) -> None:
+    """Clients' state on disk where several processes compute."""
+    if place == "disk" and run.group.size > 1:
+        size = run.group.size
+        allowed = f"{size} processes keep clients' state in memory; must be auto or memory, and it must fit"
+        raise ConfigError("state.place", place, allowed)
+
+
+def of_overlaps(run: Run) -> None:
+    """Clients' state with jobs of a client that overlap."""
+    keeps = run.algorithm.keeps_state or run.config.optimizer.keep
+    if not keeps or not schedule.overlaps(run.config, run.algorithm.dispatch):
+        return
+    if len((trace := run.trace).parallel):
+        first = trace.parallel[0]
+        why = "keeps state at its clients, so no client can work on two jobs at once, as client "
+        why += f"{trace.client[first]} does from time {trace.begin_time[first]:g} on"
+        key = "staleness" if getattr(run.config.schedule, "staleness", None) is not None else "pool"
+        raise ConfigError("algorithm", run.algorithm.name, f"{why} (schedule.{key})")
+
+
+def alike(run: Run) -> dict[str, Any]:
+    """What must be the same in all processes of a run: they compute their server's vectors each."""
+    return {
+        "the run (a hash of its configuration and files)": run_hash(run.config),
+        "torch": torch.__version__,
+        "the kind of device": run.device.type,
+        "the number of threads": run.config.threads or torch.get_num_threads(),
+        "the data's partition": checksum(torch.from_numpy(run.assignment)),
+        "the initial model": checksum(dict(run.model.state_dict())),
+    }
+
+
+# ---- memory --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device that computes, by what takes them."""
+
+    process: float
+    data: float
+    schedule: float  # the jobs of the run
+    state: float  # what all clients keep between their participations
+    server: float  # models, the server's vectors, uploads on their way
+    clients: float  # the clients of a chunk at work
+    evaluation: float
+    graphs: float = 0.0  # CUDA graphs keep what a step takes, and a chunk's inputs, for themselves
+
+    @property
+    def total(self) -> float:
+        """Of all; clients are not at work during an evaluation, and data are read before all else."""
+        held = self.process + self.data + self.schedule + self.state + self.server + self.graphs
+        return max(held + max(self.clients, self.evaluation), self.process + 2 * self.data)
+
+    @property
+    def said(self) -> str:
+        """The parts that matter, the largest first."""
+        parts = sorted(dataclasses.asdict(self).items(), key=lambda part: -part[1])
+        return ", ".join(f"{name} {gib(size)}" for name, size in parts if size > 0.01 * self.total)
+
+
+def of_memory(run: Run) -> None:
+    """A run that takes more than there is; the line names the key that weighs most. Processes of the run on
+    one host share its memory; each has a GPU of its own."""
+    config, memory = run.config, run.memory
+    there = total_memory(run.device) // (run.group.beside if run.device.type == "cpu" else 1)
+    if memory.total <= there:
+        return
+    keys = {
+        "data": ("dataset.train_samples", config.dataset.train_samples),
+        "schedule": ("rounds", config.rounds),
+        "state": ("clients.total", config.clients.total),
+        "server": ("model", config.model.name),
+        "clients": ("local.batch_size", config.local.batch_size),
+        "graphs": ("cuda_graph", config.cuda_graph),
+        "evaluation": ("eval.batch_size", config.eval.batch_size),
+    }
+    if config.chunk is not None:
+        keys["clients"] = ("chunk", config.chunk)
+    key, value = keys[max(keys, key=lambda name: getattr(memory, name))]
+    needed = f"the run needs about {gib(memory.total)} of memory, and {gib(there)} are there"
+    raise ConfigError(key, value, f"{needed} ({memory.said})")
+
+
+def estimate(run: Run) -> Memory:
+    """What a run takes, by its configuration, data, model, method and load."""
+    config, ds, cost, choice, load = run.config, run.dataset, run.cost, run.choice, run.load
+    item, d, N, n, model = run.dtype.itemsize, run.layout.d, config.clients.total, len(ds.y_train), load.cost
+    here = choice.state == "memory" or (choice.state == "host" and run.device.type == "cpu")
+    ahead = -(-(getattr(config.schedule, "concurrency", None) or 0) // config.clients.per_round)
+    sums = cost.uplink * (1 + ahead + (2 * N if run.algorithm.caches else 0))
+    sample = 3 * item * ds.x_train[0].numel()
+    held = sum(t.numel() * t.element_size() for t in (ds.x_train, ds.y_train, ds.x_test, ds.y_test))
+
+    # a chunk of clients in a local step or, where that is more, in a full pass: the vectors of their method
+    # before and after it, the gradient apart and as one vector, and one gradient of the model
+    at_once = 1 if choice.engine == "loop" else choice.chunk
+    waiting = (choice.chunk - at_once) * item * (cost.uplink + cost.client_state)
+    vectors = item * (cost.client_state + 2 * cost.local + 2 * d)
+
+    def gradients(batches: int, width: int) -> float:
+        return batches * (SCRATCH * (model.held_shared + width * model.held) + width * sample)
+
+    gradient = gradients(at_once, load.batch)
+    if cost.full_passes:
+        width = max(load.batch, min(FULL_PASS_WIDTH, int(run.sizes.max())))
+        gradient = max(gradient, gradients(1 if width >= wide_batch(model, run.device) else at_once, width))
+    indices = choice.chunk * INDEX_BYTES * float(run.steps.max()) * load.batch
+    at_work = waiting + at_once * vectors + gradient + indices
+
+    evaluated = len(ds.y_test)
+    if config.eval.train or config.eval.grad_norm:
+        evaluated = max(evaluated, n)
+    batch = min(config.eval.batch_size or eval_batch(run.device, model), evaluated)
+    graphed = run.graphs != "off" and choice.engine != "loop"
+    return Memory(
+        process=PROCESS[torch.version.cuda is not None],
+        data=held * (1 + len(run.validation) / n) + n * (4 * 8 + 2 * item),
+        schedule=2.0 * JOB_BYTES * config.rounds * config.clients.per_round,
+        state=float(run.state_bytes) if here else 0.0,
+        server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
+        clients=at_work,
+        evaluation=SCRATCH * (batch * model.held + model.held_shared) + batch * sample,
+        graphs=at_work + choice.chunk * item * (cost.client_state + cost.local + d) if graphed else 0.0,
+    )
+
+
+def eval_batch(device: torch.device, model: ModelCost) -> int:
+    """Samples evaluated at once where the configuration does not say it: what convolutions write of them
+    should fit a core's cache."""
+    return 200 if device.type == "cpu" and model.convolutions else 1000
