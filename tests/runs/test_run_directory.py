@@ -156,7 +156,8 @@ def test_the_configuration_is_that_of_summary_json_or_else_of_config_yaml(tmp_pa
     assert here.config(rounds=7).rounds == 7
     assert here.config().algorithm.options["lr"] == 1e-3
     here.write_summary({"config": {"algorithm": "fedavg"}})
-    assert here.choices == {"algorithm": "fedavg"}
+    assert here.choices["algorithm"] == "fedavg"
+    assert "algorithm.lr" not in here.choices
     (tmp_path / "config.yaml").write_text("a: [")
     with pytest.raises(DataError, match="cannot be read as a run's configuration"):
         here.config()
