@@ -9,14 +9,17 @@ from fedbench.errors import Parser, RunError
 
 _EXAMPLES = """examples:
   fedbench tune algorithm=fedavg,scaffold,padamfed algorithm.lr=0.01,0.03,0.1,0.3 seed=0,1,2
-  fedbench tune algorithm=fedavg,fedadam seed=range(5) --prune halving        values of conf/grid
+  fedbench tune algorithm=fedavg,fedadam seed=range(6) --seeds 3              values of conf/grid
   fedbench tune algorithm=fedavg,fedadam --keys lr partition=iid,dirichlet    each split by itself
-  fedbench tune 'algorithm.lr=tag(log,interval(0.001,1))' --search optuna --trials 30 --prune median
+  fedbench tune 'algorithm.lr=tag(log,interval(0.001,1))' --search optuna --trials 30
   fedbench tune algorithm=fedavg,fedadam target=0.9                           the fewest rounds to 0.9
   fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
 What is swept of algorithm.* is searched (or the keys of --keys); where nothing of it is swept, the method's
-values in conf/grid. What else is swept makes tasks that are tuned by themselves; seed is for the winners.
-The winner has the highest mean final test accuracy over the first --seeds seeds (a diverged run counts 0).
+values in conf/grid. What else is swept makes tasks that are tuned by themselves.
+A tenth of every client's training samples is held out (dataset.validation=0.1; another share where it is
+given, and with 0 the test set decides). The winner has the highest mean final validation accuracy over the
+first --seeds seeds (a diverged run counts 0). It is run again with the other seeds, or with the same where
+there are no others, and measured on the test set: results.csv has these numbers.
 With target=ACCURACY runs stop there, and the fewest mean rounds to it win: a run that does not get there
 counts twice its rounds, and of equals the more accurate wins.
 A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
@@ -25,14 +28,13 @@ trials/ and final/, which are sweeps (fedbench plot DIR/final)."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand; the exit code. Raises UserError; RunError where runs failed."""
-    from fedbench.tuning.search import RULES
-    from fedbench.tuning.tune import SEARCHES, TuneOptions, tune
+    """Run the subcommand; the exit code. Raises UserError; RunError where runs failed, or all diverged."""
+    from fedbench.tuning.tune import SEARCHES, TuneOptions, dry_run, tune
 
     default = TuneOptions()
     parser = Parser(
         prog="fedbench tune",
-        description="Search hyper-parameters method by method, then run every winner over all seeds.",
+        description="Search hyper-parameters method by method, then run every winner over further seeds.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -41,18 +43,19 @@ def main(argv: Sequence[str]) -> int:
     add("--search", choices=SEARCHES, default=default.search, help="how points are chosen (default: grid)")
     count = f"points of a random or Optuna search, for each task (default: {default.trials})"
     add("--trials", type=int, default=default.trials, metavar="N", help=count)
-    stop = "stop trials at evaluations: below the median at 1/4, 1/2, 3/4 of the rounds, or all but the best"
-    add("--prune", choices=RULES, default="none", help=f"{stop} third at 1/9 and 1/3 (default: none)")
     add("--seeds", type=int, default=1, metavar="N", help="seeds to select by, the first N (default: 1)")
     past = f"how often a search goes on past an edge (default: {default.extend})"
     add("--extend", type=int, default=default.extend, metavar="N", help=past)
     add("--keys", default="", metavar="KEY[,KEY]", help="what is searched (lr, or algorithm.lr)")
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")
+    add("--dry-run", action="store_true", help="say what would run and what it takes, and run nothing")
     args = parser.parse_intermixed_args(list(argv))
     keys = tuple(key.strip() for key in args.keys.split(",") if key.strip())
-    options = TuneOptions(
-        args.search, args.trials, args.prune, args.seeds, args.extend, keys, args.config_dir
-    )
+    options = TuneOptions(args.search, args.trials, args.seeds, args.extend, keys, args.config_dir)
+    if args.dry_run:
+        for line in dry_run(args.overrides, options):
+            print(line, flush=True)
+        return 0
     tuned = tune(args.overrides, options)
     if len(tuned.results):
         print(f"\n{tuned.results.dropna(axis='columns', how='all').to_string(index=False)}\n")

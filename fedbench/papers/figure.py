@@ -23,7 +23,7 @@ from fedbench.config.overrides import Grid, Value
 from fedbench.errors import word
 from fedbench.papers.claims import SCALES, Claim
 from fedbench.sweeps.plan import of_file
-from fedbench.tuning.space import Tuning, samples
+from fedbench.tuning.search import Tuning, draws
 
 SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
@@ -69,7 +69,7 @@ class Search:
     def points(self, count: int) -> list[dict[str, Value]]:
         """What is tried of `count` draws: each point once, without the keys that the method lacks."""
         made: list[dict[str, Value]] = []
-        for drawn in samples(self.space, count):
+        for drawn in draws(self.space, count):
             point = {key: value for key, value in drawn.items() if key not in self.lacks}
             made += [] if point in made else [point]
         return made

@@ -38,9 +38,8 @@ from fedbench.papers.figure import (
 )
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.launch import Result, sweep
-from fedbench.tuning.search import Task, decide, search, single
+from fedbench.tuning.search import Task, decide, first_values, search, single
 from fedbench.tuning.selection import Selection, trials_table
-from fedbench.tuning.space import first_values
 
 KEPT = "kept.json"
 _OF_A_RUN = ("status", "rounds", "final_k", "best_accuracy", "best_round", "hyper", "config", "hardware",

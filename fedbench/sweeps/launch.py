@@ -13,8 +13,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,8 @@ class Result:
     metric: str = "accuracy"  # what the accuracies are
     rounds_to_target: float | None = None  # infinite: never; None: no target
     rounds: int = 0  # planned
-    rung: int | None = None  # the round at which a search stopped it: it cannot win
+    rung: int | None = None  # the rounds of one that had fewer than others of a search: it cannot win
+    validation: float | None = None  # what the final accuracy is on what is held out, where anything is
 
     @classmethod
     def of(cls, run: PlannedRun, directory: Path, found: Mapping[str, Any]) -> Result:
@@ -161,7 +162,15 @@ class Result:
             str(found.get("metric", "accuracy")),
             None if target is None else math.inf if at is None else float(at),
             run.config.rounds,
+            validation=found.get("final_validation_accuracy"),
         )
+
+    @property
+    def validated(self) -> Result:
+        """The same run by what was held out for validation, where anything was."""
+        if self.validation is None:
+            return self
+        return replace(self, final_accuracy=self.validation, metric=f"validation {self.metric}")
 
     @property
     def score(self) -> float:
@@ -214,6 +223,15 @@ class Sweeper(HydraSweeper):
         fixed, wanted = grids_of(self.params, arguments, grids or of_file(self.grids, loader), loader)
         composer = JobComposer(self.config, loader)
         return plan(fixed, wanted, composer, self.task.plan, config_directories(self.config.hydra))
+
+    def planned_places(
+        self, arguments: list[str], grids: Sequence[Grid] = ()
+    ) -> tuple[list[tuple[Path, Config]], list[str | None]]:
+        """The places and configurations of the runs, and the device of each process that would work at
+        once."""
+        runs, launcher = self.planned(arguments, grids), self.launcher
+        slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
+        return [(self.directory / run.name, run.config) for run in runs], slots
 
     def sweep(self, arguments: list[str], grids: Sequence[Grid] = ()) -> list[Result]:
         """Run what is missing of the `planned` runs; all results, in the runs' order.
@@ -383,10 +401,7 @@ def planned(
         name = cfg.hydra.runtime.choices.get("hydra/sweeper")
         raise UsageError(f"--dry-run: hydra/sweeper={name} decides while it runs what it runs")
     with composer.one_line(words):
-        runs = chosen.planned(words)
-    launcher = chosen.launcher
-    slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
-    return [(chosen.directory / run.name, run.config) for run in runs], slots
+        return chosen.planned_places(words)
 
 
 def _prepare(
@@ -430,6 +445,22 @@ def sweep(
     finished runs below which are taken over. `config_dir`: the user's own options. A failed run does not stop
     the others. Raises UserError before anything is written if any run is bad input. Leaves Hydra as it was.
     """
+    with _typed(overrides, directory, reuse, config_dir) as (sweeper, words):
+        return sweeper.sweep(words, grids)
+
+
+def sweep_planned(
+    overrides: Sequence[str], grids: Sequence[Grid], directory: Path, config_dir: str | None = None
+) -> tuple[list[tuple[Path, Config]], list[str | None]]:
+    """What `planned` says of such a sweep."""
+    with _typed(overrides, directory, None, config_dir) as (sweeper, words):
+        return sweeper.planned_places(words, grids)
+
+
+@contextlib.contextmanager
+def _typed(
+    overrides: Sequence[str], directory: Path, reuse: Path | None, config_dir: str | None
+) -> Iterator[tuple[Sweeper, list[str]]]:
     before = GlobalHydra.instance().hydra
     try:
         composer = Composer(config_dir=config_dir)
@@ -437,12 +468,11 @@ def sweep(
         cfg = composer.compose([*overrides, "hydra.mode=MULTIRUN", place]).cfg
         _register()
         HydraConfig.instance().set_config(cfg)
-        context = composer.context(cfg)
         node = cfg.hydra.sweeper
         sweeper = Sweeper(None, node.get("params"), node.get("grids") or (), reuse)
-        sweeper.setup(hydra_context=context, task_function=RunJob(), config=cfg)
+        sweeper.setup(hydra_context=composer.context(cfg), task_function=RunJob(), config=cfg)
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
         with composer.one_line(overrides):
-            return sweeper.sweep(recorded(cfg, "task"), grids)
+            yield sweeper, recorded(cfg, "task")
     finally:
         GlobalHydra.instance().hydra = before

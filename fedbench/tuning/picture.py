@@ -3,7 +3,6 @@ for each task."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,11 +21,13 @@ _MOST = 3  # panels in a row
 
 
 def draw(chosen: Chosen, rule: str) -> Drawing:
-    """A panel for each searched number: every trial a point (hollow: pruned, at its accuracy then), a line
-    through the best at each value, a star at the winner. `chosen`: what sets a task apart, and its search."""
+    """A panel for each searched number: every trial a point (hollow: it had fewer rounds; a cross at the
+    worse end: it diverged), a line through the best at each value, a star at the winner. `chosen`: what sets
+    a task apart, and its search."""
     looks = apart([_named(fixed, chosen) for fixed, _ in chosen])
     found = [(look, selection) for look, (_, selection) in zip(looks, chosen, strict=True)]
-    keys = list(dict.fromkeys(key for _, s in found for key in s.winner if len(_numbers(s.trials, key)) > 1))
+    searched = dict.fromkeys(key for _, s in found for key in s.trials[0].values)
+    keys = [key for key in searched if any(len(_numbers(s.trials, key)) > 1 for _, s in found)]
     columns = min(max(len(keys), 1), _MOST)
     rows = -(-max(len(keys), 1) // columns)
     width = "one" if columns == 1 else "two"
@@ -58,7 +59,8 @@ def _y(searches: Sequence[Selection]) -> str:
 
 
 def _metric(searches: Sequence[Selection]) -> str:
-    metrics = {run.metric for selection in searches for one in selection.trials for run in one.runs}
+    runs = [run for selection in searches for one in selection.trials for run in one.counted]
+    metrics = {run.metric for run in runs if run.status != "diverged"}
     return metrics.pop() if len(metrics) == 1 else "score"
 
 
@@ -78,25 +80,31 @@ def _numbers(tried: Sequence[Trial], key: str) -> set[float]:
 def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection]], leftmost: bool) -> None:
     """One panel; without a key, where nothing was searched, the tasks side by side."""
     every = np.array(sorted({x for _, s in found for x in _numbers(s.trials, key or "")}))
+    worse = 0.03 if all(one.rounds is None for _, s in found for one in s.trials) else 0.97
     for rank, (look, selection) in enumerate(found):
-        tried = [one for one in selection.trials if math.isfinite(one.merit)]
+        tried = [one for one in selection.trials if one.counted]
         if key is not None:
             tried = [one for one in tried if isinstance(one.values.get(key), int | float)]
-        at = {id(one): float(one.values[key]) if key is not None else float(rank) for one in tried}
         best: dict[float, Trial] = {}
         for one in tried:
-            hollow = one.pruned is not None
-            face = "white" if hollow else look.colour
+            at = float(one.values[key]) if key is not None else float(rank)
             point: dict[str, Any] = {"markersize": 3, "markeredgewidth": 0.7, "alpha": 0.6, "gid": "trial"}
-            point |= {"markerfacecolor": face, "markeredgecolor": look.colour}
-            ax.plot(at[id(one)], _height(one), look.marker, **point)
-            if not hollow:
-                best[at[id(one)]] = max(best.get(at[id(one)], one), one, key=lambda it: it.merit)
+            point |= {"markerfacecolor": look.colour, "markeredgecolor": look.colour}
+            if one.diverged:
+                point |= {"markersize": 5, "alpha": 1.0, "gid": "diverged", "clip_on": False}
+                ax.plot(at, worse, "x", transform=ax.get_xaxis_transform(), **point)
+                continue
+            if one.pruned is None:
+                best[at] = max(best.get(at, one), one, key=lambda it: it.merit)
+            else:
+                point["markerfacecolor"] = "white"
+            ax.plot(at, _height(one), look.marker, **point)
             if one.values == selection.winner:
                 star: dict[str, Any] = {"markersize": 8, "markeredgecolor": "black", "markeredgewidth": 0.6}
-                ax.plot(at[id(one)], _height(one), "*", color=look.colour, gid="winner", zorder=4, **star)
+                ax.plot(at, _height(one), "*", color=look.colour, gid="winner", zorder=4, **star)
         line = [(x, _height(best[x])) for x in sorted(best)]
-        ax.plot(*zip(*line, strict=True), **{**look.line(), "marker": ""}, gid="best")
+        if line:
+            ax.plot(*zip(*line, strict=True), **{**look.line(), "marker": ""}, gid="best")
     if len(every):
         limit(ax, "x", every, log=log_worthy(every, 10.0), margin=0.05)
         ticks(ax, x=5)
@@ -113,6 +121,9 @@ def _height(one: Trial) -> float:
 
 def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Artist]:
     said: dict[str, Any] = {"winner": {"marker": "*", "markersize": 7.5, "markeredgecolor": "black"}}
-    if any(one.pruned is not None for _, selection in found for one in selection.trials):
-        said["pruned"] = {"marker": "o", "markerfacecolor": "white"}
+    tried = [one for _, selection in found for one in selection.trials]
+    if any(one.pruned is not None for one in tried):
+        said["fewer_rounds"] = {"marker": "o", "markerfacecolor": "white"}
+    if any(one.diverged and one.counted for one in tried):
+        said["diverged"] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
     return {**marks(**said)}

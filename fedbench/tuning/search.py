@@ -1,31 +1,193 @@
-"""The search: what is tried first for every method in every context, and what then; stopping trials early;
-and finalists, which a search with fewer rounds runs to the end."""
+"""The search: where it looks, what is tried first for every method in every context, and what then: points
+that Optuna asks for, further points past an edge, and finalists of a search with fewer rounds."""
 
 from __future__ import annotations
 
+import importlib
 import math
-import statistics
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
 
 from fedbench.config.overrides import Grid, Value
-from fedbench.runs.run_directory import RunDirectory
+from fedbench.errors import UsageError
 from fedbench.sweeps.launch import Result
 from fedbench.tuning.selection import Selection, Trial, select
-from fedbench.tuning.space import Optuna, Point, Space, beyond, is_grid
 
-FEWEST = 4
-"""Fewer trials than this are not pruned."""
-RULES = {
-    "none": (),
-    "median": (Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)),
-    "halving": (Fraction(1, 9), Fraction(1, 3)),
-}
-"""Rule -> its rungs, as shares of the rounds. median: a trial below the median of all that got to the rung is
-stopped; halving: successive halving with factor 3, only the best third of them goes on."""
+Point = Mapping[str, Value]
+"""A value of every key of a space."""
+BATCH = 4
+"""Points that Optuna is asked for at once, whatever the number of processes, so that it changes no search."""
+
+# ---- where it looks --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from `low` to `high`: what `interval(low, high)` says, evenly on a logarithmic scale where
+    it is written `tag(log, interval(low, high))`; integers for `int(interval(low, high))`."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def integer(self) -> bool:
+        """Whether its numbers are integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def at(self, share: float) -> float:
+        """The number at a share in [0, 1] of the way from low to high, floats to four digits."""
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        value = low + share * (high - low)
+        value = math.exp(value) if self.log else value
+        value = round(value) if self.integer else float(f"{value:.4g}")
+        return min(max(value, self.low), self.high)
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}{', logarithmic' if self.log else ''}"
+
+
+Space = Mapping[str, Sequence[Value] | Range]
+"""Where a search looks: values to try, or a range, by key."""
+
+
+def is_grid(space: Space) -> TypeGuard[Grid]:
+    """Whether it has values only, no ranges."""
+    return not any(isinstance(values, Range) for values in space.values())
+
+
+def single(points: Iterable[Point]) -> list[Grid]:
+    """Points as grids."""
+    return [{key: [value] for key, value in point.items()} for point in points]
+
+
+def draws(space: Space, count: int, seed: int = 0) -> list[Point]:
+    """Random points of a space with a fixed seed, uniform on the scale of each range; of a grid different
+    ones, all of them where there are no more."""
+    rng = np.random.default_rng(seed)
+    if is_grid(space):
+        sizes = [len(values) for values in space.values()]
+        picks = rng.permutation(math.prod(sizes))[:count]
+        ranks = np.unravel_index(picks, sizes[::-1])[::-1]  # the first key fastest
+        return [
+            {key: values[int(rank[n])] for (key, values), rank in zip(space.items(), ranks, strict=True)}
+            for n in range(len(picks))
+        ]
+    return [
+        {
+            key: values.at(share)
+            if isinstance(values, Range)
+            else values[min(int(share * len(values)), len(values) - 1)]
+            for (key, values), share in zip(space.items(), rng.random(len(space)), strict=True)
+        }
+        for _ in range(count)
+    ]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How far a grid is searched at a scale.
+
+    `first`, `others`: values of the first key (the learning rate) and of each other key that are tried at
+    first, those nearest to the default. `extensions`: how often a winner at the edge of what was tried moves
+    the search on, within the grid and beyond it. `seeds`: seeds that selection averages over. `samples`: of a
+    random search.
+    """
+
+    first: int | None
+    others: int | None
+    extensions: int
+    seeds: tuple[int, ...]
+    samples: int
+
+
+def first_values(grid: Grid, defaults: Mapping[str, Value], how: Tuning) -> dict[str, list[Value]]:
+    """The part of a grid that is tried at first: of each key the values nearest to its default (on a
+    logarithmic scale, where there is one), in order."""
+    chosen = {}
+    for number, (key, found) in enumerate(grid.items()):
+        values, limit = list(found), how.others if number else how.first
+        default = defaults.get(key.removeprefix("algorithm."))
+        centre = default if isinstance(default, int | float) else values[len(values) // 2]
+
+        def distance(value: Value, centre: float = centre) -> float:
+            return abs(math.log(value / centre)) if value > 0 and centre > 0 else abs(value - centre)
+
+        if limit is not None and limit < len(values):
+            nearest = sorted(values, key=distance)[:limit]
+            values = [value for value in values if value in nearest]
+        chosen[key] = values
+    return chosen
+
+
+def beyond(selection: Selection, grid: Grid) -> list[dict[str, Value]]:
+    """Points that carry the search on from a winner at an edge: one key one step further, within the grid
+    and, for step sizes, beyond it at the same ratio; the others at the winner's values."""
+    points = []
+    for key, side in selection.edges.items():
+        value, up = float(selection.winner[key]), side == "high"
+        values = sorted(map(float, grid[key]), reverse=not up)  # the end that the winner is at comes last
+        ahead = [v for v in values if (v > value if up else v < value)]
+        if not ahead and key.endswith("lr") and len(values) > 1 and min(values[-2:]) > 0:
+            ahead = [float(f"{value * values[-1] / values[-2]:.3g}")]
+        points += [{**selection.winner, key: v} for v in ahead[:1]]
+    return points
+
+
+class Optuna:
+    """Optuna's tree-structured Parzen estimator with a fixed seed, so that it asks for the same points again;
+    any version from 2.10 on."""
+
+    def __init__(self, space: Space, trials: int, seed: int = 0) -> None:
+        """`trials`: points in all. Raises UsageError where Optuna is not installed."""
+        try:
+            optuna: Any = importlib.import_module("optuna")
+        except ImportError:
+            raise UsageError(
+                "tune: --search optuna: Optuna is not installed (pip install 'fedbench-runner[tune]')"
+            ) from None
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.space, self.left, self._failed = space, trials, optuna.trial.TrialState.FAIL
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a setting is experimental
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        self._study: Any = optuna.create_study(direction="maximize", sampler=sampler)
+        self._open: list[tuple[Any, Point]] = []
+
+    def more(self, selection: Selection | None) -> Sequence[Point]:
+        """Tell what came of the last points, and ask for the next ones; none: it is done."""
+        tried = {tuple(one.values.items()): one for one in selection.trials} if selection else {}
+        for trial, point in self._open:
+            one = tried.get(tuple(point.items()))
+            if one is not None and one.scores:
+                self._study.tell(trial, one.merit)
+            else:
+                self._study.tell(trial, state=self._failed)
+        count = min(BATCH, self.left)
+        self.left -= count
+        self._open = []
+        for trial in (self._study.ask() for _ in range(count)):
+            self._open.append((trial, {key: self._suggest(trial, key, v) for key, v in self.space.items()}))
+        return [point for _, point in self._open]
+
+    def _suggest(self, trial: Any, key: str, values: Sequence[Value] | Range) -> Value:
+        if not isinstance(values, Range):  # by rank, so that neighbours are neighbours
+            return values[trial.suggest_int(key, 0, len(values) - 1)] if len(values) > 1 else values[0]
+        if values.integer:
+            return trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
+        return float(f"{trial.suggest_float(key, values.low, values.high, log=values.log):.4g}")
+
+
+# ---- the search ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,22 +229,13 @@ class Task:
         return single(beyond(selection, self.space))
 
 
-def single(points: Iterable[Point]) -> list[Grid]:
-    """Points as grids."""
-    return [{key: [value] for key, value in point.items()} for point in points]
+Run = Callable[[Sequence[Grid]], Iterable[Result]]
+"""Runs the union of grids."""
 
 
-def search(
-    tasks: Sequence[Task],
-    seeds: Sequence[int],
-    run: Callable[[Sequence[Grid]], Iterable[Result]],
-    extensions: int,
-) -> list[Selection | None]:
+def search(tasks: Sequence[Task], seeds: Sequence[int], run: Run, extensions: int) -> list[Selection | None]:
     """Search all tasks together: what is tried first, what is asked for then, and at last at most so many
-    `extensions` past edges.
-
-    `run` runs the union of grids. The selections are in the order of the tasks; None: all runs failed.
-    """
+    `extensions` past edges. The selections are in the order of the tasks; None: all runs failed."""
     wanted: list[Sequence[Grid]] = [task.first for task in tasks]
     tried: dict[Path, Result] = {}
     found: list[Selection | None] = [None] * len(tasks)
@@ -97,103 +250,19 @@ def search(
     return found
 
 
-# ---- pruning ---------------------------------------------------------------------------------------------
-
-
-def threshold(rule: str, scores: Sequence[float]) -> float:
-    """The lowest score with which a trial goes on, given those of all trials that got to the rung."""
-    if len(scores) < FEWEST:
-        return -math.inf
-    if rule == "median":
-        return statistics.median(scores)
-    return sorted(scores, reverse=True)[math.ceil(Fraction(len(scores), 3)) - 1]
-
-
-def accuracy_at(directory: Path, rung: int, k: int) -> float | None:
-    """What a run's final accuracy would be at its first evaluation from round `rung` on: the mean of its last
-    `k` evaluations until then; None where it has none."""
-    curve = RunDirectory(directory).curve
-    end = next((n for n, (at, _) in enumerate(curve) if at >= rung), len(curve) - 1)
-    seen = [accuracy for _, accuracy in curve[: end + 1]]
-    return statistics.fmean(seen[-k:]) if seen else None
-
-
-@dataclass
-class Rungs:
-    """Runs trials from rung to rung, so that most rounds go into those that do well.
-
-    Trials of a task run to the same round side by side and are compared there, so what is pruned does not
-    depend on how many run at once or which ends first. A pruned run keeps its checkpoint.
-
-    `run`: runs grids as far as a round (None: to the end); `final_k`: evaluations that make a final accuracy.
-    """
-
-    run: Callable[[Sequence[Grid], int | None], Sequence[Result]]
-    tasks: Sequence[Task]
-    rule: str
-    rounds: int
-    final_k: int
-    scores: dict[tuple[int, int], list[float]] = field(default_factory=dict)  # of (task, rung)
-
-    def __call__(self, trials: Sequence[Grid]) -> list[Result]:
-        """The results of trials, each a grid with one value of every key but the seed."""
-        going, ended = list(trials), list[Result]()
-        for rung in sorted({math.ceil(share * self.rounds) for share in RULES[self.rule]} - {0, self.rounds}):
-            results = self.run(going, rung)
-            reached = [(trial, self._at(trial, results, rung)) for trial in going]
-            for trial, one in reached:
-                if one.scores:
-                    self.scores.setdefault((self._task(trial), rung), []).append(one.mean)
-            going = []
-            for trial, one in reached:
-                lowest = threshold(self.rule, self.scores.get((self._task(trial), rung), []))
-                if one.scores and one.mean >= lowest:
-                    going.append(trial)
-                else:
-                    ended += one.runs
-        return [*ended, *self.run(going, None)] if going else ended
-
-    def _at(self, trial: Grid, results: Sequence[Result], rung: int) -> Trial:
-        """A trial as it stands at a rung, whether its runs have gone further (earlier) or not."""
-        wanted = {key: values[0] for key, values in trial.items() if key != "seed"}
-        mine = [run for run in results if all(run.choices.get(key) == value for key, value in wanted.items())]
-        return Trial({}, [run if run.status == "failed" else self._stopped(run, rung) for run in mine])
-
-    def _stopped(self, run: Result, rung: int) -> Result:
-        if run.rounds_to_target is not None and run.rounds_to_target <= rung:
-            return replace(run, rung=rung, final_accuracy=math.inf)  # it is at the target: it goes on
-        if run.status == "diverged":
-            return replace(run, rung=rung)
-        there = accuracy_at(run.directory, rung, self.final_k)
-        return replace(run, rung=rung, status="pruned", final_accuracy=there)
-
-    def _task(self, trial: Grid) -> int:
-        def of(task: Task) -> bool:
-            return all(trial.get(key) == [v] for key, v in task.fixed.items() if key not in task.space)
-
-        return next(number for number, task in enumerate(self.tasks) if of(task))
-
-
-# ---- finalists -------------------------------------------------------------------------------------------
-
-
 def decide(
-    tasks: Sequence[Task],
-    found: Sequence[Selection | None],
-    seeds: Sequence[int],
-    run: Callable[[Sequence[Grid]], Iterable[Result]],
+    tasks: Sequence[Task], found: Sequence[Selection | None], seeds: Sequence[int], run: Run
 ) -> list[Selection | None]:
     """What tasks have found, those with finalists after these have run, and where all of these diverge or
     fail the next best, as many again, and so on: what leads early may diverge later, or be overtaken by what
-    rises slowly.
-
-    `run` runs the union of grids. The selections are in the order of the tasks; None: all runs failed.
-    """
+    rises slowly. None: all runs failed."""
     races = {}
     for number, (task, selection) in enumerate(zip(tasks, found, strict=True)):
         if task.finalists and selection:
             less = {key: value for key, value in task.fixed.items() if key != "rounds"}
-            races[number] = replace(task, fixed=less), selection, iter(_ranked(selection))
+            stable = [one for one in selection.ranked if not one.diverged]
+            points = iter([one.values for one in stable or selection.ranked])
+            races[number] = replace(task, fixed=less), selection, points
     ended: list[Result] = []
     while grids := [
         task.grid(values, seeds)
@@ -208,20 +277,13 @@ def decide(
     return decided
 
 
-def _ranked(selection: Selection) -> list[Point]:
-    """Who may be a finalist, the best first: none that has diverged in the search, but where all have."""
-    ranked = selection.ranked
-    stable = [one for one in ranked if any(run.status != "diverged" for run in one.runs)]
-    return [one.values for one in stable or ranked]
-
-
 def _decided(search: Selection, final: Selection | None, rounds: int) -> Selection | None:
     """A search and its finalists together: all others count as stopped at the search's `rounds`."""
     if final is None:
         return None
     ended = [one.values for one in final.trials]
     others = [
-        replace(one, runs=[replace(run, rung=rounds) for run in one.runs])
+        Trial(one.values, [replace(run, rung=rounds) for run in one.runs])
         for one in search.trials
         if one.values not in ended
     ]

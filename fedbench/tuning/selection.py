@@ -1,9 +1,9 @@
 """Which of the configurations tried wins, whether it lies at the edge of what was tried, and the tables.
 
-Rule: the configuration with the highest mean final test accuracy over the tuning seeds wins, the final
-accuracy of a run being the mean of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0
-(of an R2: minus infinity), a failed one is left out, as is one that was stopped early; the first
-configuration tried wins a tie.
+Rule: the configuration with the highest mean final accuracy over the tuning seeds wins: that of validation
+where runs have one (`dataset.validation`), else that of the test set; the final accuracy of a run is the mean
+of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0 (of an R2: minus infinity), a
+failed one is left out, as is one that had fewer rounds than others; the first configuration tried wins a tie.
 
 With a `target`, runs stop at that accuracy, and the fewest mean rounds to it win. A run that does not get
 there, or diverges, counts twice its planned rounds (as solvers are compared: PAR2); ties, also where no run
@@ -34,9 +34,14 @@ class Trial:
     runs: Sequence[Result]
 
     @property
+    def counted(self) -> list[Result]:
+        """Its runs but for those that failed."""
+        return [run for run in self.runs if run.status != "failed"]
+
+    @property
     def scores(self) -> list[float]:
         """The final accuracies that count."""
-        return [run.score for run in self.runs if run.status != "failed"]
+        return [run.score for run in self.counted]
 
     @property
     def mean(self) -> float:
@@ -44,9 +49,14 @@ class Trial:
         return statistics.fmean(self.scores) if self.scores else math.nan
 
     @property
+    def diverged(self) -> bool:
+        """Whether all of its runs that did not fail have diverged."""
+        return all(run.status == "diverged" for run in self.counted)
+
+    @property
     def rounds(self) -> float | None:
         """Mean rounds to the target; None without one."""
-        costs = [run.cost for run in self.runs if run.status != "failed" and run.cost is not None]
+        costs = [run.cost for run in self.counted if run.cost is not None]
         return statistics.fmean(costs) if costs else None
 
     @property
@@ -64,15 +74,10 @@ class Trial:
         """The round at which its runs were stopped; None: they were not."""
         return next((run.rung for run in self.runs if run.rung is not None), None)
 
-    @property
-    def can_win(self) -> bool:
-        """Whether it has a result, and was not stopped."""
-        return bool(self.scores) and self.pruned is None
-
     def row(self) -> dict[str, Value]:
         """Its values, and what came of them."""
         status, scores = [run.status for run in self.runs], self.scores
-        reached = [run.rounds_to_target for run in self.runs if run.status != "failed"]
+        reached = [run.rounds_to_target for run in self.counted]
         there = sum(at is not None and math.isfinite(at) for at in reached)
         spread = len(scores) > 1 and all(map(math.isfinite, scores))
         return {
@@ -88,7 +93,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome of a search: what was tried, in order, and the winner's values."""
+    """The outcome of a search: what was tried, in order, and the winner's values; without any, there is
+    none."""
 
     trials: tuple[Trial, ...]
     winner: Mapping[str, Value]
@@ -96,7 +102,12 @@ class Selection:
     @property
     def ranked(self) -> list[Trial]:
         """What can win, the best first; of equals the first tried."""
-        return sorted(filter(lambda one: one.can_win, self.trials), key=lambda one: one.rank, reverse=True)
+        return _ranked(self.trials)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether all that can win have diverged."""
+        return all(one.diverged for one in self.ranked)
 
     @property
     def edges(self) -> dict[str, str]:
@@ -115,6 +126,8 @@ class Selection:
 
     def _role(self, values: Mapping[str, Value]) -> str:
         """winner; neighbour: differs in one key, by one step of the values tried; else empty."""
+        if self.winner.keys() != values.keys():
+            return ""
         differing = [key for key in values if values[key] != self.winner[key]]
         if len(differing) != 1:
             return "" if differing else "winner"
@@ -127,23 +140,28 @@ class Selection:
     def table(self) -> pd.DataFrame:
         """One row per configuration tried: the keys, seeds, mean, std, diverged, failed, role (winner,
         neighbour or empty) and the winner's edges."""
+        frame = pd.DataFrame([one.row() for one in self.trials])
+        pruned = [one.pruned for one in self.trials]
+        if any(rung is not None for rung in pruned):
+            frame["pruned"] = pruned
         roles = [self._role(one.values) for one in self.trials]
-        pruned = any(one.pruned is not None for one in self.trials)
-        rows = [
-            one.row() | ({"pruned": one.pruned} if pruned else {}) | {"role": role}
-            for one, role in zip(self.trials, roles, strict=True)
-        ]
-        return pd.DataFrame(rows).assign(edge=[self.edge if role == "winner" else "" for role in roles])
+        return frame.assign(role=roles, edge=[self.edge if role == "winner" else "" for role in roles])
+
+
+def _ranked(trials: Iterable[Trial]) -> list[Trial]:
+    able = [one for one in trials if one.counted and one.pruned is None]
+    return sorted(able, key=lambda one: one.rank, reverse=True)
 
 
 def select(runs: Iterable[Result], keys: Sequence[str]) -> Selection | None:
-    """Choose among runs, which differ in `keys` and the seed. None where all failed."""
+    """Choose among runs, which differ in `keys` and the seed, by what validation has measured, where there is
+    any. None where all failed."""
     groups: dict[tuple[Value, ...], list[Result]] = {}
     for run in runs:
-        groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run)
+        groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run.validated)
     trials = tuple(Trial(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
-    able = [one for one in trials if one.can_win]
-    return Selection(trials, max(able, key=lambda one: one.rank).values) if able else None
+    able = _ranked(trials)
+    return Selection(trials, able[0].values) if able else None
 
 
 def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.DataFrame:
@@ -151,10 +169,8 @@ def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.
     tables = []
     for fixed, selection in chosen:
         table = selection.table()
-        for key, value in reversed(list(fixed.items())):
-            if key not in table:
-                table.insert(0, key, value)
-        tables.append(table)
+        own = [key for key in fixed if key not in table]
+        tables.append(table.assign(**{key: fixed[key] for key in own})[[*own, *table]])
     joined = pd.concat(tables, ignore_index=True)
     last = [column for column in _LAST if column in joined]
     return joined[[*(column for column in joined if column not in last), *last]]
@@ -172,7 +188,7 @@ def result_row(fixed: Mapping[str, Value], selection: Selection, final: Trial) -
         "n": row["seeds"],
         "final_accuracy": row["mean"],
         "std": row["std"],
-        "best_accuracy": sum(best) / len(best) if best else None,
+        "best_accuracy": statistics.fmean(best) if best else None,
         **{name: row[name] for name in ("rounds_to_target", "reached") if name in row},
         "diverged": row["diverged"],
         "failed": row["failed"],

@@ -1,10 +1,10 @@
-"""`fedbench tune` from start to end: what is asked for, the search, the winners over all seeds, two tables
-and a picture."""
+"""`fedbench tune` from start to end: what is asked for, the search, the winners' runs, two tables and a
+picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,21 @@ from fedbench.config.overrides import Grid, Value
 from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError, UsageError
 from fedbench.files import write_text
-from fedbench.sweeps.launch import Result, sweep
-from fedbench.sweeps.plan import grids_of, of_file, points
-from fedbench.tuning.search import RULES, Rungs, Task, search, single
-from fedbench.tuning.selection import Trial, result_row, select, trials_table
-from fedbench.tuning.space import Optuna, Range, Space, draws, is_grid
+from fedbench.sweeps.launch import Result, sweep, sweep_planned
+from fedbench.sweeps.plan import forecast, grids_of, of_file, points
+from fedbench.tuning.search import Optuna, Range, Space, Task, draws, is_grid, search, single
+from fedbench.tuning.selection import Selection, Trial, result_row, trials_table
 
 SEARCHES = ("grid", "random", "optuna")
+VALIDATION = "dataset.validation"
+SHARE = 0.1  # of every client's training samples that a search holds out, where nothing else is given
 RULE = (
-    "the highest mean final test accuracy over the seeds of the search; a diverged run counts 0 (an R2: minus"
-    " infinity), a failed one is left out, the first of equals wins"
+    "the highest mean final {} over the seeds of the search; a diverged run counts 0 (an R2: minus infinity),"
+    " a failed one is left out, the first of equals wins"
 )
 TO_TARGET = (
-    "the fewest mean rounds to the target over the seeds of the search; a run that does not get there counts"
-    " twice its rounds, a failed one is left out, the more accurate of equals wins"
+    "the fewest mean rounds to the target {} over the seeds of the search; a run that does not get there"
+    " counts twice its rounds, a failed one is left out, the more accurate of equals wins"
 )
 
 
@@ -45,24 +46,18 @@ class TuneOptions:
 
     search: str = "grid"
     trials: int = 20
-    prune: str = "none"
     seeds: int = 1
     extend: int = 2
     keys: Sequence[str] = ()
     config_dir: str | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be meant. Raises UsageError."""
-        for name, value, allowed in (("search", self.search, SEARCHES), ("prune", self.prune, tuple(RULES))):
-            if value not in allowed:
-                raise UsageError(f"tune: --{name} {value}: must be one of {', '.join(allowed)}")
-        for name, count, least in (
-            ("trials", self.trials, 1),
-            ("seeds", self.seeds, 1),
-            ("extend", self.extend, 0),
-        ):
-            if count < least:
-                raise UsageError(f"tune: --{name} {count}: must be at least {least}")
+        """Refuse what is not allowed. Raises UsageError."""
+        if self.search not in SEARCHES:
+            raise UsageError(f"tune: --search {self.search}: must be one of {', '.join(SEARCHES)}")
+        for name, least in (("trials", 1), ("seeds", 1), ("extend", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"tune: --{name} {getattr(self, name)}: must be at least {least}")
 
     def searches(self, key: str) -> bool:
         """Whether what is swept of a key is searched."""
@@ -76,7 +71,7 @@ class TuneOptions:
 @dataclass(frozen=True)
 class TuningPlan:
     """What is to be tuned. `words`: overrides of all runs; `methods`: the algorithm of every task; `seeds`:
-    of the winners' runs; `config`: of the first run."""
+    all that are given; `config`: of the first run."""
 
     words: Sequence[str]
     tasks: Sequence[Task]
@@ -84,6 +79,44 @@ class TuningPlan:
     seeds: Sequence[int]
     directory: Path
     config: Config
+    options: TuneOptions
+
+    @property
+    def selecting(self) -> Sequence[int]:
+        """The seeds that select."""
+        return self.seeds[: self.options.seeds]
+
+    @property
+    def final(self) -> Sequence[int]:
+        """The seeds of the winners' runs: those that have not selected, where there are any."""
+        return self.seeds[self.options.seeds :] or self.seeds
+
+    @property
+    def rule(self) -> str:
+        """How a winner is chosen."""
+        whose = "validation" if self.config.dataset.validation else "test"
+        return (RULE if self.config.target is None else TO_TARGET).format(f"{whose} accuracy")
+
+    @property
+    def announced(self) -> Iterator[str]:
+        """What is going to be done, as lines."""
+        yield f"rule: {self.rule}"
+        share = self.config.dataset.validation
+        held = f"{VALIDATION}={share:g} of every client's training samples ({VALIDATION}=0: the test set)"
+        yield f"selected by: {held if share else 'the test set, by which results are optimistic'}"
+        seeds = ", ".join(map(str, self.final))
+        yield f"winners: measured on the test set with seed{'s' * (len(self.final) > 1)} {seeds}"
+        for task, method in zip(self.tasks, self.methods, strict=True):
+            name = ", ".join([method, *(f"{k}={v}" for k, v in task.fixed.items() if k != "algorithm")])
+            if not task.space:
+                yield f"{name}: nothing to search"
+                continue
+            count = self.options.trials if task.asks else len(task.first)
+            over = "; ".join(
+                f"{key} {', '.join(map(str, values)) if isinstance(values, Sequence) else values}"
+                for key, values in task.space.items()
+            )
+            yield f"{name}: {self.options.search} search, {count} trials over {over}"
 
 
 @dataclass(frozen=True)
@@ -110,11 +143,15 @@ class Tuned:
 
 def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     """What `fedbench tune OVERRIDES...` asks for, nothing written. Raises UserError."""
+    options.check()
     composer = Composer(config_dir=options.config_dir)
-    parsed, composed = composer.read(overrides)
+    words = list(overrides)
+    if not any(text.lstrip("+").startswith(f"{VALIDATION}=") for text in words):
+        words.append(f"{VALIDATION}={SHARE}")
+    parsed, composed = composer.read(words)
     cfg, config, loader = composed.cfg, composed.config, composer.loader
     if config.checkpoint.until is not None:
-        allowed = "must be null: where trials pause is for --prune to say"
+        allowed = "must be null: trials are compared at their end"
         raise ConfigError("checkpoint.until", config.checkpoint.until, allowed)
     ranges = {item.get_key_element(): _range(item) for item in parsed if item.is_interval_sweep()}
     ours = [item for item in parsed if not item.is_hydra_override() and not item.is_interval_sweep()]
@@ -133,16 +170,13 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     tasks, methods = [task for task, _ in made], [method for _, method in made]
     if options.keys and not any(task.space for task in tasks):
         raise UsageError(f"tune: --keys {','.join(options.keys)}: no method has values to try there")
-    if options.prune != "none" and any("rounds" in task.fixed for task in tasks):
-        why = "rounds has several values, and rungs are shares of it"
-        raise UsageError(f"tune: --prune {options.prune}: {why}")
     seeds = dict.fromkeys(seed for grid in grids for seed in grid.get("seed", [config.seed]))
     hydra = [str(item.input_line) for item in parsed if item.is_hydra_override()]
     place = _place(cfg, parsed)
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + fixed
     if not any(text.startswith("hydra/launcher=") for text in words):
         words.insert(0, "hydra/launcher=processes")
-    return TuningPlan(words, tasks, methods, list(seeds), place, config)
+    return TuningPlan(words, tasks, methods, list(seeds), place, config, options)
 
 
 def _range(item: Override) -> Range:
@@ -206,64 +240,61 @@ def _place(cfg: Any, parsed: Sequence[Override]) -> Path:
 # ---- what is done ----------------------------------------------------------------------------------------
 
 
+def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
+    """What `tune` would do, and the disk and memory that the first trials take, as lines; nothing is written.
+    Raises UserError where a run is bad input."""
+    plan = read(overrides, options)
+    yield from plan.announced
+    grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
+    place = plan.directory / "trials"
+    yield from forecast(*sweep_planned(plan.words, grids, place, options.config_dir))
+    yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / 'final'}"
+
+
 def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
-    """Search, then run the winners over all seeds; write trials.csv, results.csv and tuning.png (and .pdf).
+    """Search, then run the winners; write trials.csv, results.csv and tuning.png (and .pdf).
 
     `overrides`: as on the command line; what they sweep of `algorithm.*` (or `options.keys`) is searched, for
     every method and every point of what else they sweep. The same call goes on where another stopped. Raises
     UserError before anything is written where a run is bad input; a run that fails does not stop the others.
     """
     options = options or TuneOptions()
-    options.check()
     plan = read(overrides, options)
-    stages = _Stages(plan, options.config_dir)
-    rule = RULE if plan.config.target is None else TO_TARGET
-    print("\n".join([f"rule: {rule}", *_announced(plan, options)]), flush=True)
-    rungs = Rungs(stages.trials, plan.tasks, options.prune, plan.config.rounds, plan.config.eval.final_k)
-    found = search(plan.tasks, plan.seeds[: options.seeds], rungs, options.extend)
-    lost = [method for method, selection in zip(plan.methods, found, strict=True) if selection is None]
-    stages.failures += [f"all runs of {method} failed" for method in lost]
-    chosen = [
-        (task, {"algorithm": method, **task.fixed}, selection)
-        for task, method, selection in zip(plan.tasks, plan.methods, found, strict=True)
-        if selection is not None
-    ]
-    if not chosen:
+    print("\n".join(plan.announced), flush=True)
+    stages = _Stages(plan)
+    selections = search(plan.tasks, plan.selecting, stages.trials, options.extend)
+    found: list[tuple[Mapping[str, Value], Selection]] = []
+    chosen = []
+    for task, method, selection in zip(plan.tasks, plan.methods, selections, strict=True):
+        fixed = {"algorithm": method, **task.fixed}
+        if selection is None:
+            stages.failures.append(f"all runs of {method} failed")
+        elif selection.diverged:
+            line = f"all {len(selection.trials)} configurations of {method} diverged"
+            stages.failures.append(f"{line}: smaller step sizes are needed")
+            found.append((fixed, replace(selection, winner={})))
+        else:
+            found.append((fixed, selection))
+            chosen.append((task, fixed, selection))
+    if not found:
         return Tuned(plan.directory, pd.DataFrame(), pd.DataFrame(), stages.failures)
-    searches = [(fixed, selection) for _, fixed, selection in chosen]
-    tried = _written(plan.directory / "trials.csv", trials_table(searches))
-    winners = [task.grid({k: [v] for k, v in won.winner.items()}, plan.seeds) for task, _, won in chosen]
-    runs = stages.run("final", winners)
+    tried = _written(plan.directory / "trials.csv", trials_table(found))
+    winners = [task.grid(single([won.winner])[0], plan.final) for task, _, won in chosen]
+    runs = stages.run("final", winners) if winners else []
     rows = [result_row(fixed, won, _final(task, won.winner, runs)) for task, fixed, won in chosen]
-    results = _written(plan.directory / "results.csv", pd.DataFrame(rows))
+    results = pd.DataFrame(rows)
+    if rows:
+        _written(plan.directory / "results.csv", results)
     from fedbench.tuning.picture import draw
 
-    draw(searches, f"Winner: {rule}.").save(plan.directory / "tuning")
+    draw(found, f"Winner: {plan.rule}.").save(plan.directory / "tuning")
     return Tuned(plan.directory, tried, results, stages.failures)
 
 
-def _announced(plan: TuningPlan, options: TuneOptions) -> list[str]:
-    """What is going to be done, as a line for each task."""
-    lines = []
-    for task, method in zip(plan.tasks, plan.methods, strict=True):
-        name = ", ".join([method, *(f"{k}={v}" for k, v in task.fixed.items() if k != "algorithm")])
-        if not task.space:
-            lines.append(f"{name}: nothing to search")
-            continue
-        count = options.trials if task.asks else len(task.first)
-        over = "; ".join(
-            f"{key} {', '.join(map(str, values)) if isinstance(values, Sequence) else values}"
-            for key, values in task.space.items()
-        )
-        lines.append(f"{name}: {options.search} search, {count} trials over {over}")
-    return lines
-
-
 def _final(task: Task, winner: Mapping[str, Value], runs: Sequence[Result]) -> Trial:
-    """The winner's runs over all seeds."""
+    """The winner's runs, measured on the test set."""
     mine = [run for run in runs if task.owns(run) and all(run.choices.get(k) == v for k, v in winner.items())]
-    found = select(mine, list(winner))
-    return found.trials[0] if found else Trial(winner, mine)
+    return Trial(winner, mine)
 
 
 def _written(file: Path, table: pd.DataFrame) -> pd.DataFrame:
@@ -276,17 +307,16 @@ class _Stages:
     """The sweeps of a tuning, `trials` and `final`. Failed runs are noted, and the others go on."""
 
     plan: TuningPlan
-    config_dir: str | None
     failures: list[str] = field(default_factory=list)
 
-    def trials(self, grids: Sequence[Grid], until: int | None) -> list[Result]:
-        """Run trials as far as a round (None: to the end)."""
-        return self.run("trials", grids, [f"checkpoint.until={until}"] if until is not None else [])
+    def trials(self, grids: Sequence[Grid]) -> list[Result]:
+        """Run trials."""
+        return self.run("trials", grids)
 
-    def run(self, stage: str, grids: Sequence[Grid], more: Sequence[str] = ()) -> list[Result]:
+    def run(self, stage: str, grids: Sequence[Grid]) -> list[Result]:
         """Run what is missing of a stage."""
-        place = self.plan.directory / stage
-        results = sweep([*self.plan.words, *more], grids, place, self.plan.directory, self.config_dir)
+        plan, place = self.plan, self.plan.directory / stage
+        results = sweep(plan.words, grids, place, plan.directory, plan.options.config_dir)
         failed = [result for result in results if result.status == "failed"]
         if failed:
             count = f"{len(failed)} of {len(results)} runs failed"

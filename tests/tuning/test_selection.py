@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from fedbench.sweeps.launch import Result
-from fedbench.tuning.search import Task
+from fedbench.tuning.search import Task, Tuning, beyond, draws, first_values
 from fedbench.tuning.selection import select
-from fedbench.tuning.space import Tuning, beyond, first_values, samples
 
 LR = "algorithm.lr"
 
@@ -201,10 +200,10 @@ def test_the_first_values_surround_the_default() -> None:
 def test_samples_are_different_points_and_repeatable() -> None:
     """No point twice; the whole space where it is small enough."""
     space = {"a": [1, 2, 3], "b": [10, 20]}
-    some = samples(space, 4)
-    assert some == samples(space, 4)
+    some = draws(space, 4)
+    assert some == draws(space, 4)
     assert len({(p["a"], p["b"]) for p in some}) == 4
-    everything = {(p["a"], p["b"]) for p in samples(space, 100)}
+    everything = {(p["a"], p["b"]) for p in draws(space, 100)}
     assert everything == {(a, b) for a in (1, 2, 3) for b in (10, 20)}
 
 
