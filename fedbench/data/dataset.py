@@ -50,7 +50,12 @@ class Dataset:
             raise DataError(f"dataset={self.name}: task {self.task} must be one of {', '.join(TASKS)}")
         for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
             where = f"dataset={self.name}: y_{part}"
-            if self.task == "classification":
+            if self.task == "sequence":
+                if self.vocabulary is None or y.shape != x.shape:
+                    allowed = f"tokens {tuple(x.shape)} below a vocabulary, with a label each, are expected"
+                    raise DataError(f"{where} has shape {tuple(y.shape)}; {allowed}")
+                check_labels(where, y.flatten(), y.numel(), self.name, self.classes)
+            elif self.task == "classification":
                 check_labels(where, y, len(x), self.name, self.classes)
             else:
                 check_targets(where, y, len(x), self.classes, self.task)
@@ -151,7 +156,8 @@ def from_arrays(
     for value / 255. float32 and float64 are kept, so that a float64 run sees the arrays' own numbers. With a
     `vocabulary`: tokens (n, t), integers.
     y: integers (n,), 0 .. classes - 1, `classes` by default the largest training label + 1; for regression
-    numbers (n,) or (n, k); for multilabel 0 and 1, (n, k).
+    numbers (n,) or (n, k); for multilabel 0 and 1, (n, k); for sequence integers (n, t), a label
+    for each token.
     `client` (n,), `test_client`: the client of every sample, where the data have clients of their own.
     `where`: what messages begin with.
     """
@@ -161,9 +167,10 @@ def from_arrays(
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         a, b = (f"{x.dtype} {x.shape[1:]}" for x in (x_train, x_test))
         raise DataError(f"{place}: samples of x_train ({a}) and x_test ({b}) must have one shape and type")
-    if task == "classification":
-        y_train = _labels(place, "y_train", y_train, len(x_train))
-        y_test = _labels(place, "y_test", y_test, len(x_test))
+    if task in ("classification", "sequence"):
+        shapes = [x.shape if task == "sequence" else (len(x),) for x in (x_train, x_test)]
+        y_train = _labels(place, "y_train", y_train, shapes[0])
+        y_test = _labels(place, "y_test", y_test, shapes[1])
         known = _classes(place, name, y_train, y_test, classes)
     else:
         y_train, y_test = _targets(place, "y_train", y_train), _targets(place, "y_test", y_test)
@@ -227,13 +234,12 @@ def _tokens(place: str, key: str, x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x, dtype=np.int32)
 
 
-def _labels(place: str, key: str, y: np.ndarray, samples: int) -> np.ndarray:
+def _labels(place: str, key: str, y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if y.dtype.kind not in "iu":
         raise DataError(f"{place}: {key} has type {y.dtype}; integers are expected")
-    if y.shape != (samples,):
-        raise DataError(
-            f"{place}: {key} has shape {y.shape}; ({samples},), one label per sample, is expected"
-        )
+    if y.shape != shape:
+        per = "token" if len(shape) > 1 else "sample"
+        raise DataError(f"{place}: {key} has shape {y.shape}; {shape}, one label per {per}, is expected")
     if y.min() < 0 or y.max() >= MAX_CLASSES:
         wrong = y.min() if y.min() < 0 else y.max()
         raise DataError(

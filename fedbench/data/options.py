@@ -24,7 +24,7 @@ from fedbench.fields import (
 )
 from fedbench.fields import seed as seed_of
 
-TASKS = ("classification", "regression", "multilabel")
+TASKS = ("classification", "regression", "multilabel", "sequence")
 """What is learnt: one class of several, numbers, or which of several labels hold."""
 AUGMENT = ("none", "crop_flip")
 EMNIST_CLASSES = {"balanced": 47, "bymerge": 47, "byclass": 62, "letters": 26, "digits": 10, "mnist": 10}
@@ -141,7 +141,8 @@ class Npz(DatasetOptions):
     """Your own data: an .npz file with x_train, y_train, x_test, y_test.
 
     x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f); integers (n, t) where they are
-    tokens. y: integers from 0; numbers (n,) or (n, k) for regression; 0 and 1 (n, k) for multilabel.
+    tokens. y: integers from 0; numbers (n,) or (n, k) for regression; 0 and 1 (n, k) for multilabel; integers
+    (n, t) for sequence, a label for each token, of which 0 counts nowhere.
     With `client` (n,), the client of every training sample, for partition=natural; `client_test` likewise.
     """
 

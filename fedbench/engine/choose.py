@@ -98,8 +98,8 @@ def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
 def _count(model: nn.Module, x: Tensor) -> _Counter:
     counter = _Counter()
     with torch.enable_grad(), counter:
-        labels = torch.zeros(len(x), dtype=torch.long, device=x.device)
-        loss = cross_entropy(model(x), labels)
+        out = model(x).flatten(0, -2)  # (B, T, classes) where each position has a label
+        loss = cross_entropy(out, torch.zeros(len(out), dtype=torch.long, device=x.device))
         torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
     return counter
 

@@ -8,6 +8,8 @@ The task decides the loss and what the column `test_accuracy` says; a larger one
 classification, loss cross_entropy: accuracy, the share of samples whose largest logit is the label's
 regression, loss mse: R2 = 1 - residual / total sum of squares on the test set, mean over targets
 multilabel, loss bce: subset accuracy, the share of samples of which every label is right
+sequence, loss cross_entropy: accuracy over positions; a sample's loss is the mean over its positions
+(a label 0 is padding, and counts nowhere)
 
 Pure tensor operations: safe under vmap and torch.compile.
 """
@@ -60,12 +62,19 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Per-sample cross-entropy (B,) of logits (B, classes), bit for bit torch's.
+    """Cross-entropy (B, ...) of logits (B, ..., classes), bit for bit torch's.
 
     Torch's own has a vmap rule that loads sympy.
     """
-    own = y[:, None] == torch.arange(logits.shape[1], device=y.device)
-    return -torch.where(own, nn.functional.log_softmax(logits, 1), 0.0).sum(1)
+    own = y[..., None] == torch.arange(logits.shape[-1], device=y.device)
+    return -torch.where(own, nn.functional.log_softmax(logits, -1), 0.0).sum(-1)
+
+
+def cross_entropy_of_positions(logits: Tensor, y: Tensor) -> Tensor:
+    """Per-sample cross-entropy (B,) of logits (B, T, classes), mean over positions whose label is not 0."""
+    there = (y != 0).to(logits.dtype)
+    total: Tensor = (cross_entropy(logits, y) * there).sum(1)
+    return total / there.sum(1).clamp(min=1)
 
 
 def squared_error(out: Tensor, y: Tensor) -> Tensor:
@@ -86,12 +95,22 @@ def _all_right(logits: Tensor, y: Tensor) -> Tensor:
     return ((logits > 0) == (y > 0.5)).all(1)
 
 
+def _hits_of_positions(logits: Tensor, y: Tensor) -> Tensor:
+    """(B, 2): how many positions are right, and how many there are."""
+    return torch.stack((((logits.argmax(-1) == y) & (y != 0)).sum(1), (y != 0).sum(1)), 1).double()
+
+
 def _squares(out: Tensor, y: Tensor) -> Tensor:
     return (out - y).double().square()
 
 
 def _share(marks: Tensor, y: Tensor) -> Tensor:
     return marks.sum().double() / len(y)
+
+
+def _ratio(marks: Tensor, y: Tensor) -> Tensor:
+    total = marks.sum(0)
+    return total[0] / total[1]
 
 
 def r2(squares: Tensor, y: Tensor) -> Tensor:
@@ -117,6 +136,9 @@ class Task:
 TASKS = {
     "classification": Task("cross_entropy", "accuracy", cross_entropy, _hits, _share),
     "regression": Task("mse", "R2", squared_error, _squares, r2),
+    "sequence": Task(
+        "cross_entropy", "accuracy over positions", cross_entropy_of_positions, _hits_of_positions, _ratio
+    ),
     "multilabel": Task("bce", "subset accuracy", binary_cross_entropy, _all_right, _share),
 }
 CLASSIFICATION = TASKS["classification"]
@@ -130,7 +152,7 @@ class DeviceData:
     """Training data on the device and how a gathered batch becomes the model's input."""
 
     x: Tensor  # (n, *shape)
-    y: Tensor  # (n,), or targets (n, k)
+    y: Tensor  # (n,), targets (n, k), or a label at every position (n, T)
     to_input: Transform
     augment: Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None = None
     held: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here

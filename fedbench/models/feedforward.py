@@ -1,4 +1,4 @@
-"""Softmax regression, the multi-layer perceptron, and the convolutional networks of federated papers."""
+"""Softmax regression, the perceptron, the convolutional networks of federated papers, and torchvision's."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, custom, decay, integer
-from fedbench.models.layers import Convolution, Dropout, MaxPool2x2, norm2d
+from fedbench.fields import choice, custom, decay, integer, text
+from fedbench.models.layers import (
+    AdaptiveAvgPool2d,
+    Convolution,
+    Dropout,
+    MaxPool2x2,
+    StochasticDepth,
+    norm2d,
+)
 from fedbench.models.registry import Model, image_shape, register_model, start_as
 
 
@@ -308,3 +316,67 @@ class ResNet18Options(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         channels, _, _ = image_shape("resnet18", shape)
         return ResNet18(channels, classes, self.norm, self.groups, self.width)
+
+
+@register_model("torchvision")
+@dataclass(frozen=True)
+class Torchvision(Model):
+    """Any classification network of torchvision, without its weights, for images of any number of channels.
+
+    Batch norm, dropout and stochastic depth are those of fedbench.models.layers. The first convolution
+    is made anew where images have not three channels. Most are meant for 224x224; some refuse small images.
+    """
+
+    arch: str = text("resnet18", help="such as resnet18, vgg11, mobilenet_v2, vit_b_16")
+    norm: str = choice("batch", ("batch", "group"), help="group: in place of batch norm")
+    groups: int = integer(2, low=1, help="norm=group: groups per layer")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        from torchvision import models  # takes a second
+
+        channels, height, width = image_shape("torchvision", shape)
+        names = models.list_models(module=models)
+        if self.arch not in names:
+            raise ConfigError(
+                "model.arch", self.arch, "must be a classification network of torchvision", names
+            )
+        further: dict[str, dict[str, Any]] = {
+            "googlenet": {"aux_logits": False, "init_weights": True},
+            "inception_v3": {"aux_logits": False, "init_weights": True},
+            "maxvit_t": {"input_size": (height, width)},
+            **{name: {"image_size": height} for name in names if name.startswith("vit_")},
+        }
+        try:
+            network: nn.Module = models.get_model(
+                self.arch, num_classes=classes, **further.get(self.arch, {})
+            )
+            self._adapt(network)
+            where, stem = next(x for x in network.named_modules() if isinstance(x[1], nn.Conv2d))
+            if channels != stem.in_channels:
+                shaped = stem.kernel_size, stem.stride, stem.padding
+                first = nn.Conv2d(channels, stem.out_channels, *shaped, bias=stem.bias is not None)
+                parent, _, name = where.rpartition(".")
+                setattr(network.get_submodule(parent), name, first)
+            with torch.no_grad():
+                network.eval()(torch.zeros(2, *shape))
+        except (RuntimeError, ValueError, AssertionError) as error:
+            why = f"{error}".partition("\n")[0]
+            raise ConfigError("model.arch", self.arch, f"does not take samples {shape}: {why}") from error
+        return network.train()
+
+    def _adapt(self, network: nn.Module) -> None:
+        """Put layers that every engine can run reproducibly in place of torch's."""
+        from torchvision.ops import StochasticDepth as Depth
+
+        for name, layer in network.named_children():
+            self._adapt(layer)
+            ours: nn.Module | None = None
+            if isinstance(layer, nn.BatchNorm2d):
+                ours = norm2d(self.norm, layer.num_features, self.groups, layer.eps, layer.momentum or 0.1)
+            elif isinstance(layer, nn.Dropout | Depth):
+                kind = StochasticDepth if isinstance(layer, Depth) else Dropout
+                ours = kind(layer.p) if layer.p > 0 else nn.Identity()
+            elif type(layer) is nn.AdaptiveAvgPool2d and layer.output_size not in (1, (1, 1)):
+                ours = AdaptiveAvgPool2d(layer.output_size)
+            if ours is not None:
+                setattr(network, name, ours)

@@ -57,6 +57,33 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
+class StochasticDepth(Dropout):
+    """Whole samples of a residual branch dropped (Huang et al., ECCV 2016), as torchvision's by rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape; the first axis is the sample."""
+        each = x.new_ones(len(x), *(1 for _ in x.shape[1:]))
+        return x * super().forward(each)
+
+
+class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):
+    """torch's own: the same values and gradients, as two products, which are deterministic on CUDA."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., H, W) to (..., *output_size)."""
+        size: Any = self.output_size
+        rows, columns = (size, size) if isinstance(size, int) else size
+        return _means(x.shape[-2], rows, x) @ x @ _means(x.shape[-1], columns, x).mT
+
+
+def _means(inputs: int, outputs: int, like: Tensor) -> Tensor:
+    """(outputs, inputs): row i averages the entries floor(i n / m) .. ceil((i + 1) n / m) - 1."""
+    i = torch.arange(outputs, device=like.device)[:, None]
+    at = torch.arange(inputs, device=like.device)
+    inside = (at >= i * inputs // outputs) & (at < -(-(i + 1) * inputs // outputs))
+    return inside.to(like.dtype) / inside.sum(1, keepdim=True)
+
+
 class BatchNorm2d(nn.Module):
     """Batch normalisation over (B, H, W) (Ioffe and Szegedy, ICML 2015), as torch.nn.BatchNorm2d computes it.
 
@@ -119,13 +146,13 @@ def norm_parameters(model: nn.Module) -> list[str]:
     ]
 
 
-def norm2d(kind: str, channels: int, groups: int) -> nn.Module:
+def norm2d(kind: str, channels: int, groups: int, eps: float = 1e-5, momentum: float = 0.1) -> nn.Module:
     """A norm layer over (B, channels, H, W): `kind` group|batch; ConfigError if `groups` do not fit."""
     if kind == "batch":
-        return BatchNorm2d(channels)
+        return BatchNorm2d(channels, eps, momentum)
     if channels % groups:
         raise ConfigError("model.groups", groups, f"must divide the {channels} channels of every norm layer")
-    return nn.GroupNorm(groups, channels)
+    return nn.GroupNorm(groups, channels, eps)
 
 
 class Convolution(nn.Conv2d):

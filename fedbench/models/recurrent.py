@@ -1,14 +1,18 @@
-"""Recurrent networks over the rows of an image, and over sequences of tokens."""
+"""Networks over sequences: recurrent ones over rows of images and over tokens, and a transformer."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedbench.fields import choice, integer
+from fedbench.errors import ConfigError
+from fedbench.fields import choice, decay, integer
+from fedbench.models.layers import Dropout
 from fedbench.models.recurrence import CELLS, recur
 from fedbench.models.registry import Model, image_shape, register_model
 
@@ -20,10 +24,11 @@ class Recurrent(nn.Module):
 
     Parameters have torch's names, shapes, gate order and initialisation (uniform within 1/sqrt(hidden)).
     The product with the inputs is one per layer for all time steps, and carries the biases; what goes from
-    step to step is fedbench.models.recurrence.
+    step to step is fedbench.models.recurrence. `biases`: 1 instead of torch's 2, which differ in the GRU's
+    reset gate alone.
     """
 
-    def __init__(self, inputs: int, hidden: int, layers: int, cell: str) -> None:
+    def __init__(self, inputs: int, hidden: int, layers: int, cell: str, biases: int = 2) -> None:
         super().__init__()
         self.hidden, self.layers, self.cell = hidden, layers, cell
         rows, bound = CELLS[cell].gates * hidden, hidden**-0.5
@@ -33,20 +38,25 @@ class Recurrent(nn.Module):
                 (f"weight_ih_l{layer}", (rows, width)),
                 (f"weight_hh_l{layer}", (rows, hidden)),
                 (f"bias_ih_l{layer}", (rows,)),
-                (f"bias_hh_l{layer}", (rows,)),
+                *([(f"bias_hh_l{layer}", (rows,))] if biases == 2 else []),
             ):
                 self.register_parameter(name, nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Sequences (B, T, inputs) to the last layer's state after the last step, (B, hidden)."""
+        return self.states(x)[-1]
+
+    def states(self, x: Tensor) -> Tensor:
+        """Sequences (B, T, inputs) to all states (T, B, hidden) of the last layer."""
         sequence = x.transpose(0, 1)
         for layer in range(self.layers):
             sequence = self._layer(layer, sequence)
-        return sequence[-1]
+        return sequence
 
     def _layer(self, layer: int, sequence: Tensor) -> Tensor:
         """All states (T, B, hidden) of one layer on its input sequence (T, B, width)."""
-        weight, recurrent, bias, inner = (getattr(self, f"{name}_l{layer}") for name in PARAMETERS)
+        weight, recurrent, bias = (getattr(self, f"{name}_l{layer}") for name in PARAMETERS[:3])
+        inner: Tensor = getattr(self, f"{PARAMETERS[3]}_l{layer}", torch.zeros_like(bias))
         moved = (
             2 * self.hidden if self.cell == "gru" else len(inner)
         )  # the reset gate scales its candidate's bias
@@ -88,21 +98,25 @@ PADDING = 0
 
 
 class TextRNN(nn.Module):
-    """Tokens to vectors, recurrent layers, and a linear layer on the state after the last token.
+    """Tokens to vectors, recurrent layers, and a linear layer on the state after the last token or each.
 
-    Padding, token 0, is the zero vector: its row is no part of the function. It belongs in front.
+    Padding, token 0, is the zero vector: its row is no part of the function. It belongs in front, or behind
+    where each position has a label.
     """
 
     def __init__(self, vocabulary: int, classes: int, options: EmbeddingRNN) -> None:
         super().__init__()
+        self.positions = options.positions
         self.embedding = nn.Embedding(vocabulary, options.embedding, padding_idx=PADDING)
-        self.recurrent = Recurrent(options.embedding, options.hidden, options.layers, options.cell)
+        sizes = options.embedding, options.hidden, options.layers
+        self.recurrent = Recurrent(*sizes, options.cell, options.biases)
         self.head = nn.Linear(options.hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T) int64 to outputs (B, classes)."""
-        words: Tensor = self.embedding(x)
-        outputs: Tensor = self.head(self.recurrent(torch.where((x == PADDING)[..., None], 0.0, words)))
+        """(B, T) int64 to outputs (B, classes), or (B, T, classes)."""
+        words: Tensor = torch.where((x == PADDING)[..., None], 0.0, self.embedding(x))
+        states = self.recurrent.states(words)
+        outputs: Tensor = self.head(states.transpose(0, 1) if self.positions else states[-1])
         return outputs
 
 
@@ -111,7 +125,8 @@ class TextRNN(nn.Module):
 class EmbeddingRNN(Model):
     """For token sequences: embedding, recurrent layers, and a linear layer on the last state."""
 
-    reads_tokens = True
+    reads_tokens = labels_positions = True
+    biases: ClassVar[int] = 2
     cell: str = choice("lstm", tuple(CELLS))
     embedding: int = integer(32, low=1, help="numbers for each word")
     hidden: int = integer(64, low=1, help="units of each layer")
@@ -120,3 +135,89 @@ class EmbeddingRNN(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         assert self.vocabulary is not None
         return TextRNN(self.vocabulary, classes, self)
+
+
+@register_model("char_lstm")
+@dataclass(frozen=True)
+class CharLSTM(EmbeddingRNN):
+    """The network of Shakespeare's characters: embedding 8, two LSTM layers of 256, each gate with one bias.
+
+    LEAF's (Caldas et al., 2018) has a label after the last character, that of Adaptive Federated Optimization
+    (Reddi et al., ICLR 2021) one at every position: 820,522 parameters for 90 characters.
+    """
+
+    biases: ClassVar[int] = 1
+    embedding: int = integer(8, low=1, help="numbers for each character")
+    hidden: int = integer(256, low=1, help="units of each layer")
+    layers: int = integer(2, low=1)
+
+
+class _Block(nn.Module):
+    """Causal self-attention and a hidden layer of four times the width, each after a layer norm and beside a
+    shortcut."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.projections, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.expand, self.contract = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop1, self.drop2 = (Dropout(dropout) if dropout else nn.Identity() for _ in range(2))
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        """(B, T, width) to the same; `seen` (B, 1, T, T): which positions each one looks at."""
+        parts = self.projections(self.norm1(x)).chunk(3, -1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        shares = torch.where(seen, scores, -math.inf).softmax(-1)
+        x = x + self.drop1(self.merge((shares @ value).transpose(1, 2).flatten(2)))
+        hidden = self.contract(functional.gelu(self.expand(self.norm2(x))))
+        out: Tensor = x + self.drop2(hidden)
+        return out
+
+
+class _Transformer(nn.Module):
+    """Embeddings of tokens and positions, blocks, a layer norm, and a linear layer on the last position or on
+    each. Padding is not looked at."""
+
+    def __init__(self, vocabulary: int, length: int, classes: int, options: Transformer) -> None:
+        super().__init__()
+        width = options.width
+        self.all_positions = options.positions
+        self.embedding = nn.Embedding(vocabulary, width, padding_idx=PADDING)
+        self.position = nn.Parameter(0.02 * torch.randn(length, width))
+        blocks = (_Block(width, options.heads, options.dropout) for _ in range(options.layers))
+        self.blocks = nn.ModuleList(blocks)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T) int64 to outputs (B, classes), or (B, T, classes)."""
+        at = torch.arange(x.shape[-1], device=x.device)
+        itself, before = at == at[:, None], at <= at[:, None]
+        seen = (before & (x != PADDING)[:, None, None, :]) | itself
+        out = self.embedding(x) + self.position
+        for block in self.blocks:
+            out = block(out, seen)
+        outputs: Tensor = self.head(self.norm(out if self.all_positions else out[:, -1]))
+        return outputs
+
+
+@register_model("transformer")
+@dataclass(frozen=True)
+class Transformer(Model):
+    """A small causal transformer over token sequences, with norms first (as GPT-2; Radford et al., 2019).
+
+    Parameters: vocabulary and length times width, 12 width^2 + 13 width a layer, 2 width, the linear layer.
+    """
+
+    reads_tokens = labels_positions = True
+    width: int = integer(64, low=1, help="numbers for each token and position")
+    heads: int = integer(4, low=1, help="of attention; they divide the width")
+    layers: int = integer(2, low=1)
+    dropout: float = decay(0.0, help="share of what each half of a layer adds that is dropped")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        assert self.vocabulary is not None
+        if self.width % self.heads:
+            raise ConfigError("model.heads", self.heads, f"must divide model.width={self.width}")
+        return _Transformer(self.vocabulary, shape[0], classes, self)

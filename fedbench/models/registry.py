@@ -35,7 +35,9 @@ class Model(ABC):
     )
 
     vocabulary: int | None = None  # of the data, where samples are token sequences: no option
+    positions: bool = False  # the data have a label at every position: no option
     reads_tokens: ClassVar[bool] = False
+    labels_positions: ClassVar[bool] = False  # outputs (B, T, classes) where `positions`
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -161,16 +163,21 @@ def refuse_unsuitable(name: str, model: nn.Module) -> None:
 
 
 def build(
-    chosen: Choice, shape: tuple[int, ...], classes: int, seed: int, vocabulary: int | None = None
+    chosen: Choice,
+    shape: tuple[int, ...],
+    classes: int,
+    seed: int,
+    vocabulary: int | None = None,
+    positions: bool = False,
 ) -> nn.Module:
     """Return the chosen model on the CPU in float32: (B, *shape) to outputs (B, classes).
 
     The initial parameters are those of `model.init` (torch's or the model's own by default) under a generator
     seeded by (seed, Stream.MODEL); torch's global generators are left as they were.
-    `vocabulary`: of samples that are token sequences.
+    `vocabulary`: of samples that are token sequences; `positions`: these have a label at every position.
     ConfigError: an unknown model or option, a value out of range, samples that do not fit the model.
     """
-    options = _for_data(chosen, vocabulary)
+    options = _for_data(chosen, vocabulary, positions)
     low, high = make_key(seed, Stream.MODEL)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(high << 32 | low)  # torch.manual_seed would reseed CUDA too
@@ -180,12 +187,18 @@ def build(
     return model
 
 
-def size(chosen: Choice, shape: tuple[int, ...], classes: int, vocabulary: int | None = None) -> float | None:
+def size(
+    chosen: Choice,
+    shape: tuple[int, ...],
+    classes: int,
+    vocabulary: int | None = None,
+    positions: bool = False,
+) -> float | None:
     """Number of parameters of the chosen model, which is not made; None where that cannot be told.
 
     ConfigError as `build`.
     """
-    options = _for_data(chosen, vocabulary)
+    options = _for_data(chosen, vocabulary, positions)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             return float(count_parameters(options.build(tuple(shape), classes)))
@@ -197,7 +210,7 @@ def size(chosen: Choice, shape: tuple[int, ...], classes: int, vocabulary: int |
         return None
 
 
-def _for_data(chosen: Choice, vocabulary: int | None) -> Model:
+def _for_data(chosen: Choice, vocabulary: int | None, positions: bool) -> Model:
     """The options of the chosen model, once it can read samples that are token sequences, or are none."""
     options = read_model(chosen)
     if options.reads_tokens != (vocabulary is not None):
@@ -206,7 +219,11 @@ def _for_data(chosen: Choice, vocabulary: int | None) -> Model:
             "images or features" if options.reads_tokens else "token sequences (embedding_rnn reads them)"
         )
         raise ConfigError("model", chosen.name, f"needs {reads}; samples are {others}")
-    return dataclasses.replace(options, vocabulary=vocabulary) if options.reads_tokens else options
+    if positions and not options.labels_positions:
+        fit = [name for name in names() if get(name).labels_positions]
+        allowed = f"these data have a label at every position; must be one of {', '.join(fit)}"
+        raise ConfigError("model", chosen.name, allowed)
+    return dataclasses.replace(options, vocabulary=vocabulary, positions=positions)
 
 
 def count_parameters(model: nn.Module) -> int:

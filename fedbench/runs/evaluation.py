@@ -157,6 +157,9 @@ class ClientScores:
             right.index_add_(0, self.y, marks.double())  # bincount with weights has no deterministic form
             scores = self.weight @ right
             return _or_nan(scores, self.weight.sum(1))
+        if self.task == "sequence":
+            right, there = self._sums(marks).unbind(1)
+            return _or_nan(right / there, there)
         count = self._sums(torch.ones_like(marks, dtype=torch.float64))
         if self.task != "regression":
             return _or_nan(self._sums(marks.double()) / count, count)

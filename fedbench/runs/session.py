@@ -131,11 +131,12 @@ def targets(y: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
 def initial_model(config: Config, dataset: Dataset, device: torch.device) -> nn.Module:
     """The run's model with its initial parameters, on the CPU, in the run's dtype. ConfigError, DataError."""
     chosen, dtype = config.model, torch.float64 if config.dtype == "float64" else torch.float32
-    size = models.size(chosen, dataset.shape, dataset.classes, dataset.vocabulary)
+    facts = dataset.vocabulary, dataset.task == "sequence"
+    size = models.size(chosen, dataset.shape, dataset.classes, *facts)
     if size is not None:
         what = f"a model of {size:,.0f} parameters"
         refuse_too_large("model", chosen.name, what, COPIES * dtype.itemsize * size, device)
-    model = models.build(chosen, dataset.shape, dataset.classes, config.seed, dataset.vocabulary).to(dtype)
+    model = models.build(chosen, dataset.shape, dataset.classes, config.seed, *facts).to(dtype)
     if config.init_from is not None:
         load_parameters(model, Path(config.init_from), f"init_from={config.init_from}")
     return model

@@ -1,0 +1,187 @@
+"""Networks over tokens with a label at every position: against NumPy and torch's layers, padding, sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from run_files import metrics
+from torch import nn
+
+from fedbench.api import compose_config
+from fedbench.data import Dataset, from_arrays
+from fedbench.engine.objective import TASKS
+from fedbench.errors import ConfigError, DataError
+from fedbench.fields import Choice
+from fedbench.models import build, count_parameters
+from fedbench.runs.run import Run
+
+SMALL = {
+    "char_lstm": {"embedding": 3, "hidden": 4, "layers": 2},
+    "transformer": {"width": 8, "heads": 2, "layers": 2},
+}
+X = torch.tensor([[5, 6, 2, 1, 0, 0], [1, 2, 3, 4, 5, 6]])
+
+
+def model(name: str, positions: bool = True, **more: object) -> nn.Module:
+    chosen = Choice(name, {**SMALL[name], **more})
+    return build(chosen, (6,), 7, 0, vocabulary=7, positions=positions).double()
+
+
+def test_sizes() -> None:
+    """Reddi et al., Shakespeare: 90 * 8 + 4 * 256 * (8 + 256 + 1) + 4 * 256 * (512 + 1) + 257 * 90."""
+    made = build(Choice("char_lstm"), (80,), 90, 0, vocabulary=90, positions=True)
+    assert count_parameters(made) == 820_522
+    d, layers, vocabulary, length = 64, 2, 90, 80
+    block = 12 * d * d + 13 * d  # 4 d^2 + 4 d of attention, 8 d^2 + 5 d of the hidden layer, two norms of 2 d
+    total = (vocabulary + length) * d + layers * block + 2 * d + (d + 1) * vocabulary
+    made = build(Choice("transformer"), (length,), vocabulary, 0, vocabulary=vocabulary, positions=True)
+    assert count_parameters(made) == total
+
+
+def test_one_bias_is_torchs_lstm_with_the_other_at_0() -> None:
+    ours = model("char_lstm")
+    lstm = nn.LSTM(3, 4, 2, batch_first=True).double()
+    state = {k.removeprefix("recurrent."): v for k, v in ours.state_dict().items() if "recurrent" in k}
+    assert not lstm.load_state_dict(state, strict=False).unexpected_keys
+    for layer in (0, 1):
+        nn.init.zeros_(getattr(lstm, f"bias_hh_l{layer}"))
+    words = torch.where((X == 0)[..., None], 0.0, ours.embedding(X))
+    states = lstm(words)[0]
+    torch.testing.assert_close(ours(X), ours.head(states), rtol=1e-12, atol=1e-13)
+    last = model("char_lstm", positions=False)
+    torch.testing.assert_close(last(X), last.head(states[:, -1]), rtol=1e-12, atol=1e-13)
+
+
+def normed(x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gain + bias
+
+
+def test_the_transformer_is_numpys() -> None:
+    """Head by head and position by position, on one sequence; a position looks at what is before it but
+    padding, and at itself."""
+    ours = model("transformer")
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    p = {name: value.detach().numpy() for name, value in ours.named_parameters()}
+    tokens = np.array([0, 3, 0, 2, 6, 1])
+    x = p["embedding.weight"][tokens] + p["position"]
+    for layer in range(2):
+        own = {
+            k.removeprefix(f"blocks.{layer}."): v for k, v in p.items() if k.startswith(f"blocks.{layer}.")
+        }
+        inner = normed(x, own["norm1.weight"], own["norm1.bias"])
+        q, k, v = np.split(inner @ own["projections.weight"].T + own["projections.bias"], 3, axis=1)
+        mixed = np.zeros_like(x)
+        for head in range(2):
+            part = slice(4 * head, 4 * head + 4)
+            for t in range(6):
+                seen = [s for s in range(t + 1) if tokens[s] != 0 or s == t]
+                scores = np.array([q[t, part] @ k[s, part] / 2 for s in seen])  # 2: the root of 4
+                share = np.exp(scores) / np.exp(scores).sum()
+                mixed[t, part] = sum(w * v[s, part] for w, s in zip(share, seen, strict=True))
+        x = x + mixed @ own["merge.weight"].T + own["merge.bias"]
+        inner = (
+            normed(x, own["norm2.weight"], own["norm2.bias"]) @ own["expand.weight"].T + own["expand.bias"]
+        )
+        erf = torch.erf(torch.from_numpy(inner / 2**0.5)).numpy()
+        x = x + (inner * (1 + erf) / 2) @ own["contract.weight"].T + own["contract.bias"]
+    out = normed(x, p["norm.weight"], p["norm.bias"]) @ p["head.weight"].T + p["head.bias"]
+    np.testing.assert_allclose(ours(torch.from_numpy(tokens)[None])[0].detach(), out, rtol=1e-9)
+    last = model("transformer", positions=False)
+    last.load_state_dict(ours.state_dict())
+    np.testing.assert_allclose(last(torch.from_numpy(tokens)[None])[0].detach(), out[-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", list(SMALL))
+def test_no_position_looks_ahead(name: str) -> None:
+    ours = model(name)
+    before, changed = ours(X), X.clone()
+    changed[:, 4:] = 3
+    torch.testing.assert_close(ours(changed)[:, :4], before[:, :4], rtol=0, atol=0)
+    assert not torch.equal(ours(changed)[:, 4:], before[:, 4:])
+
+
+def test_loss_and_accuracy_are_over_positions_with_a_label() -> None:
+    task, random = TASKS["sequence"], np.random.default_rng(0)
+    logits, y = random.normal(size=(2, 3, 4)), np.array([[1, 3, 0], [2, 0, 0]])
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = [-(log_p[0, 0, 1] + log_p[0, 1, 3]) / 2, -log_p[1, 0, 2]]
+    given = torch.from_numpy(logits), torch.from_numpy(y)
+    np.testing.assert_allclose(task.losses(*given), expected, rtol=1e-12)
+    right = sum(logits[i, t].argmax() == y[i, t] for i, t in ((0, 0), (0, 1), (1, 0)))
+    marks = task.marks(*given)
+    assert float(task.score(marks, given[1])) == pytest.approx(right / 3)
+    assert task.losses(given[0], torch.zeros_like(given[1])).tolist() == [0.0, 0.0]
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sequences in which each token is the one before plus 1, 2 or 3, as the client says."""
+    random = np.random.default_rng(0)
+    client = np.arange(240) % 6
+    step = 1 + client % 3
+    whole = 1 + (random.integers(0, 9, 240)[:, None] + step[:, None] * np.arange(9)) % 9
+    x, y = whole[:, :8], whole[:, 1:].copy()
+    y[::5, 6:] = 0
+    parts = {"x_train": x[:180], "y_train": y[:180], "x_test": x[180:], "y_test": y[180:]}
+    path = tmp_path_factory.mktemp("data") / "counting.npz"
+    np.savez(path, **parts, client=client[:180], client_test=client[180:])
+    return path
+
+
+def words(path: Path, *more: str) -> list[str]:
+    return [
+        "dataset=npz", f"dataset.path={path}", "dataset.task=sequence", "dataset.vocabulary=10",
+        "partition=natural", "clients.total=6", "clients.per_round=3", "local.batch_size=8", "progress=none",
+        *more,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [["model=char_lstm", "model.hidden=16"], ["model=transformer", "model.width=16", "model.dropout=0.1"]],
+    ids=["char_lstm", "transformer"],
+)
+def test_runs_learn_and_engines_agree(counting: Path, tmp_path: Path, chosen: list[str]) -> None:
+    more = [*chosen, "algorithm=fedavg", "algorithm.lr=0.5", "local.steps=6", "dtype=float64", "rounds=20"]
+    rows = {}
+    for engine in ("loop", "vmap"):
+        Run(compose_config(words(counting, *more, "eval.clients=true", f"engine={engine}"))).go(
+            tmp_path / engine
+        )
+        rows[engine] = metrics(tmp_path / engine)[-1]
+    for column in ("test_loss", "test_accuracy", "client_accuracy_mean"):
+        one, other = (float(rows[engine][column]) for engine in rows)
+        assert one == pytest.approx(other, rel=1e-9), column
+    assert float(rows["vmap"]["test_accuracy"]) > 0.2  # by chance 1/9, give or take 0.02
+
+
+def test_what_does_not_fit_is_one_line(counting: Path) -> None:
+    def prepared(*more: str) -> None:
+        Run(compose_config(words(counting, *more))).prepare()
+
+    with pytest.raises(ConfigError, match=r"model=rnn: needs images or features"):
+        prepared("model=rnn")
+    with pytest.raises(ConfigError, match=r"must be one of char_lstm, embedding_rnn, transformer"):
+        build(Choice("logistic"), (6,), 7, 0, positions=True)
+    with pytest.raises(ConfigError, match=r"model\.heads=3: must divide model\.width=64"):
+        prepared("model=transformer", "model.heads=3")
+    tokens = np.ones((4, 3), dtype=np.int64)
+    for y in (tokens[:, :2], tokens[:, 0]):
+        with pytest.raises(
+            DataError, match=r"y_train has shape .*; \(4, 3\), one label per token, is expected"
+        ):
+            from_arrays("own", tokens, y, tokens, y, task="sequence", vocabulary=5)
+    with pytest.raises(
+        DataError, match=r"y_train has shape .*tokens .* below a vocabulary, with a label each"
+    ):
+        Dataset("own", *(torch.ones(4, 3, dtype=torch.int64) for _ in range(4)), classes=5, task="sequence")
+    with pytest.raises(ConfigError, match="divides by class, and this data set has no classes"):
+        prepared("model=transformer", "partition=dirichlet")
+    with pytest.raises(ConfigError, match=r"algorithm=fedbn: is evaluated by class"):
+        prepared("model=transformer", "algorithm=fedbn")
