@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbench.data.dataset import Dataset, from_arrays
-    from fedbench.data.partitions import class_counts, divide, partition, validation_samples
+    from fedbench.data.partitions import class_counts, clients_of, divide, partition, validation_samples
     from fedbench.data.registry import load, register_dataset
     from fedbench.data.transforms import augment_batch, to_input
 
@@ -15,6 +15,7 @@ __all__ = [
     "Dataset",
     "augment_batch",
     "class_counts",
+    "clients_of",
     "divide",
     "from_arrays",
     "load",
@@ -28,6 +29,7 @@ _HOME = {
     "Dataset": "dataset",
     "augment_batch": "transforms",
     "class_counts": "partitions",
+    "clients_of": "partitions",
     "divide": "partitions",
     "from_arrays": "dataset",
     "load": "registry",

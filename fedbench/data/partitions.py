@@ -187,6 +187,8 @@ def _natural(options: Natural, p: _Problem) -> np.ndarray:
     if p.natural is None:
         others = ", ".join(name for name in PARTITIONS if name != "natural")
         raise ConfigError("partition", "natural", f"this dataset has no clients of its own; use {others}")
+    if p.natural.shape != (n := (len(p.labels),)):
+        raise ConfigError("partition", "natural", f"needs clients {n}, the data have {p.natural.shape}")
     users, client = np.unique(p.natural, return_inverse=True)
     if len(users) < p.clients:
         raise ConfigError("clients.total", p.clients, f"must be at most {len(users)}, the data's own clients")
@@ -240,6 +242,13 @@ _MAKERS: Mapping[type[PartitionOptions], Callable[[Any, _Problem], np.ndarray]] 
 }
 
 
+def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) -> np.ndarray:
+    """The client of each test sample, UNUSED where its user is none: `whose` (m,) says its user, `users` (n,)
+    that of a training sample, whose client `client` (n,) says."""
+    numbers = {} if users is None else dict(zip(users.tolist(), client.tolist(), strict=True))
+    return np.array([numbers.get(user, UNUSED) for user in whose.tolist()], dtype=np.int64)
+
+
 def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients: int, seed: int) -> Dataset:
     """The samples that clients have, with their clients (`Dataset.client`), and a test set of `pool` of every
     client's samples where that is given (the data come from `pooled` then). Statistics stay as they are.
@@ -248,9 +257,7 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
     """
     client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
-    stay, sizes = 1 - exact(pool or 0.0), np.bincount(client[client != UNUSED])
-    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
-    train, test = held_out(client, keep, rng.permutation(len(client)))
+    train, test = held_out(client, pool or 0.0, rng)
     unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
     changes = {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client[train]}
     changes["test_client"] = None
@@ -276,14 +283,24 @@ def validation_samples(client: np.ndarray, share: float, seed: int) -> np.ndarra
     part, sizes = exact(share), np.bincount(client[client != UNUSED])
     out = (2 * part.numerator * sizes + part.denominator) // (2 * part.denominator)
     draw, _ = make_key(seed, Stream.VALIDATION, np.arange(len(client)))
-    _, found = held_out(client, np.maximum(sizes - out, 1), np.argsort(draw, kind="stable"))
+    _, found = _first_of_each(client, np.maximum(sizes - out, 1), np.argsort(draw, kind="stable"))
     if not len(found):
         allowed = f"holds out no sample: the largest client has {sizes.max()}"
         raise ConfigError("dataset.validation", share, allowed)
     return found
 
 
-def held_out(client: np.ndarray, keep: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test samples, as sorted indices into `client` (n,), the client of every sample or UNUSED.
+
+    Of a client's n_i samples, in random order, the first floor((1 - share) n_i) are trained on, one at least.
+    """
+    stay, sizes = 1 - exact(share), np.bincount(client[client != UNUSED])
+    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
+    return _first_of_each(client, keep, rng.permutation(len(client)))
+
+
+def _first_of_each(client: np.ndarray, keep: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Kept samples and others, as sorted indices into `client` (n,), the client of every sample or UNUSED:
     of each client the first `keep` (N,) in `order` (n,), a random permutation."""
     order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order
