@@ -275,7 +275,7 @@ def test_a_users_own_data_set_on_the_command_line(
     monkeypatch.delitem(registry._REGISTRY, "stations")  # as in a process of its own
     others = [word for word in words if not word.startswith("imports")]
     assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
-    assert "or your own: imports=[FILE.py] registers it" in capsys.readouterr().err
+    assert "or your own, which imports=[FILE.py] registers" in capsys.readouterr().err
     assert not (tmp_path / "two").exists()
 
 
