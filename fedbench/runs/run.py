@@ -215,6 +215,10 @@ class Run:
         self.chosen, line = self._choose(program, planner.width, here)
         self.choice, line = group.first((kept, None) if kept else (self.chosen, line))
         self.notes = (*self._notes, *notes, *([line] if line else []))
+        self.compiles = False  # whether the first round waits for a compiler
+        if self.choice.engine == "compile":
+            depends = step_depends(program, self.choice.chunk, planner.width)
+            self.compiles = depends is None or not here.programs.knows(depends)
         chunk, wide = self.choice.chunk, wide_batch(self.load.cost, device)
         engine, width = self.choice.engine, planner.width
         executor = make_executor(engine, program, chunk, width, here.programs, wide, self.graphs)

@@ -116,11 +116,23 @@ class RunDirectory:
         return {str(key): value for key, value in plain.items()}
 
     def config(self, **changes: Any) -> Config:
-        """The typed configuration of the run; `changes`: other values of some keys.
+        """The typed configuration of the run; `changes`: other values of some (dotted) keys.
 
         Raises DataError where there is none that can be read, ConfigError where it says what no run can mean.
         """
-        return build({**self.plain_config, **changes})
+        plain = self.plain_config
+        for key, value in changes.items():
+            *sections, name = key.split(".")
+            node = plain
+            for section in sections:
+                node = node.setdefault(section, {})
+            node[name] = value
+        return build(plain)
+
+    def config_here(self, **changes: Any) -> Config:
+        """The same, with the data's files where FEDBENCH_DATA says: a run may have been computed elsewhere."""
+        root = os.environ.get("FEDBENCH_DATA")
+        return self.config(**({"data.root": root} if root else {}) | changes)
 
     @property
     def choices(self) -> dict[str, Any]:

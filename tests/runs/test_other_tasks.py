@@ -18,7 +18,6 @@ from fedbench.cli import main
 from fedbench.data import registry
 from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
-from fedbench.runs import training
 from fedbench.runs.evaluation import summary_of
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run import Run
@@ -277,12 +276,3 @@ def test_a_users_own_data_set_on_the_command_line(
     assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
     assert "or your own, which imports=[FILE.py] registers" in capsys.readouterr().err
     assert not (tmp_path / "two").exists()
-
-
-def test_the_progress_line_names_the_metric(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(training, "LINE_SECONDS", -1.0)
-    with caplog.at_level("INFO"):
-        training.Progress("lines", "fedavg seed=0", 3, 0, "R2").update(1, -0.25)
-    assert "round 1/3, R2 -0.2500, " in caplog.text
