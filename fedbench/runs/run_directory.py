@@ -130,7 +130,7 @@ class RunDirectory:
         return build(plain)
 
     def config_here(self, **changes: Any) -> Config:
-        """The same, with the data's files where FEDBENCH_DATA says: a run may have been computed elsewhere."""
+        """The same here and now: with the data below FEDBENCH_DATA, where that is set."""
         root = os.environ.get("FEDBENCH_DATA")
         return self.config(**({"data.root": root} if root else {}) | changes)
 
