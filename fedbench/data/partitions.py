@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from fedbench.data.options import (
 )
 from fedbench.errors import ConfigError
 from fedbench.fields import exact
+from fedbench.files import as_given
 from fedbench.rng import Stream, host_generator, make_key
 
 
@@ -200,7 +200,7 @@ def _natural(options: Natural, p: _Problem) -> np.ndarray:
 
 
 def _file(options: File, p: _Problem) -> np.ndarray:
-    path = Path(options.path).expanduser()
+    path = as_given(options.path)
     if not path.is_file():
         raise ConfigError("partition.path", options.path, "no such file; a partition.npz is expected")
     client, n = read_npz(path, ("client",))["client"], len(p.labels)

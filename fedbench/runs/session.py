@@ -22,6 +22,7 @@ from fedbench.engine.compiled import CompileCache, Programs, place
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.errors import DataError
+from fedbench.files import as_given
 from fedbench.models import registry
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def initial_model(config: Config, dataset: Dataset, device: torch.device) -> nn.
         refuse_too_large("model", chosen.name, what, COPIES * dtype.itemsize * size, device)
     model = models.build(chosen, dataset.shape, dataset.classes, config.seed, *facts).to(dtype)
     if config.init_from is not None:
-        load_parameters(model, Path(config.init_from), f"init_from={config.init_from}")
+        load_parameters(model, as_given(config.init_from), f"init_from={config.init_from}")
     return model
 
 
