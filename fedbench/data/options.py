@@ -70,6 +70,13 @@ class DatasetOptions:
         null="the data set's own test set",
         help="pool training and test set; the test set is this share of every client's samples",
     )
+    noise: float = later(
+        nonnegative(
+            0.0,
+            help="client i of N adds Gaussian noise to the model's input in every local step, anew each "
+            "time, with a standard deviation of this times i/(N-1); tests have none",
+        )
+    )
     validation: float = later(
         number(
             0.0,

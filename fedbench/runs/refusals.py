@@ -52,7 +52,10 @@ def of_data(run: Run) -> None:
     """A loss for another task than the data's, a method evaluated by classes where there are none, clients'
     scores that the data do not say."""
     config, ds, whose = run.config, run.dataset, run.test_client
-    fits = TASKS[ds.task].loss
+    fits, noise = TASKS[ds.task].loss, config.dataset.noise
+    if noise and (ds.vocabulary is not None or config.clients.total == 1):
+        allowed = "tokens have none" if ds.vocabulary is not None else "the first client has none"
+        raise ConfigError("dataset.noise", noise, f"must be 0: {allowed}")
     if config.loss.kind not in (None, fits):
         allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
         raise ConfigError("loss.kind", config.loss.kind, allowed)
