@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
+from fedbench.method import Algorithm, Counts, Record, Vectors, positive, register
 
 
 @register("ca2fl")
@@ -32,9 +32,6 @@ class CA2FL(Algorithm):
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "h": torch.zeros_like(theta)}
-
-    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
-        return {"delta": local.y - client.down.theta}, {}
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         news = mean.delta - mean.cached_delta

@@ -95,9 +95,11 @@ def of_local_steps(run: Run) -> None:
         return
     options = {"momentum": getattr(optimizer, "momentum", 0), "weight_decay": optimizer.weight_decay}
     said = next((name for name, value in options.items() if value), "")
-    key, value = ("optimizer", optimizer.name) if optimizer.adaptive else (f"optimizer.{said}", options[said])
-    allowed = "must be sgd" if optimizer.adaptive else "must be 0"
-    raise ConfigError(key, value, f"{allowed}: {run.algorithm.name} {run.algorithm.own_step}")
+    why = f"{run.algorithm.name} {run.algorithm.own_step}"
+    if optimizer.adaptive:
+        raise ConfigError("optimizer", optimizer.name, f"must be sgd: {why}")
+    instead = "; loss.weight_decay adds it to every gradient" if said == "weight_decay" else ""
+    raise ConfigError(f"optimizer.{said}", options[said], f"must be 0: {why}{instead}")
 
 
 def of_state(run: Run) -> None:

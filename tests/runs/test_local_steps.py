@@ -78,6 +78,7 @@ def test_which_methods_take_which_optimizer(method: str) -> None:
         assert "of its own" in adam or algorithms.get(method).own_step != algorithms.Algorithm.own_step
         decayed = refused(method, "optimizer.weight_decay=0.1")
         assert decayed.startswith("optimizer.weight_decay=0.1: must be 0")
+        assert decayed.endswith("loss.weight_decay adds it to every gradient")
     else:
         assert momentum == ""
         assert ("needs SGD's sum of directions" in adam) == (method in NEED_SGD)
