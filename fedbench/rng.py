@@ -36,6 +36,7 @@ class Stream(IntEnum):
     OUTPUT = 11  # one number per job, for algorithms that return a random iterate (client, n)
     SYNTHETIC = 12  # generated data sets
     VALIDATION = 13  # which training samples are held out (sample)
+    WORK = 16  # how much of its work a job does (client, n)
 
 
 def threefry2x32(key: Key, counter: Key) -> Key:

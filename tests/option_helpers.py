@@ -13,6 +13,7 @@ from fedbench import data, models
 from fedbench.data.options import DATASETS, PARTITIONS
 from fedbench.fields import Choice, read_named
 from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
+from fedbench.schedule.participation import PARTICIPATIONS, Participation
 
 
 def load(values: dict[str, Any], root: str, *, seed: int, clients: int) -> data.Dataset:
@@ -48,14 +49,17 @@ class Config:
     seed: int
     schedule: Sync | Async
     delay: Law
+    participation: Participation
+    local: SimpleNamespace
 
     def but(self, **changes: Any) -> Config:
         """Another configuration; schedule, delay and clients as plain values."""
-        for group, classes in (("schedule", SCHEDULES), ("delay", DELAYS)):
+        groups = {"schedule": SCHEDULES, "delay": DELAYS, "participation": PARTICIPATIONS}
+        for group, classes in groups.items():
             if group in changes:
                 changes[group] = read_named(classes, changes[group], group)
-        if "clients" in changes:
-            changes["clients"] = SimpleNamespace(**changes["clients"])
+        for section in {"clients", "local"} & set(changes):
+            changes[section] = SimpleNamespace(**changes[section])
         return replace(self, **changes)
 
 
@@ -74,4 +78,6 @@ def config(
         seed,
         read_named(SCHEDULES, {"name": "async", **schedule} if schedule else {"name": "sync"}, "schedule"),
         read_named(DELAYS, delay or {"name": "none"}, "delay"),
+        Participation(),
+        SimpleNamespace(epochs=None, epochs_range=None),
     )

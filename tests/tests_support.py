@@ -45,9 +45,13 @@ class FixedTrace:
         self.start_version = self.applied_update = rounds
         self.updates = len(self.cohorts)
         self.earlier = np.zeros(len(self.client), dtype=np.int64)
+        self.work, self.copies = np.ones(len(self.client)), None
 
     def training(self, v: int) -> np.ndarray:
         return np.flatnonzero(self.start_version == v)
+
+    def applied(self, t: int) -> np.ndarray:
+        return np.flatnonzero(self.applied_update == t)
 
     def staleness(self, t: int) -> np.ndarray:
         return np.zeros(int((self.applied_update == t).sum()), dtype=np.int64)
@@ -102,7 +106,8 @@ def make_walk(
     objective = Objective(model, data, loss, weight_decay, scale)
     index = ClientIndex(assignment, clients)
     ks = local_steps(index.sizes, steps, epochs, batch)
-    planner = BatchPlanner(index, seed, batch, ks)
+    equal = None if (trace.work[trace.applied_update >= 0] == 1).all() else False
+    planner = BatchPlanner(index, seed, batch, ks, equal_steps=equal)
     K = int(ks[0]) if planner.equal_steps else None
     counts = Counts(S=per_round, N=clients, K=K, T=trace.updates)
     norm = objective.layout.positions(set())

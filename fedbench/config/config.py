@@ -32,9 +32,13 @@ from fedbench.fields import seed as seed_of
 from fedbench.loggers.options import LoggerOptions
 from fedbench.optimizer import PLAIN, Optimizer
 from fedbench.schedule.options import Async, Law, Sync
+from fedbench.schedule.participation import UNIFORM, Participation
 from fedbench.schedule.rates import UNSCHEDULED, RateSchedule
 
-LATER_GROUPS = {"optimizer": "sgd", "lr_schedule": "constant", "server_lr_schedule": "constant"}
+LATER_GROUPS = {
+    **{"optimizer": "sgd", "lr_schedule": "constant", "server_lr_schedule": "constant"},
+    "participation": "uniform",
+}
 """Groups younger than results that are kept, and the option that a configuration means without saying it: at
 its defaults no configuration does (see `fedbench.fields.later`)."""
 GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay", *LATER_GROUPS)
@@ -49,12 +53,28 @@ class Clients:
     per_round: int = integer(5, low=1, help="S, clients per round (asynchronous: arrivals per server update)")
 
 
+def _range(value: Any) -> tuple[int, int]:
+    whole = isinstance(value, list | tuple) and all(type(number) is int for number in value)
+    if not whole or len(value) != 2 or not 1 <= value[0] <= value[1]:
+        raise ValueError
+    return value[0], value[1]
+
+
 @dataclass(frozen=True)
 class Local:
     """What a client does in one job."""
 
     steps: int | None = integer(None, low=1, null="10, unless epochs are given", help="K, local steps")
     epochs: int | None = integer(None, low=1, null="not used", help="local epochs, instead of steps")
+    epochs_range: tuple[int, int] | None = later(
+        custom(
+            None,
+            _range,
+            "a list [low, high] of two integers, 1 <= low <= high",
+            null="not used",
+            help="[low, high]: every job makes a number of epochs drawn from low to high (FedNova)",
+        )
+    )
     batch_size: int | None = integer(
         32, low=1, null="all samples of the client", help="B, samples of a mini-batch"
     )
@@ -235,6 +255,7 @@ class Config(Settings):
     optimizer: Optimizer = PLAIN
     lr_schedule: RateSchedule = UNSCHEDULED
     server_lr_schedule: RateSchedule = UNSCHEDULED
+    participation: Participation = UNIFORM
     logger: tuple[LoggerOptions, ...] = ()
     spelling: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """The plain values of groups that this was read from. It says nothing of its own (see `given`)."""

@@ -59,7 +59,7 @@ ABSENT_AT_DEFAULT = {
 Newer ones are declared as `fedbench.fields.later`."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _ABSENT = object()
-FILES = ("dataset.path", "partition.path", "init_from")
+FILES = ("dataset.path", "partition.path", "participation.path", "init_from")
 MARK = " (content)"  # after the key, in an identity
 RECORD = "inputs.json"  # in a run's directory: what was read, where anything of this was
 REMEMBERED = 64_000_000  # bytes of a file from which on its hash is kept between processes

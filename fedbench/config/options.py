@@ -18,6 +18,7 @@ from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
 from fedbench.loggers.options import read_loggers
 from fedbench.optimizer import OPTIMIZERS
 from fedbench.schedule.options import DELAYS, SCHEDULES
+from fedbench.schedule.participation import PARTICIPATIONS
 from fedbench.schedule.rates import RATES
 
 CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
@@ -26,6 +27,7 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
     "schedule": SCHEDULES,
     "delay": DELAYS,
     "optimizer": OPTIMIZERS,
+    "participation": PARTICIPATIONS,
     "lr_schedule": RATES,
     "server_lr_schedule": RATES,
 }
@@ -212,6 +214,7 @@ def build(plain: Mapping[str, Any]) -> Config:
         optimizer=fields.read_named(OPTIMIZERS, plain["optimizer"], "optimizer"),
         lr_schedule=fields.read_named(RATES, plain["lr_schedule"], "lr_schedule"),
         server_lr_schedule=fields.read_named(RATES, plain["server_lr_schedule"], "server_lr_schedule"),
+        participation=fields.read_named(PARTICIPATIONS, plain["participation"], "participation"),
         logger=read_loggers(plain.get("logger")),
         spelling={group: plain.get(group) for group in (*GROUPS, "logger")},
     )
@@ -245,6 +248,9 @@ def _rules(config: Config) -> None:
     if local.steps is not None and local.epochs is not None:
         allowed = f"only one of local.steps and local.epochs can be given (local.epochs={local.epochs})"
         raise ConfigError("local.steps", local.steps, allowed)
+    if local.epochs_range is not None and (local.steps is not None or local.epochs is not None):
+        allowed = "stands in place of local.steps and local.epochs, which must be null"
+        raise ConfigError("local.epochs_range", list(local.epochs_range), allowed)
 
 
 def unknown_key(

@@ -54,6 +54,7 @@ class Jobs:
     client: np.ndarray  # (C,)
     n: np.ndarray  # (C,) running job index of the client
     sizes: np.ndarray  # (C,) n_i
+    steps: np.ndarray  # (C,) K_i, or the part of them that the job makes
 
     @property
     def ids(self) -> Tensor:
@@ -166,7 +167,9 @@ class BatchPlanner:
         batch: int | None,
         steps: np.ndarray,
         blocks: bool = False,
+        equal_steps: bool | None = None,
     ) -> None:
+        """`steps`: (N,) K_i. `equal_steps`: whether all jobs make as many; None: where all K_i are one."""
         self.clients, self.seed, self.batch, self.blocks = clients, seed, batch, blocks
         self.steps = steps
         per_client = clients.sizes if batch is None else np.minimum(clients.sizes, batch)
@@ -174,12 +177,14 @@ class BatchPlanner:
         # every batch of every client has `width` samples: no masks needed
         whole = bool((per_client == self.width).all() and (clients.sizes % self.width == 0).all())
         self.uniform = whole and not blocks
-        self.equal_steps = bool((steps == steps[0]).all())
+        self.equal_steps = bool((steps == steps[0]).all()) if equal_steps is None else equal_steps
         self._of_clients: dict[Stream, Any] = {}  # keys of all clients (N,), of the streams that are in use
 
-    def jobs(self, client: np.ndarray, n: np.ndarray) -> Jobs:
-        """A chunk of jobs, given by clients and their running job indices."""
-        return Jobs(client, n, self.clients.sizes[client])
+    def jobs(self, client: np.ndarray, n: np.ndarray, work: np.ndarray | float = 1.0) -> Jobs:
+        """A chunk of jobs, given by clients, their running job indices and the parts of their steps that they
+        make (at least one step)."""
+        steps = np.maximum(np.rint(work * self.steps[client]).astype(np.int64), 1)
+        return Jobs(client, n, self.clients.sizes[client], steps)
 
     def uniforms(self, jobs: Jobs) -> Tensor:
         """One number in [0, 1) per job (C,), float64, on the host."""
@@ -191,7 +196,7 @@ class BatchPlanner:
 
         `masks`: the stream of what is random inside a step (dropout, augmentation), if anything is.
         """
-        steps = self.steps[jobs.client]
+        steps = jobs.steps
         length = int(steps.max())
         if self.batch is None:
             index, count = self._whole(jobs, length)

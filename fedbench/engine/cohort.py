@@ -61,6 +61,7 @@ class CohortTrainer:
         h: Vectors,
         client: np.ndarray,
         n: np.ndarray,
+        parts: np.ndarray,
         weights: np.ndarray,
         base_weights: np.ndarray,
         updates: np.ndarray,
@@ -70,11 +71,12 @@ class CohortTrainer:
         """Train jobs (client[j], n[j]) from one broadcast; add weights[j] * upload to pending[updates[j]]:
         of the jobs that are this process's part.
 
-        `base_weights` weigh batch-norm statistics (the aggregation weights without staleness factors).
+        `parts` (J,): of their local steps, which the jobs make. `base_weights` weigh batch-norm statistics
+        (the aggregation weights without staleness factors).
         `cached`: further weights and updates (-1: none), of which the uploads are what the server has kept.
         """
         for at in self._chunks(client):
-            jobs = self.planner.jobs(client[at], n[at])
+            jobs = self.planner.jobs(client[at], n[at], parts[at])
             sums = [("", self._shares(weights[at], updates[at]), self._shares(base_weights[at], updates[at]))]
             if cached is not None:
                 sums.append((CACHED, self._shares(cached[0][at], cached[1][at]), {}))
@@ -143,7 +145,7 @@ class CohortTrainer:
 
     def _facts(self, jobs: Jobs) -> Facts:
         """What is known of jobs, on the host, but for their full gradients."""
-        numbers = torch.from_numpy(self.planner.steps[jobs.client]), torch.from_numpy(jobs.sizes)
+        numbers = torch.from_numpy(jobs.steps), torch.from_numpy(jobs.sizes)
         steps, samples, uniform = (x.to(self.dtype) for x in (*numbers, self.planner.uniforms(jobs)))
         return Facts(steps, samples, uniform, None)
 

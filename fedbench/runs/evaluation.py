@@ -258,8 +258,8 @@ def spent(
     arrival) its upload and all its gradients; one that failed after the part u of its work, floor(u K).
     """
     counts = schedule.counters(trace)
-    evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps - first_step)
-    evaluations = evaluations + cost.full_passes * schedule.cumulative_steps(trace, passes)
+    evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps, first_step)
+    evaluations = evaluations + cost.full_passes * schedule.cumulative_passes(trace, passes)
     up, down = cost.uplink * counts.received, cost.downlink * counts.dispatched
     if cost.survey_uplink:
         up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink

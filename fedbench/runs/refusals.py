@@ -43,9 +43,24 @@ def before_data(run: Run) -> None:
     if config.precision == "tf32" and run.device.type != "cuda":
         raise ConfigError("precision", "tf32", "is a format of CUDA devices, and this is a CPU; use bf16")
     schedule.check(config, run.algorithm.dispatch)
+    of_participation(run)
     jobs = config.rounds * config.clients.per_round
     what = f"a schedule of {jobs:,} jobs"
     refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
+
+
+def of_participation(run: Run) -> None:
+    """What a method's definition excludes: fewer clients than all, or a client that counts twice."""
+    chosen, method = run.config.participation, run.algorithm
+    if method.full_participation:
+        needs = f"{method.name} is defined for full participation only"
+        if chosen.name != "uniform":
+            raise ConfigError("participation", chosen.name, f"must be uniform: {needs}")
+        if chosen.stragglers and chosen.straggler_work == "drop":
+            raise ConfigError("participation.straggler_work", "drop", f"must be partial: {needs}")
+    if chosen.name == "weighted" and (method.keeps_state or method.caches):
+        allowed = f"lets a client count twice, which {method.name}'s state of each client does not allow"
+        raise ConfigError("participation", chosen.name, allowed)
 
 
 def of_data(run: Run) -> None:

@@ -108,7 +108,7 @@ class Run:
         self.model = initial_model(config, ds, self.device)  # on the CPU
         self.layout = layout = Layout(self.model)
         self.steps = local_steps(self.sizes, *self._steps_or_epochs(), config.local.batch_size)  # (N,) K_i
-        K = int(self.steps[0]) if bool((self.steps == self.steps[0]).all()) else None
+        K = int(self.steps[0]) if self._equal_steps else None
         self.counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
         norm = layout.positions(set(norm_parameters(self.model)))
         schedules = {"lr": config.lr_schedule, "server_lr": config.server_lr_schedule}
@@ -162,16 +162,25 @@ class Run:
         """That of the same run with so many rounds."""
         item = self.dtype.itemsize
         payload = schedule.Payload(self.cost.downlink * item, self.cost.uplink * item, self.steps)
-        return schedule.build_trace(replace(self.config, rounds=rounds), self.algorithm.dispatch, payload)
+        config, steps = replace(self.config, rounds=rounds), self._steps_or_epochs()[0] or 1
+        return schedule.build_trace(config, self.algorithm.dispatch, payload, self.sizes, steps)
 
     def _steps_or_epochs(self) -> tuple[int | None, int | None]:
-        steps, epochs, fixed = self.config.local.steps, self.config.local.epochs, self.algorithm.fixed_steps
+        local, fixed = self.config.local, self.algorithm.fixed_steps
+        steps, epochs = local.steps, local.epochs_range[1] if local.epochs_range else local.epochs
         if fixed is not None:
             if epochs is not None or steps not in (None, fixed):
                 key, value = ("local.epochs", epochs) if epochs is not None else ("local.steps", steps)
                 raise ConfigError(key, value, f"{self.algorithm.name} makes exactly {fixed} local step(s)")
             return fixed, None
         return (DEFAULT_STEPS, None) if steps is None and epochs is None else (steps, epochs)
+
+    @property
+    def _equal_steps(self) -> bool:
+        """Whether all jobs make the same number of local steps."""
+        config, some = self.config, self.config.participation
+        less = some.stragglers > 0 and some.straggler_work == "partial"
+        return not less and config.local.epochs_range is None and bool((self.steps == self.steps[0]).all())
 
     def _load(self) -> Load:
         """The work of a local step, counted on one sample."""
@@ -208,7 +217,8 @@ class Run:
         group.use(device)
         here = self.session.on_device(self)
         index, B = ClientIndex(self.assignment, self.counts.N, device), config.local.batch_size
-        planner = BatchPlanner(index, config.seed, B, self.steps, config.local.sampler == "blocks")
+        blocks = config.local.sampler == "blocks"
+        planner = BatchPlanner(index, config.seed, B, self.steps, blocks, self._equal_steps)
         objective, local = here.objective, (config.optimizer, config.local.clip_norm)
         program = LocalProgram(self.algorithm, objective, not planner.equal_steps, *local)
 

@@ -70,6 +70,9 @@ class ServerLoop:
     def update(self) -> None:
         """Train the jobs that start from the present version, then make the next one."""
         t, algorithm = self.version, self.algorithm
+        if not len(self.trace.applied(t)):  # nobody took part
+            self.version = t + 1
+            return
         changing = {name: self.hyper[name] * factor(t) for name, factor in self.rates.items()}
         h = {**self.h, **{name: torch.full_like(self.h[name], value) for name, value in changing.items()}}
         survey = self._train(t, h)
@@ -80,9 +83,10 @@ class ServerLoop:
             zeros = {CACHED + name: torch.zeros_like(value) for name, value in sent.items()}
             uploads = {**zeros, **uploads}
         late = self.trace.staleness(t)
-        counts = replace(self.counts, t=t, staleness_mean=float(late.mean()), staleness_max=int(late.max()))
-        mean = Record({**survey, **uploads})
-        new = algorithm.server_step(Record(self.server), mean, counts, Record(h))
+        mean, most = float(late.mean()), int(late.max())
+        counts = replace(self.counts, S=len(late), t=t, staleness_mean=mean, staleness_max=most)
+        received = Record({**survey, **uploads})
+        new = algorithm.server_step(Record(self.server), received, counts, Record(h))
         self.server = {**self.server, **new}
         if statistics and not algorithm.keeps_buffers:
             self.statistics = statistics
@@ -113,6 +117,7 @@ class ServerLoop:
                 h,
                 trace.client[group],
                 trace.n[group],
+                trace.work[group],
                 self.weight[group],
                 self.base_weight[group],
                 trace.applied_update[group],
@@ -132,7 +137,7 @@ class ServerLoop:
         self.base_weight, self.weight = np.zeros(len(trace.client)), np.zeros(len(trace.client))
         applied = np.flatnonzero(trace.applied_update >= 0)
         update = trace.applied_update[applied]
-        amounts = self._amounts(trace.client[applied])
+        amounts = self._amounts(trace.client[applied]) if trace.copies is None else trace.copies[applied]
         total = np.bincount(update, weights=amounts, minlength=trace.updates)
         self.base_weight[applied] = amounts / total[update]
         late = torch.from_numpy((update - trace.start_version[applied]).astype(np.float64))

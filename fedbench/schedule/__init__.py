@@ -6,7 +6,14 @@ have the same form. NumPy only.
 
 from fedbench.schedule.build import build_trace, check, durations, overlaps, survey_offset
 from fedbench.schedule.delays import Payload
-from fedbench.schedule.report import Counters, counters, cumulative_steps, summary, write_jobs_csv
+from fedbench.schedule.report import (
+    Counters,
+    counters,
+    cumulative_passes,
+    cumulative_steps,
+    summary,
+    write_jobs_csv,
+)
 from fedbench.schedule.trace import STATUS, Trace
 
 __all__ = [
@@ -17,6 +24,7 @@ __all__ = [
     "build_trace",
     "check",
     "counters",
+    "cumulative_passes",
     "cumulative_steps",
     "durations",
     "overlaps",

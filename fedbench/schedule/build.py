@@ -11,51 +11,34 @@ import numpy as np
 from fedbench.errors import ConfigError
 from fedbench.schedule.delays import Delays, Payload, failures
 from fedbench.schedule.options import Async, Law, Sync, complete, overlapping
+from fedbench.schedule.participation import (
+    Participants,
+    Participation,
+    ranging,
+    straggling,
+    without_replacement,
+)
 from fedbench.schedule.selection import STALENESS, select_uniforms
 from fedbench.schedule.simulate import Clock, Simulation
 from fedbench.schedule.trace import APPLIED, Floats, Ints, Trace, running_index
 
-_BLOCK = 1 << 21  # numbers of a block of rounds
 
-
-def cohorts(seed: int, clients: int, per_round: int, rounds: int) -> Ints:
-    """The cohort of each round, uniform without replacement, in the order drawn; shape (rounds, per_round).
-
-    Draw number t * per_round + k picks among the clients that round t has not drawn yet, in ascending order:
-    the same draws that the event simulation makes where all jobs of a round end at once.
-    """
-    result = np.empty((rounds, per_round), dtype=np.int64)
-    step = max(1, _BLOCK // per_round)
-    for first in range(0, rounds, step):
-        block = result[first : first + step]
-        size = len(block) * per_round
-        draws = select_uniforms(seed, first * per_round + np.arange(size, dtype=np.int64))
-        ranks = (draws.reshape(block.shape) * (clients - np.arange(per_round))).astype(np.int64).T.copy()
-        drawn = np.full(ranks.shape, clients, dtype=np.int64)  # row i: the i-th smallest client drawn so far
-        for k in range(per_round):
-            client = ranks[k]
-            for smaller in drawn[:k]:
-                client += smaller <= client
-            block[:, k] = client
-            for row in drawn[: k + 1]:  # insert, keeping every column ascending
-                low, client = np.minimum(row, client), np.maximum(row, client)
-                row[:] = low
-    return result
-
-
-def synchronous(seed: int, clients: int, per_round: int, rounds: int, durations: Delays) -> Trace:
+def synchronous(
+    seed: int, clients: int, rounds: int, per_round: int, taking_part: Participants, durations: Delays
+) -> Trace:
     """Rounds in which all who start also arrive: the event simulation with M_c = S and unit durations.
 
-    Afterwards a round takes as long as its slowest job; the jobs' durations are those that the same
-    (client, n) have in an asynchronous run.
+    Afterwards a round takes as long as its slowest job (one without jobs no time); the jobs' durations are
+    those that the same (client, n) have in an asynchronous run.
     """
-    client = cohorts(seed, clients, per_round, rounds).reshape(-1)
-    n, rounds_of = running_index(client), np.repeat(np.arange(rounds, dtype=np.int64), per_round)
+    client, rounds_of = taking_part.client, taking_part.round
+    n = running_index(client)
     clock = Clock(durations.all_given(), (), None, False)
     duration = clock.many(durations(client, n))
-    slowest = duration.reshape(rounds, per_round).max(axis=1, initial=0)
+    slowest = np.zeros(rounds, dtype=duration.dtype)
+    np.maximum.at(slowest, rounds_of, duration)
     end = np.cumsum(slowest)
-    begin = np.repeat(np.concatenate([[0], end[:-1]])[:rounds], per_round)
+    begin = np.concatenate([[0], end[:-1]])[rounds_of]
     trace = _all_applied(client, rounds_of, rounds_of, clients, per_round, rounds)
     return dataclasses.replace(
         trace,
@@ -64,6 +47,7 @@ def synchronous(seed: int, clients: int, per_round: int, rounds: int, durations:
         begin_time=(begin / clock.unit).astype(np.float64),
         finish_time=((begin + duration) / clock.unit).astype(np.float64),
         update_time=(end / clock.unit).astype(np.float64),
+        copies=taking_part.copies,
     )
 
 
@@ -76,7 +60,7 @@ def prescribed(
     {0, ..., min(t, staleness)}, or a list that is cycled over the jobs, cut at t. Version v comes at time v.
     At most per_update * (max + 1) results wait for their update, not concurrency + per_update - 1.
     """
-    client = cohorts(seed, clients, per_update, rounds).reshape(-1)
+    client = without_replacement(seed, np.full(rounds, clients), per_update).reshape(-1)
     update = np.repeat(np.arange(rounds, dtype=np.int64), per_update)
     if isinstance(staleness, int):
         draws = select_uniforms(seed, STALENESS + np.arange(len(client), dtype=np.int64))
@@ -94,13 +78,13 @@ def _all_applied(
     order = np.argsort(start_version, kind="stable")
     versions = np.arange(rounds, dtype=np.int64)
     started = np.searchsorted(start_version[order], versions, side="right")
-    in_flight = (started - (versions + 1) * per_update).astype(np.int64)
+    in_flight = (started - np.cumsum(np.bincount(update, minlength=rounds))).astype(np.int64)
     return Trace(
         client=client[order],
         n=running_index(client[order]),
         start_version=start_version[order],
         applied_update=update[order],
-        position=np.tile(np.arange(per_update, dtype=np.int64), rounds)[order],
+        position=running_index(update)[order],
         dispatch_time=start_version[order].astype(np.float64),
         begin_time=start_version[order].astype(np.float64),
         finish_time=(update[order] + 1).astype(np.float64),
@@ -130,6 +114,15 @@ class Clients(Protocol):
     def per_round(self) -> int: ...
 
 
+class Local(Protocol):
+    """How much a client does in one job."""
+
+    @property
+    def epochs(self) -> int | None: ...
+    @property
+    def epochs_range(self) -> tuple[int, int] | None: ...
+
+
 class Scheduled(Protocol):
     """What a trace follows from: these keys of a run's configuration."""
 
@@ -139,6 +132,10 @@ class Scheduled(Protocol):
     def seed(self) -> int: ...
     @property
     def clients(self) -> Clients: ...
+    @property
+    def local(self) -> Local: ...
+    @property
+    def participation(self) -> Participation: ...
     @property
     def schedule(self) -> Sync | Async: ...
     @property
@@ -158,20 +155,37 @@ def overlaps(config: Scheduled, dispatch: Dispatch | None = None) -> bool:
     return policy is not None and overlapping(policy)
 
 
-def build_trace(config: Scheduled, dispatch: Dispatch | None = None, payload: Payload | None = None) -> Trace:
-    """The trace of a configuration: a pure function of `schedule`, `delay`, `clients`, `rounds` and `seed`.
+def build_trace(
+    config: Scheduled,
+    dispatch: Dispatch | None = None,
+    payload: Payload | None = None,
+    samples: Ints | None = None,
+    steps: int = 1,
+) -> Trace:
+    """The trace of a configuration: a pure function of `schedule`, `participation`, `delay`, `clients`,
+    `rounds`, `local` and `seed`.
 
     `dispatch`: the algorithm's own policy. `payload`: what a job moves and computes; needed, and only looked
-    at, where `delay.transfer` is used. Raises ConfigError.
+    at, where `delay.transfer` is used. `samples`: (N,) training samples, for participation=weighted. `steps`:
+    K, where no epochs are given, of which a straggler does a part. Raises ConfigError.
     """
     policy, delays = _read(config, dispatch, payload)
     clients, per_update = config.clients.total, config.clients.per_round
     rounds, seed = config.rounds, config.seed
     if policy is None:
-        return synchronous(seed, clients, per_update, rounds, delays)
-    if policy.staleness is not None:
-        return prescribed(seed, clients, per_update, rounds, policy.staleness)
-    return _simulation(config, policy, delays, rounds).run()
+        here = config.participation.draw(seed, clients, per_update, rounds, samples)
+        trace = synchronous(seed, clients, rounds, per_update, here, delays)
+    elif policy.staleness is not None:
+        trace = prescribed(seed, clients, per_update, rounds, policy.staleness)
+    else:
+        trace = _simulation(config, policy, delays, rounds).run()
+    epochs = config.local.epochs_range
+    if epochs is not None:
+        trace = ranging(trace, seed, *epochs)
+    if config.participation.stragglers:
+        units = config.local.epochs or (epochs[1] if epochs else steps)
+        trace = straggling(trace, seed, config.participation, units)
+    return trace
 
 
 def _simulation(config: Scheduled, policy: Async, delays: Delays, rounds: int) -> Simulation:
@@ -197,7 +211,15 @@ def _delays(config: Scheduled, payload: Payload | None) -> Delays:
 def _read(
     config: Scheduled, dispatch: Dispatch | None, payload: Payload | None
 ) -> tuple[Async | None, Delays]:
-    policy = complete(config.schedule, config.clients.total, config.clients.per_round, dispatch)
+    N, S, participation = config.clients.total, config.clients.per_round, config.participation
+    policy = complete(config.schedule, N, S, dispatch)
+    participation.check(N, S)
+    if policy is not None and participation.name != "uniform":
+        allowed = "is of synchronous rounds; under schedule=async, schedule.pool says who may be drawn"
+        raise ConfigError("participation", participation.name, allowed)
+    if policy is not None and participation.stragglers:
+        allowed = "must be 0 under schedule=async, where slow clients are late (delay=)"
+        raise ConfigError("participation.stragglers", participation.stragglers, allowed)
     if policy is not None and policy.staleness is not None and config.delay.name != "none":
         raise ConfigError("delay", config.delay.name, "must be none where schedule.staleness is prescribed")
     return policy, _delays(config, payload)

@@ -35,15 +35,29 @@ def counters(trace: Trace) -> Counters:
     )
 
 
-def cumulative_steps(trace: Trace, steps: int | Ints) -> Ints:
-    """Local steps computed up to version t, shape (updates + 1,): K for each job received, floor(u K) for one
-    that failed after the part u of its work. `steps`: K, or one number per client (N,)."""
+def cumulative_steps(trace: Trace, steps: int | Ints, first: int = 0) -> Ints:
+    """Local steps computed up to version t, shape (updates + 1,), the `first` of each job not counted: K for
+    each job received, or the part of them that it makes, and floor(u (K - first)) for one that failed after
+    the part u of its work. `steps`: K, or one number per client (N,)."""
     k = np.broadcast_to(np.asarray(steps, dtype=np.int64), (trace.clients,))[trace.client]
-    ended = _came(trace) | (trace.status == FAILED)
-    made = trace.work * k
-    whole = np.rint(made)  # a given part, such as 0.29 of 100 steps, may lie a rounding error below
-    done = np.where(np.abs(made - whole) <= 1e-12 * whole, whole, np.floor(made)).astype(np.int64)
-    return _cumulative(trace, trace.arrival_version[ended], done[ended])
+    made = np.maximum(np.rint(trace.work * k).astype(np.int64), 1) - first
+    return _cumulative_work(trace, made, k - first)
+
+
+def cumulative_passes(trace: Trace, batches: Ints) -> Ints:
+    """Mini-batches of one full local pass a job, up to version t: all of a job received, floor(u batches) of
+    one that failed. `batches`: (N,)."""
+    return _cumulative_work(trace, batches[trace.client], batches[trace.client])
+
+
+def _cumulative_work(trace: Trace, made: Ints, all_of_it: Ints) -> Ints:
+    """Sums of what received jobs have `made`, and of the part that failed ones did of `all_of_it`; (J,)."""
+    failed = trace.status == FAILED
+    part = trace.work * all_of_it
+    whole = np.rint(part)  # a given part, such as 0.29 of 100 steps, may lie a rounding error below
+    done = np.where(np.abs(part - whole) <= 1e-12 * whole, whole, np.floor(part)).astype(np.int64)
+    ended = _came(trace) | failed
+    return _cumulative(trace, trace.arrival_version[ended], np.where(failed, done, made)[ended])
 
 
 def summary(trace: Trace) -> dict[str, Any]:
@@ -53,13 +67,14 @@ def summary(trace: Trace) -> dict[str, Any]:
     largest staleness in the update (null without updates). Wasted jobs: dispatched but never applied.
     Participation: applied jobs per client, over all N clients.
     """
-    tau = _staleness(trace)
+    applied = np.flatnonzero(trace.status == APPLIED)
+    tau = trace.applied_update[applied] - trace.start_version[applied]
     used = np.bincount(trace.client[trace.status == APPLIED], minlength=trace.clients)
     counts = np.bincount(trace.status, minlength=len(STATUS))
     return {
         "tau_max": int(tau.max()) if tau.size else None,
         "tau_avg": float(tau.mean()) if tau.size else None,
-        "tau_avg_of_max": float(tau.max(axis=1).mean()) if tau.size else None,
+        "tau_avg_of_max": float(_largest(trace).mean()) if tau.size else None,
         "concurrency": trace.concurrency,
         "jobs": {
             "dispatched": trace.jobs,
@@ -96,13 +111,10 @@ def write_jobs_csv(trace: Trace, path: str | Path) -> None:
                 table.writerow([job, *values, STATUS[status]])
 
 
-def _staleness(trace: Trace) -> Ints:
-    """Staleness by update and position; shape (updates, per_update)."""
-    jobs = np.flatnonzero(trace.status == APPLIED)
-    tau = np.empty((trace.updates, trace.per_update), dtype=np.int64)
-    update = trace.applied_update[jobs]
-    tau[update, trace.position[jobs]] = update - trace.start_version[jobs]
-    return tau
+def _largest(trace: Trace) -> Ints:
+    """The largest staleness in each update that applies any job."""
+    each = (trace.staleness(t) for t in range(trace.updates))
+    return np.array([tau.max() for tau in each if tau.size], dtype=np.int64)
 
 
 def _came(trace: Trace) -> np.ndarray:

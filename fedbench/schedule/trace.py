@@ -22,8 +22,9 @@ class Trace:
     """The jobs of a run in dispatch order (arrays of length J), and its updates (arrays of length `updates`).
 
     A job is one (download, K local steps, upload) of one client. Version t is the model after t updates;
-    update t turns version t into t + 1 and consumes exactly `per_update` jobs. Staleness of an applied job:
-    applied_update - start_version. Times are in units of virtual time.
+    update t turns version t into t + 1 and consumes `per_update` jobs (another number, which may be 0, only
+    where participation= says so). Staleness of an applied job: applied_update - start_version. Times are in
+    units of virtual time.
     """
 
     client: Ints
@@ -36,7 +37,7 @@ class Trace:
     finish_time: Floats  # when it ends, or would have ended; nan: still waiting at its client
     status: NDArray[np.int8]  # index into STATUS
     arrival_version: Ints  # the server's version when the job arrived or failed; -1: outstanding
-    work: Floats  # fraction of the local steps done: 1, or less for a failed job
+    work: Floats  # fraction of the local steps done: 1, or less for a failed job and for one that does less
     update_time: Floats
     in_flight: Ints  # at each update: jobs assigned but not applied, without those being applied
     parked: Ints  # at each update: slots that found no client to work for them
@@ -45,6 +46,9 @@ class Trace:
     per_update: int  # S
     concurrency: int  # M_c; where the schedule has none: the largest number of jobs in flight
     lost_launches: int = 0  # open launch: launches that found no client
+    copies: Ints | None = (
+        None  # what an applied job counts in its update's mean; None: by algorithm.weighting
+    )
 
     STATUS = STATUS
 
@@ -69,7 +73,7 @@ class Trace:
 
     def applied(self, t: int) -> Ints:
         """The jobs of update t by position; shape (per_update,)."""
-        return self._by_update[t * self.per_update : (t + 1) * self.per_update]
+        return self._by_update[self._applied_from[t] : self._applied_from[t + 1]]
 
     def staleness(self, t: int) -> Ints:
         """Staleness of the jobs of update t by position; shape (per_update,)."""
@@ -142,10 +146,14 @@ class Trace:
         return np.searchsorted(self.start_version[self._trained], versions).astype(np.int64)
 
     @cached_property
+    def _applied_from(self) -> Ints:
+        counts = np.bincount(self.applied_update[self._trained], minlength=self.updates)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    @cached_property
     def _by_update(self) -> Ints:
-        order = np.empty(self.updates * self.per_update, dtype=np.int64)
-        jobs = self._trained
-        order[self.applied_update[jobs] * self.per_update + self.position[jobs]] = jobs
+        order, jobs = np.empty_like(self._trained), self._trained
+        order[self._applied_from[self.applied_update[jobs]] + self.position[jobs]] = jobs
         return order
 
 

@@ -63,11 +63,15 @@ def started(
     algorithm: str | Algorithm,
     cohorts: list[list[int]],
     values: dict[str, Any] | None = None,
+    *,
+    work: np.ndarray | None = None,
+    copies: np.ndarray | None = None,
     **options: Any,
 ) -> ServerLoop:
     """An algorithm (by name: with these hyper-parameters) on the problem, at theta^0, float64.
 
-    Options: those of `make_walk`; without `batch`, full local batches.
+    `work`, `copies`: of each job, as a `Trace` has them. Options: those of `make_walk`; without `batch`,
+    full local batches.
     """
     model = nn.Linear(FEATURES, CLASSES).double()
     with torch.no_grad():
@@ -76,6 +80,7 @@ def started(
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm).create(values or {})
     trace = FixedTrace(cohorts, problem.N)
+    trace.work, trace.copies = trace.work if work is None else work, copies
     data = problem.x, problem.y, problem.assignment
     return make_walk(algorithm, model, *data, trace, per_round=len(cohorts[0]), **options)
 

@@ -1,0 +1,238 @@
+"""Who takes part in a synchronous round (`participation=`), and how much of its work a job does.
+
+Every draw has an address of its own (round and place in it, or client and job), so that other rounds, and
+more of them, change nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from fedbench.errors import ConfigError
+from fedbench.fields import choice, integer, later, number, text
+from fedbench.rng import Stream, fold, make_key, uniform
+from fedbench.schedule.selection import select_uniforms
+from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace, running_index
+
+_BLOCK = 1 << 21  # numbers of a block of rounds
+
+
+class Participants(NamedTuple):
+    """The jobs of all rounds, round by round; arrays of length J."""
+
+    client: Ints
+    round: Ints
+    copies: Ints | None = None  # what each counts in its round's mean; None: as algorithm.weighting says
+
+
+@dataclass(frozen=True)
+class Participation:
+    """clients.per_round clients, uniform without replacement."""
+
+    name: ClassVar[str] = "uniform"
+    stragglers: float = later(
+        number(0.0, low=0.0, high=1.0, help="share of a round's clients that do not finish their work")
+    )
+    straggler_work: str = later(
+        choice(
+            "partial",
+            ("partial", "drop"),
+            help="""what a straggler does
+partial  it sends what it has: of its local epochs (or steps) a number drawn from 1 on (FedProx)
+drop     it works as much, and nothing of it arrives""",
+        )
+    )
+
+    def check(self, clients: int, per_round: int) -> None:
+        """Raise ConfigError where the option does not fit N `clients`, S `per_round`."""
+
+    def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
+        """The participants of rounds 0 to `rounds` - 1. `sizes`: (N,) training samples of each client."""
+        everybody = np.full(rounds, clients, dtype=np.int64)
+        ranks = without_replacement(seed, everybody, per_round)
+        return Participants(ranks.reshape(-1), np.repeat(np.arange(rounds, dtype=np.int64), per_round))
+
+
+@dataclass(frozen=True)
+class Bernoulli(Participation):
+    """Every client by itself, with probability clients.per_round / clients.total; in a round without any the
+    model stays as it is."""
+
+    name: ClassVar[str] = "bernoulli"
+
+    def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
+        step = max(1, _BLOCK // clients)
+        found = []
+        for first in range(0, rounds, step):
+            number = np.arange(first * clients, min(first + step, rounds) * clients, dtype=np.int64)
+            found.append(number[select_uniforms(seed, number) < per_round / clients])
+        number = np.concatenate([np.empty(0, dtype=np.int64), *found])
+        return Participants(number % clients, number // clients)
+
+
+@dataclass(frozen=True)
+class Weighted(Participation):
+    """clients.per_round draws with replacement, each client with its share of the training samples. The mean
+    weighs all draws alike, whatever algorithm.weighting; who is drawn twice works once and counts twice (Li
+    et al., FedProx)."""
+
+    name: ClassVar[str] = "weighted"
+
+    def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
+        assert sizes is not None
+        edges = np.cumsum(sizes) / np.sum(sizes)
+        u = select_uniforms(seed, np.arange(rounds * per_round, dtype=np.int64))
+        drawn = np.minimum(np.searchsorted(edges, u, side="right"), clients - 1)
+        rounds_of = np.repeat(np.arange(rounds, dtype=np.int64), per_round)
+        each, copies = np.unique(rounds_of * clients + drawn, return_counts=True)
+        return Participants(each % clients, each // clients, copies.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Cyclic(Participation):
+    """Groups of clients in turn (Cho et al., ICML 2023): of the group t mod G, clients.per_round clients,
+    uniform without replacement. Group g has the clients i with floor(i G / N) = g."""
+
+    name: ClassVar[str] = "cyclic"
+    groups: int = integer(2, low=1, help="G, number of groups")
+
+    def check(self, clients: int, per_round: int) -> None:
+        most = clients // per_round
+        if self.groups > most:
+            allowed = f"must be at most {most}, so that every group has clients.per_round={per_round} of the "
+            raise ConfigError(
+                "participation.groups", self.groups, f"{allowed}clients.total={clients} clients"
+            )
+
+    def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
+        edges = -(-np.arange(self.groups + 1, dtype=np.int64) * clients // self.groups)  # of floor(i G / N)
+        turn = np.arange(rounds, dtype=np.int64) % self.groups
+        ranks = without_replacement(seed, np.diff(edges)[turn], per_round)
+        client = ranks + edges[turn][:, None]
+        return Participants(client.reshape(-1), np.repeat(np.arange(rounds, dtype=np.int64), per_round))
+
+
+@dataclass(frozen=True)
+class File(Participation):
+    """Clients that come and go: clients.per_round of those that are there, uniform without replacement; all
+    of them where they are fewer, and a round without any leaves the model as it is."""
+
+    name: ClassVar[str] = "file"
+    path: str = text(
+        None,
+        words="the path of a CSV",
+        help="columns client, from, to: the client is there in the rounds t = 0, 1, ... with from <= t < to; "
+        "an empty `to` is for good, and a client may have several rows",
+    )
+
+    def check(self, clients: int, per_round: int) -> None:
+        intervals(self.path, clients)
+
+    def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
+        client, begin, end = intervals(self.path, clients)
+        there = [np.unique(client[(begin <= t) & (t < end)]) for t in range(rounds)]
+        count = np.array([len(present) for present in there], dtype=np.int64)
+        ranks = without_replacement(seed, count, per_round)
+        cohorts = [present[row[: len(present)]] for present, row in zip(there, ranks, strict=True)]
+        rounds_of = np.repeat(np.arange(rounds, dtype=np.int64), np.minimum(count, per_round))
+        return Participants(np.concatenate([np.empty(0, dtype=np.int64), *cohorts]), rounds_of)
+
+
+UNIFORM = Participation()
+PARTICIPATIONS: dict[str, type[Participation]] = {
+    cls.name: cls for cls in (Participation, Bernoulli, Weighted, Cyclic, File)
+}
+
+
+def without_replacement(seed: int, sizes: Ints, per_round: int) -> Ints:
+    """For each round t, `per_round` distinct numbers below sizes[t], uniform, in the order drawn; shape
+    (rounds, per_round). What stands behind the first sizes[t] of a round has no meaning.
+
+    Draw number t * per_round + k picks among the numbers that round t has not drawn yet, in ascending order:
+    the same draws that the event simulation makes where all jobs of a round end at once.
+    """
+    rounds = len(sizes)
+    result = np.empty((rounds, per_round), dtype=np.int64)
+    step = max(1, _BLOCK // per_round)
+    for first in range(0, rounds, step):
+        block = result[first : first + step]
+        size = len(block) * per_round
+        draws = select_uniforms(seed, first * per_round + np.arange(size, dtype=np.int64))
+        left = np.maximum(sizes[first : first + step, None] - np.arange(per_round), 1)
+        ranks = (draws.reshape(block.shape) * left).astype(np.int64).T.copy()
+        drawn = np.full(
+            ranks.shape, sizes.max() + per_round, dtype=np.int64
+        )  # row i: the i-th smallest drawn
+        for k in range(per_round):
+            number = ranks[k]
+            for smaller in drawn[:k]:
+                number += smaller <= number
+            block[:, k] = number
+            for row in drawn[: k + 1]:  # insert, keeping every column ascending
+                low, number = np.minimum(row, number), np.maximum(row, number)
+                row[:] = low
+    return result
+
+
+def ranging(trace: Trace, seed: int, low: int, high: int) -> Trace:
+    """Every job makes a number of epochs that is uniform on {low, ..., high}, not `high` (FedNova, Wang et
+    al., NeurIPS 2020); one that fails does its part of them."""
+    epochs = low + np.floor(_uniforms(trace, seed, 0) * (high - low + 1))
+    return dataclasses.replace(trace, work=trace.work * epochs / high)
+
+
+def straggling(trace: Trace, seed: int, participation: Participation, units: int) -> Trace:
+    """Of each round with m jobs, floor(stragglers m + 1/2), drawn, do u of `units` parts of their work (local
+    epochs, else steps), u uniform on {1, ..., units} (Li et al., FedProx, MLSys 2020); `drop`: and do not
+    arrive. A job that does less anyway (`ranging`) does no more than that."""
+    place = np.lexsort((_uniforms(trace, seed, 1), trace.applied_update))
+    jobs = np.bincount(trace.applied_update, minlength=trace.updates)
+    late = np.floor(participation.stragglers * jobs + 0.5)
+    slow = place[running_index(trace.applied_update[place]) < late[trace.applied_update[place]]]
+    work = trace.work.copy()
+    part = (1 + np.floor(_uniforms(trace, seed, 2)[slow] * units)) / units
+    work[slow] = np.minimum(work[slow], part)
+    if participation.straggler_work != "drop":
+        return dataclasses.replace(trace, work=work)
+    update, status = trace.applied_update.copy(), trace.status.copy()
+    update[slow], status[slow] = -1, DISCARDED
+    kept = update >= 0
+    position = np.full_like(update, -1)
+    position[kept] = running_index(update[kept])
+    return dataclasses.replace(trace, work=work, applied_update=update, status=status, position=position)
+
+
+def _uniforms(trace: Trace, seed: int, word: int) -> Floats:
+    """A number in [0, 1) for each job, of its address (client, n) and a `word`."""
+    return np.asarray(uniform(fold(make_key(seed, Stream.WORK, trace.client, trace.n), word)))
+
+
+def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
+    """The rows of a file of participation=file: client, from, to (the last round and one); shape (rows,)."""
+    try:
+        with Path(path).expanduser().open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError("participation.path", path, f"cannot be read: {error}") from None
+    found = []
+    for line, row in enumerate(rows, 2):
+        try:
+            client, begin = int(row["client"]), int(row["from"])
+            end = int(row["to"]) if (row["to"] or "").strip() else int(np.iinfo(np.int64).max)
+        except (KeyError, TypeError, ValueError):
+            allowed = f"line {line} must have the columns client, from, to: whole numbers (or an empty `to`)"
+            raise ConfigError("participation.path", path, allowed) from None
+        if not 0 <= client < clients or not 0 <= begin < end:
+            allowed = f"line {line} must have a client from 0 to {clients - 1}, and 0 <= from < to"
+            raise ConfigError("participation.path", path, allowed)
+        found.append((client, begin, end))
+    if not found:
+        raise ConfigError("participation.path", path, "must have a row for each time a client is there")
+    client, begin, end = np.array(found, dtype=np.int64).T
+    return client, begin, end
