@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
+import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 OWN_CODE = ", or your own, which imports=[FILE.py] registers"
 """After the names of methods and of models."""
@@ -108,3 +110,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError that names the command."""
         raise UsageError(f"{self.prog.removeprefix('fedbench ')}: {message} (see {self.prog} --help)")
+
+
+_COLOURS = {"completed": 32, "running": 36, "diverged": 33, "stopped": 33, "failed": 31, "error": 31}
+
+
+def coloured(text: str, status: str, stream: TextIO | None = None) -> str:
+    """A text in the colour of a status, on a terminal where nobody has set NO_COLOR."""
+    shows = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR")
+    shows = shows and os.environ.get("TERM") != "dumb" and status in _COLOURS
+    return f"\033[{_COLOURS[status]}m{text}\033[0m" if shows else text

@@ -30,18 +30,22 @@ Overrides = Sequence[str] | Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-def compose_config(overrides: Overrides = ()) -> Config:
-    """What one run `fedbench OVERRIDES...` is, checked. Leaves Hydra as it was. Raises UserError."""
-    with _composer() as composer:
+def compose_config(overrides: Overrides = (), config_dir: Place | None = None) -> Config:
+    """What one run `fedbench --config-dir DIR OVERRIDES...` is, checked. Leaves Hydra as it was. Raises
+    UserError."""
+    with _composer(config_dir) as composer:
         return _one(composer, _words(overrides)).config
 
 
-def run(overrides: Overrides | Config = (), directory: Place | None = None) -> Run:
+def run(
+    overrides: Overrides | Config = (), directory: Place | None = None, config_dir: Place | None = None
+) -> Run:
     """Compute a run, go on with it, or report it where it is finished.
 
     `overrides`: what follows `fedbench` on the command line, or a configuration (`compose_config`,
     `Run.config`). `directory`: where the run lies; None: where the command line would put it, below
-    outputs/. Ctrl-C saves a checkpoint; the same call goes on from there. Everything is left that the
+    outputs/. `config_dir`: your own files of options; a method that is registered in this process needs none.
+    Ctrl-C saves a checkpoint; the same call goes on from there. Everything is left that the
     command line leaves but Hydra's own files (`.hydra/`, `run.log`): what happens is said to Python's
     logging, under "fedbench".
 
@@ -52,7 +56,7 @@ def run(overrides: Overrides | Config = (), directory: Place | None = None) -> R
         config = checked(overrides)
         place = Path("outputs") / run_dir(config)
     else:
-        with _composer() as composer:
+        with _composer(config_dir) as composer:
             composed = _one(composer, _words(overrides))
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
@@ -74,6 +78,7 @@ def sweep(
     grid: Mapping[str, Iterable[Any]] | None = None,
     directory: Place | None = None,
     processes: int | None = None,
+    config_dir: Place | None = None,
 ) -> Sweep:
     """Run all points of a grid; what is there already is not run again.
 
@@ -81,6 +86,7 @@ def sweep(
     typed values, `{"algorithm.lr": [0.01, 0.1], "seed": range(3)}`. `directory`: None: where `fedbench
     --multirun` would put it. `processes`: so many runs side by side, each in a process of its own (in a
     script, under `if __name__ == "__main__":`); None: one after another, or as `hydra/launcher=...` says.
+    `config_dir`: your own files of options.
 
     A failed run does not stop the others: it is logged, and a row of `Sweep.results` with its status and
     error. Raises UserError before anything is written if any run is bad input.
@@ -92,7 +98,7 @@ def sweep(
         words.append(f"hydra.sweep.dir={written(str(directory))}")
     if processes is not None:
         words += ["hydra/launcher=processes", f"hydra.launcher.processes={processes}"]
-    with _composer() as composer, _logging_kept():
+    with _composer(config_dir) as composer, _logging_kept():
         ended = run_sweep(composer, *composer.read(words))
         collect(ended.directory)
     if ended.failures:
@@ -126,11 +132,11 @@ def _one(composer: Composer, words: Sequence[str]) -> Composed:
 
 
 @contextlib.contextmanager
-def _composer() -> Iterator[Composer]:
+def _composer(config_dir: Place | None = None) -> Iterator[Composer]:
     """A composer; afterwards Hydra's global state is what it was."""
     before = GlobalHydra.instance().hydra
     try:
-        yield Composer()
+        yield Composer(config_dir=None if config_dir is None else str(config_dir))
     finally:
         GlobalHydra.instance().hydra = before
 

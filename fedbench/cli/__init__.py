@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 
-from fedbench.errors import SaidElsewhere, UsageError, UserError, nearest, shortened
+from fedbench.errors import SaidElsewhere, UsageError, UserError, coloured, nearest, shortened
 from fedbench.process_group import refuse_several
 
 SUBCOMMANDS = {
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         elif "internal error" in line:
             line += " (FEDBENCH_TRACEBACK=1 shows where)"
-        print(f"fedbench: {line}", file=sys.stderr)
+        print(f"{coloured('fedbench:', 'error', sys.stderr)} {line}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
 
 
@@ -77,10 +78,14 @@ def _unknown(word: str) -> UsageError:
 
 
 def _open_streams() -> None:
-    """A process may be started with its standard streams closed: then nobody reads, and nothing is said."""
+    """A process may be started with its standard streams closed: then nobody reads, and nothing is said. A
+    terminal that cannot show a letter is shown a question mark."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _refuse_namesake() -> None:

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedbench.config.imports import execute
 from fedbench.config.options import conf_dir, options
+from fedbench.config.overrides import parse
 from fedbench.errors import Parser, UsageError
 from fedbench.sweeps.tables import aligned
 
@@ -35,10 +38,15 @@ the default step sizes, untuned: that it learns, not how it compares. Mean and s
 def main(argv: Sequence[str]) -> int:
     """`fedbench list WHAT`."""
     parser = Parser(prog="fedbench list", description="Show what can be chosen.")
-    parser.add_argument("what", choices=GROUPS, metavar="WHAT", help=", ".join(GROUPS))
+    parser.add_argument("what", choices=GROUPS, nargs="?", metavar="WHAT", help=", ".join(GROUPS))
     parser.add_argument("--markdown", action="store_true", help="the table of algorithms as in the README")
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="with your own files of options")
     args = parser.parse_args(argv)
+    if args.what is None:
+        for what, group in GROUPS.items():
+            every = ", ".join(dict.fromkeys(name.split("/")[0] for name in options(group)))
+            print(textwrap.fill(f"{what:<14} {every}", 118, subsequent_indent=" " * 15))
+        return 0
     group, own = GROUPS[args.what], args.config_dir
     if own is not None and not own.is_dir():
         raise UsageError(f"list: --config-dir {own}: there is no such directory")
@@ -75,7 +83,15 @@ def show(argv: Sequence[str]) -> int:
     """`fedbench show METHOD`. Raises ConfigError for a name that no method has."""
     parser = Parser(prog="fedbench show", description="Show a method's page.")
     parser.add_argument("method", metavar="METHOD", help="a name of `fedbench list algorithms`")
-    name = parser.parse_args(argv).method
+    parser.add_argument(
+        "imports", nargs="?", metavar="imports=[FILE.py]", help="your own code, executed first"
+    )
+    args = parser.parse_args(argv)
+    name = args.method
+    for item in parse([args.imports] if args.imports else []):
+        if item.key_or_group != "imports" or not isinstance(modules := item.value(), list):
+            raise UsageError(f"show: {args.imports}: must be imports=[FILE.py]")
+        execute("imports", modules)
     from fedbench.algorithms import get  # torch and all methods
     from fedbench.method.curve import NEEDS, curve, drawn
     from fedbench.method.page import page

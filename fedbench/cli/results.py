@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedbench.errors import ConfigError, DataError, Parser
+from fedbench.errors import ConfigError, DataError, Parser, coloured
 from fedbench.runs.metrics import VALIDATED
-from fedbench.runs.run_directory import FINISHED, MISSING, RUNNING, RunDirectory, find_runs
-
-if TYPE_CHECKING:
-    from fedbench.sweeps.tables import RunStatus
+from fedbench.runs.run_directory import FAILED, FINISHED, MISSING, RUNNING, RunDirectory, find_runs
 
 METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(VALIDATED, 1)}
 """What may be best, and its sign."""
+FORMATS = ("text", "markdown", "latex")
 LISTED = 20
-"""Runs of one status that `status` names."""
+"""Of more runs, `status` names those that failed, unless it is asked for all."""
 _ENDS = (
     "status",
     "rounds",
@@ -42,54 +40,64 @@ def best(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("directories", nargs="+", metavar="DIR", help="of runs or sweeps")
     add("--metric", default="final_accuracy", help=f"{', '.join(METRICS)} (the smallest loss)")
-    add("--by", default="algorithm", help="keys, with commas: the best setting for each of their values")
+    add("--by", default="algorithm", help="keys, with commas: the best setting for each of their values (lr)")
+    add("--format", choices=FORMATS, default="text", help="of the table (default: text)")
     args = parser.parse_args(argv)
     if args.metric not in METRICS:
         raise ConfigError("--metric", args.metric, f"must be one of {', '.join(METRICS)}", METRICS)
-    print("\n".join(best_settings(args.directories, args.metric, args.by.split(","))))
+    print(best_settings(args.directories, args.metric, args.by.split(","), args.format))
     return 0
 
 
-def best_settings(directories: Sequence[str], metric: str, by: Sequence[str]) -> list[str]:
-    """The lines of `fedbench best`: a table, then the directories of the best setting of all."""
+def best_settings(directories: Sequence[str], metric: str, by: Sequence[str], form: str = "text") -> str:
+    """What `fedbench best` prints: a table, then the directories of the best setting of all.
+
+    `p` is that of a one-sided paired t test, over the seeds that both have, of the first line being better.
+    """
     import pandas as pd
 
     from fedbench.config.grouping import differing, one_per_seed, plain
-    from fedbench.figures.results import outcomes, read
-    from fedbench.sweeps.tables import aligned, swept_in
+    from fedbench.figures.results import outcomes, paired, read
+    from fedbench.sweeps.tables import swept_in, table
 
-    runs = read(directories)
+    runs, sign = read(directories), METRICS[metric]
     known = sorted({key for run in runs for key in run.choices})
+    by = [name if name in known else next((k for k in known if k.endswith(f".{name}")), name) for name in by]
     for key in by:
         if key not in known:
-            raise ConfigError("--by", key, "must be a key of these runs, such as algorithm", known)
+            raise ConfigError("--by", key, "must be a key of these runs, such as algorithm or lr", known)
     swept = [key for key in swept_in(Path(run.source) for run in runs) if key in known]
     keys = list(dict.fromkeys([*by, *swept, *differing(run.choices for run in runs)]))
     runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, keys)
-    numbers: dict[tuple[Any, ...], int] = {}  # of settings, by their values of the keys
     rows: Any = pd.DataFrame(outcomes(runs))
-    rows["setting"] = [
-        numbers.setdefault(tuple(plain(run.choices.get(key)) for key in keys), len(numbers)) for run in runs
-    ]
     if metric not in rows:
         raise DataError(f"{', '.join(directories)}: no run has a {metric} (dataset.validation)")
-    rows["value"] = pd.to_numeric(rows[metric]).where(rows["status"] == "completed")
-    settings = rows.groupby("setting")["value"].agg(["mean", "std", "count", "size"])
-    settings["values"] = list(numbers)
-    whole = settings[settings["count"] == settings["size"]]
-    if not len(whole):
+    rows["setting"] = [tuple(plain(run.choices.get(key)) for key in keys) for run in runs]
+    rows["value"] = sign * pd.to_numeric(rows[metric]).where(rows["status"] == "completed")
+    found = dict(iter(rows.groupby("setting", sort=False)))
+    whole = [setting for setting, part in found.items() if part["value"].notna().all()]
+    if not whole:
         raise DataError(f"{', '.join(directories)}: no setting has completed all its runs with a {metric}")
-    ranked = whole.sort_values("mean", ascending=METRICS[metric] < 0, kind="stable")
-    first = ranked[~ranked["values"].map(lambda values: str(values[: len(by)])).duplicated()]
-    table = [[*keys, metric.replace("_", " "), "n"]]
-    for row in first.to_dict("records"):
-        spread = f" +- {row['std']:.4f}" if row["count"] > 1 else ""
-        shown = ["" if value is None else str(value) for value in row["values"]]
-        table.append([*shown, f"{row['mean']:.4f}{spread}", str(row["count"])])
-    out = len(settings) - len(whole)
-    reason = "left out: a run failed, diverged or not ended"
-    note = [f"({out} setting{'s' if out > 1 else ''} {reason})"] if out else []
-    return [*aligned(table), *note, "", *rows[rows["setting"] == first.index[0]]["dir"]]
+    ranked = sorted(whole, key=lambda setting: -found[setting]["value"].mean())
+    first = {str(setting[: len(by)]): setting for setting in reversed(ranked)}
+    shown = [setting for setting in ranked if setting in first.values()]
+    seeds = {setting: found[setting].groupby("seed", dropna=False)["value"].mean() for setting in shown}
+    several = len(shown) > 1 and any(len(seeds[setting]) > 1 for setting in shown)
+    lines = [[*keys, metric.replace("_", " "), "n", *(["p"] if several else [])]]
+    for setting in shown:
+        values = found[setting]["value"]
+        spread = f" +- {values.std():.4f}" if len(values) > 1 else ""
+        p = paired(seeds[shown[0]], seeds[setting])[1] if setting != shown[0] else None
+        judged = ["-" if p is None else f"{p:.3f}"] if several else []
+        texts = ["" if value is None else str(value) for value in setting]
+        lines.append([*texts, f"{abs(values.mean()):.4f}{spread}", str(len(values)), *judged])
+    out = len(found) - len(whole)
+    notes = [f"({out} setting{'s' if out > 1 else ''} left out: a run failed, diverged or not ended)"]
+    parts = [table(lines, form), *(notes if out else [])]
+    if several:
+        parts.append("(p: one-sided paired t test over seeds, that the first line is better)")
+    places = ["", *found[shown[0]]["dir"]] if form == "text" else []
+    return "\n".join([*parts, *places])
 
 
 def collect(argv: Sequence[str]) -> int:
@@ -104,6 +112,7 @@ def collect(argv: Sequence[str]) -> int:
     parser.add_argument("directory", type=Path, metavar="SWEEP_DIR")
     words = "count rounds to these test accuracies too (rounds_to_0.85, ...), and show them"
     parser.add_argument("--levels", type=_levels, default=[], metavar="LEVEL[,LEVEL]", help=words)
+    parser.add_argument("--format", choices=FORMATS, help="print the table, so")
     args = parser.parse_args(argv)
     directory, here = args.directory, RunDirectory(args.directory)
     must = "must be the directory of a sweep"
@@ -117,8 +126,8 @@ def collect(argv: Sequence[str]) -> int:
     if args.levels:
         write_manifest(directory, levels=args.levels)
     table, rounds = make_tables(directory)
-    if args.levels:
-        print(f"{closing_table(table)}\n")
+    if args.levels or args.format:
+        print(f"{closing_table(table, args.format or 'text')}\n")
     print(f"{table}\n{rounds}")
     return 0
 
@@ -195,42 +204,63 @@ def _first_difference(one: Any, other: Any) -> list[list[str]]:
 
 
 def report(argv: Sequence[str]) -> int:
-    """Write a page about the runs of a directory, and print its path. Raises UserError."""
+    """Write a page about the runs of directories, and print its path. Raises UserError."""
     parser = Parser(
         prog="fedbench report",
-        description="The runs of a sweep, or of any directory, as one HTML file that opens without network:\n"
+        description="The runs of sweeps, or of any directories, as one HTML file that needs no network:\n"
         "what was run, tables to sort, curves to switch on and off, a heat map for every pair of searched\n"
         "keys, runs that failed or diverged with their reasons, links to the files (extra `report`: plotly).",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="of a sweep or of a run")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: DIR/report.html")
+    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="of a sweep or of a run")
+    words = "default: DIR/report.html; of several, report.html here"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=words)
     args = parser.parse_args(argv)
-    out = args.out or args.directory / "report.html"
+    several = len(args.directories) > 1
+    out = args.out or (Path() if several else args.directories[0]) / "report.html"
     from fedbench.report.page import write
 
-    write(args.directory, out)
+    write(args.directories, out)
     print(out)
     return 0
 
 
 def status(argv: Sequence[str]) -> int:
-    """Print where the runs of a directory stand, and how long they still take at their own pace."""
-    from fedbench.sweeps.tables import STATUSES, duration, run_statuses, seconds_left
-
+    """Print where the runs of directories stand, and how long they still take at their own pace."""
     parser = Parser(
         prog="fedbench status",
         description="Where the runs of a sweep stand: ended, running, stopped, missing; and the time left\n"
         "at the pace of the runs themselves.",
     )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="of a sweep or of a run")
-    directory = parser.parse_args(argv).directory
+    parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="of a sweep or of a run")
+    parser.add_argument("--all", action="store_true", help=f"name every run, also of more than {LISTED}")
+    args = parser.parse_args(argv)
+    for directory in args.directories:
+        _status(directory, args.all)
+    return 0
+
+
+def _status(directory: Path, every: bool) -> None:
+    from fedbench.sweeps.tables import STATUSES, duration, run_statuses, seconds_left
+
     runs = run_statuses(directory)
     counts = Counter(run.status for run in runs)
-    counted = ", ".join(f"{counts[kind]} {kind}" for kind in STATUSES if counts[kind])
+    counted = ", ".join(coloured(f"{counts[kind]} {kind}", kind) for kind in STATUSES if counts[kind])
     print(f"{directory}: {len(runs)} run{'s' if len(runs) > 1 else ''}: {counted}")
-    for kind in STATUSES:
-        if kind not in FINISHED:
-            _list(directory, [run for run in runs if run.status == kind])
+    named = [
+        run for kind in STATUSES for run in runs if run.status == kind and (every or kind not in FINISHED)
+    ]
+    if len(named) > LISTED and not every:
+        named = [run for run in named if run.status == FAILED][:LISTED]
+        print("  (--all names every run)")
+    for run in named:
+        line = (
+            f"  {coloured(f'{run.status:8}', run.status)} {run.directory.relative_to(directory).as_posix()}"
+        )
+        if run.rounds is not None and run.status != MISSING:
+            line += f": round {run.round} of {run.rounds}"
+        if run.status == RUNNING and run.left is not None:
+            line += f", {duration(run.left)} left"
+        print(line + (f": {run.error}" if run.error and run.status == FAILED else ""))
     if any(run.left != 0.0 for run in runs):
         seconds, running = seconds_left(runs, counts[RUNNING]), counts[RUNNING]
         at_once = f"{running} at once, as now" if running else "nothing is running; one run after another"
@@ -238,19 +268,3 @@ def status(argv: Sequence[str]) -> int:
             print("time left: nothing has been measured yet")
         else:
             print(f"about {duration(seconds)} left at the measured pace ({at_once})")
-    return 0
-
-
-def _list(directory: Path, runs: Sequence[RunStatus]) -> None:
-    """Print a line for each of these runs, which have one status."""
-    from fedbench.sweeps.tables import duration
-
-    for run in runs[:LISTED]:
-        line = f"  {run.status:8} {run.directory.relative_to(directory).as_posix()}"
-        if run.rounds is not None and run.status != MISSING:
-            line += f": round {run.round} of {run.rounds}"
-        if run.status == RUNNING and run.left is not None:
-            line += f", {duration(run.left)} left"
-        print(line + (f": {run.error}" if run.error and run.status == "failed" else ""))
-    if len(runs) > LISTED:
-        print(f"  ... and {len(runs) - LISTED} more")

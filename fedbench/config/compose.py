@@ -169,10 +169,13 @@ class Composer:
     def _offer_registered(self, parsed: Sequence[Override]) -> None:
         """Make options known to Hydra that have no file and that a module of the user's registers: one that
         `imports` names, which is executed, or a cell of a notebook."""
+        store = ConfigStore.instance()
+        places = [Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"]
         for item in parsed:
             group = item.key_or_group
             for name in listed(item) if group in REGISTERED else []:
-                if str(name) in self.loader.get_group_options(group):
+                store.repo.get(group, {}).pop(f"{name}.yaml", None)  # of an earlier call
+                if any((place / group / f"{name}.yaml").is_file() for place in places):
                     continue
                 for one in parsed:
                     modules: Any = one.value()
@@ -180,7 +183,7 @@ class Composer:
                         imports.execute(one.key_or_group, modules)
                 if (cls := fields.REGISTERED.get((group, str(name)))) is not None:
                     node = {"name": str(name), **fields.defaults(cls)}
-                    ConfigStore.instance().store(group=group, name=str(name), node=node, provider="fedbench")
+                    store.store(group=group, name=str(name), node=node, provider="fedbench")
 
     def _check_searchpath(self, words: Sequence[str]) -> None:
         """Refuse what is no directory: a package would be imported. Raises ConfigError."""
@@ -272,6 +275,11 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
         node: Any = OmegaConf.select(cfg, parent) if parent else cfg
         raw = node._get_node(last)._value() if last else "${...}"
         raise ConfigError(key, raw, f"cannot be resolved: {one_line(error)}") from error
+    modules: Any = plain.get("imports")
+    for group in REGISTERED if modules and isinstance(modules, list) else ():
+        name = (plain.get(group) or {}).get("name")
+        if not (conf_dir() / group / f"{name}.yaml").is_file():  # its class may have keys that its file lacks
+            imports.execute("imports", modules)
     config = read_config(plain, searchpath)
     refuse_missing(config.logger)
     return config

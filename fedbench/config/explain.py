@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from fedbench.fields import unknown_key
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)
 """What composing raises for a reason; ValueError and TypeError come from a few odd overrides."""
+_PYTHON = sysconfig.get_path("stdlib")
 
 
 def one_line(text: object) -> str:
@@ -37,7 +40,24 @@ def line_of(error: BaseException) -> str:
             return f"{cause.filename or 'writing failed'}: {cause.strerror}"
     if isinstance(error, HYDRA_ERRORS):
         return one_line(error)
-    return f"internal error: {type(error).__name__}: {one_line(error)}"
+    said = f"{type(error).__name__}: {shortened(one_line(error), 300)}"
+    place = _of_user(error)
+    if place is None:
+        return f"internal error: {said}"
+    if "data-dependent control flow" in said:
+        said = "a branch depends on the value of a tensor: use torch.where, or engine=loop"
+    return f"{place}: {said}"
+
+
+def _of_user(error: BaseException) -> str | None:
+    """File and line of the user's, not ours nor a library's, below which an error was raised."""
+    frames = [frame for cause in _chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
+    for frame in reversed(frames):
+        file = Path(frame.filename)
+        ours = file.is_relative_to(Path(__file__).parents[1]) or "site-packages" in file.parts
+        if not ours and not file.is_relative_to(_PYTHON) and file.is_file():
+            return f"{file}, line {frame.lineno}"
+    return None
 
 
 def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader) -> UserError:

@@ -276,6 +276,7 @@ def unknown_key(
             for name in CLASSES.get(section, options(section, searchpath))
             if last in option_keys(section, name, searchpath)
         ]
-        hint = f"{last} belongs to {section}={'|'.join(others)}" if others else hint
+        more = "|..." if len(others) > 5 else ""
+        hint = f"{last} belongs to {section}={'|'.join(others[:5])}{more}" if others else hint
     owner = f"{section}={chosen}" if chosen else section
     return fields.unknown_key(key, value, beside, owner, hint)

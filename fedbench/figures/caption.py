@@ -153,7 +153,7 @@ def of_runs(
     mean = "" if shown == "no band" else "Mean over "
     unequal = weightings(runs)
     for line in unequal:
-        log.warning("%s algorithm.weighting makes them one", line)
+        log.warning("%s algorithm.weighting=uniform makes them one", line)
     notes = [*notes, *unequal, *ends(runs), *data_notes(runs), *mixed(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""

@@ -21,7 +21,7 @@ from fedbench.config.identity import digest, identity, is_as_before
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import word
-from fedbench.papers.claims import SCALES, Claim, Row
+from fedbench.papers.claims import SCALES, Claim
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
 
@@ -102,24 +102,14 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class More:
-    """What would change a verdict: `times` the runs of a figure."""
-
-    words: str
-    figure: str
-    times: float
-
-
-@dataclass(frozen=True)
 class Paper:
-    """A paper, or what belongs to several: its figures, its claims, its rows of the first page, and what
-    would change their verdicts."""
+    """A paper, or what belongs to several: its figures, its claims, and the picture (figure, file) that is on
+    the report's first page."""
 
     citation: str
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
-    rows: tuple[Row, ...] = ()
-    more: tuple[More, ...] = ()
+    picture: tuple[str, str] = ("", "")
 
 
 def picture(

@@ -5,6 +5,7 @@ Everything that comes from runs is escaped, and links are relative to the page.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections import Counter
@@ -36,8 +37,8 @@ _TOP_FILES = ("*.csv", "*.json", "*.png", "*.pdf", "*.svg", "*.md")
 _ACCURACIES = ("final_accuracy", "best_accuracy")
 
 
-def write(directory: Path, out: Path) -> None:
-    """Write the page about the runs in `directory`, whole or not at all.
+def write(directories: Sequence[Path], out: Path) -> None:
+    """Write the page about the runs in directories, whole or not at all.
 
     Raises UsageError where plotly is not installed, DataError where there are no runs, RunError where `out`
     cannot be written.
@@ -46,14 +47,20 @@ def write(directory: Path, out: Path) -> None:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise UsageError("report: plotly is not installed (pip install 'fedbench-runner[report]')") from None
-    write_text(out, _page(directory, gather(directory), out.resolve(), str(get_plotlyjs())))
+    runs = [
+        one if len(directories) == 1 else dataclasses.replace(one, name=f"{directory.name}/{one.name}")
+        for directory in directories
+        for one in gather(directory)
+    ]
+    write_text(out, _page(directories, runs, out.resolve(), str(get_plotlyjs())))
 
 
-def _page(directory: Path, runs: Sequence[PageRun], out: Path, program: str) -> str:
+def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, program: str) -> str:
     keys, found = varied(runs), settings(runs)
     measured = metric([one.run for one in runs if one.whole])
     result = axis("final_accuracy", measured)
-    swept = [key for key in manifest(directory).get("swept", []) if key in keys] or keys
+    searched = [key for directory in directories for key in manifest(directory).get("swept", [])]
+    swept = list(dict.fromkeys(key for key in searched if key in keys)) or keys
     pairs = plots.pairs(found, swept)
     heats = [plots.heat_map(found, *pair, result) for pair in pairs[: plots.PAIRS]]
     drawn = plots.curves(found, measured)
@@ -62,18 +69,26 @@ def _page(directory: Path, runs: Sequence[PageRun], out: Path, program: str) -> 
         "curves": {y: json.loads(figure.to_json()) for y, figure in drawn.items()},
         "heat": [json.loads(one.figure.to_json()) for one in heats],
     }
-    files = sorted({file for kind in _TOP_FILES for file in directory.glob(kind) if file.is_file()})
-    top = directory.resolve()
+    files = [
+        link
+        for directory in directories
+        for link in (
+            _link(directory.resolve(), out, f"{directory.resolve().name}/"),
+            *(
+                _link(file, out, file.name)
+                for file in sorted({file for kind in _TOP_FILES for file in directory.glob(kind)})
+                if file.is_file()
+            ),
+        )
+    ]
     parts = {
-        "title": escape(caption.place(directory)),
-        "place": escape(str(directory)),
+        "title": escape(", ".join(map(caption.place, directories))),
+        "place": escape(", ".join(map(str, directories))),
         "version": escape(fedbench.__version__),
         "summary": "".join(f"<p>{escape(text)}</p>" for text in _summary(runs, found)),
         "values": _pairs("values", [(key, _counts(runs, key)) for key in [*keys, "seed"]]),
         "shared": _pairs("shared", [(key, word(value)) for key, value in shared.items()]),
-        "files": ", ".join(
-            [_link(top, out, f"{top.name}/"), *(_link(file, out, file.name) for file in files)]
-        ),
+        "files": ", ".join(files),
         "settings": _settings_table(found, keys, result),
         "columns": "".join(f'<option value="{y}">{escape(axis(y, measured))}</option>' for y in drawn),
         "curves": escape(_note(found)),

@@ -17,6 +17,7 @@ from hydra.core.config_loader import ConfigLoader
 from fedbench.config.compose import JobComposer, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import digest
+from fedbench.config.options import option_keys
 from fedbench.config.overrides import Grid, Value, parse, typed, written
 from fedbench.config.register import job_name
 from fedbench.errors import ConfigError, UsageError, UserError, word
@@ -101,9 +102,11 @@ def plan(
     if not every:
         raise UsageError("nothing to run: a sweep over no values")
     runs: dict[str, PlannedRun] = {}
+    methods = list(dict.fromkeys(str(point["algorithm"]) for point in every if "algorithm" in point))
     for point in every:
         choices = {key.lstrip("+"): value for key, value in point.items()}
         rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
+        rest = [text for text in rest if not _of_others(text, choices.get("algorithm"), methods, searchpath)]
         overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
         with _naming_the_run(choices, len(every)):
             config = validate(composer.compose(overrides), searchpath)
@@ -120,6 +123,15 @@ def plan(
                 check(run.config)
             checked.add(kind)
     return list(runs.values())
+
+
+def _of_others(text: str, method: Value, methods: Sequence[str], searchpath: Sequence[Path]) -> bool:
+    """Whether an override of all runs is for other methods of the sweep: this one has no such key."""
+    group, _, key = text.partition("=")[0].lstrip("+").partition(".")
+    if group != "algorithm" or not key or method is None:
+        return False
+    has = {name: key in option_keys("algorithm", name, searchpath) for name in methods}
+    return not has[str(method)] and any(has.values())
 
 
 @contextlib.contextmanager

@@ -214,7 +214,7 @@ def _write(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]
 # ---- the closing table -----------------------------------------------------------------------------------
 
 
-def closing_table(runs: Path) -> str:
+def closing_table(runs: Path, form: str = "text") -> str:
     """What runs.csv says, as text: one line per setting that differs in more than the seed, best first, over
     its seeds; the rounds to the accuracies that were asked for."""
     with runs.open(newline="", encoding="utf-8") as stream:
@@ -249,6 +249,8 @@ def closing_table(runs: Path) -> str:
         lines.append([*map(str, setting), *spreads, *rounds, _count(members)])
     more = [f"... and {len(groups) - LIMIT} more lines: {runs}"] if len(groups) > LIMIT else []
     mixed = mixed_code(summaries)
+    if form != "text":
+        return table(lines, form)
     return "\n".join([*aligned(lines[: LIMIT + 1]), *more, *([mixed] if mixed else [])])
 
 
@@ -267,6 +269,19 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     ]
+
+
+def table(lines: Sequence[Sequence[str]], form: str = "text") -> str:
+    """Lines of cells, the first of them titles, as text, or as a table of Markdown or LaTeX (booktabs)."""
+    if form == "text":
+        return "\n".join(aligned(lines))
+    cells = [[cell.replace("+-", "±" if form == "markdown" else r"$\pm$") for cell in line] for line in lines]
+    if form == "markdown":
+        rule = ["---"] * len(lines[0])
+        return "\n".join(f"| {' | '.join(line)} |" for line in [cells[0], rule, *cells[1:]])
+    top, *rows = [" & ".join(line).replace("_", r"\_").replace("%", r"\%") + r" \\" for line in cells]
+    begin = [rf"\begin{{tabular}}{{{'l' * len(lines[0])}}}", r"\toprule", top, r"\midrule"]
+    return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"])
 
 
 def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> list[float]:
@@ -299,8 +314,7 @@ def _count(rows: Sequence[Mapping[str, str]]) -> str:
 @dataclass(frozen=True)
 class RunStatus:
     """How far a run is. `rounds`: planned, None where nothing says it; `seconds`: it has taken so far;
-    `pace`: seconds a round lately, None where there is no basis yet; `choices`: its values of what is swept,
-    where the sweep says them."""
+    `choices`: its values of what is swept, where the sweep says them."""
 
     directory: Path
     status: str
@@ -309,24 +323,22 @@ class RunStatus:
     seconds: float = 0.0
     error: str | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
-    pace: float | None = None
 
     @classmethod
     def of(cls, run: RunDirectory, choices: Mapping[str, Any]) -> RunStatus:
         """Read from the run's files. A run that has ended took what its summary says."""
         found, (done, seconds) = run.summary or {}, run.last_row
         seconds = float(found.get("wall_seconds") or seconds)
-        rounds, error = run.planned_rounds, found.get("error")
-        return cls(run.path, run.status, done, rounds, seconds, error, choices, run.pace)
+        return cls(run.path, run.status, done, run.planned_rounds, seconds, found.get("error"), choices)
 
     @property
     def left(self) -> float | None:
         """Seconds to its end at its own pace; None where it has none yet."""
         if self.status in (*FINISHED, FAILED):
             return 0.0
-        if self.pace is None or self.rounds is None:
+        if not self.round or not self.seconds or self.rounds is None:
             return None
-        return max(self.rounds - self.round, 0) * self.pace
+        return max(self.rounds - self.round, 0) * self.seconds / self.round
 
     @property
     def whole(self) -> float | None:

@@ -55,6 +55,10 @@ def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) 
     [
         ("fedbench tune algorithm=fedavg,fedadam partition=dir", ["partition=dirichlet"]),
         ("fedbench -m algorithm.lr=0.1 clients.per", ["clients.per_round="]),
+        (
+            "fedbench -m algorithm=fedavg,scaffold_m",
+            ["algorithm=fedavg,scaffold_m", "algorithm=fedavg,scaffold_m_vr"],
+        ),
         ("fedbench --dry", []),
         ("fedbench collect S", []),
         ("fedbench plot DI", []),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.test_report import Page
+from scipy.stats import ttest_rel
 
 from fedbench import api
 from fedbench.api import compose_config
@@ -210,9 +211,10 @@ def test_the_best_setting(
     for setting in ranked:
         expected.setdefault("fedavg" if place is None else setting[place], setting)
     head = re.split(r"  +", table[0])
-    found = [dict(zip(head, re.split(r"  +", line), strict=True)) for line in table[1:-1]]
+    notes = [line for line in table if line.startswith("(")]
+    found = [dict(zip(head, re.split(r"  +", line), strict=True)) for line in table[1 : -len(notes)]]
     assert code == 0
-    assert table[-1] == "(1 setting left out: a run failed, diverged or not ended)"
+    assert notes[0] == "(1 setting left out: a run failed, diverged or not ended)"
     assert len(found) == len(expected)
     for row, setting in zip(found, expected.values(), strict=True):
         keys = ("algorithm.lr", "local.steps", "local.batch_size")
@@ -220,8 +222,25 @@ def test_the_best_setting(
         values = of(tables[setting])
         assert row[metric.replace("_", " ")] == f"{values.mean():.4f} +- {values.std(ddof=1):.4f}"
         assert row["n"] == "3"
+        if len(found) > 1 and row is not found[0]:  # better: larger, of a loss smaller
+            best = of(tables[next(iter(expected.values()))])
+            side = "greater" if sign < 0 else "less"
+            assert row["p"] == f"{ttest_rel(best, values, alternative=side).pvalue:.3f}"
     first = "-".join(map(str, next(iter(expected.values()))))
     assert places == [f"d/{first}-{seed}" for seed in SEEDS]
+
+
+def test_the_best_as_a_table_of_markdown_and_latex(tables: dict[Setting, np.ndarray], fedbench: Call) -> None:
+    """The same cells; `lr` is short for algorithm.lr."""
+    text = fedbench("best", "d", "--by", "algorithm.lr")[1].split("\n(")[0].splitlines()
+    cells = [re.split(r"  +", line) for line in text]
+    markdown = fedbench("best", "d", "--by", "lr", "--format", "markdown")[1].splitlines()
+    rows = [[cell.strip().replace("±", "+-") for cell in line.strip("|").split("|")] for line in markdown]
+    assert rows[: len(cells) + 1] == [cells[0], ["---"] * len(cells[0]), *cells[1:]]
+    latex = fedbench("best", "d", "--by", "lr", "--format", "latex")[1].splitlines()
+    assert latex[:2] == [rf"\begin{{tabular}}{{{'l' * len(cells[0])}}}", r"\toprule"]
+    lines = [line.removesuffix(r" \\").replace(r"\_", "_").split(" & ") for line in latex if " & " in line]
+    assert [[cell.replace(r"$\pm$", "+-") for cell in line] for line in lines] == cells
 
 
 def test_compare_shows_the_first_row_that_differs(

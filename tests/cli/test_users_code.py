@@ -1,0 +1,170 @@
+"""A user's own methods, with or without a file of options, and what is said where they fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fedbench as api
+from fedbench.config import imports
+from fedbench.fields import REGISTERED
+from fedbench.method import Algorithm, positive, register
+from fedbench.method.registry import registered
+
+Call = Callable[..., tuple[int, str, str]]
+SMALL = ("rounds=1", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none", "threads=1")
+SIGNED = '''
+import torch
+from fedbench.method import Algorithm, positive, register
+
+
+@register("signed")
+class Signed(Algorithm):
+    """Signs."""
+
+    lr: float = positive(0.1)
+    server_lr: float = positive(0.01)
+
+    def local_final(self, local, client, h):
+        {branch}
+        return {{"sign": torch.sign(local.y - client.down.theta)}}, {{}}
+
+    def server_step(self, server, mean, n, h):
+        return {{"theta": server.theta + h.server_lr * torch.sign({server})}}
+'''
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty directory; as in a process of its own, nothing of a user's has been executed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(imports, "_done", {})
+    for registry, name in ((registered, "signed"), (REGISTERED, ("algorithm", "signed"))):
+        monkeypatch.delitem(registry, name, raising=False)  # type: ignore[misc]
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+
+
+def write(branch: str = "pass", server: str = "mean.sign") -> None:
+    Path("mine.py").write_text(SIGNED.format(branch=branch, server=server), encoding="utf-8")
+
+
+def options(directory: Path = Path("c")) -> None:
+    """A file of options that lacks one of the class's keys."""
+    (directory / "algorithm").mkdir(parents=True)
+    (directory / "algorithm" / "signed.yaml").write_text("name: signed\nlr: 0.2\n")
+
+
+def test_a_method_needs_no_file(fedbench: Call) -> None:
+    """The class has the defaults; unknown keys are refused by it; a sweep has it beside others."""
+    write()
+    mine = ["imports=[mine.py]", "algorithm=signed"]
+    assert fedbench(*SMALL, *mine, "algorithm.server_lr=0.5", "hydra.run.dir=r")[0] == 0
+    choices = api.Run("r").config.algorithm
+    assert (choices.name, dict(choices.options)) == ("signed", {"lr": 0.1, "server_lr": 0.5})
+    code, _, err = fedbench(*SMALL, *mine, "algorithm.lrr=1")
+    assert code == 2
+    assert "algorithm=signed has lr, server_lr (did you mean 'algorithm.lr'?)" in err
+    assert fedbench("-m", *SMALL, "imports=[mine.py]", "algorithm=fedavg,signed", "hydra.sweep.dir=s")[0] == 0
+    assert sorted(run.name.split("-")[0] for run in Path("s").glob("*_*-*")) == [
+        "algorithm_fedavg",
+        "algorithm_signed",
+    ]
+    assert "algorithm.server_lr=0.01" in fedbench("show", "signed", "imports=[mine.py]")[1]
+
+
+def test_without_its_module_it_is_unknown(fedbench: Call) -> None:
+    write()
+    code, out, err = fedbench(*SMALL, "algorithm=signed")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "which imports=[FILE.py] registers" in err
+
+
+def test_a_key_that_only_the_class_has_can_be_given(fedbench: Call) -> None:
+    write()
+    options()
+    words = ["--config-dir", "c", *SMALL, "imports=[mine.py]", "algorithm=signed"]
+    assert fedbench(*words, "algorithm.server_lr=0.5", "hydra.run.dir=r")[0] == 0
+    assert dict(api.Run("r").config.algorithm.options) == {"lr": 0.2, "server_lr": 0.5}
+
+
+def test_python_takes_a_directory_of_options_and_a_method_of_this_process() -> None:
+    options()
+
+    @register("signed")
+    class Signed(Algorithm):
+        lr: float = positive(0.1)
+        server_lr: float = positive(0.01)
+
+        def local_final(self, local, client, h):  # type: ignore[no-untyped-def]
+            return {"move": local.y - client.down.theta}, {}
+
+        def server_step(self, server, mean, n, h):  # type: ignore[no-untyped-def]
+            return {"theta": server.theta + h.server_lr * mean.move}
+
+    words = [*SMALL, "algorithm=signed"]
+    assert dict(api.compose_config(words).algorithm.options) == {"lr": 0.1, "server_lr": 0.01}
+    assert dict(api.compose_config(words, config_dir="c").algorithm.options) == {"lr": 0.2}
+    assert api.run(words, "one").final_accuracy is not None
+    runs = api.sweep(words, {"seed": [0, 1]}, "two", config_dir="c")
+    assert [dict(run.config.algorithm.options) for run in map(api.Run, runs.results["dir"])] == [
+        {"lr": 0.2}
+    ] * 2
+
+
+def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
+    """The file and line of the user's, in place of an internal error of ours."""
+    write(server="mean.nothing")
+    line = Path("mine.py").read_text().splitlines().index(next(
+        text for text in Path("mine.py").read_text().splitlines() if "mean.nothing" in text)) + 1  # fmt: skip
+    mine = [*SMALL, "imports=[mine.py]", "algorithm=signed", "engine=loop"]
+    code, _, err = fedbench(*mine)
+    assert code == 1
+    assert err.startswith(f"fedbench: {Path('mine.py').resolve()}, line {line}: AttributeError: ")
+    assert "internal error" not in err
+    code, _, err = fedbench("-m", *mine, "seed=0,1", "hydra.sweep.dir=s")
+    assert code == 1
+    assert f"mine.py, line {line}: AttributeError" in err
+
+
+def test_a_branch_on_a_tensor_says_what_to_write(fedbench: Call) -> None:
+    write(branch="h.lr = h.lr if local.y.sum() > 0 else h.lr")
+    mine = [*SMALL, "imports=[mine.py]", "algorithm=signed"]
+    code, _, err = fedbench(*mine, "engine=vmap")
+    assert code == 1
+    assert (
+        "mine.py, line 14: a branch depends on the value of a tensor: use torch.where, or engine=loop" in err
+    )
+
+
+def test_a_module_that_fails_says_where(fedbench: Call) -> None:
+    Path("mine.py").write_text("x = 1\nx / 0\n")
+    code, _, err = fedbench(*SMALL, "imports=[mine.py]")
+    assert code == 2
+    assert f"ZeroDivisionError: division by zero ({Path('mine.py').resolve()}, line 2)" in err
+
+
+def test_a_key_of_some_methods_counts_for_those_of_a_sweep(fedbench: Call) -> None:
+    """PAdaMFed has no weighting; a key that none of the methods has is refused."""
+    words = [*SMALL, "algorithm=padamfed,fedavg"]
+    assert fedbench("-m", *words, "algorithm.weighting=uniform", "hydra.sweep.dir=s")[0] == 0
+    found = {
+        run.config.algorithm.name: run.config.algorithm.options for run in map(api.Run, Path("s").glob("a*"))
+    }
+    assert found["fedavg"]["weighting"] == "uniform"
+    assert "weighting" not in found["padamfed"]
+    code, _, err = fedbench("-m", *words, "algorithm.weightin=uniform")
+    assert code == 2
+    assert "algorithm.weightin=uniform: no such key" in err
+
+
+def test_the_quickstart_weights_clients_alike() -> None:
+    from fedbench.config.options import conf_dir
+
+    text = (conf_dir() / "experiment" / "quickstart.yaml").read_text()
+    assert "algorithm.weighting: uniform" in text
+    assert dataclasses.is_dataclass(registered["padamfed"])
+    assert "weighting" not in registered["padamfed"].options()
