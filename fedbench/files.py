@@ -14,6 +14,21 @@ from typing import Any
 from fedbench.errors import RunError
 
 
+def as_given(path: str | Path) -> Path:
+    """A path as it was meant where the command was given, also where `hydra.job.chdir` has made the directory
+    of a run the current one."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    path = Path(path).expanduser()
+    if HydraConfig.initialized() and HydraConfig.get().job.chdir:
+        runtime = HydraConfig.get().runtime
+        begun = not OmegaConf.is_missing(runtime, "output_dir")
+        if begun and Path(runtime.output_dir).resolve() == Path.cwd():
+            return Path(runtime.cwd) / path
+    return path
+
+
 class InUse(RunError):
     """Another process has what this one needs for itself."""
 

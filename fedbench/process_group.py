@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -58,10 +59,8 @@ class ProcessGroup:
         """Vectors will be on `device`. Every process calls it at the same point."""
         self.place = device
         if self.size > 1 and device.type == "cuda":
-            import torch.distributed as dist
-
-            with self._unbroken():
-                self.vectors = dist.new_group(backend="nccl", timeout=datetime.timedelta(seconds=WAIT))
+            wait = datetime.timedelta(seconds=WAIT)
+            self.vectors = self._talk("new_group", backend="nccl", timeout=wait)
 
     def part(self, client: np.ndarray, owned: bool) -> np.ndarray:
         """Which of the jobs of clients (jobs,) are computed here. `owned`: clients keep state, so that each
@@ -82,15 +81,13 @@ class ProcessGroup:
         if self.size == 1:
             return vectors
         import torch
-        import torch.distributed as dist
 
         each = self.all({name: (tuple(value.shape), value.dtype) for name, value in vectors.items()})
         found = {}
         for name, (shape, dtype) in {name: spec for one in each for name, spec in one.items()}.items():
             mine = vectors.get(name)
             total = torch.zeros(shape, dtype=dtype, device=self.place) if mine is None else mine.clone()
-            with self._unbroken():
-                dist.all_reduce(total, group=self.vectors)
+            self._talk("all_reduce", total, group=self.vectors)
             found[name] = total
         return found
 
@@ -109,16 +106,10 @@ class ProcessGroup:
         """The rows of the clients that have their state here, from all that the first process has."""
         if self.size == 1:
             return rows
-        import torch.distributed as dist
-
-        parts: list[Any] | None = None
-        if self.rank == 0:
-            of = range(self.size)
-            parts = [{k: value[rank :: self.size].clone() for k, value in rows.items()} for rank in of]
-        mine: list[Any] = [None]
-        with self._unbroken():
-            dist.scatter_object_list(mine, parts)
-        return dict(mine[0])
+        of, mine = range(self.size) if self.rank == 0 else (), [rows]
+        parts = [{k: value[rank :: self.size].clone() for k, value in rows.items()} for rank in of]
+        self._talk("scatter_object_list", mine, parts or None)
+        return mine[0]
 
     # ---- small objects -----------------------------------------------------------------------------
 
@@ -126,43 +117,32 @@ class ProcessGroup:
         """The first process's value."""
         if self.size == 1:
             return value
-        import torch.distributed as dist
-
         box: list[Any] = [value if self.rank == 0 else None]
-        with self._unbroken():
-            dist.broadcast_object_list(box, src=0)
+        self._talk("broadcast_object_list", box, src=0)
         return value if self.rank == 0 else box[0]
 
     def all(self, value: T) -> list[T]:
         """Every process's value, everywhere."""
-        if self.size == 1:
-            return [value]
-        import torch.distributed as dist
-
-        found: list[Any] = [None] * self.size
-        with self._unbroken():
-            dist.all_gather_object(found, value)
+        found: list[Any] = [value] * self.size
+        if self.size > 1:
+            self._talk("all_gather_object", found, value)
         return found
 
     def gather(self, value: T) -> list[T]:
         """Every process's value at the first one; nothing elsewhere."""
-        if self.size == 1:
-            return [value]
-        import torch.distributed as dist
-
-        found: list[Any] | None = [None] * self.size if self.rank == 0 else None
-        with self._unbroken():
-            dist.gather_object(value, found)
-        return found or []
+        found: list[Any] = [value] * self.size if self.rank == 0 else []
+        if self.size > 1:
+            self._talk("gather_object", value, found or None)
+        return found
 
     def same(self, facts: dict[str, Any]) -> None:
         """Refuse to go on where the processes differ in what must be the same."""
         each = self.all(facts)
-        for name, value in each[0].items():
-            for rank, theirs in enumerate(each):
-                if theirs[name] != value:
-                    line = f"{name} is {value}, in process {rank} {theirs[name]}; the processes must be alike"
-                    raise SaidElsewhere(line, UsageError.exit_code) if self.rank else UsageError(line)
+        for name, rank in itertools.product(facts, range(self.size)):
+            if each[rank][name] != each[0][name]:
+                line = f"{name} is {each[0][name]}, in process {rank} {each[rank][name]}"
+                line += "; the processes must be alike"
+                raise SaidElsewhere(line, UsageError.exit_code) if self.rank else UsageError(line)
 
     def agree(self, make: Callable[[], T]) -> T:
         """What `make` gives in every process; where it fails in one, all end, and one of them says why."""
@@ -189,29 +169,26 @@ class ProcessGroup:
         except Exception:  # the first process, which holds the words, is gone
             return self.rank <= 1
 
-    @contextlib.contextmanager
-    def _unbroken(self) -> Iterator[None]:
-        """What a process that is gone makes of an exchange, as one line."""
+    def _talk(self, exchange: str, *values: Any, **how: Any) -> Any:
+        """A function of torch.distributed, with one line where another process is gone."""
+        import torch.distributed as dist
+
         from fedbench.engine.memory import is_out_of_memory
 
         try:
-            yield
+            return getattr(dist, exchange)(*values, **how)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            raise self._broken(error) from error
-
-    def _broken(self, error: RuntimeError) -> Exception:
-        said = None
-        with contextlib.suppress(Exception):
-            if self.store.check([_FAILED]):
-                said = json.loads(self.store.get(_FAILED))
-        if said is not None:
-            return SaidElsewhere(f"process {said[0]}: {said[1]}", said[2])
-        late = "timed out" in str(error).lower()
-        what = f"did not answer for {WAIT:.0f} s" if late else "has ended"
-        found = RunError(f"another of the {self.size} processes of this run {what}")
-        return found if self.failed(found) else SaidElsewhere(str(found), found.exit_code)
+            said = None
+            with contextlib.suppress(Exception):
+                said = json.loads(self.store.get(_FAILED)) if self.store.check([_FAILED]) else None
+            if said is not None:
+                raise SaidElsewhere(f"process {said[0]}: {said[1]}", said[2]) from error
+            late = "timed out" in str(error).lower()
+            what = f"did not answer for {WAIT:.0f} s" if late else "has ended"
+            found = RunError(f"another of the {self.size} processes of this run {what}")
+            raise (found if self.failed(found) else SaidElsewhere(str(found), found.exit_code)) from error
 
 
 ALONE = ProcessGroup()

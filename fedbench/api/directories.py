@@ -69,11 +69,11 @@ class Run(Directory):
         """The global model of the last round, on the CPU, in evaluation mode.
 
         It takes batches (B, *shape) as the run's data set prepares them (normalised where the run did). The
-        data set is read for its shape. Raises UserError.
+        data set is read for its shape, below FEDBENCH_DATA where that is set. Raises UserError.
         """
         from fedbench.runs.session import stored_model
 
-        return stored_model(self.config, self.directory / MODEL)
+        return stored_model(RunDirectory(self).config_here(), self.directory / MODEL)
 
 
 def results(*directories: Place) -> pd.DataFrame:

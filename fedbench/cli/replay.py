@@ -19,26 +19,35 @@ def rerun(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """Exit code 0 where all numbers are the same, 1 where one is not."""
+    from fedbench.runs.replay import PLACES, elsewhere, replay
+    from fedbench.runs.session import Session
+
     parser = Parser(
         prog="fedbench replay",
         description="Compute finished runs again, as they were computed, and compare metrics.csv (without\n"
-        "wall_seconds) and model.pt byte for byte. Nothing in their directories changes.\n"
+        "wall_seconds) and model.pt byte for byte. Nothing in their directories changes. Data are read\n"
+        "where they were, below FEDBENCH_DATA where that is set, or where KEY=VALUE says.\n"
         "`fedbench rerun RUN_DIR` is `fedbench replay RUN_DIR --keep`.",
     )
-    parser.add_argument("directories", type=Path, nargs="+", metavar="RUN_DIR")
+    parser.add_argument("words", nargs="+", metavar="RUN_DIR | KEY=VALUE", help=f"keys: {', '.join(PLACES)}")
     words = f"keep what is computed, below {KEPT}; stopped, the same command goes on"
     parser.add_argument("--keep", action="store_true", help=words)
     parser.add_argument("--into", type=Path, metavar="DIR", help="keep it here")
     args = parser.parse_args(argv)
-    if args.into and len(args.directories) > 1:
-        raise UsageError("replay: --into takes one RUN_DIR")
-    from fedbench.runs.replay import elsewhere, replay, rerun
-    from fedbench.runs.session import Session
-
+    given = [word for word in args.words if "=" in word and "/" not in word.split("=")[0]]
+    given = [word for word in given if not Path(word).exists()]
+    places = dict(word.split("=", 1) for word in given)
+    for key in places:
+        if key not in PLACES:
+            why = f"a replay may be given other places alone: {', '.join(PLACES)}"
+            raise UsageError(f"replay: {key}={places[key]}: {why}")
+    directories = [Path(word) for word in args.words if word not in given]
+    if not directories or (args.into and len(directories) > 1):
+        raise UsageError("replay: --into takes one RUN_DIR" if directories else "replay: name a RUN_DIR")
     session, different = Session(), 0
-    for directory in args.directories:
+    for directory in directories:
         kept = args.into or (_free(directory) if args.keep else None)
-        differences = rerun(directory, kept, session) if kept else replay(directory, session)
+        differences = replay(directory, session, kept, places)
         different += bool(differences)
         print(f"{kept or directory}: {'; '.join(differences) or 'the same numbers'}")
         if differences and (changed := elsewhere(directory)):

@@ -57,7 +57,7 @@ def best_settings(directories: Sequence[str], metric: str, by: Sequence[str], fo
     import pandas as pd
 
     from fedbench.config.grouping import differing, one_per_seed, plain
-    from fedbench.figures.results import outcomes, paired, read
+    from fedbench.figures.results import exceeds, outcomes, read
     from fedbench.sweeps.tables import swept_in, table
 
     runs, sign = read(directories), METRICS[metric]
@@ -87,8 +87,8 @@ def best_settings(directories: Sequence[str], metric: str, by: Sequence[str], fo
     for setting in shown:
         values = found[setting]["value"]
         spread = f" +- {values.std():.4f}" if len(values) > 1 else ""
-        p = paired(seeds[shown[0]], seeds[setting])[1] if setting != shown[0] else None
-        judged = ["-" if p is None else f"{p:.3f}"] if several else []
+        pairs, _, p = exceeds(seeds[shown[0]], seeds[setting])
+        judged = ["-" if setting == shown[0] or pairs < 2 else f"{p:.3f}"] if several else []
         texts = ["" if value is None else str(value) for value in setting]
         lines.append([*texts, f"{abs(values.mean()):.4f}{spread}", str(len(values)), *judged])
     out = len(found) - len(whole)

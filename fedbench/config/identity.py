@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +22,7 @@ from omegaconf import DictConfig
 from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.options import later
 from fedbench.errors import UserError
-from fedbench.files import read_json, user_cache, write_json
+from fedbench.files import as_given, read_json, user_cache, write_json
 
 NOT_IDENTITY = (
     "engine",
@@ -153,7 +152,7 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
 
     Code: the modules that `imports` names, of a package all its files; not what they import in turn.
     """
-    found = {key: [Path(str(choices[key]))] for key in FILES if choices.get(key)}
+    found = {key: [as_given(str(choices[key]))] for key in FILES if choices.get(key)}
     for name in choices.get("imports") or ():
         found[f"imports {name}"] = _sources(str(name))
     return {f"{key}{MARK}": _joint(files) for key, files in found.items() if files and files[0].is_file()}
@@ -174,8 +173,8 @@ def record(directory: Path, choices: Mapping[str, Any]) -> None:
 def _sources(name: str) -> list[Path]:
     """The files of a module, found without executing anything."""
     if name.endswith(".py"):
-        return [Path(name).expanduser()]
-    places: list[str] | None = [*sys.path, os.getcwd()]
+        return [as_given(name)]
+    places: list[str] | None = [*sys.path, str(as_given("").resolve())]
     spec = None
     for part in name.split("."):
         spec = PathFinder.find_spec(part, places) if places else None

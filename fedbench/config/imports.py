@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-import os
 import sys
 import traceback
 import warnings
@@ -23,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.identity import inputs
 from fedbench.errors import ConfigError, UsageError
+from fedbench.files import as_given
 
 log = logging.getLogger(__name__)
 _done: dict[str, dict[str, str]] = {}
@@ -65,12 +65,13 @@ def _load(key: str, name: str) -> None:
 
 
 def _file(name: str) -> Path | None:
-    return Path(name).expanduser().resolve() if name.endswith(".py") else None
+    return as_given(name).resolve() if name.endswith(".py") else None
 
 
 def _exists(name: str) -> bool:
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    here = str(as_given("").resolve())
+    if here not in sys.path:
+        sys.path.append(here)
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbench.data.dataset import Dataset, from_arrays
-    from fedbench.data.partitions import class_counts, divide, partition, validation_samples
+    from fedbench.data.partitions import class_counts, clients_of, divide, partition, validation_samples
     from fedbench.data.registry import load, register_dataset
-    from fedbench.data.transforms import augment_batch, to_input
+    from fedbench.data.transforms import add_noise, augment_batch, to_input
 
 __all__ = [
     "Dataset",
+    "add_noise",
     "augment_batch",
     "class_counts",
+    "clients_of",
     "divide",
     "from_arrays",
     "load",
@@ -26,8 +28,10 @@ __all__ = [
 
 _HOME = {
     "Dataset": "dataset",
+    "add_noise": "transforms",
     "augment_batch": "transforms",
     "class_counts": "partitions",
+    "clients_of": "partitions",
     "divide": "partitions",
     "from_arrays": "dataset",
     "load": "registry",

@@ -65,16 +65,35 @@ def proportions(rng: np.random.Generator, alpha: float, classes: int, clients: i
     the draws are below 1e-308, so a whole row can be 0). With G ~ Gamma(alpha + 1) and E ~ Exp(1),
     log G - E / alpha is distributed as the logarithm of a Gamma(alpha); so the row is a softmax of that.
     """
+    return _softmax(_log_gammas(rng, alpha, classes, clients))
+
+
+def _log_gammas(rng: np.random.Generator, alpha: float, rows: int, columns: int) -> np.ndarray:
     alpha = min(max(alpha, 1e-300), 1e300)  # beyond, a row is one-hot or flat to the last bit anyway
-    gamma = rng.standard_gamma(alpha + 1, (classes, clients))
-    logs = np.log(gamma) - rng.standard_exponential((classes, clients)) / alpha
-    weights: np.ndarray = np.exp(logs - logs.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
+    gamma = rng.standard_gamma(alpha + 1, (rows, columns))
+    logs: np.ndarray = np.log(gamma) - rng.standard_exponential((rows, columns)) / alpha
+    return logs
+
+
+def _softmax(logs: np.ndarray) -> np.ndarray:
+    weights: np.ndarray = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
     return weights
 
 
+TRIES = 10_000
+"""Draws of a law that is drawn again until it is as it should be; then it is refused."""
+
+
 def dirichlet(
-    rng: np.random.Generator, labels: np.ndarray, classes: int, clients: int, alpha: float, min_size: int
+    rng: np.random.Generator,
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    alpha: float,
+    min_size: int,
+    balance: bool = False,
+    redraw: bool = False,
 ) -> np.ndarray:
     """Client of every sample (n,): for each class, shuffle its samples and cut them by p_c ~ Dir(alpha).
 
@@ -82,13 +101,28 @@ def dirichlet(
     every client below `min_size` is filled up to it with samples taken at random from the clients that are
     largest at that moment. Nothing is drawn again: exactly the missing samples move, the fewest possible,
     and where none is missing the law is untouched. Needs min_size * clients <= n.
+
+    `balance` and `redraw` are as in NIID-Bench (Li, Diao, Chen, He, ICDE 2022), whose cuts are rounded down.
+    `balance`: the share of a client that holds n / N samples by then is 0, the others' are renormalised.
+    `redraw`: instead of moving samples, all shares are drawn again. ValueError where TRIES draws do not do.
     """
+    n_c = np.bincount(labels, minlength=classes)
+    cut = np.floor if balance or redraw else np.rint
+    counts = np.zeros((classes, clients), dtype=np.int64)
+    for _ in range(TRIES if redraw else 1):
+        logs = _log_gammas(rng, alpha, classes, clients)
+        for c in np.flatnonzero(n_c).tolist():
+            full = counts[:c].sum(axis=0) >= len(labels) / clients
+            p = _softmax(np.where(full, -np.inf, logs[c]) if balance else logs[c])
+            cuts = cut(np.cumsum(p)[:-1] * n_c[c]).astype(np.int64)
+            counts[c] = np.diff(cuts, prepend=0, append=n_c[c])
+        if not redraw or counts.sum(axis=0).min() >= min_size:
+            break
+    else:
+        raise ValueError
     client = np.empty(len(labels), dtype=np.int64)
-    for c, p in enumerate(proportions(rng, alpha, classes, clients)):
-        samples = rng.permutation(np.flatnonzero(labels == c))
-        cuts = np.rint(np.cumsum(p)[:-1] * len(samples)).astype(np.int64)
-        counts = np.diff(cuts, prepend=0, append=len(samples))
-        client[samples] = np.repeat(np.arange(clients), counts)
+    for c in range(classes):
+        client[rng.permutation(np.flatnonzero(labels == c))] = np.repeat(np.arange(clients), counts[c])
     _fill_up(rng, client, clients, min_size)
     return client
 
@@ -146,6 +180,96 @@ def deal(rng: np.random.Generator, holders: np.ndarray, clients: int, per_client
             shuffled = np.concatenate([free, shuffled[~np.isin(shuffled, free)]])
         dealt[row] = shuffled
     return dealt.ravel()
+
+
+def dirichlet_clients(
+    rng: np.random.Generator, labels: np.ndarray, sizes: np.ndarray, alpha: float
+) -> np.ndarray:
+    """Client of every sample (n,): each client has label shares p_i ~ Dir(alpha) over the classes of its own.
+
+    Acar et al., FedDyn, ICLR 2021, as its code has it: again and again one of the clients that have not got
+    their `sizes` (N,), of sum n, draws a label from its shares, again while no sample of it is left, and gets
+    one of its samples. Drawing again is drawing from the shares of the labels that are left; so many turns
+    are drawn together, up to the one at which a label is used up.
+    """
+    members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(int(labels.max()) + 1)]
+    left = np.array([len(samples) for samples in members])
+    logs, turns = _log_gammas(rng, alpha, len(sizes), len(members)), _turns(rng, sizes)
+    client = np.empty(len(labels), dtype=np.int64)
+    while len(turns):
+        cumulated = np.cumsum(_softmax(np.where(left > 0, logs, -np.inf)), axis=1)
+        block = cumulated[turns[:_BLOCK]]
+        label = (block <= block[:, -1:] * rng.random((len(block), 1))).sum(axis=1)
+        places = [np.flatnonzero(label == c) for c in range(len(members))]
+        taken = min([len(label), *(at[n] for at, n in zip(places, left, strict=True) if len(at) > n)])
+        for c, at in enumerate(places):
+            who = turns[at[at < taken]]
+            client[members[c][left[c] - len(who) : left[c]]] = who
+            left[c] -= len(who)
+        turns = turns[taken:]
+    return client
+
+
+_BLOCK = 1 << 16  # turns that are drawn together
+
+
+def _turns(rng: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
+    """Clients (n,), client i `sizes[i]` times: each one drawn uniformly from those who are not through."""
+    left, turns = sizes.copy(), np.zeros(0, dtype=np.int64)
+    while left.any():
+        drawn = rng.choice(np.flatnonzero(left), left.sum())
+        order = np.argsort(drawn, kind="stable")
+        counts = np.bincount(drawn, minlength=len(left))
+        before = np.empty_like(drawn)  # how often each was drawn already
+        before[order] = np.arange(len(drawn)) - np.repeat(np.cumsum(counts) - counts, counts)
+        turns = np.concatenate([turns, drawn[before < left[drawn]]])
+        left -= np.minimum(counts, left)
+    return turns
+
+
+def by_classes(rng: np.random.Generator, labels: np.ndarray, clients: int, per_client: int) -> np.ndarray:
+    """Client of every sample (n,): client i holds label i mod C and per_client - 1 others, drawn uniformly;
+    a label's shuffled samples are cut into equal parts, one for each of its holders. NIID-Bench's #C = k.
+
+    C: the labels that occur. ValueError for one without a holder, or with fewer samples than holders.
+    """
+    present = np.unique(labels)
+    held = np.zeros((clients, len(present)), dtype=bool)
+    for i in range(clients):
+        others = np.delete(np.arange(len(present)), i % len(present))
+        held[i, [i % len(present), *rng.choice(others, per_client - 1, replace=False)]] = True
+    client = np.empty(len(labels), dtype=np.int64)
+    for c, holders in zip(present, held.T, strict=True):
+        samples, who = rng.permutation(np.flatnonzero(labels == c)), np.flatnonzero(holders)
+        if not 0 < len(who) <= len(samples):
+            raise ValueError(f"label {c} has {len(who)} holders and {len(samples)} samples")
+        client[samples] = np.repeat(who, [len(part) for part in np.array_split(samples, len(who))])
+    return client
+
+
+def similarity(rng: np.random.Generator, labels: np.ndarray, clients: int, random: int) -> np.ndarray:
+    """Client of every sample (n,): `random` of the n samples are dealt at random, the rest sorted by label, a
+    run of it for each client. Karimireddy et al., SCAFFOLD, ICML 2020. Sizes differ by at most 1."""
+    order = rng.permutation(len(labels))
+    rest = order[random:]
+    sizes, dealt = (np.bincount(np.arange(n) % clients, minlength=clients) for n in (len(labels), random))
+    client = np.empty(len(labels), dtype=np.int64)
+    client[order[:random]] = np.repeat(np.arange(clients), dealt)
+    client[rest[np.argsort(labels[rest], kind="stable")]] = np.repeat(np.arange(clients), sizes - dealt)
+    return client
+
+
+def quantity(rng: np.random.Generator, n: int, clients: int, alpha: float, min_size: int) -> np.ndarray:
+    """Client of every sample (n,): the shuffled samples cut by q ~ Dir(alpha), drawn again until n min(q) is
+    `min_size` (NIID-Bench). ValueError where TRIES draws do not do."""
+    order, client = rng.permutation(n), np.empty(n, dtype=np.int64)
+    for _ in range(TRIES):
+        q = proportions(rng, alpha, 1, clients)[0]
+        sizes = np.diff(np.floor(np.cumsum(q)[:-1] * n).astype(np.int64), prepend=0, append=n)
+        if n * q.min() >= min_size and sizes.min() > 0:
+            client[order] = np.repeat(np.arange(clients), sizes)
+            return client
+    raise ValueError
 
 
 UNUSED = -1

@@ -70,6 +70,13 @@ class DatasetOptions:
         null="the data set's own test set",
         help="pool training and test set; the test set is this share of every client's samples",
     )
+    noise: float = later(
+        nonnegative(
+            0.0,
+            help="client i of N adds Gaussian noise to the model's input in every local step, anew each "
+            "time, with a standard deviation of this times i/(N-1); tests have none",
+        )
+    )
     validation: float = later(
         number(
             0.0,
@@ -223,6 +230,7 @@ class PartitionOptions:
 
     name: ClassVar[str]
     leaves_out: ClassVar[bool] = False  # whether some samples may belong to no client
+    by_class: ClassVar[bool] = False  # whether it divides by the labels of classes
     seed: int | None = seed_of(null="the run's seed", help="of the random draws, where there are any")
 
 
@@ -241,8 +249,56 @@ class Dirichlet(PartitionOptions):
     """Label skew: the samples of each class are cut over the clients by proportions from Dir(alpha)."""
 
     name = "dirichlet"
+    by_class = True
     alpha: float = positive(0.5, help="smaller: more skewed")
     min_size: int = _min_size()
+    balance: bool = later(
+        switch(False, help="a client that holds n/N samples gets none of the next labels (NIID-Bench)")
+    )
+    redraw: bool = later(
+        switch(False, help="draw all again until every client has min_size samples; false: move samples")
+    )
+
+
+@dataclass(frozen=True)
+class DirichletClients(PartitionOptions):
+    """Label skew: every client draws label shares of its own from Dir(alpha), as in FedDyn."""
+
+    name = "dirichlet_clients"
+    by_class = True
+    alpha: float = positive(0.5, help="smaller: more skewed")
+    sizes: str = choice("equal", ("equal", "lognormal"), help="how many samples a client has")
+    sigma: float | None = positive(
+        None, null="0.3", help="of sizes=lognormal: standard deviation of the logarithm of a size"
+    )
+
+
+@dataclass(frozen=True)
+class Classes(PartitionOptions):
+    """Label skew: client i holds label i mod C and random others; a label's holders share it equally
+    (NIID-Bench's #C=k)."""
+
+    name = "classes"
+    by_class = True
+    per_client: int = integer(2, low=1, help="labels per client")
+
+
+@dataclass(frozen=True)
+class Quantity(PartitionOptions):
+    """Random samples, unequal sizes: by shares from Dir(alpha), drawn again until all are large enough."""
+
+    name = "quantity"
+    alpha: float = positive(0.5, help="smaller: more unequal")
+    min_size: int = integer(10, low=1, help="samples that every client's share amounts to at least")
+
+
+@dataclass(frozen=True)
+class Similarity(PartitionOptions):
+    """Label skew: a share of every client's samples is random, the rest sorted by label (SCAFFOLD's s %)."""
+
+    name = "similarity"
+    by_class = True
+    share: float = number(0.1, low=0, high=1, help="of random samples; 0: all sorted, 1: iid")
 
 
 @dataclass(frozen=True)
@@ -250,6 +306,7 @@ class Shards(PartitionOptions):
     """Label skew: every client holds exactly this many labels."""
 
     name = "shards"
+    by_class = True
     labels: int = integer(2, low=1, help="labels per client")
 
 
@@ -267,12 +324,13 @@ class LognormalLabels(PartitionOptions):
     """FedProxVR's users: few labels each, sizes over two decades, a good part of the data unused."""
 
     name = "lognormal_labels"
-    leaves_out = True
+    leaves_out = by_class = True
     labels: int = integer(2, low=1, help="labels per client: (client + j) mod classes")
 
 
 class Natural(PartitionOptions):
-    """The data set's own clients (dataset=synthetic has some)."""
+    """The data set's own clients (dataset=synthetic has some); where clients.total is smaller than their
+    number, so many of them, drawn at random."""
 
     name = "natural"
 
@@ -286,5 +344,18 @@ class File(PartitionOptions):
 
 
 PARTITIONS: dict[str, type[PartitionOptions]] = {
-    cls.name: cls for cls in (Iid, Dirichlet, Shards, PowerLaw, LognormalLabels, Natural, File)
+    cls.name: cls
+    for cls in (
+        Iid,
+        Dirichlet,
+        DirichletClients,
+        Shards,
+        Classes,
+        Similarity,
+        PowerLaw,
+        Quantity,
+        LognormalLabels,
+        Natural,
+        File,
+    )
 }

@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedbench.data.dataset import Dataset
 from fedbench.data.files import read_npz
-from fedbench.data.label_skew import UNUSED, dirichlet, lognormal_labels, shards, split_by_weight, surplus
+from fedbench.data.label_skew import (
+    TRIES,
+    UNUSED,
+    by_classes,
+    dirichlet,
+    dirichlet_clients,
+    lognormal_labels,
+    quantity,
+    shards,
+    similarity,
+    split_by_weight,
+    surplus,
+)
 from fedbench.data.options import (
     PARTITIONS,
+    Classes,
     Dirichlet,
+    DirichletClients,
     File,
     Iid,
     LognormalLabels,
+    Natural,
     PartitionOptions,
     PowerLaw,
+    Quantity,
     Shards,
+    Similarity,
 )
 from fedbench.errors import ConfigError
 from fedbench.fields import exact
+from fedbench.files import as_given
 from fedbench.rng import Stream, host_generator, make_key
 
 
@@ -34,6 +53,7 @@ class _Problem:
     classes: int
     clients: int
     rng: np.random.Generator
+    natural: np.ndarray | None
 
 
 def partition(
@@ -45,7 +65,7 @@ def partition(
     natural: np.ndarray | None = None,
 ) -> np.ndarray:
     """Client (n,) int64 of every training sample: each in 0..clients-1, each client at least one sample
-    (lognormal_labels: UNUSED, -1, for samples that nobody gets).
+    (lognormal_labels, natural, file: UNUSED, -1, for samples that nobody gets).
 
     `labels` (n,) in 0..classes-1, or targets (n, k) without classes; `seed`: the run's, used where
     partition.seed is null; `natural`: the data set's own assignment, if it has one. Raises ConfigError for
@@ -55,25 +75,12 @@ def partition(
         raise ConfigError(
             "clients.total", clients, f"must be at most {len(labels)}, the number of training samples"
         )
-    if labels.ndim > 1 and isinstance(options, Dirichlet | Shards | LognormalLabels):
-        allowed = "divides by class, and this data set has no classes; use iid, powerlaw, natural or file"
+    if labels.ndim > 1 and options.by_class:
+        others = ", ".join(name for name, cls in PARTITIONS.items() if not cls.by_class)
+        allowed = f"divides by class, and this data set has no classes; use {others}"
         raise ConfigError("partition", options.name, allowed)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION)
-    problem = _Problem(labels, classes, clients, rng)
-    if isinstance(options, Iid):
-        return _iid(problem)
-    if isinstance(options, Dirichlet):
-        min_size = _min_size(options, problem)
-        return dirichlet(rng, labels, classes, clients, options.alpha, min_size)
-    if isinstance(options, Shards):
-        return _shards(options, problem)
-    if isinstance(options, PowerLaw):
-        return _powerlaw(options, problem)
-    if isinstance(options, LognormalLabels):
-        return _lognormal_labels(options, problem)
-    if isinstance(options, File):
-        return _file(options, problem)
-    return _natural(natural, problem)
+    return _MAKERS[type(options)](options, _Problem(labels, classes, clients, rng, natural))
 
 
 def class_counts(assignment: np.ndarray, labels: np.ndarray, classes: int, clients: int) -> np.ndarray:
@@ -82,7 +89,7 @@ def class_counts(assignment: np.ndarray, labels: np.ndarray, classes: int, clien
     return cells.reshape(clients, classes)
 
 
-def _iid(p: _Problem) -> np.ndarray:
+def _iid(options: Iid, p: _Problem) -> np.ndarray:
     """A random permutation, dealt out in turn: sizes differ by at most 1."""
     client = np.empty(len(p.labels), dtype=np.int64)
     client[p.rng.permutation(len(p.labels))] = np.arange(len(p.labels)) % p.clients
@@ -127,43 +134,119 @@ def _powerlaw(options: PowerLaw, p: _Problem) -> np.ndarray:
     return client
 
 
-def _natural(natural: np.ndarray | None, p: _Problem) -> np.ndarray:
-    if natural is None:
+def _dirichlet(options: Dirichlet, p: _Problem) -> np.ndarray:
+    min_size = _min_size(options, p)
+    how = options.balance, options.redraw
+    try:
+        return dirichlet(p.rng, p.labels, p.classes, p.clients, options.alpha, min_size, *how)
+    except ValueError as error:
+        raise _never(options) from error
+
+
+def _never(options: Dirichlet | Quantity) -> ConfigError:
+    allowed = f"no draw of {TRIES:,} gave every client so many; a larger alpha or fewer clients do"
+    return ConfigError("partition.min_size", options.min_size, allowed)
+
+
+def _dirichlet_clients(options: DirichletClients, p: _Problem) -> np.ndarray:
+    sigma, weights = options.sigma, np.ones(p.clients)
+    if options.sizes == "lognormal":
+        weights = p.rng.lognormal(0.0, 0.3 if sigma is None else sigma, p.clients)
+    elif sigma is not None:
+        raise ConfigError("partition.sigma", sigma, "must be null: sizes=equal has none")
+    sizes = split_by_weight(len(p.labels), weights)
+    sizes = np.maximum(sizes, 1) - surplus(sizes, 1)
+    return dirichlet_clients(p.rng, p.labels, sizes, options.alpha)
+
+
+def _classes(options: Classes, p: _Problem) -> np.ndarray:
+    present = len(np.unique(p.labels))
+    if options.per_client > present:
+        raise ConfigError(
+            "partition.per_client", options.per_client, f"must be at most {present}, the number of classes"
+        )
+    try:
+        return by_classes(p.rng, p.labels, p.clients, options.per_client)
+    except ValueError as error:
+        allowed = f"with clients.total={p.clients}, {error}"
+        raise ConfigError("partition.per_client", options.per_client, allowed) from error
+
+
+def _similarity(options: Similarity, p: _Problem) -> np.ndarray:
+    return similarity(p.rng, p.labels, p.clients, round(exact(options.share) * len(p.labels)))
+
+
+def _quantity(options: Quantity, p: _Problem) -> np.ndarray:
+    try:
+        return quantity(p.rng, len(p.labels), p.clients, options.alpha, _min_size(options, p))
+    except ValueError as error:
+        raise _never(options) from error
+
+
+def _natural(options: Natural, p: _Problem) -> np.ndarray:
+    if p.natural is None:
         others = ", ".join(name for name in PARTITIONS if name != "natural")
         raise ConfigError("partition", "natural", f"this dataset has no clients of its own; use {others}")
-    return _checked(natural, p, ConfigError("partition", "natural", "does not fit"))
+    if p.natural.shape != (n := (len(p.labels),)):
+        raise ConfigError("partition", "natural", f"needs clients {n}, the data have {p.natural.shape}")
+    users, client = np.unique(p.natural, return_inverse=True)
+    if len(users) < p.clients:
+        raise ConfigError("clients.total", p.clients, f"must be at most {len(users)}, the data's own clients")
+    if len(users) == p.clients:
+        return client.astype(np.int64)
+    number = np.full(len(users), UNUSED)
+    number[np.sort(p.rng.permutation(len(users))[: p.clients])] = np.arange(p.clients)
+    return number[client]
 
 
 def _file(options: File, p: _Problem) -> np.ndarray:
-    path = Path(options.path).expanduser()
+    path = as_given(options.path)
     if not path.is_file():
         raise ConfigError("partition.path", options.path, "no such file; a partition.npz is expected")
-    error = ConfigError("partition.path", options.path, "does not fit")
-    return _checked(read_npz(path, ("client",))["client"], p, error)
-
-
-def _checked(client: np.ndarray, p: _Problem, error: ConfigError) -> np.ndarray:
-    """A given assignment as int64, or the error completed with what is wrong with it."""
-    n = len(p.labels)
+    client, n = read_npz(path, ("client",))["client"], len(p.labels)
     if client.dtype.kind not in "iu":
         why = f"client has type {client.dtype}; integers are expected"
     elif client.shape != (n,):
         why = f"client has shape {client.shape}, the training set {n} samples"
-    elif client.min() < 0 or client.max() >= p.clients:
+    elif client.min() < UNUSED or client.max() >= p.clients:
         why = f"its clients are {client.min()} .. {client.max()}, clients.total={p.clients}"
-    elif (empty := np.flatnonzero(np.bincount(client.astype(np.int64), minlength=p.clients) == 0)).size:
-        why = f"client {empty[0]} of clients.total={p.clients} has no sample"
     else:
-        return client.astype(np.int64)
-    raise ConfigError(error.key, error.value, f"{error.allowed}: {why}")
+        client = client.astype(np.int64)
+        empty = np.flatnonzero(np.bincount(client[client != UNUSED], minlength=p.clients) == 0)
+        if not empty.size:
+            return client
+        why = f"client {empty[0]} of clients.total={p.clients} has no sample"
+    raise ConfigError("partition.path", options.path, f"does not fit: {why}")
 
 
-def _min_size(options: Dirichlet | PowerLaw, p: _Problem) -> int:
+def _min_size(options: Dirichlet | PowerLaw | Quantity, p: _Problem) -> int:
     if options.min_size * p.clients > len(p.labels):
         largest = len(p.labels) // p.clients
         allowed = f"must be at most {largest}: {len(p.labels)} samples, clients.total={p.clients}"
         raise ConfigError("partition.min_size", options.min_size, allowed)
     return options.min_size
+
+
+_MAKERS: Mapping[type[PartitionOptions], Callable[[Any, _Problem], np.ndarray]] = {
+    Iid: _iid,
+    Dirichlet: _dirichlet,
+    DirichletClients: _dirichlet_clients,
+    Shards: _shards,
+    Classes: _classes,
+    Similarity: _similarity,
+    PowerLaw: _powerlaw,
+    Quantity: _quantity,
+    LognormalLabels: _lognormal_labels,
+    Natural: _natural,
+    File: _file,
+}
+
+
+def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) -> np.ndarray:
+    """The client of each test sample, UNUSED where its user is none: `whose` (m,) says its user, `users` (n,)
+    that of a training sample, whose client `client` (n,) says."""
+    numbers = {} if users is None else dict(zip(users.tolist(), client.tolist(), strict=True))
+    return np.array([numbers.get(user, UNUSED) for user in whose.tolist()], dtype=np.int64)
 
 
 def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients: int, seed: int) -> Dataset:
@@ -174,9 +257,7 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
     """
     client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
-    stay, sizes = 1 - exact(pool or 0.0), np.bincount(client[client != UNUSED])
-    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
-    train, test = held_out(client, keep, rng.permutation(len(client)))
+    train, test = held_out(client, pool or 0.0, rng)
     unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
     changes = {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client[train]}
     changes["test_client"] = None
@@ -199,17 +280,27 @@ def validation_samples(client: np.ndarray, share: float, seed: int) -> np.ndarra
     """
     if not share:
         return np.zeros(0, dtype=np.int64)
-    part, sizes = exact(share), np.bincount(client)
+    part, sizes = exact(share), np.bincount(client[client != UNUSED])
     out = (2 * part.numerator * sizes + part.denominator) // (2 * part.denominator)
     draw, _ = make_key(seed, Stream.VALIDATION, np.arange(len(client)))
-    _, found = held_out(client, np.maximum(sizes - out, 1), np.argsort(draw, kind="stable"))
+    _, found = _first_of_each(client, np.maximum(sizes - out, 1), np.argsort(draw, kind="stable"))
     if not len(found):
         allowed = f"holds out no sample: the largest client has {sizes.max()}"
         raise ConfigError("dataset.validation", share, allowed)
     return found
 
 
-def held_out(client: np.ndarray, keep: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Training and test samples, as sorted indices into `client` (n,), the client of every sample or UNUSED.
+
+    Of a client's n_i samples, in random order, the first floor((1 - share) n_i) are trained on, one at least.
+    """
+    stay, sizes = 1 - exact(share), np.bincount(client[client != UNUSED])
+    keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
+    return _first_of_each(client, keep, rng.permutation(len(client)))
+
+
+def _first_of_each(client: np.ndarray, keep: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Kept samples and others, as sorted indices into `client` (n,), the client of every sample or UNUSED:
     of each client the first `keep` (N,) in `order` (n,), a random permutation."""
     order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order

@@ -24,7 +24,8 @@ from fedbench.data.options import (
 )
 from fedbench.data.transforms import mean_std, pixel_mean_std
 from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
-from fedbench.fields import REGISTERED, options_of_function, read
+from fedbench.fields import REGISTERED, defaults, options_of_function, read
+from fedbench.files import as_given
 
 F = TypeVar("F", bound=Callable[..., Dataset])
 _GIVEN = ("root", "seed", "clients")
@@ -43,6 +44,8 @@ def register_dataset(name: str) -> Callable[[F], F]:
         raise ValueError(f"{name} is a data set of fedbench's own")
 
     def enter(function: F) -> F:
+        for key in inspect.signature(function).parameters.keys() & defaults(DatasetOptions).keys():
+            raise ValueError(f"{name}: its parameter {key} is a key of every data set; call it otherwise")
         _REGISTRY[name] = function
         options = options_of_function(name, function, _GIVEN)
         REGISTERED["dataset", name] = dataclasses.make_dataclass(name, options, frozen=True)
@@ -80,7 +83,7 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     `seed` (the run's) and `clients` (number of users) matter to generated data only. Raises ConfigError for
     options that do not fit and DataError for data that is absent or wrong.
     """
-    data = _raw(options, Path(data_root).expanduser(), seed, clients)
+    data = _raw(options, as_given(data_root), seed, clients)
     if options.classes is not None:
         data = of_classes(data, options.classes)
     data = subset(data, options.train_samples, options.test_samples)
@@ -115,7 +118,7 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
             users=clients,
         )
     if isinstance(options, Npz):
-        path = Path(options.path).expanduser()
+        path = as_given(options.path)
         if not path.is_file():
             allowed = "no such file; an .npz with x_train, y_train, x_test, y_test is expected"
             raise ConfigError("dataset.path", options.path, allowed)

@@ -6,6 +6,7 @@ compiled code, and give every engine the same numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,6 +60,20 @@ def augment_batch(x: Tensor, key: Key, mode: str, fill: Tensor | float = 0.0) ->
     picked = picked.gather(3, columns.clamp(0, width - 1)[:, None, None, :].expand(whole))
     padding = torch.as_tensor(fill, device=x.device).to(x.dtype)
     return torch.where(inside, picked, padding)
+
+
+def add_noise(x: Tensor, key: Key, deviation: Tensor) -> Tensor:
+    """Samples (B, *shape) with Gaussian noise of standard deviation `deviation` (B,).
+
+    The normals 2 p and 2 p + 1 of sample b are Box and Muller's of the two words of Threefry(key, (p, b)).
+    """
+    numbers = x[0].numel()
+    pair, sample = torch.arange(-(-numbers // 2), device=x.device), torch.arange(len(x), device=x.device)
+    word0, word1 = threefry2x32(key, (pair, sample[:, None]))
+    radius = torch.sqrt(-2 * torch.log((word0.to(x.dtype) + 0.5) / 2**32))
+    angle = word1.to(x.dtype) * (2 * math.pi / 2**32)
+    normals = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1).flatten(1)
+    return x + (deviation.to(x.dtype)[:, None] * normals[:, :numbers]).view(x.shape)
 
 
 def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fedbench.data import add_noise
 from fedbench.engine.batches import Batch
 from fedbench.engine.torch_internals import grad_and_value
 from fedbench.rng import fold
@@ -144,6 +145,7 @@ TASKS = {
 CLASSIFICATION = TASKS["classification"]
 
 
+NOISE = 1 << 32  # word of a step's key, beside those of augmentation, 0, and of layers, 1, 2, ...
 Transform = Callable[[Tensor], Tensor]
 
 
@@ -155,6 +157,7 @@ class DeviceData:
     y: Tensor  # (n,), targets (n, k), or a label at every position (n, T)
     to_input: Transform
     augment: Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None = None
+    noise: Tensor | None = None  # (n,) standard deviation of what is added to each training sample's input
     held: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here
 
 
@@ -182,7 +185,7 @@ class Objective:
         self.masks = [n for n in buffers if n not in persistent and n.split(".")[-1] == "weights"]
         self.keys = [n for n in buffers if n not in persistent and n.split(".")[-1] == "key"]
         self.statistics = [n for n in buffers if n in persistent]
-        self.stochastic = bool(self.keys) or data.augment is not None
+        self.stochastic = bool(self.keys) or data.augment is not None or data.noise is not None
 
     def statistics_of(self, model: nn.Module) -> dict[str, Tensor]:
         """Persistent buffers (batch norm's running statistics) by name, of a model like the objective's."""
@@ -224,6 +227,9 @@ class Objective:
         if self.data.augment is not None:
             assert batch.key is not None
             x = self.data.augment(x, fold((batch.key[0], batch.key[1]), 0))
+        if self.data.noise is not None:
+            assert batch.key is not None
+            x = add_noise(x, fold((batch.key[0], batch.key[1]), NOISE), self.data.noise[batch.samples])
         weights = None
         if batch.real is not None:
             weights = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(x.dtype)

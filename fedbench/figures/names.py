@@ -65,12 +65,13 @@ _OPTIONS = {
     "rnn": "RNN",
     "resnet18": "ResNet-18",
     "dirichlet": "Dirichlet",
+    "dirichlet_clients": "Dirichlet of clients",
     "powerlaw": "power law",
     "sync": "synchronous",
     "async": "asynchronous",
 }
 _METRICS = {"R2": "R²", "subset accuracy": "share with all labels right"}
-_DETAILS = ("partition.alpha", "partition.labels")
+PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
 _WIDTH, _FULL = "model.width", 64  # channels of the network that is called ResNet-18
 _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 
@@ -94,7 +95,7 @@ def dataset(choices: Mapping[str, object]) -> str:
 
 def partition(choices: Mapping[str, object]) -> str:
     """A partition with what it is given: `Dirichlet(0.5)`, `shards(2)`, `iid`."""
-    details = [value for key in _DETAILS if isinstance(value := choices.get(key), int | float)]
+    details = [value for key in PARTITION_KEYS if isinstance(value := choices.get(key), int | float)]
     return option(choices.get("partition")) + "".join(f"({value:g})" for value in details)
 
 
@@ -116,7 +117,7 @@ def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
         parts.append(style.of_algorithm(str(choices.get("algorithm"))).label)
         parts[0] += f" ({', '.join(_variant(choices[key]) for key in variants)})" if variants else ""
     for key in shown:
-        if key == "partition" or key in _DETAILS:
+        if key == "partition" or key in PARTITION_KEYS:
             parts.append(partition(choices))
         elif key in ("model", _WIDTH) and "model" in choices:
             parts.append(model(choices))

@@ -23,7 +23,7 @@ from fedbench.config import imports
 from fedbench.config.config import flat
 from fedbench.config.options import build
 from fedbench.errors import DataError
-from fedbench.figures import caption
+from fedbench.figures import caption, names
 from fedbench.figures.options import PlotOptions
 from fedbench.figures.page import Drawing, Page, sheet, ticks
 from fedbench.figures.results import read
@@ -83,13 +83,14 @@ def partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
 
 
 def assignment(file: Path) -> Ints:
-    """The client of every training sample, (n,) int, as partition.npz says it. Raises DataError."""
+    """The client of every training sample, (n,) int, as partition.npz says it; negative: nobody's. Raises
+    DataError."""
     try:
         with np.load(file, allow_pickle=False) as arrays:
             client: Ints = arrays["client"]
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{file}: cannot be read: {error}") from None
-    if client.ndim != 1 or not np.issubdtype(client.dtype, np.integer) or (client < 0).any():
+    if client.ndim != 1 or not np.issubdtype(client.dtype, np.integer):
         raise DataError(f"{file}: 'client' must hold one client id per training sample")
     return client
 
@@ -114,14 +115,15 @@ def class_counts(client: Ints, label: Ints, classes: int, clients: int) -> Ints:
     if len(client) != len(label):
         raise DataError(f"partition.npz names {len(client)} samples, but the training set has {len(label)}")
     counts = np.zeros((max(clients, int(client.max(initial=-1)) + 1), classes), dtype=np.int64)
-    np.add.at(counts, (client, label), 1)
+    own = client >= 0
+    np.add.at(counts, (client[own], label[own]), 1)
     return counts
 
 
 def _of_partition(counts: Ints, choices: Mapping[str, Any], path: Path, discs: bool) -> dict[str, Any]:
     """The caption, as data."""
     sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
-    shown = ("dataset", "partition", "partition.alpha", "partition.labels")
+    shown = ("dataset", "partition", *names.PARTITION_KEYS)
     seed = choices.get("partition.seed")
     seed = choices.get("seed") if seed is None else seed
     text = (

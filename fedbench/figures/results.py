@@ -131,20 +131,20 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def paired(first: pd.Series, second: pd.Series) -> tuple[float, float | None]:
-    """Compare two quantities per seed: the mean of their differences over the seeds that both have, and the p
-    value of a one-sided paired t test of `first` being larger (None with fewer than two seeds).
+def exceeds(first: pd.Series, second: pd.Series) -> tuple[int, float, float]:
+    """Compare two quantities by seed: how many pairs, their mean difference, and the one-sided p of a paired
+    Student test that `first` is larger (that it is smaller: 1 - p).
 
     One seed means the same partition, cohorts and mini-batches, so differences vary less than the quantities.
     """
     from scipy.stats import t as student
 
     difference = (first - second).dropna()
-    n, mean = len(difference), float(difference.mean())
-    if n < 2:
-        return mean, None
-    error = float(difference.std(ddof=1)) / math.sqrt(n)
-    return mean, float(student.sf(mean / error, n - 1)) if error > 0 else float(mean <= 0)
+    n, mean = len(difference), float(difference.mean()) if len(difference) else 0.0
+    error = float(difference.std(ddof=1)) / math.sqrt(n) if n > 1 else 0.0
+    if error < 1e-12:  # all pairs alike
+        return n, mean, 0.5 if mean == 0 else float(mean < 0)
+    return n, mean, float(student.sf(mean / error, n - 1))
 
 
 def parse(cell: object) -> object:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbench.files import read_json, write_json
+from fedbench.files import as_given, read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LoggedRun:
 
     def place(self, directory: str | None, within: str) -> Path:
         """Where a logger writes: `within` in the run's directory, or one of the run's own in `directory`."""
-        return self.directory / within if directory is None else Path(directory).expanduser() / self.name
+        return self.directory / within if directory is None else as_given(directory) / self.name
 
     def remembered(self, logger: str) -> dict[str, Any]:
         """What a logger has remembered of this run; empty where it is another run."""

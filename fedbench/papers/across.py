@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
-from fedbench.papers.claims import Claim, slope
-from fedbench.papers.comparisons import Flat, FlatterThan
+from fedbench.papers.claims import Claim, Readings, Test, readings, slope
 from fedbench.papers.figure import Figure, Paper, markdown, picture
-from fedbench.papers.trends import AcrossTasks, Slope, TableTrend
+from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Multiples of each algorithm's own learning rate in `lr_relative`."""
 POWERS = {"padamfed": -1 / 4, "padamfed_vr": -1 / 3, "masfl": -1 / 4, "adamasfl": -1 / 4}
 """Exponents of S K T in the theorems."""
-FRONT = ("padamfed", "adamasfl")
-"""The methods whose shared claims stand on the report's first page."""
 NORMS = {"vector": "one norm", "tensor": "norm per tensor"}
 """The two readings of a normalised step: as the papers write it, and as a loop over a model's parameters."""
-SUFFIX = {"vector": "", "tensor": "-tensor"}
-"""Of the names of claims, by the reading."""
 UNTUNED = {
-    **dict.fromkeys(("padamfed vector", "padamfed tensor"), ("fedavg", "scaffold", "scaffold_m")),
-    **dict.fromkeys(("adamasfl vector", "adamasfl tensor"), ("fedbuff", "ca2fl", "masfl")),
+    "padamfed": ("fedavg", "scaffold", "scaffold_m"),
+    "adamasfl": ("fedbuff", "ca2fl", "masfl"),
 }
-"""Methods that a theorem sets, in both readings of its norm, and those that are tuned."""
+"""Methods that a theorem sets, and those that are tuned."""
 
 
 def by_work(runs: Path, out: Path) -> list[Path]:
@@ -83,66 +79,48 @@ def comparison(_: Path, out: Path) -> list[Path]:
     return [table, text]
 
 
-def speedup(method: str, power: float, source: str) -> Iterator[Claim]:
+def both(method: str, figure: str, test: Callable[[str], Test], words: str = "") -> Readings:
+    """The two readings of a claim on a method that normalises its steps."""
+    return readings(
+        figure, {f"{words}{said}": test(f"{method} algorithm.norm={norm}") for norm, said in NORMS.items()}
+    )
+
+
+def speedup(method: str, power: float, source: str) -> Claim:
     """A theorem's rate: the gradient norm falls with (S K T)^power."""
-    for key, word in (("clients.per_round", "participating clients"), ("local.steps", "local steps")):
-        yield Claim(
-            f"speedup-{method}-{key.split('.')[1]}",
-            f"{method} has a linear speed-up in the number of {word}: the mean gradient norm falls with"
-            f" (S K T)^({power:.3g})",
-            source,
-            "speedup",
-            Slope(method, key, power),
-            published=f"slope {power:.3f}" if key == "clients.per_round" and method in FRONT else "",
-        )
-
-
-def variant(method: str, norm: str) -> str:
-    """A method in one reading of its norm, as claims name it."""
-    return f"{method} algorithm.norm={norm}"
+    counts = {"S": "clients.per_round", "K": "local.steps"}
+    tests = {word: Slope(method, key, power) for word, key in counts.items()}
+    text = (
+        f"{method}: the mean gradient norm falls with (S K T)^({power:.3g}) in S and in K (linear speed-up)"
+    )
+    return Claim(f"speedup-{method}", text, source, readings("speedup", tests))
 
 
 def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str) -> Iterator[Claim]:
     """No problem parameter in a `sync` or `async` method: a factor on the loss changes nothing."""
-    claim = partial(Claim, source=source, figure="loss_scale")
-    for norm, words in NORMS.items():
-        run = variant(method, norm)
-        yield claim(
-            f"problem-free-{method}{SUFFIX[norm]}",
-            f"{method} needs no problem parameter: its accuracy does not change with the loss's factor"
-            f" ({words})",
-            test=Flat(run, "loss.scale", 0.01),
-            published="no change" if method in FRONT and norm == "vector" else "",
-        )
-        yield claim(
-            f"others-depend-{method}{SUFFIX[norm]}",
-            f"the other algorithms depend on learning rates tuned to the problem (against {method}, {words})",
-            test=FlatterThan(run, baselines, "loss.scale"),
-        )
-    yield Claim(
-        f"step-size-free-{method}",
-        f"{method}'s step sizes follow from S, K and T alone",
-        source,
-        "theory/stepsizes",
-        TableTrend(f"stepsizes_{kind}", "lr", "x", 0, "axis", {"algorithm": method, "axis": "loss"}),
-        scale="smoke",
-    )
+    key, built = "loss.scale", partial(Claim, source=source, kind="construction")
+    yield built(f"problem-free-{method}", f"{method}: a factor on the loss moves accuracy by a point at most",
+                readings=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
+    yield built(f"others-depend-{method}", f"the methods tuned at factor 1 vary more with it than {method}",
+                readings=both(method, "loss_scale",
+                              lambda run: Leads(run, baselines, "range", key=key)))  # fmt: skip
+    steps = Moves("lr", "x", 0, f"stepsizes_{kind}", {"algorithm": method, "axis": "loss"})
+    yield built(f"step-size-free-{method}", f"{method}'s step sizes follow from S, K and T alone",
+                readings=readings("theory/stepsizes", {"": steps}), scale="smoke")  # fmt: skip
 
 
 def untuned() -> Iterator[Claim]:
     """The argument for methods without problem parameters: they work where nobody has tuned."""
-    source = "PAdaMFed, ICLR 2025, p. 2, section 1.1; AdaMasFL talk, ICML 2025; the figure is ours"
-    for method, others in UNTUNED.items():
-        for of, words in (("worst", "on the worst task"), ("median", "in the median")):
-            yield Claim(
-                f"untuned-{method.replace(' ', '-')}-{of}",
-                f"{method}, never tuned, is {words} of a range of tasks ahead of methods that keep the"
-                " step size tuned on one",
-                source,
-                "untuned",
-                AcrossTasks(method, others, of),
-                published="ahead",
-            )
+    ours = partial(Claim, source="our figure", kind="ours")
+    for (method, others), of in product(UNTUNED.items(), ("worst", "median")):
+        beside = (
+            f"the {of} over tasks is higher than that of methods that keep the step size chosen on one task"
+        )
+        tests = {said: Leads(f"{method} {norm}", others, of) for norm, said in NORMS.items()}
+        yield ours(f"untuned-{method}-{of}", f"{method} at its theorem's step sizes: {beside}",
+                   readings=readings("untuned", tests))  # fmt: skip
+        yield ours(f"scaled-{method}-{of}", f"{method} with a constant chosen there too: {beside}",
+                   readings=readings("untuned_scaled", {"one norm": Leads(method, others, of)}))  # fmt: skip
 
 
 PAPER = Paper(
@@ -176,5 +154,4 @@ PAPER = Paper(
         Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
     ),
     tuple(untuned()),
-    picture=("untuned", "untuned.png"),
 )

@@ -1,36 +1,38 @@
-"""Claims of papers: the evidence that kept results give, the statistics that judge it, the ledger.
+"""Claims of papers, and what judges them: the kept results of a figure, statistics, findings.
 
-A claim is data: its words, where they stand, the figure that should show it, its test, and the least scale
-and number of rounds at which the test means anything. Verdicts and numbers come from the CSV files; nothing
-is typed.
+A claim is data: its words, where they stand, and for each of its readings (a norm, a number of classes, a
+step size that the paper does not name) a figure and a test. Verdicts and numbers come from the CSV files.
 
-Accuracies are fractions. A diverged run has no model, so it counts with accuracy 0; a failed run is left
-out and said. Differences between two methods are paired by seed (one seed means the same partition, cohorts
-and mini-batches), and "larger" means that the one-sided 95 % Student interval of the difference is above 0.
+Accuracies are fractions. A diverged run has no model, so it counts with accuracy 0; a failed run is left out
+and said. Methods are paired by seed (one seed means the same partition, cohorts and mini-batches). "Higher"
+means that a one-sided paired Student test says so at 95 %. It needs three seeds: of two its threshold is 6.3
+standard errors, of one there is none.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from fedbench.figures.results import paired
+from fedbench.figures.results import exceeds as exceeds
+from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
 
 SCALES = ("smoke", "cpu", "paper")
-VERDICTS = {True: "shown", False: "not shown", None: "untested"}
+YES, CONSISTENT, UNKNOWN, OPPOSITE = "yes", "consistent", "cannot tell", "opposite here"
 MADE = "made.json"
 """What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
-SETTINGS = ("dataset", "partition", "model", "rounds", "clients.total", "clients.per_round", "local.steps",
-            "local.epochs", "local.batch_size")  # fmt: skip
-"""Shared choices that the ledger states beside a number."""
+ALPHA, FEWEST_SEEDS, FEWEST_TASKS = 0.05, 3, 3
+LEVEL = 0.9
+"""The share of the best accuracy from which on a method counts as near it."""
+COUNTS = ("clients.per_round", "local.steps", "rounds")
 Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
 
 
@@ -44,19 +46,21 @@ class Evidence:
     `runs`: columns of runs.csv (dir, dataset, partition, model, algorithm, schedule, seed, swept keys,
     status, final_accuracy, ...) and the stage, the first part of `dir`. `rounds`: columns of rounds.csv
     (those and the metrics). `settings`: choices that all runs share, under dotted keys. `tables`: the
-    figure's other CSV tables by name. `scale`: smoke, cpu or paper. `command`: what regenerates it.
+    figure's other CSV tables by name. `made`: the content of made.json.
     """
 
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
     rounds: pd.DataFrame = field(default_factory=pd.DataFrame)
     settings: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    scale: str = "paper"
-    command: str = ""
+    made: Mapping[str, Any] = field(default_factory=lambda: {"scale": "paper"})
+    tuned_on_test: bool = False
 
     def table(self, name: str) -> pd.DataFrame:
-        """One of `tables`; empty where the figure has none of this name."""
-        return self.tables.get(name, pd.DataFrame())
+        """One of `tables`. Raises Untested where the figure has none of this name."""
+        if name not in self.tables or self.tables[name].empty:
+            raise Untested(f"no table {name}")
+        return self.tables[name]
 
 
 def made(directory: Path) -> dict[str, Any] | None:
@@ -74,39 +78,39 @@ def read(directory: Path) -> Evidence | None:
     drawn = {file.removesuffix(".csv") for file in content.get("files", []) if file.endswith(".csv")}
     if "dir" in runs:
         runs = runs.assign(stage=runs.dir.map(str).str.split("/").str[0])
-    shared = content.get("shared", {})
-    return Evidence(
-        runs,
-        rounds,
-        {key: shared[key] for key in SETTINGS if shared.get(key) is not None},
-        {name: found[name] for name in sorted(drawn & set(found))},
-        content["scale"],
-        content["command"],
-    )
-
-
-def words_of(where: Filter) -> str:
-    """The filter in words: dataset=emnist, partition!=iid."""
-    texts = {key: str(value) for key, value in where.items()}
-    return ", ".join(f"{key}!={v[1:]}" if v.startswith("!") else f"{key}={v}" for key, v in texts.items())
+    settings = {key: value for key, value in content.get("shared", {}).items() if value is not None}
+    tables = {name: found[name] for name in sorted(drawn & set(found))}
+    on_test = "tuning" in found and not settings.get("dataset.validation")
+    return Evidence(runs, rounds, settings, tables, content, on_test)
 
 
 def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     """Return the finished runs of `method` that pass the filter, with accuracies of diverged runs set to 0.
 
     `method` is an algorithm's name, optionally followed by key=value words: "fedproxvr
-    algorithm.estimator=svrg".
+    algorithm.estimator=svrg". Raises Untested where there is none.
     """
     name, *words = method.split()
     wanted = {"algorithm": name, **where, **dict(word.split("=", 1) for word in words)}
-    if runs.empty or not set(wanted) <= set(runs.columns):
-        return runs.iloc[:0]
-    keep = runs.status != "failed"
-    for key, value in wanted.items():
+    keep = pd.Series(set(wanted) <= set(runs.columns), index=runs.index, dtype=bool)
+    for key, value in wanted.items() if keep.any() else ():
         text, negated = str(value).removeprefix("!"), str(value).startswith("!")
-        keep &= (runs[key].map(str) == text) ^ negated
-    accuracy = pd.to_numeric(runs.final_accuracy, errors="coerce").where(runs.status != "diverged", 0.0)
-    return runs.assign(final_accuracy=accuracy.fillna(0.0))[keep]
+        keep &= (runs[key].map(_plain) == text) ^ negated
+    if "status" in runs:
+        keep &= runs.status != "failed"
+        lost = runs.status == "diverged"
+        runs = runs.assign(**{
+            column: pd.to_numeric(runs[column], errors="coerce").where(~lost, 0.0).fillna(0.0)
+            for column in ("final_accuracy", "best_accuracy") if column in runs
+        })  # fmt: skip
+    if not keep.any():
+        said = ", ".join(f"{key}={value}" for key, value in where.items())
+        raise Untested(f"no runs of {method}{f' with {said}' if said else ''}")
+    return runs[keep]
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def tuned(rows: pd.DataFrame) -> pd.DataFrame:
@@ -118,23 +122,11 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     keys = [key for key in rows.columns if key.startswith("algorithm.")]
     if not keys or rows.empty:
         return rows
-    numbers = rows[keys].apply(pd.to_numeric, errors="coerce")
-    untouched: pd.Series[bool] = numbers.isna().all(axis=1)
+    untouched: pd.Series[bool] = rows[keys].apply(pd.to_numeric, errors="coerce").isna().all(axis=1)
     if untouched.any() and not untouched.all():
         return rows.loc[untouched]
     labels = rows[keys].map(str).agg("|".join, axis=1)
-    best = rows.final_accuracy.groupby(labels, sort=False).mean().idxmax()
-    return rows.loc[labels == best]
-
-
-def by_seed(rows: pd.DataFrame) -> pd.Series:
-    """Mean final accuracy of each seed."""
-    return rows.groupby("seed").final_accuracy.mean()
-
-
-def seeds_of(*parts: pd.DataFrame) -> tuple[int, ...]:
-    """All seeds behind these rows, in order."""
-    return tuple(sorted({int(seed) for part in parts if "seed" in part for seed in part.seed.unique()}))
+    return rows.loc[labels == rows.final_accuracy.groupby(labels, sort=False).mean().idxmax()]
 
 
 def curve(rows: pd.DataFrame, key: str) -> pd.Series:
@@ -146,20 +138,42 @@ def curve(rows: pd.DataFrame, key: str) -> pd.Series:
     return pd.Series(parts, dtype=float).sort_index()
 
 
-def exceeds(first: pd.Series, second: pd.Series) -> tuple[bool | None, float]:
-    """Compare two quantities per seed: (is `first` larger beyond noise, mean paired difference).
+def by_seed(data: Evidence, rows: pd.DataFrame, column: str) -> pd.Series:
+    """A quantity of runs by seed: a column of runs.csv; `T`, the round of the best accuracy; `train_loss`:
+    minus its mean over the last five evaluations."""
+    if column in rows:
+        return rows.groupby("seed")[column].mean()
+    mine = data.rounds[data.rounds.dir.isin(rows.dir)].sort_values("round")
+    if column == "T":
+        best = mine.loc[mine.groupby("dir").test_accuracy.idxmax()]
+        return best.set_index("seed")["round"].astype(float)
+    return (
+        -mine.groupby(["seed", "dir"])[column]
+        .agg(lambda values: values.iloc[-5:].mean())
+        .groupby("seed")
+        .mean()
+    )
 
-    None where fewer than two seeds are common to both.
-    """
-    mean, p = paired(first, second)
-    return None if p is None else p < 0.05, mean
 
-
-def rounds_to(rounds: pd.DataFrame, rows: pd.DataFrame, level: float) -> pd.Series:
-    """First evaluated round, per seed, at which a run's test accuracy reaches `level`; infinite if never."""
-    mine = rounds[rounds.dir.isin(rows.dir)]
+def until(data: Evidence, rows: pd.DataFrame, level: float, clock: str) -> pd.Series:
+    """The first value of `clock` (round, wall_seconds), by seed, at which test accuracy reaches `level`;
+    infinite if never."""
+    mine = data.rounds[data.rounds.dir.isin(rows.dir)]
     reached = pd.to_numeric(mine.test_accuracy, errors="coerce") >= level
-    return mine["round"].astype(float).where(reached, np.inf).groupby(mine.seed).min()
+    return mine[clock].astype(float).where(reached, np.inf).groupby(mine.seed).min()
+
+
+# ---- statistics ----------------------------------------------------------------------------------------
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given."""
+    order, least = np.argsort(p), 0.0
+    adjusted = np.empty(len(p))
+    for rank, place in enumerate(order):
+        least = max(least, min(1.0, (len(p) - rank) * p[place]))
+        adjusted[place] = least
+    return adjusted.tolist()
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
@@ -173,116 +187,156 @@ def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     return float(solution[1]), float(student.ppf(0.975, len(a) - 2) * np.sqrt(variance / spread))
 
 
-# ---- tests and their findings ------------------------------------------------------------------------
+# ---- tests ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A test's outcome: `shown` (None: these rows cannot tell), our numbers, why it is not shown, the seeds
-    behind it, and the number that matters most."""
+    """A test's outcome: the verdict, our numbers, the reason in one clause, the seeds behind it, the numbers
+    that matter most, and the p-value of a verdict that rests on one."""
 
-    shown: bool | None
-    numbers: str
+    verdict: str
+    numbers: str = ""
     reason: str = ""
     seeds: tuple[int, ...] = ()
     brief: str = ""
+    p: float | None = None
 
 
 class Untested(Exception):
-    """Raised by a test that these rows cannot decide."""
-
-    def __init__(self, reason: str, numbers: str = "", seeds: tuple[int, ...] = ()) -> None:
-        """The parts of its finding."""
-        super().__init__(reason)
-        self.finding = Finding(None, numbers, reason, seeds)
+    """Raised where rows, seeds or grid points lack, with the reason."""
 
 
 class Test(ABC):
-    """A predicate on the tables of a figure. Its parameters are fields, its words the class's docstring. A
-    test that lacks rows, seeds or grid points says so and does not guess."""
-
-    because: ClassVar[str]
-    """Why a claim is shown that passes, in one clause."""
+    """A predicate on the tables of a figure. Its parameters are fields, its words the class's docstring."""
 
     def __call__(self, data: Evidence) -> Finding:
         """What the evidence says."""
         try:
             return self._judge(data)
         except Untested as why:
-            return why.finding
+            return Finding(UNKNOWN, reason=str(why))
 
     @abstractmethod
     def _judge(self, data: Evidence) -> Finding:
         """The same, where the evidence suffices. Raises Untested."""
 
 
-def percent(value: float) -> str:
-    """An accuracy as text."""
-    return f"{100 * value:.2f}%"
-
-
-def mean_std(scores: pd.Series) -> str:
-    """Mean and, of several seeds, sample standard deviation."""
-    return percent(scores.mean()) + (f" +- {percent(scores.std(ddof=1))}" if len(scores) > 1 else "")
-
-
 def describe(test: Test) -> str:
     """A test in words: what it is and its parameters."""
     said = (type(test).__doc__ or "").split("\n\n")[0].replace("`", "").rstrip(".")
-    values = {field.name: getattr(test, field.name) for field in fields(test)}  # type: ignore[arg-type]
-    given = ", ".join(f"{key}={value}" for key, value in values.items() if value not in ({}, ""))
+    values = {one.name: getattr(test, one.name) for one in fields(test)}  # type: ignore[arg-type]
+    given = ", ".join(f"{key}={value}" for key, value in values.items() if value not in ({}, "", ()))
     return f"{' '.join(said.split())} [{given}]"
 
 
-# ---- the ledger --------------------------------------------------------------------------------------
+def percent(value: float) -> str:
+    """An accuracy as text."""
+    return f"{100 * value:.1f}%"
+
+
+def seeds_of(*parts: pd.DataFrame) -> tuple[int, ...]:
+    """All seeds behind these rows, in order."""
+    return tuple(sorted({int(seed) for part in parts if "seed" in part for seed in part.seed.unique()}))
+
+
+def said(scores: pd.Series, column: str = "accuracy") -> str:
+    """Mean, sample standard deviation and number of seeds: `84.5% +- 0.7% (5)`."""
+    many = len(scores) > 1
+    if "accuracy" in column:
+        return percent(scores.mean()) + (f" +- {percent(scores.std())}" if many else "") + f" ({len(scores)})"
+    if column == "T":
+        return f"{scores.median():g} ({len(scores)})"
+    return f"{abs(scores.mean()):.3f}" + (f" +- {scores.std():.3f}" if many else "") + f" ({len(scores)})"
+
+
+def plainly(holds: bool, seeds: int) -> str:
+    """The verdict of a test without p-value: of one seed "consistent" at most, of two none."""
+    if seeds >= FEWEST_SEEDS:
+        return YES if holds else OPPOSITE
+    return CONSISTENT if holds and seeds == 1 else UNKNOWN
+
+
+def few(seeds: int) -> str:
+    """The reason that goes with `plainly`."""
+    return "" if seeds >= FEWEST_SEEDS else f"{seeds} seed{'s' * (seeds != 1)}"
+
+
+def short(method: str) -> str:
+    """A method's name with its further words, but for the norm, which its reading says."""
+    name, *words = method.split()
+    further = [
+        word.rpartition("=")[2] for word in words if "norm=" not in word and word not in ("vector", "tensor")
+    ]
+    return " ".join([of_algorithm(name).label, *further])
+
+
+# ---- claims --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
+class Reading:
+    """One way to read a claim: its words, the figure that should show it, and the test."""
+
+    words: str
+    figure: str
+    test: Test
+
+
+Readings = tuple[Reading, ...]
+
+
+def readings(figure: str, tests: Mapping[str, Test]) -> Readings:
+    """Readings that one figure shows, by their words."""
+    return tuple(Reading(words, figure, test) for words, test in tests.items())
+
+
+@dataclass(frozen=True, eq=False)
 class Claim:
-    """One claim. `scale` and `rounds`: the least at which its test counts; below, it is untested.
-    `published`: the paper's number or order, for the claims on the report's first page."""
+    """One claim. `rounds`, `scale`: the least at which its tests count. `post_hoc`: it was added when the
+    results were known. `ours`: a question of ours, which no paper states."""
 
     name: str
     text: str
     source: str
-    figure: str
-    test: Test
-    scale: str = "cpu"
+    readings: Readings
     rounds: int = 0
-    published: str = ""
+    scale: str = "cpu"
+    post_hoc: bool = False
+    kind: str = "paper"
 
 
-def judge(claim: Claim, evidence: Evidence) -> dict[str, str]:
-    """The claim's row of the ledger, with numbers even where the scale is too small for a verdict.
+@dataclass(frozen=True)
+class Row:
+    """One row of the first page: a result, the paper's number or order, how far the setting is the paper's,
+    and the claims (`name` or `name/reading`) that give our numbers and the verdict."""
 
-    `numbers` are all of ours, `brief` those that matter most; `reason` says in one clause why the verdict is
-    what it is.
-    """
-    finding = claim.test(evidence)
-    shown, reason = finding.shown, claim.test.because if finding.shown else finding.reason
+    result: str
+    published: str
+    setting: str
+    claims: tuple[str, ...]
+
+
+def judge(claim: Claim, reading: Reading, evidence: Evidence) -> Finding:
+    """What a figure says on a claim, if its scale and rounds suffice, with numbers even where they do not."""
+    finding, scale = reading.test(evidence), evidence.made.get("scale", "paper")
     rounds = float(evidence.settings.get("rounds", float("inf")))
-    if shown is not None and SCALES.index(evidence.scale) < SCALES.index(claim.scale):
-        shown, reason = None, f"needs scale {claim.scale}, this is {evidence.scale}"
-    elif shown is not None and rounds < claim.rounds:
-        shown, reason = None, f"needs {claim.rounds} rounds, these are {rounds:g}"
-    failed = int((evidence.runs.status == "failed").sum()) if "status" in evidence.runs else 0
-    return {
-        "claim": claim.name,
-        "text": claim.text,
-        "source": claim.source,
-        "figure": claim.figure,
-        "published": claim.published,
-        "verdict": VERDICTS[shown],
-        "brief": finding.brief or finding.numbers,
-        "numbers": finding.numbers,
-        "reason": reason + (f"; {failed} failed runs left out" if failed else ""),
-        "seeds": " ".join(map(str, finding.seeds)),
-        "settings": words_of(evidence.settings),
-        "test": describe(claim.test),
-        "command": evidence.command,
-    }
+    if finding.verdict == UNKNOWN:
+        return finding
+    if SCALES.index(scale) < SCALES.index(claim.scale):
+        return replace(finding, verdict=UNKNOWN, reason=f"needs scale {claim.scale}, this is {scale}", p=None)
+    if rounds < claim.rounds:
+        return replace(
+            finding, verdict=UNKNOWN, reason=f"needs {claim.rounds} rounds, these are {rounds:g}", p=None
+        )
+    return finding
 
 
-def ledger(evidence: Mapping[str, Evidence], claims: Iterable[Claim]) -> pd.DataFrame:
-    """One row per claim, in order. `evidence` is by figure; without its figure a claim is untested."""
-    return pd.DataFrame([judge(claim, evidence.get(claim.figure, Evidence())) for claim in claims])
+def together(verdicts: Sequence[str]) -> str:
+    """The verdict of several readings: theirs where they agree; where some hold and others do not, it is
+    consistent; where none holds, opposite if any is."""
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    if YES in verdicts or CONSISTENT in verdicts:
+        return CONSISTENT
+    return OPPOSITE if OPPOSITE in verdicts else UNKNOWN

@@ -21,7 +21,7 @@ from fedbench.config.identity import digest, identity, is_as_before
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import word
-from fedbench.papers.claims import SCALES, Claim
+from fedbench.papers.claims import SCALES, Claim, Row
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
 
@@ -102,14 +102,24 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class More:
+    """What would change a verdict: `times` the runs of a figure."""
+
+    words: str
+    figure: str
+    times: float
+
+
+@dataclass(frozen=True)
 class Paper:
-    """A paper, or what belongs to several: its figures, its claims, and the picture (figure, file) that is on
-    the report's first page."""
+    """A paper, or what belongs to several: its figures, its claims, its rows of the first page, and what
+    would change their verdicts."""
 
     citation: str
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
-    picture: tuple[str, str] = ("", "")
+    rows: tuple[Row, ...] = ()
+    more: tuple[More, ...] = ()
 
 
 def picture(

@@ -1,40 +1,44 @@
 """PAdaMFed: Yan, Zhang, Wang, Cao, Problem-Parameter-Free Federated Learning, ICLR 2025, and its talk.
 
-Thresholds that the paper does not give (what "faster" or a "stable region" means) are ours and stand in the
-tests of `fedbench.papers.comparisons`.
+Thresholds that the paper does not give (what "faster" or a "stable region" means) are ours and stand in
+`fedbench.papers.tests`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
-from fedbench.papers.across import NORMS, SUFFIX, problem_free, speedup, variant
-from fedbench.papers.claims import Claim
-from fedbench.papers.comparisons import AboveOnRange, Beats, Faster, MarginGrows, WidestRange
-from fedbench.papers.figure import Figure, Paper, picture
-from fedbench.papers.trends import Ahead, Reaches, SameTraffic
+from fedbench.papers.across import NORMS, both, problem_free, speedup
+from fedbench.papers.claims import Claim, Filter, Readings, Row, Test, readings
+from fedbench.papers.figure import Figure, More, Paper, picture
+from fedbench.papers.tests import Above, Leads, Moves
 
 ICLR, TALK = "PAdaMFed, ICLR 2025", "PAdaMFed talk"
-OURS = ("padamfed", "padamfed_vr")
+OURS = {"padamfed": "PAdaMFed", "padamfed_vr": "PAdaMFed-VR"}
 BASELINES = ("fedavg", "scaffold", "scaffold_m")
 SPLITS = {"iid": {"partition": "iid"}, "noniid": {"partition": "!iid"}}
 PANELS = {"iid": "a", "noniid": "b"}
 EMNIST = {"dataset": "emnist"}
-CLASSES = {"": "EMNIST", "_balanced": "EMNIST, 47 classes"}
+CLASSES = {"": "ten digits", "_balanced": "47 classes"}
 """Of a figure of EMNIST, the end of its name and words: ten digits, which fit the accuracies that the paper
 states, and the balanced split, as it does not say which."""
 CIFAR = {"dataset": "cifar10", "partition": "!iid"}
-NETS = {
-    "resnet18": ("cifar10", "ResNet-18, at scale cpu with an eighth of its channels"),
-    "cnn_small": ("cifar10-cnn", "a small CNN"),
-}
-"""Of CIFAR-10's networks, the claim's name and words."""
+NETS = {"resnet18": "ResNet-18", "cnn_small": "a small CNN"}
 LEVELS = {"iid": 0.8, "noniid": 0.7}
 """What the paper's Figure 2 says is exceeded."""
-
+BY = {
+    "final_accuracy": ("accuracy", "is more accurate than"),
+    "round": ("speed", "needs fewer rounds to 95 % of their accuracy than"),
+    "wall_seconds": ("runtime", "needs less time to 95 % of their accuracy than"),
+}
+"""What Figure 1 compares: the claim's name and words."""
+STEPS = {"eta": "algorithm.lr", "gamma": "algorithm.server_lr"}
+"""The paper does not say which of these Figure 2 sweeps."""
+OWN = {False: "near the best of all, ", True: "near its own best, "}
+"""What stable means: both, as each favours somebody."""
+TRAFFIC = {"algorithm": "padamfed|scaffold"}
 
 START = {
     **{name: {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]} for name in ("fedavg", "scaffold")},
@@ -80,142 +84,132 @@ def by_rounds(runs: Path, out: Path) -> list[Path]:
     return picture(runs, out, "accuracy", "round", "final", y="test_accuracy", rows="model")
 
 
-def _claims() -> Iterator[Claim]:
-    for classes in CLASSES:
-        for split, panel in PANELS.items():
-            yield from _figure1(classes, split, f"{ICLR}, p. 9, section 5, Figure 1{panel}")
-            yield from _figure2(classes, split, f"{ICLR}, p. 9-10, section 5, Figure 2{panel}")
-        yield from _across(classes)
-    yield from _settings()
-    for norm, words in NORMS.items():
-        for method, (model, (name, net)) in product(OURS, NETS.items()):
-            yield Claim(
-                f"{method}-{name}{SUFFIX[norm]}",
-                f"{method} reaches state-of-the-art accuracy without tuning (CIFAR-10, {net}, {words})",
-                f"{TALK}, figure 1 of the results",
-                "padamfed/cifar10",
-                Beats(variant(method, norm), BASELINES, CIFAR | {"model": model}),
-                published="highest" if (method, model, norm) == ("padamfed", "resnet18", "vector") else "",
-            )
-    yield Claim(
-        "same-traffic-as-scaffold",
-        "PAdaMFed keeps SCAFFOLD's communication workload, up and down",
-        f"{ICLR}, p. 5, section 3.1",
-        "padamfed/fig1",
-        test=SameTraffic("padamfed", "scaffold", EMNIST),
-        scale="smoke",
+def _everywhere(
+    figure: str, test: Callable[[str], Test], method: str = "padamfed", words: str = ""
+) -> Readings:
+    """The readings of a claim on a figure of EMNIST: ten digits or 47 classes, one norm or one per tensor."""
+    return tuple(
+        reading
+        for classes, data in CLASSES.items()
+        for reading in both(method, f"padamfed/{figure}{classes}", test, f"{data}, {words}")
     )
+
+
+def _widest(figure: str, key: str, where: Filter) -> Readings:
+    """The readings of a claim on the range of a step size on which PAdaMFed is stable."""
+
+    def wide(own: bool) -> Readings:
+        return _everywhere(
+            figure, lambda run: Leads(run, BASELINES, "width", where, key, own), words=OWN[own]
+        )
+
+    return wide(False) + wide(True)
+
+
+def _claims() -> Iterator[Claim]:
+    iid, skewed = (EMNIST | SPLITS[split] for split in SPLITS)
+    for split, panel in PANELS.items():
+        yield from _figure1(split, EMNIST | SPLITS[split], f"{ICLR}, p. 9, Figure 1{panel}")
+        yield from _figure2(split, EMNIST | SPLITS[split], f"{ICLR}, p. 9-10, Figure 2{panel}")
+    yield Claim("larger-margin-noniid", "PAdaMFed's margins are greater on non-i.i.d. data (EMNIST)",
+                f"{ICLR}, p. 9, Figure 1",
+                _everywhere("fig1", lambda run: Leads(run, BASELINES, where=skewed, than=iid)))  # fmt: skip
+    yield Claim("rnn-robust", "PAdaMFed is stable on a wider range of learning rates (EMNIST, RNN)",
+                f"{TALK}, last figure",
+                _widest("rnn_lr", "algorithm.lr", skewed | {"model": "rnn"}))  # fmt: skip
+    ahead = {words: Above(f"padamfed_vr algorithm.norm={norm}", other=f"padamfed algorithm.norm={norm}")
+             for norm, words in NORMS.items()}  # fmt: skip
+    yield Claim("vr-over-plain-settings", "variance reduction enhances PAdaMFed (EMNIST, open settings)",
+                f"{ICLR}, p. 9, Figure 1", readings("padamfed/settings", ahead),
+                400, post_hoc=True)  # fmt: skip
+    for method, name in OURS.items():
+        nets = {
+            f"{words}, {norm}": Leads(
+                f"{method} algorithm.norm={key}", BASELINES, where=CIFAR | {"model": net}
+            )
+            for (net, words), (key, norm) in product(NETS.items(), NORMS.items())
+        }
+        yield Claim(f"{method}-cifar10", f"{name} reaches state-of-the-art accuracy, untuned (CIFAR-10)",
+                    f"{TALK}, figure 1 of the results", readings("padamfed/cifar10", nets))  # fmt: skip
+    traffic = {f"{way}, bytes a round": Moves(f"{way}_bytes", "algorithm", 0, where=TRAFFIC, of_run="rate")
+               for way in ("uplink", "downlink")}  # fmt: skip
+    yield Claim("same-traffic-as-scaffold", "PAdaMFed keeps SCAFFOLD's communication workload",
+                f"{ICLR}, p. 5, section 3.1", readings("padamfed/fig1", traffic),
+                scale="smoke", kind="construction")  # fmt: skip
     for method, power, theorem in (("padamfed", -1 / 4, 1), ("padamfed_vr", -1 / 3, 2)):
-        yield from speedup(method, power, f"{ICLR}, p. 6, Theorem {theorem} and Remark 1")
+        yield speedup(method, power, f"{ICLR}, p. 6, Theorem {theorem} and Remark 1")
         yield from problem_free(method, "sync", BASELINES, f"{ICLR}, p. 2, section 1.1")
 
 
-def _figure1(classes: str, split: str, source: str) -> Iterator[Claim]:
-    """Accuracy against rounds: each of ours, in both readings, against tuned baselines."""
-    claim, where = partial(Claim, source=source, figure=f"padamfed/fig1{classes}"), EMNIST | SPLITS[split]
-    for norm, words in NORMS.items():
-        ours, at = {method: variant(method, norm) for method in OURS}, f"{CLASSES[classes]}, {split}, {words}"
-        end, ten = f"{split}{classes}{SUFFIX[norm]}", not classes
-        for method, run in ours.items():
-            yield claim(
-                f"{method}-accuracy-{end}",
-                f"{method} is more accurate than tuned FedAvg, SCAFFOLD, SCAFFOLD-M ({at})",
-                test=Beats(run, BASELINES, where),
-                published="highest" if ten and (method, norm) == ("padamfed", "vector") else "",
-            )
-            yield claim(
-                f"{method}-speed-{end}",
-                f"{method} converges faster than tuned FedAvg, SCAFFOLD, SCAFFOLD-M ({at})",
-                test=Faster(run, BASELINES, where),
-            )
-        yield claim(
-            f"vr-over-plain-{end}",
-            f"variance reduction further enhances PAdaMFed ({at})",
-            test=Beats(ours["padamfed_vr"], (ours["padamfed"],), where),
-        )
-        yield claim(
-            f"scaffold-m-slower-{end}",
-            f"SCAFFOLD-M, with a similar momentum, converges more slowly than PAdaMFed ({at})",
-            test=Faster(ours["padamfed"], ("scaffold_m",), where),
-        )
+def _figure1(split: str, where: Filter, source: str) -> Iterator[Claim]:
+    """Accuracy against rounds: each of ours against tuned baselines."""
+
+    def against(others: tuple[str, ...], by: str, method: str = "padamfed") -> Readings:
+        return _everywhere("fig1", lambda run: Leads(run, others, by, where), method)
+
+    for (method, name), (by, (word, words)) in product(OURS.items(), BY.items()):
+        yield Claim(f"{method}-{word}-{split}", f"{name} {words} the tuned baselines (EMNIST, {split})",
+                    source, against(BASELINES, by, method))  # fmt: skip
+    further = _everywhere(
+        "fig1", lambda run: Leads(run, (run.replace("_vr", ""),), where=where), "padamfed_vr"
+    )
+    yield Claim(
+        f"vr-over-plain-{split}", f"variance reduction enhances PAdaMFed (EMNIST, {split})", source, further
+    )
+    yield Claim(f"scaffold-m-slower-{split}", f"SCAFFOLD-M is slower than PAdaMFed (EMNIST, {split})",
+                source, against(("scaffold_m",), "round"))  # fmt: skip
 
 
-def _figure2(classes: str, split: str, source: str) -> Iterator[Claim]:
-    """Accuracy against the step size, read once as eta and once as gamma: the paper does not say which; and
-    what the theorem's own step sizes reach."""
-    claim, where = partial(Claim, source=source, figure=f"padamfed/fig2{classes}"), EMNIST | SPLITS[split]
-    level, data = LEVELS[split], CLASSES[classes]
-    for norm, words in NORMS.items():
-        ours, end = variant("padamfed", norm), f"{classes}{SUFFIX[norm]}"
-        for key, symbol in (("algorithm.lr", "eta"), ("algorithm.server_lr", "gamma")):
-            yield claim(
-                f"range-{split}-{symbol}{end}",
-                f"PAdaMFed's test accuracy exceeds {level} for step sizes from 3e-3 to 1e-1, 400 rounds"
-                f" ({data}, {split}, {words}; read as a range of {symbol})",
-                test=AboveOnRange(ours, key, 3e-3, 1e-1, level, where),
-                rounds=400,
-            )
-            others = BASELINES if symbol == "eta" else ("scaffold", "scaffold_m")
-            yield claim(
-                f"narrower-{split}-{symbol}{end}",
-                f"the baselines are stable only on a narrower range of {symbol} ({data}, {split}, {words})",
-                test=WidestRange(ours, others, key, where),
-            )
+def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
+    """Accuracy against the step size, and what the theorem's own step sizes reach."""
+    level = LEVELS[split]
+
+    def above(method: str, step: str) -> Readings:
+        key = STEPS[step]
+        return _everywhere("fig2", lambda run: Above(run, level, where, key, 3e-3, 1e-1), method, f"{step}, ")
+
+    for method, name in OURS.items():
+        yield Claim(f"{method}-range-{split}", f"{name} exceeds {level} for step sizes from 3e-3 to 1e-1"
+                    f" after 400 rounds (EMNIST, {split})", source,
+                    above(method, "eta") + above(method, "gamma"), 400)  # fmt: skip
+        yield Claim(f"{method}-theorem-steps-{split}", f"{name} exceeds {level} after 400 rounds at its"
+                    f" theorem's step sizes (EMNIST, {split}, open settings)", source,
+                    both(method, "padamfed/settings", lambda run: Above(run, level, SPLITS[split])),
+                    400, post_hoc=True)  # fmt: skip
+    for step, key in STEPS.items():
+        yield Claim(f"narrower-{split}-{step}", f"PAdaMFed is stable on a wider range of {step}"
+                    f" than the baselines (EMNIST, {split})", source,
+                    _widest("fig2", key, where))  # fmt: skip
 
 
-def _settings() -> Iterator[Claim]:
-    """What the theorems' own step sizes reach in the settings that the paper leaves open."""
-    claim = partial(Claim, figure="padamfed/settings", rounds=400)
-    for (split, panel), (norm, words) in product(PANELS.items(), NORMS.items()):
-        level, source = LEVELS[split], f"{ICLR}, p. 9-10, section 5, Figure 2{panel}"
-        for method, name in (("padamfed", "PAdaMFed"), ("padamfed_vr", "PAdaMFed-VR")):
-            if method == "padamfed" or norm == "vector":  # VR per tensor has run in few of them
-                yield claim(
-                    f"theorem-steps{'-vr' if method == 'padamfed_vr' else ''}-{split}{SUFFIX[norm]}",
-                    f"{name}'s test accuracy exceeds {level} after 400 rounds (EMNIST, {split}; with its"
-                    f" theorem's step sizes, {words})",
-                    source=source,
-                    test=Reaches("settings", variant(method, norm), level, SPLITS[split]),
-                    published=f"> {level:.0%}" if method == "padamfed" else "",
-                )
-    for norm, words in NORMS.items():
-        yield claim(
-            f"vr-over-plain-settings{SUFFIX[norm]}",
-            "variance reduction further enhances PAdaMFed in at least one of the settings that the paper"
-            f" leaves open (EMNIST, {words})",
-            source=f"{ICLR}, p. 9, section 5, Figure 1",
-            test=Ahead("settings", variant("padamfed_vr", norm), variant("padamfed", norm)),
-            published="higher" if norm == "vector" else "",
-        )
-
-
-def _across(classes: str) -> Iterator[Claim]:
-    """What compares iid with Dirichlet(1), and the talk's learning rates."""
-    data = CLASSES[classes]
-    for norm, words in NORMS.items():
-        ours, end = variant("padamfed", norm), f"{classes}{SUFFIX[norm]}"
-        yield Claim(
-            f"larger-margin-noniid{end}",
-            f"the margins over the baselines are greater on non-i.i.d. than on i.i.d. data ({data}, {words})",
-            f"{ICLR}, p. 9, section 5, Figure 1",
-            f"padamfed/fig1{classes}",
-            MarginGrows(ours, BASELINES, EMNIST | SPLITS["iid"], EMNIST | SPLITS["noniid"]),
-        )
-        yield Claim(
-            f"rnn-robust{end}",
-            f"PAdaMFed is stable on a significantly wider range of learning rates"
-            f" ({data}, RNN, Dir(1), {words})",
-            f"{TALK}, last figure",
-            f"padamfed/rnn_lr{classes}",
-            WidestRange(ours, BASELINES, "algorithm.lr", EMNIST | {"model": "rnn"} | SPLITS["noniid"]),
-        )
-
+_SETTING, _CIFAR = "T; the rest is assumed", "data, alpha; an eighth of the channels"
+_FIG1 = {
+    split: tuple(f"padamfed-accuracy-{split}/ten digits, {norm}" for norm in NORMS.values())
+    for split in SPLITS
+}
+ROWS = (
+    Row("PAdaMFed best on EMNIST, iid", "highest", _SETTING, _FIG1["iid"]),
+    Row("the same, Dirichlet(1)", "highest", _SETTING, _FIG1["noniid"]),
+    Row("PAdaMFed after 400 rounds, iid", "> 80%", _SETTING, ("padamfed-theorem-steps-iid",)),
+    Row("the same, Dirichlet(1)", "> 70%", _SETTING, ("padamfed-theorem-steps-noniid",)),
+    Row("PAdaMFed-VR over PAdaMFed", "higher", _SETTING, ("vr-over-plain-settings",)),
+    Row("PAdaMFed best on CIFAR-10", "highest", _CIFAR,
+        tuple(f"padamfed-cifar10/ResNet-18, {norm}" for norm in NORMS.values())),
+    Row("PAdaMFed's linear speed-up", "slope -0.250", "a task of ours", ("speedup-padamfed",)),
+)  # fmt: skip
+MORE = (
+    More("PAdaMFed's Figure 2, two more seeds", "padamfed/fig2", 2),
+    More("PAdaMFed in the settings that the paper leaves open, one more seed", "padamfed/settings", 0.5),
+    More("PAdaMFed on CIFAR-10, one more seed", "padamfed/cifar10", 0.5),
+)
 
 PAPER = Paper(
     "Yan et al., Problem-Parameter-Free Federated Learning, ICLR 2025",
     (
         *(
-            Figure(f"padamfed/{name}{classes}", about.format(data), draw, tuned=True, start=START)
+            Figure(
+                f"padamfed/{name}{classes}", about.format(f"EMNIST, {data}"), draw, tuned=True, start=START
+            )
             for classes, data in CLASSES.items()
             for name, about, draw in (
                 ("fig1", "Accuracy against rounds, {}, iid and Dirichlet(1)", by_split),
@@ -237,5 +231,6 @@ PAPER = Paper(
         ),
     ),
     tuple(_claims()),
-    picture=("padamfed/fig1", "accuracy.png"),
+    ROWS,
+    MORE,
 )

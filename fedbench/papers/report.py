@@ -1,109 +1,233 @@
-"""The report on what is kept: a first page of claims, every figure, and the ledger beside it. Generated."""
+"""The report on what is kept: one page of verdicts, a page for each figure, and the ledger. All generated."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedbench.files import write_text
-from fedbench.papers import CLAIMS, FIGURES, PAPERS
-from fedbench.papers.claims import ledger, made, read
+from fedbench.papers import FIGURES, PAPERS
+from fedbench.papers.claims import (
+    ALPHA,
+    CONSISTENT,
+    OPPOSITE,
+    UNKNOWN,
+    YES,
+    Claim,
+    Evidence,
+    Finding,
+    Reading,
+    describe,
+    holm,
+    judge,
+    made,
+    read,
+    together,
+)
 from fedbench.papers.figure import SHOWN, SMOKE, Figure, Paper, markdown, shown
 
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
-"""What stands between these lines of the report is generated; the rest is kept as it is."""
-_EXPLAINED = """\
-The claims of which a paper states a number or an order, with the paper's and ours: mean +- standard deviation
-over seeds, beside the baseline that comes nearest. A verdict is "shown", "not shown" or "untested" (too few
-rounds, seeds or values, or too small a scale), and says why.
+MARKS = {YES: "yes", CONSISTENT: "~", UNKNOWN: "?", OPPOSITE: "no"}
+KINDS = {"paper": "Claims of the papers", "construction": "True by construction", "ours": "Our own questions"}
+SETTINGS = ("dataset", "model", "rounds", "clients.total", "clients.per_round", "local.steps")
+"""Shared choices that the ledger states beside a number."""
+LEGEND = """\
+**yes**: shown at 95 % with three seeds or more, after Holm's correction over the tests of the paper's claims.
+**~** consistent: it agrees and shows no more (one seed, an interval that holds the paper's number, a higher
+number, k of n settings or readings, not after Holm's correction). **?** cannot tell: within noise, or two
+seeds. **no**: the opposite is shown at 95 % by a test of its own. Ours: mean +- standard deviation (number of
+seeds); behind a semicolon the best of the others. Methods are paired by seed in one-sided Student tests. A
+step is normalised by one norm, as the papers write it, or by a norm per tensor, as a loop over a model does.
 """
-_LEDGER = {"text": "claim", "source": "source", "verdict": "verdict", "numbers": "our numbers",
-           "reason": "why", "seeds": "seeds", "settings": "settings", "command": "command"}  # fmt: skip
-"""The ledger's columns on its page, by those of the table."""
-
 Made = Mapping[str, Any]  # the content of made.json
+Judged = list[tuple[Reading, Finding]]
 
 
 def write_report(root: Path, smoke: bool = False) -> list[Path]:
-    """Write the report, the ledger and its CSV from what is kept below `root`; return their paths.
+    """Write the page, the ledger, its CSV and a page for each figure from what is kept below `root`; return
+    the paths of the first three.
 
     outputs/README.md is of the scales cpu and paper; `smoke`: outputs/smoke/README.md is of smoke results.
     """
     place = root / (SMOKE if smoke else SHOWN)
     top = place if smoke else place.parent
-    scales = ("smoke",) if smoke else ("paper", "cpu")
-    found: dict[str, Path] = {}
-    for name in FIGURES:
-        kept_at = [out for scale in scales if made(out := shown(name, scale, root)) is not None]
-        found |= {name: kept_at[0]} if kept_at else {}  # the largest scale first
+    kept_at = {name: [shown(name, scale, root) for scale in (("smoke",) if smoke else ("paper", "cpu"))]
+               for name in FIGURES}  # fmt: skip
+    found = {name: next(out for out in places if made(out)) for name, places in kept_at.items()
+             if any(map(made, places))}  # fmt: skip
     evidence = {name: kept for name, out in found.items() if (kept := read(out)) is not None}
-    table = ledger(evidence, CLAIMS)
+    judged = {claim: said for paper in PAPERS for claim, said in judgements(paper, evidence).items()}
+    table = pd.DataFrame([row for claim, said in judged.items() for row in _rows(claim, said, evidence)])
     report, page, csv = top / "README.md", top / "ledger.md", place / "claims.csv"
     place.mkdir(parents=True, exist_ok=True)
     write_text(csv, table.to_csv(index=False, lineterminator="\n"))
-    link = csv.relative_to(top).as_posix()
-    head = f"# Ledger\n\n{_counts(table)}. With the tests: [claims.csv]({link}). Generated.\n\n"
-    write_text(page, head + markdown(table[list(_LEDGER)].rename(columns=_LEDGER).fillna("")))
-    _write_between(report, "\n".join([BEGIN, "", *_body(found, table, top), END]))
+    write_text(page, "\n".join(_ledger(judged, evidence, csv.relative_to(top).as_posix())))
+    write_text(report, "\n".join(_page(judged, evidence, found, top)))
+    for name, out in found.items():
+        write_text(out / "README.md", "\n".join(section(FIGURES[name], out, made(out) or {})))
     return [report, page, csv]
 
 
-def _write_between(report: Path, body: str) -> None:
-    before = report.read_text(encoding="utf-8") if report.is_file() else f"# Results\n\n{BEGIN}\n{END}\n"
-    if BEGIN not in before or END not in before:
-        before = f"{before.rstrip()}\n\n{BEGIN}\n{END}\n"
-    start, rest = before.split(BEGIN, 1)
-    write_text(report, start + body + rest.split(END, 1)[1])
+def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Judged]:
+    """The findings of a paper's claims. What holds at 95 % by itself and not after Holm's correction over the
+    paper's claims that rest on a p-value is consistent."""
+    judged = {
+        claim: [(one, judge(claim, one, evidence.get(one.figure, Evidence()))) for one in claim.readings]
+        for claim in paper.claims
+    }
+    tested = [(claim, rank) for claim, said in judged.items() for rank, (_, one) in enumerate(said)
+              if one.p is not None and claim.kind == "paper"]  # fmt: skip
+    adjusted = holm([judged[claim][rank][1].p or 0.0 for claim, rank in tested])
+    for (claim, rank), p in zip(tested, adjusted, strict=True):
+        reading, one = judged[claim][rank]
+        if one.verdict == YES and p >= ALPHA:
+            late = replace(one, verdict=CONSISTENT, reason=f"{one.reason}; not after Holm's correction")
+            judged[claim][rank] = reading, late
+    return judged
 
 
-def _counts(table: pd.DataFrame) -> str:
-    """`64 claims: 30 untested, ...`."""
-    found = ", ".join(f"{count} {verdict}" for verdict, count in table.verdict.value_counts().items())
-    return f"{len(table)} claims: {found}"
+def _rows(claim: Claim, said: Judged, evidence: Mapping[str, Evidence]) -> Iterator[dict[str, Any]]:
+    """The rows of claims.csv: one for each reading."""
+    for reading, one in said:
+        data = evidence.get(reading.figure, Evidence())
+        failed = int((data.runs.status == "failed").sum()) if "status" in data.runs else 0
+        yield {
+            "claim": claim.name,
+            "kind": claim.kind,
+            "text": claim.text,
+            "source": claim.source,
+            "reading": reading.words,
+            "figure": reading.figure,
+            "verdict": one.verdict,
+            "numbers": one.numbers,
+            "reason": one.reason + (f"; {failed} failed runs left out" if failed else ""),
+            "p": one.p,
+            "seeds": " ".join(map(str, one.seeds)),
+            "tuned_on_test": data.tuned_on_test,
+            "settings": ", ".join(f"{key}={data.settings[key]}" for key in SETTINGS if key in data.settings),
+            "test": describe(reading.test),
+            "command": data.made.get("command", ""),
+        }
 
 
-def _body(found: Mapping[str, Path], table: pd.DataFrame, top: Path) -> Iterator[str]:
-    yield f"{_EXPLAINED}{_counts(table)}; all of them stand in [ledger.md](ledger.md).\n"
-    for paper in PAPERS:
-        name, file = paper.picture
-        if paper.claims:
-            yield from _at_a_glance(
-                paper, table, found[name].relative_to(top) / file if name in found else None
-            )
-    for name, out in found.items():
-        yield from section(FIGURES[name], out, made(out) or {}, top)
+def _verdict(said: Judged) -> str:
+    return MARKS[together([one.verdict for _, one in said])]
 
 
-def _at_a_glance(paper: Paper, table: pd.DataFrame, picture: Path | None) -> Iterator[str]:
-    """One picture and a table of the claims of which the paper states a number or an order."""
-    chosen = table[table.claim.isin([claim.name for claim in paper.claims]) & (table.published != "")]
-    yield f"### {paper.citation}\n"
-    if picture:
-        yield f"![{picture.stem}]({picture.as_posix()})\n"
-    verdicts = chosen.verdict + ": " + chosen.reason
-    rows = {"claim": chosen.text, "paper": chosen.published, "ours": chosen.brief, "verdict": verdicts}
+def _of_readings(said: Judged) -> str:
+    """The verdict, and in how many readings a claim holds where it does not in all: `~ (1 of 4)`."""
+    holds = sum(one.verdict in (YES, CONSISTENT) for _, one in said)
+    return _verdict(said) + f" ({holds} of {len(said)})" * (0 < holds < len(said))
+
+
+def _counts(judged: Iterable[Judged]) -> str:
+    """`12 yes, 5 ~, 3 ?, 9 no`."""
+    verdicts = [_verdict(said) for said in judged]
+    return ", ".join(f"{verdicts.count(mark)} {mark}" for mark in MARKS.values() if mark in verdicts)
+
+
+def _ledger(judged: Mapping[Claim, Judged], evidence: Mapping[str, Evidence], csv: str) -> Iterator[str]:
+    yield f"# Ledger\n\n{LEGEND}\nEvery number with its test and settings: [claims.csv]({csv}). Generated.\n"
+    for kind, title in KINDS.items():
+        mine = {claim: said for claim, said in judged.items() if claim.kind == kind}
+        yield f"## {title}: {len(mine)} ({_counts(mine.values())})\n"
+        rows = []
+        for claim, said in mine.items():
+            each = [_labelled([f"{MARKS[one.verdict]} {reading.words}".rstrip()], one.numbers)
+                    + f" ({one.reason})" * bool(one.reason)
+                    for reading, one in said]  # fmt: skip
+            late = " Added when its result was known." if claim.post_hoc else ""
+            commands = dict.fromkeys(evidence[one.figure].made.get("command", "") for one, _ in said
+                                     if one.figure in evidence)  # fmt: skip
+            rows.append({"": _of_readings(said), "claim": claim.text + late, "source": claim.source,
+                         "ours": "<br>".join(each), "made by": "<br>".join(commands)})  # fmt: skip
+        yield markdown(pd.DataFrame(rows))
+
+
+def _labelled(words: Sequence[str], text: str) -> str:
+    return ": ".join(filter(None, [", ".join(words), text]))
+
+
+def _page(
+    judged: Mapping[Claim, Judged], evidence: Mapping[str, Evidence], found: Mapping[str, Path], top: Path
+) -> Iterator[str]:
+    named = {claim.name: claim for claim in judged}
+    kinds = {kind: [said for claim, said in judged.items() if claim.kind == kind] for kind in KINDS}
+    yield f"# What was reproduced?\n\n{LEGEND}"
+    rows = []
+    for row in (row for paper in PAPERS for row in paper.rows):
+        picked: Judged = []
+        for name, _, words in (one.partition("/") for one in row.claims):
+            picked += [pair for pair in judged[named[name]] if not words or pair[0].words == words]
+        late = any(named[one.partition("/")[0]].post_hoc for one in row.claims)
+        shared = (
+            set.intersection(*(set(one.words.split(", ")) for one, _ in picked)) if len(picked) > 1 else set()
+        )
+        ours = [_labelled([word for word in one.words.split(", ") if word not in shared], said.brief)
+                for one, said in picked]  # fmt: skip
+        rows.append({"": _of_readings(picked), "result": row.result, "paper": row.published,
+                     "ours (n)": "<br>".join(ours) + "<br>*asked when this was known*" * late,
+                     "same setting?": row.setting})  # fmt: skip
     yield markdown(pd.DataFrame(rows))
+    yield (
+        f"All {len(kinds['paper'])} claims of the papers, readings merged: {_counts(kinds['paper'])}."
+        f" {len(kinds['ours'])} questions of our own: {_counts(kinds['ours'])}. All stand in"
+        " [ledger.md](ledger.md).\n"
+    )
+    yield (
+        "**True by construction**, whatever is trained (a factor on the loss changes nothing, step sizes"
+        " follow from S, K and T, traffic, delays, the optimum that FedProxVR's bound prescribes):"
+        f" {_counts(kinds['construction'])}.\n"
+    )
+    on_test = [name for name, data in evidence.items() if data.tuned_on_test]
+    if on_test:
+        yield (
+            f"**Tuned on test data**: what was tuned in {', '.join(on_test)} was chosen by test accuracy with"
+            " seed 0, which is evaluated too. It favours what was tuned, mostly baselines."
+            " `dataset.validation` holds data out.\n"
+        )
+    yield "## What would change a verdict, and its cost\n"
+    costs = []
+    for more in (more for paper in PAPERS for more in paper.more if more.figure in evidence):
+        kept = evidence[more.figure].made
+        hours = f"{kept.get('run_seconds', 0) * more.times / 3600:.1f}"
+        costs.append({"what": more.words, "core-hours": hours, "GPU-hours": "not measured",
+                      "made by": f"`{kept.get('command')}`"})  # fmt: skip
+    yield markdown(pd.DataFrame(costs))
+    yield "Seeds stand in conf/scale. Hours are those of the runs kept so far, on one thread each.\n"
+    yield "## Gallery\n\nEach links to its page: captions, how it was tuned, what it was made from.\n"
+    yield from _gallery(found, judged, top)
 
 
-def section(figure: Figure, out: Path, made: Made, top: Path) -> Iterator[str]:
-    """A figure's pictures or tables, with how it was tuned and what it was made from. `top`: the directory of
-    the report."""
-    yield f"## {figure.name}\n"
-    yield f"Meant to show: {figure.about}. {_made_from(made) if figure.runs else ''}".rstrip() + "\n"
+def _gallery(found: Mapping[str, Path], judged: Mapping[Claim, Judged], top: Path) -> Iterator[str]:
+    yield "| | |\n|---|---|"
+    for name, out in found.items():
+        page = (out / "README.md").relative_to(top).as_posix()
+        pictures = [file for file in (made(out) or {}).get("files", []) if file.endswith(".png")]
+        image = f"[![{name}]({(out / pictures[0]).relative_to(top).as_posix()})]({page})" if pictures else ""
+        mine = [claim for claim in judged if any(one.figure == name for one in claim.readings)]
+        said = f" {_counts(judged[claim] for claim in mine)} of {len(mine)} claims." if mine else ""
+        yield f"| {image} | **[{name}]({page})** {FIGURES[name].about}.{said} |"
+
+
+def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:
+    """A figure's page: its pictures or tables, how it was tuned and what it was made from."""
+    yield f"# {figure.name}\n\n{figure.about}.\n"
     for file in (out / name for name in made.get("files", [])):
         if file.suffix == ".png" and file.is_file():
-            yield f"![{file.stem}]({file.relative_to(top).as_posix()})\n"
+            yield f"![{file.stem}]({file.name})\n"
             caption = file.with_suffix(".json")
             if caption.is_file():
                 yield from (f"*{text}*\n" for text in json.loads(caption.read_text()).get("text", []))
         elif file.suffix == ".md" and file.is_file() and not file.with_suffix(".png").is_file():
             yield file.read_text(encoding="utf-8")
     if (out / "tuning.csv").is_file():
-        yield from _tuning(out / "tuning.csv", made, top)
+        yield from _tuning(out / "tuning.csv", made)
+    yield f"{_made_from(made)}\n" if figure.runs else ""
     yield f"Made by `{made.get('command', '')}`.\n"
 
 
@@ -138,7 +262,7 @@ def _words(item: Any) -> str:
     return str(item)
 
 
-def _tuning(file: Path, made: Made, top: Path) -> Iterable[str]:
+def _tuning(file: Path, made: Made) -> Iterable[str]:
     table = pd.read_csv(file)
     winners = table[table.role == "winner"].dropna(axis=1, how="all").drop(columns="role")
     tried = f"{len(table)} configurations ({int(table.diverged.sum())} runs diverged, counted as 0)"
@@ -146,7 +270,7 @@ def _tuning(file: Path, made: Made, top: Path) -> Iterable[str]:
     if len(early):
         ended = " and ".join(f"{int(rounds):,}" for rounds in early.unique())
         tried += f", {len(early)} of them run for {ended} rounds only and passed over for better ones"
-    yield f"Tuned over {tried}; [all of them]({file.relative_to(top).as_posix()}). Winners:\n"
+    yield f"Tuned over {tried}; [all of them]({file.name}). Winners:\n"
     yield markdown(winners)
     if made.get("edges"):
         yield f"At the edge of what was tried: {'; '.join(made['edges'])}.\n"

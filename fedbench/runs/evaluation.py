@@ -145,7 +145,8 @@ class ClientScores:
         self.whose: Tensor | None = None
         self.weight: Tensor | None = None
         if run.test_client is not None:
-            self.whose = torch.from_numpy(run.test_client).to(y_test.device)
+            whose = np.where(run.test_client < 0, self.clients, run.test_client)
+            self.whose = torch.from_numpy(whose).to(y_test.device)
         else:
             self.weight = mixture(run.dataset.y_train, y_test, run.assignment, self.clients)
 
@@ -162,17 +163,17 @@ class ClientScores:
             return _or_nan(right / there, there)
         count = self._sums(torch.ones_like(marks, dtype=torch.float64))
         if self.task != "regression":
-            return _or_nan(self._sums(marks.double()) / count, count)
+            return _or_nan(self._sums(marks.double()) / count, count)[:-1]
         y = self.y.double()
         mean = self._sums(y) / count
         assert self.whose is not None
         total = self._sums((y - mean[self.whose]).square())
-        return _or_nan((1 - self._sums(marks) / total).mean(1), total.amin(1))
+        return _or_nan((1 - self._sums(marks) / total).mean(1), total.amin(1))[:-1]
 
     def _sums(self, values: Tensor) -> Tensor:
-        """Sums by client (N, ...) of what test samples have."""
+        """Sums by client (N + 1, ...) of what test samples have, the last one over those of none."""
         assert self.whose is not None
-        return values.new_zeros(self.clients, *values.shape[1:]).index_add(0, self.whose, values)
+        return values.new_zeros(self.clients + 1, *values.shape[1:]).index_add(0, self.whose, values)
 
 
 def _or_nan(scores: Tensor, there: Tensor) -> Tensor:

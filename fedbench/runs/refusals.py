@@ -66,8 +66,11 @@ def of_participation(run: Run) -> None:
 def of_data(run: Run) -> None:
     """A loss for another task than the data's, a method evaluated by classes where there are none, clients'
     scores that the data do not say."""
-    config, ds, whose, N = run.config, run.dataset, run.test_client, run.config.clients.total
-    fits = TASKS[ds.task].loss
+    config, ds, whose = run.config, run.dataset, run.test_client
+    fits, noise = TASKS[ds.task].loss, config.dataset.noise
+    if noise and (ds.vocabulary is not None or config.clients.total == 1):
+        allowed = "tokens have none" if ds.vocabulary is not None else "the first client has none"
+        raise ConfigError("dataset.noise", noise, f"must be 0: {allowed}")
     if config.loss.kind not in (None, fits):
         allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
         raise ConfigError("loss.kind", config.loss.kind, allowed)
@@ -77,13 +80,12 @@ def of_data(run: Run) -> None:
     if config.eval.clients and whose is None and ds.task != "classification":
         allowed = f"needs classes, or a test set that says whose its samples are ({ds.task} has neither)"
         raise ConfigError("eval.clients", True, allowed)
-    if config.eval.clients and whose is not None and not (whose.min() >= 0 and whose.max() < N):
-        allowed = f"the test samples' clients are {whose.min()} .. {whose.max()}, clients.total={N}"
-        raise ConfigError("eval.clients", True, allowed)
 
 
-def of_batch(run: Run) -> None:
-    """A mini-batch larger than what is trained on."""
+def of_partition(run: Run) -> None:
+    """Clients' scores where no client has test samples, a mini-batch larger than what is trained on."""
+    if run.config.eval.clients and run.test_client is not None and (run.test_client < 0).all():
+        raise ConfigError("eval.clients", True, "no test sample is one of a client's; must be false")
     n, batch = int(run.sizes.sum()), run.config.local.batch_size
     if batch is not None and batch > n:
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")

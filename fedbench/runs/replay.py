@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fedbench.config.config import Config, flat
+from fedbench.config.config import flat
 from fedbench.config.identity import inputs, recorded
 from fedbench.errors import DataError, RunError
 from fedbench.runs.provenance import code, code_changes, codes_of, hardware
@@ -20,19 +20,23 @@ from fedbench.runs.session import Session
 UNTIMED = "wall_seconds"  # the one column that may differ
 
 
-def replay(directory: Path, session: Session | None = None) -> list[str]:
+PLACES = ("data.root", "dataset.path", "partition.path", "init_from", "device", "threads")
+"""Keys that say where something lies or computes, not what: a replay may be given others."""
+
+
+def replay(
+    directory: Path,
+    session: Session | None = None,
+    into: Path | None = None,
+    places: Mapping[str, str] | None = None,
+) -> list[str]:
     """What differs between the run in `directory` and the same run computed now; empty: nothing.
 
-    It is computed as it was: engine, chunk, device and threads. Raises DataError where its data or files have
-    changed, RunError where there is no finished run.
+    It is computed as it was: engine, chunk, device and threads; its data are read where they were, or where
+    FEDBENCH_DATA or `places` (of PLACES) say. `into`: a directory in which the run computed now stays; there
+    it goes on if it was stopped. Raises DataError where its data or files have changed, RunError where there
+    is no finished run.
     """
-    with tempfile.TemporaryDirectory(prefix="fedbench-replay-") as place:
-        return rerun(directory, Path(place), session)
-
-
-def rerun(directory: Path, again: Path, session: Session | None = None) -> list[str]:
-    """The same, and the run computed now stays in the directory `again`, where it goes on if it was
-    stopped."""
     found = RunDirectory(directory).summary
     if found is None or found.get("status") not in FINISHED:
         raise RunError(f"{directory} holds no finished run")
@@ -40,10 +44,14 @@ def rerun(directory: Path, again: Path, session: Session | None = None) -> list[
     if processes > 1:
         why = "were added in another order than one process adds them"
         raise RunError(f"{directory} was computed by {processes} processes: its numbers {why}")
-    run = Run(_as_it_was(directory, found), session)
+    changes: dict[str, Any] = {name: found[name] for name in ("engine", "chunk", "device")}
+    changes["threads"] = found["hardware"]["threads"]
+    changes |= {"resume": True, "progress": "none", "logger": None}  # logged rows are there already
+    run = Run(RunDirectory(directory).config_here(**{**changes, **(places or {})}), session)
     _refuse_other_data(directory, found, run)
-    run.go(again)
-    return [*_metrics(directory, again), *_model(directory, again)]
+    with tempfile.TemporaryDirectory(prefix="fedbench-replay-") as place:
+        run.go(again := into or Path(place))
+        return [*_metrics(directory, again), *_model(directory, again)]
 
 
 def elsewhere(directory: Path) -> list[str]:
@@ -61,18 +69,6 @@ def elsewhere(directory: Path) -> list[str]:
     there = found.get("hardware", {})
     differ = [key for key in here if there.get(key, here[key]) != here[key]]
     return [*changes, *(f"{key} {there[key]}, here {here[key]}" for key in differ)]
-
-
-def _as_it_was(directory: Path, found: Mapping[str, Any]) -> Config:
-    how = {name: found[name] for name in ("engine", "chunk", "device")}
-    threads = found["hardware"]["threads"]
-    return RunDirectory(directory).config(
-        **how,
-        threads=threads,
-        resume=True,
-        progress="none",
-        logger=None,  # its rows are there already
-    )
 
 
 def _refuse_other_data(directory: Path, found: Mapping[str, Any], run: Run) -> None:

@@ -95,13 +95,15 @@ class Run:
         else:
             y, N = ds.y_train.numpy(), config.clients.total
             self.partition = data.partition(config.partition, y, ds.classes, N, config.seed, ds.client)
+        if self.test_client is not None and not config.divides_data:
+            self.test_client = data.clients_of(self.test_client, ds.client, self.partition)
         share = config.dataset.validation
         self.validation = data.validation_samples(self.partition, share, config.seed)  # (m,) those held out
         self.assignment = self.partition.copy()  # (n,) client of each sample that is trained on, else UNUSED
         self.assignment[self.validation] = UNUSED
         self.trained = np.flatnonzero(self.assignment != UNUSED)
         self.sizes = np.bincount(self.assignment[self.trained], minlength=config.clients.total)  # (N,) n_i
-        refusals.of_batch(self)
+        refusals.of_partition(self)
 
         self.model = initial_model(config, ds, self.device)  # on the CPU
         self.layout = layout = Layout(self.model)
@@ -223,6 +225,10 @@ class Run:
         self.chosen, line = self._choose(program, planner.width, here)
         self.choice, line = group.first((kept, None) if kept else (self.chosen, line))
         self.notes = (*self._notes, *notes, *([line] if line else []))
+        self.compiles = False  # whether the first round waits for a compiler
+        if self.choice.engine == "compile":
+            depends = step_depends(program, self.choice.chunk, planner.width)
+            self.compiles = depends is None or not here.programs.knows(depends)
         chunk, wide = self.choice.chunk, wide_batch(self.load.cost, device)
         engine, width = self.choice.engine, planner.width
         executor = make_executor(engine, program, chunk, width, here.programs, wide, self.graphs)
@@ -289,7 +295,8 @@ class Run:
     def start(self) -> None:
         """The state before the first round, with what the method measures at theta^0."""
         clients = np.arange(self.counts.N)
-        share = np.bincount(self.partition, weights=self.sample_weights, minlength=self.counts.N)
+        trained, N = self.trained, self.counts.N
+        share = np.bincount(self.assignment[trained], weights=self.sample_weights[trained], minlength=N)
 
         def gradient(at: torch.Tensor) -> torch.Tensor:
             survey = self.loop.trainer.survey_cohort

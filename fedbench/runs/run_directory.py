@@ -25,7 +25,16 @@ from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
 from fedbench.config.options import build, completed
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
-from fedbench.files import InUse, atomically, locked, one_line_os_errors, read_json, write_json, write_text
+from fedbench.files import (
+    InUse,
+    as_given,
+    atomically,
+    locked,
+    one_line_os_errors,
+    read_json,
+    write_json,
+    write_text,
+)
 from fedbench.runs.metrics import COLUMNS, INTEGERS, VALIDATED, Outcome
 from fedbench.runs.metrics import PAUSED as PAUSED
 from fedbench.runs.provenance import codes_of, refusal_of_other_code
@@ -116,11 +125,23 @@ class RunDirectory:
         return {str(key): value for key, value in plain.items()}
 
     def config(self, **changes: Any) -> Config:
-        """The typed configuration of the run; `changes`: other values of some keys.
+        """The typed configuration of the run; `changes`: other values of some (dotted) keys.
 
         Raises DataError where there is none that can be read, ConfigError where it says what no run can mean.
         """
-        return build({**self.plain_config, **changes})
+        plain = self.plain_config
+        for key, value in changes.items():
+            *sections, name = key.split(".")
+            node = plain
+            for section in sections:
+                node = node.setdefault(section, {})
+            node[name] = value
+        return build(plain)
+
+    def config_here(self, **changes: Any) -> Config:
+        """The same here and now: with the data below FEDBENCH_DATA, where that is set."""
+        root = os.environ.get("FEDBENCH_DATA")
+        return self.config(**({"data.root": root} if root else {}) | changes)
 
     @property
     def choices(self) -> dict[str, Any]:
@@ -394,7 +415,7 @@ class RunDirectory:
         if config.state.directory is None:
             return self.path / STATE
         again = STAGING if self.path.name == STAGING else ""
-        return Path(config.state.directory) / f"fedbench-{run_hash(config)}{again}"
+        return as_given(config.state.directory) / f"fedbench-{run_hash(config)}{again}"
 
     def staging(self) -> RunDirectory:
         """An empty directory inside this one, to compute the run again in (resume=false)."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from fedbench.engine.compiled import CompileCache, Programs, place
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.errors import DataError
+from fedbench.files import as_given
 from fedbench.models import registry
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ class Session:
             # batch-norm statistics of its own
             options = sorted((key, repr(value)) for key, value in config.model.options.items())
             how = run.device, run.dtype, config.precision, config.deterministic, torch.get_num_threads()
-            rest = (config.model.name, *options), config.loss, *how
+            noise = config.dataset.noise and (config.dataset.noise, run.assignment.tobytes())
+            rest = (config.model.name, *options), config.loss, *how, *([noise] if noise else [])
         if self._made is not None and self._made[0] is dataset and rest == self._made[1]:
             return self._made[2]
         self._made = None  # frees the device's memory before the next data go there
@@ -109,10 +112,14 @@ def _objective(run: Run) -> Objective:
         return data.augment_batch(x, key, ds.augment, black)
 
     x, y = ds.x_train.to(device), targets(ds.y_train, device, dtype)
-    held = (x, y, *(tensor for tensor in (mean, std, black) if tensor is not None))
+    noise = None
+    if share := run.config.dataset.noise:
+        each = torch.from_numpy(np.maximum(run.assignment, 0)) * (share / (run.counts.N - 1))
+        noise = each.to(device, dtype)
+    held = (x, y, *(tensor for tensor in (mean, std, black, noise) if tensor is not None))
     return Objective(
         copy.deepcopy(run.model).to(device),
-        DeviceData(x, y, to_input, None if black is None else augment, held),
+        DeviceData(x, y, to_input, None if black is None else augment, noise, held),
         TASKS[ds.task].losses,
         weight_decay=loss.weight_decay,
         scale=loss.scale,
@@ -138,7 +145,7 @@ def initial_model(config: Config, dataset: Dataset, device: torch.device) -> nn.
         refuse_too_large("model", chosen.name, what, COPIES * dtype.itemsize * size, device)
     model = models.build(chosen, dataset.shape, dataset.classes, config.seed, *facts).to(dtype)
     if config.init_from is not None:
-        load_parameters(model, Path(config.init_from), f"init_from={config.init_from}")
+        load_parameters(model, as_given(config.init_from), f"init_from={config.init_from}")
     return model
 
 

@@ -6,6 +6,7 @@ import logging
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
 LINE_SECONDS = 30.0
+RECENT = 20  # rounds whose pace is that of the next ones
 
 log = logging.getLogger(__name__)
 
@@ -69,21 +71,23 @@ class Training:
         with Signals(under_way).installed() as signals:
             self._begin(saved)
             label, metric = f"{run.algorithm.name} seed={self.config.seed}", TASKS[run.dataset.task].metric
-            progress = Progress(
-                self.config.progress if first else "none", label, rounds, self.loop.version, metric
-            )
+            mode = self.config.progress if first else "none"
+            progress = Progress(mode, label, rounds, self.loop.version, metric, self.config.eval.every)
             results: Mapping[str, Any] | None = {"status": "failed"}
             if self.loggers:
                 self.loggers.start([row.point() for row in self.rows], again=not self.config.resume)
             try:
                 if saved is None:
                     self._record()
+                if run.compiles and self.loop.version < rounds:
+                    progress.compiling()
                 while not run.group.first(self._at_end):
                     self.loop.update()
                     t = self.loop.version
                     if due := t % self.config.eval.every == 0 or t == rounds:
                         self._record()
-                    progress.update(t, self.rows[-1].test_accuracy if due and self.rows else None)
+                    accuracy = self.rows[-1].test_accuracy if due and self.rows else None
+                    progress.update(t, accuracy, self.loop.trainer.executor.compile_seconds)
                     self._save_or_stop(signals)
                 progress.close()
                 results = self._end()
@@ -282,38 +286,54 @@ def _finite(value: float) -> float | None:
 
 class Progress:
     """Rounds done, the metric's value, rounds per second, time left: a bar on a terminal, plain lines now and
-    then elsewhere. `mode`: auto | bar | lines | none."""
+    then elsewhere. `mode`: auto | bar | lines | none.
 
-    def __init__(self, mode: str, label: str, total: int, done: int, metric: str = "accuracy") -> None:
+    The rate is that of the last rounds of this process, without the seconds of compiling and without the
+    first round, which prepares much else. Until there are such rounds nothing is said of it.
+    """
+
+    def __init__(self, mode: str, label: str, total: int, done: int, metric: str, every: int = 1) -> None:
+        """`every`: rounds between two evaluations, of which there should be some among the last rounds."""
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() else "lines"
-        self.mode, self.label, self.total, self.first = mode, label, total, done
-        self.metric = metric
-        self.start = self.last = time.monotonic()
-        self.accuracy: float | None = None
+        self.mode, self.label, self.total, self.metric = mode, label, total, metric
+        self.last, self.accuracy = time.monotonic(), "-"
+        self.recent: deque[tuple[int, float]] = deque(maxlen=max(RECENT, 2 * every) + 1)  # (round, seconds)
         self.bar = None
         if mode == "bar":
+            shown = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
             self.bar = tqdm(
-                total=total, initial=done, desc=label, unit="round", dynamic_ncols=True, leave=False
+                total=total, initial=done, desc=label, dynamic_ncols=True, leave=False, bar_format=shown
             )
 
-    def update(self, done: int, accuracy: float | None) -> None:
-        """`done` rounds exist now; `accuracy` if it was just measured."""
-        if accuracy is not None:
-            self.accuracy = accuracy
+    def compiling(self) -> None:
+        """Say that the first round waits for a compiler."""
         if self.bar is not None:
-            if accuracy is not None:
-                self.bar.set_postfix({self.metric: f"{accuracy:.4f}"}, refresh=False)
+            self.bar.set_postfix_str("compiling ...")
+        elif self.mode == "lines":
+            log.info("%s: compiling ...", self.label)
+
+    def update(self, done: int, accuracy: float | None, compiled: float = 0.0) -> None:
+        """`done` rounds exist now; `accuracy` if it was just measured; `compiled`: seconds of compiling so
+        far."""
+        now = time.monotonic()
+        self.recent.append((done, now - compiled))
+        if accuracy is not None:
+            self.accuracy = f"{accuracy:.4f}"
+        due = self.mode == "lines" and now - self.last > LINE_SECONDS
+        if self.bar is None and not due:
+            return
+        said = [f"{self.metric} {self.accuracy}"]
+        (first, start), (_, end) = self.recent[0], self.recent[-1]
+        if done > first and end > start:
+            rate = (done - first) / (end - start)
+            said += [f"{rate:.2f} rounds/s", f"{(self.total - done) / rate:.0f} s left"]
+        if self.bar is not None:
+            self.bar.set_postfix_str(", ".join(said), refresh=False)
             self.bar.update(done - self.bar.n)
-        elif self.mode == "lines" and time.monotonic() - self.last > LINE_SECONDS:
-            self.last = time.monotonic()
-            rate = (done - self.first) / (self.last - self.start)
-            left = (self.total - done) / rate if rate else float("inf")
-            shown = "-" if self.accuracy is None else f"{self.accuracy:.4f}"
-            log.info(
-                "%s: round %d/%d, %s %s, %.2f rounds/s, %.0f s left",
-                self.label, done, self.total, self.metric, shown, rate, left,
-            )  # fmt: skip
+        else:
+            self.last = now
+            log.info("%s: round %d/%d, %s", self.label, done, self.total, ", ".join(said))
 
     def close(self) -> None:
         """Leave the terminal clean."""

@@ -314,7 +314,8 @@ def _count(rows: Sequence[Mapping[str, str]]) -> str:
 @dataclass(frozen=True)
 class RunStatus:
     """How far a run is. `rounds`: planned, None where nothing says it; `seconds`: it has taken so far;
-    `choices`: its values of what is swept, where the sweep says them."""
+    `pace`: seconds a round lately, None where there is no basis yet; `choices`: its values of what is swept,
+    where the sweep says them."""
 
     directory: Path
     status: str
@@ -323,22 +324,24 @@ class RunStatus:
     seconds: float = 0.0
     error: str | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
+    pace: float | None = None
 
     @classmethod
     def of(cls, run: RunDirectory, choices: Mapping[str, Any]) -> RunStatus:
         """Read from the run's files. A run that has ended took what its summary says."""
         found, (done, seconds) = run.summary or {}, run.last_row
         seconds = float(found.get("wall_seconds") or seconds)
-        return cls(run.path, run.status, done, run.planned_rounds, seconds, found.get("error"), choices)
+        rounds, error = run.planned_rounds, found.get("error")
+        return cls(run.path, run.status, done, rounds, seconds, error, choices, run.pace)
 
     @property
     def left(self) -> float | None:
         """Seconds to its end at its own pace; None where it has none yet."""
         if self.status in (*FINISHED, FAILED):
             return 0.0
-        if not self.round or not self.seconds or self.rounds is None:
+        if self.pace is None or self.rounds is None:
             return None
-        return max(self.rounds - self.round, 0) * self.seconds / self.round
+        return max(self.rounds - self.round, 0) * self.pace
 
     @property
     def whole(self) -> float | None:

@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+
+from fedbench.cli import main
 
 SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
 
@@ -43,6 +47,32 @@ def test_another_launcher_completes_a_sweep(words: list[str], tmp_path: Path) ->
     sweep(tmp_path / "sweep", *words, "seed=0,1")
     rows = list(csv.DictReader((tmp_path / "sweep" / "runs.csv").open()))
     assert [(row["seed"], row["status"]) for row in rows] == [("0", "completed"), ("1", "completed")]
+
+
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("processes", marks=pytest.mark.slow)])
+def test_paths_are_relative_to_where_the_command_was_given(
+    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where `hydra.job.chdir` makes a run's directory the current one: data, partition, model, code, all of
+    them asked for by every run."""
+    monkeypatch.chdir(tmp_path)
+    x, y = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 4
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    np.savez("parts.npz", client=np.arange(40) % 4)
+    Path("own_code_of_chdir.py").write_text("")
+    Path("own_hook_of_chdir.py").write_text("")
+    words = [*SMALL, "dataset=npz", "dataset.path=mine.npz", "dataset.normalize=false", "model=logistic"]
+    assert main([*words, "hydra.run.dir=first"]) == 0
+    words += ["init_from=first/model.pt", "partition=file", "partition.path=parts.npz"]
+    words += ["imports=[own_code_of_chdir]", "hooks=[own_hook_of_chdir.py]"]
+    words += ["-m", "rounds=1", "dataset.normalize=true,false", "seed=0,1", f"hydra/launcher={launcher}"]
+    assert main([*words, "hydra.sweep.dir=plain"]) == 0
+    assert main([*words, "hydra.sweep.dir=moved", "hydra.job.chdir=true"]) == 0
+    tables = [
+        pd.read_csv(Path(name, "rounds.csv")).drop(columns="wall_seconds") for name in ("plain", "moved")
+    ]
+    assert tables[0].equals(tables[1])
+    assert {row.status for row in pd.read_csv("moved/runs.csv").itertuples()} == {"completed"}
 
 
 @pytest.mark.slow

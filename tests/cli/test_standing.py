@@ -29,9 +29,9 @@ def test_where_a_sweep_stands(runs, fedbench: Call, tmp_path: Path) -> None:
     done, running, stopped, *_ = manifest = json.loads(Path("s/sweep.json").read_text())["jobs"]
     found = json.loads(Path("s", done, "summary.json").read_text())
     Path("s", done, "summary.json").write_text(json.dumps({**found, "wall_seconds": 50.0}))
-    for name, so_far in ((running, (40, 20.0)), (stopped, (10, 10.0))):
+    for name, so_far in ((running, ((20, 10.0), (40, 20.0))), (stopped, ((5, 5.0), (10, 10.0)))):
         Path("s", name, "summary.json").unlink()
-        rounds(Path("s", name), (0, 0.1), so_far)
+        rounds(Path("s", name), (0, 0.1), *so_far)
     more = {"swept": ["seed"], "jobs": [*manifest, "seed_9-missing"]}
     Path("s/sweep.json").write_text(json.dumps(more))
     Path("s", stopped, "checkpoint.pt").write_bytes(b"")
@@ -54,7 +54,7 @@ def test_where_a_sweep_stands(runs, fedbench: Call, tmp_path: Path) -> None:
 
 def test_time_left_is_not_guessed() -> None:
     here = Path()
-    missing, half = RunStatus(here, "missing"), RunStatus(here, "running", 5, 10, 2.0)
+    missing, half = RunStatus(here, "missing"), RunStatus(here, "running", 5, 10, 2.0, pace=0.4)
     assert seconds_left([missing], 1) is None
     assert seconds_left([half], 1) == 2.0
     assert seconds_left([half, missing], 1) == 2.0 + 4.0
@@ -75,7 +75,8 @@ def test_time_left_is_that_of_runs_alike() -> None:
     assert seconds_left([fast, slow, *missing], 1) == 300.0
     assert seconds_left([fast, slow, run("missing", algorithm="fedavg", seed=1)], 1) == 10.0
     assert seconds_left([fast, slow, run("missing", algorithm="scaffold", seed=0)], 1) == 55.0
-    half = RunStatus(here, "running", 5, 10, 100.0, choices={"algorithm": "scaffold", "seed": 0})
+    choices = {"algorithm": "scaffold", "seed": 0}
+    half = RunStatus(here, "running", 5, 10, 100.0, choices=choices, pace=20.0)
     assert seconds_left([fast, half, run("missing", algorithm="scaffold", seed=1)], 1) == 100.0 + 200.0
 
 

@@ -1,6 +1,9 @@
-"""Random crop and flip against a plain NumPy derivation, vmapped against looped, compiled against eager."""
+"""Random crop, flip and noise against plain NumPy derivations, vmapped against looped, compiled against
+eager."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +11,15 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fedbench.data import augment_batch, to_input
+from fedbench.api import compose_config
+from fedbench.data import add_noise, augment_batch, register_dataset, to_input
 from fedbench.data.dataset import Dataset
 from fedbench.data.transforms import mean_std
-from fedbench.rng import threefry2x32
+from fedbench.engine.batches import Batch
+from fedbench.errors import ConfigError
+from fedbench.rng import fold, threefry2x32
+from fedbench.runs.run import Run
+from fedbench.runs.run_directory import RunDirectory
 
 
 def keys(count: int) -> tuple[Tensor, Tensor]:
@@ -77,12 +85,13 @@ def test_one_graph_under_compile() -> None:
     """Through dynamo and AOT autograd, on the vmapped function; without a compiler of machine code."""
     x = torch.randint(0, 256, (4, 6, 3, 8, 8), dtype=torch.uint8)
     k0, k1 = keys(4)
-    mean, std = mean_std(x[0])
+    mean, std, deviation = *mean_std(x[0]), torch.linspace(0, 1, 6)
     y = torch.zeros(6, dtype=torch.int64)
     black = Dataset("a", x[0], y, x[0], y, 1, mean, std).black
 
     def one(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return augment_batch(to_input(x, mean, std, torch.float32), (a, b), "crop_flip", black)
+        x = augment_batch(to_input(x, mean, std, torch.float32), (a, b), "crop_flip", black)
+        return add_noise(x, (a, b), deviation)
 
     batched = torch.func.vmap(one)
     compiled = torch.compile(batched, fullgraph=True, backend="aot_eager")
@@ -99,3 +108,88 @@ def test_black_padding_is_cropping_before_normalisation() -> None:
     after = augment_batch(to_input(raw, mean, std, torch.float64), key, "crop_flip", data.black)
     before = torch.from_numpy(plain(raw.numpy(), (int(key[0]), int(key[1])), 0))
     torch.testing.assert_close(after, to_input(before, mean, std, torch.float64))
+
+
+# ---- noise -----------------------------------------------------------------------------------------------
+
+
+def test_noise_is_box_and_mullers_of_the_words_at_each_pixels_address() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 1, 3, 3))
+    k0, k1 = (int(k[0]) for k in keys(1))
+    deviation = np.array([0.0, 0.5, 2.0])
+    expected = x.copy()
+    for b, p in np.ndindex(3, 9):
+        word0, word1 = threefry2x32((k0, k1), (p // 2, b))
+        radius, angle = np.sqrt(-2 * np.log((word0 + 0.5) / 2**32)), 2 * np.pi * word1 / 2**32
+        expected[b].flat[p] += deviation[b] * radius * (np.sin(angle) if p % 2 else np.cos(angle))
+    got = add_noise(torch.from_numpy(x), (torch.tensor(k0), torch.tensor(k1)), torch.from_numpy(deviation))
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    assert torch.equal(got[0], torch.from_numpy(x[0]))
+
+
+def test_noise_is_normal_and_of_its_deviation() -> None:
+    k0, k1 = keys(1)
+    noise = add_noise(torch.zeros(400, 3, 16, 16), (k0[0], k1[0]), torch.full((400,), 0.3)) / 0.3
+    assert torch.isfinite(noise).all()
+    assert stats.kstest(noise.numpy().ravel(), "norm").pvalue > 1e-4
+    pairs = noise.flatten(1)[:, ::2] * noise.flatten(1)[:, 1::2]  # both of one draw
+    assert abs(pairs.mean()) < 5 / np.sqrt(pairs.numel())
+
+
+def step(run: Run, client: int, key: tuple[int, int]) -> Tensor:
+    """The gradient of the first two samples of a client."""
+    samples = torch.from_numpy(np.flatnonzero(run.assignment == client)[:2])
+    batch = Batch(samples, None, torch.tensor(key))
+    return run.evaluator.objective.loss_and_grad(run.loop.theta, run.loop.statistics, batch)[1]
+
+
+def test_client_i_of_n_has_its_share_of_the_noise_in_its_gradients(tmp_path: Path) -> None:
+    """The gradient of softmax regression is sum of (p - onehot) x / B, with x that has been added to."""
+    words = ["dtype=float64", "clients.total=5", "rounds=1", "progress=none", "dataset.normalize=false"]
+    run = Run(compose_config([*words, "dataset.noise=0.4", "engine=vmap", "model.init=zeros"]))
+    run.prepare(directory=tmp_path)
+    for client, key in ((0, (1, 2)), (3, (1, 2)), (3, (7, 2)), (4, (1, 2))):
+        mine = np.flatnonzero(run.assignment == client)[:2]
+        x = run.dataset.x_train[mine].double()
+        noisy = add_noise(
+            x, fold((torch.tensor(key[0]), torch.tensor(key[1])), 1 << 32), torch.full((2,), 0.4 * client / 4)
+        )
+        assert torch.equal(noisy, x) == (client == 0)
+        residual = np.full((2, 10), 0.1) - np.eye(10)[run.dataset.y_train[mine].numpy()]
+        expected = residual.T @ noisy.flatten(1).numpy() / 2
+        got = run.layout.unflatten(step(run, client, key))["1.weight"]
+        np.testing.assert_allclose(got, expected, atol=1e-14)
+
+
+def test_noise_is_the_same_in_every_engine_and_new_in_every_step(tmp_path: Path) -> None:
+    words = [
+        "dtype=float64",
+        "rounds=2",
+        "clients.total=6",
+        "clients.per_round=3",
+        "local.steps=2",
+        "progress=none",
+    ]
+    words += ["threads=1", "dataset.train_samples=200", "dataset.validation=0.1"]
+    for name, more in {
+        "a": ["engine=vmap"],
+        "b": ["engine=loop"],
+        "none": ["engine=vmap"],
+    }.items():
+        noise = [] if name == "none" else ["dataset.noise=0.5"]
+        Run(compose_config([*words, *more, *noise])).go(tmp_path / name)
+    a, b, none = (RunDirectory(tmp_path / name).metrics.test_loss for name in ("a", "b", "none"))
+    np.testing.assert_allclose(a, b, rtol=1e-10)
+    assert a[0] == none[0]  # tests have none
+    assert abs(a - none)[1:].min() > 1e-4
+
+
+def test_noise_where_there_can_be_none_is_one_line() -> None:
+    for words, why in (
+        (["dataset=reviews", "model=embedding_rnn"], "tokens have none"),
+        (["clients.total=1", "clients.per_round=1"], "the first client has none"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^dataset\.noise=0\.1: must be 0: {why}$"):
+            Run(compose_config([*words, "dataset.noise=0.1"]))
+    with pytest.raises(ValueError, match="its parameter noise is a key of every data set"):
+        register_dataset("loud")(lambda noise: None)

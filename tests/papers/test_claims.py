@@ -8,33 +8,31 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbench.papers import CLAIMS
+from fedbench.papers import CLAIMS, PAPERS
 from fedbench.papers.claims import (
+    CONSISTENT,
     MADE,
+    OPPOSITE,
+    UNKNOWN,
+    YES,
     Claim,
     Evidence,
+    Untested,
+    by_seed,
     curve,
     describe,
     exceeds,
+    holm,
     judge,
-    ledger,
     read,
-    rounds_to,
+    readings,
     rows_of,
     slope,
+    together,
     tuned,
+    until,
 )
-from fedbench.papers.comparisons import (
-    AboveOnRange,
-    Beats,
-    Faster,
-    Flat,
-    FlatterThan,
-    MarginGrows,
-    Value,
-    WidestRange,
-)
-from fedbench.papers.trends import Ahead, Reaches, SameTraffic, Slope, TableTrend, Trend
+from fedbench.papers.tests import Above, Flat, Leads, Moves, Near, Slope
 
 
 def runs(*rows, **columns):
@@ -45,7 +43,7 @@ def runs(*rows, **columns):
             status = "diverged" if accuracy is None else "completed"
             table.append(
                 {"dir": str(len(table)), "algorithm": algorithm, "seed": seed, "status": status}
-                | {"final_accuracy": accuracy, **columns, **further}
+                | {"final_accuracy": accuracy, "best_accuracy": accuracy, **columns, **further}
             )
     return pd.DataFrame(table)
 
@@ -56,19 +54,37 @@ def curves(table, reach, horizon=10):
     for run in table.to_dict("records"):
         at = np.arange(horizon + 1)
         jump = np.where(at >= reach[run["algorithm"]], run["final_accuracy"], 0.0)
-        parts.append(pd.DataFrame({**run, "round": at, "test_accuracy": jump}))
+        own = {**run, "round": at, "test_accuracy": jump, "wall_seconds": 0.5 * at, "train_loss": 1.0 - jump}
+        parts.append(pd.DataFrame(own))
     return pd.concat(parts, ignore_index=True)
 
 
-def test_paired_comparison_uses_the_students_interval():
+def swept(algorithm, key, scores, seeds=1):
+    return [(algorithm, (score,) * seeds, {key: value}) for value, score in scores.items()]
+
+
+# ---- evidence and statistics ---------------------------------------------------------------------------
+
+
+def test_a_paired_comparison_is_a_students_test():
+    """Differences 0.02, 0.01, 0.03: mean 0.02, sd 0.01, t = 2 sqrt(3) with 2 degrees of freedom, whose
+    one-sided p has the closed form 1/2 - t / (2 sqrt(2 + t^2))."""
     first, second = pd.Series([0.9, 0.8, 0.7]), pd.Series([0.88, 0.79, 0.67])
-    assert exceeds(first, second) == (True, pytest.approx(0.02))  # sd 0.01, t = 3.46 > 2.92
-    assert exceeds(second, first)[0] is False
-    assert exceeds(first, pd.Series([0.88, 0.79, 0.70]))[0] is False  # t = 1.73
-    # three differences, t = 1.5 sqrt(3) = 2.60: below t(2) = 2.92 at 95 %, above t(3) = 2.35 and 1.89 at 90 %
-    assert exceeds(pd.Series([0.5, 1.5, 2.5]), pd.Series([0.0, 0.0, 0.0]))[0] is False
-    assert exceeds(first[:1], second[:1])[0] is None
-    assert exceeds(first, pd.Series([0.1], index=[7]))[0] is None
+    t = 2 * np.sqrt(3)
+    n, mean, p = exceeds(first, second)
+    assert (n, mean) == (3, pytest.approx(0.02))
+    assert p == pytest.approx(0.5 - t / (2 * np.sqrt(2 + t**2)), rel=1e-9)
+    assert exceeds(second, first)[2] == pytest.approx(1 - p)
+    assert exceeds(first, first + 0.1)[2] == 1.0
+    assert exceeds(first, first) == (3, 0.0, 0.5)
+    assert exceeds(first, pd.Series([0.1], index=[7]))[0] == 0
+
+
+def test_holms_correction():
+    """Of 0.01, 0.04, 0.03: 3 times the least, then 2 times 0.03, then no less than that."""
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 def test_tuned_takes_the_best_mean_and_leaves_theorem_rows_alone():
@@ -80,29 +96,21 @@ def test_tuned_takes_the_best_mean_and_leaves_theorem_rows_alone():
     )
     assert set(tuned(rows_of(table, "fedavg", {}))["algorithm.lr"]) == {0.1}
     assert list(tuned(rows_of(table, "padamfed", {})).final_accuracy) == [0.6, 0.6]
-    assert rows_of(table, "fedavg", {"partition": "iid"}).empty
-
-
-def test_beats():
-    table = runs(("padamfed", (0.9, 0.8), {}), ("fedavg", (0.85, 0.75), {}), ("scaffold", (None, 0.6), {}))
-    found = Beats("padamfed", ("fedavg", "scaffold"))(Evidence(table))
-    # scaffold: (0.9, 0.2) apart, mean 0.55, t = 1.6 < 6.3: a diverged run counts as 0, but two seeds are few
-    assert (found.shown, found.reason, found.seeds) == (False, "not above scaffold (within noise)", (0, 1))
-    assert found.numbers == "padamfed 85.00% +- 7.07%, fedavg 80.00% +- 7.07%, scaffold 30.00% +- 42.43%"
-    assert found.brief == "85.00% +- 7.07%; fedavg 80.00% +- 7.07%"
-    assert Beats("padamfed", ("fedavg",))(Evidence(table)).shown is True
-    assert Beats("fedavg", ("padamfed",))(Evidence(table)).reason == "not above padamfed (higher)"
-    assert Beats("padamfed", ("fedavg",))(Evidence(table[table.seed == 0])).shown is None
-    absent = Beats("padamfed", ("mime",))(Evidence(table))
-    assert (absent.shown, absent.reason) == (None, "no runs of mime")
 
 
 def test_filters():
     table = runs(("fedavg", (0.5,), {"partition": "iid"}), ("fedavg", (0.4,), {"partition": "dirichlet"}))
-    assert list(rows_of(table, "fedavg", {"partition": "iid"}).final_accuracy) == [0.5]
-    assert list(rows_of(table, "fedavg", {"partition": "!iid"}).final_accuracy) == [0.4]
-    assert list(rows_of(table, "fedavg partition=iid", {}).final_accuracy) == [0.5]
-    assert rows_of(table.assign(status="failed"), "fedavg", {}).empty
+    for method, where, accuracy in (
+        ("fedavg", {"partition": "iid"}, 0.5),
+        ("fedavg", {"partition": "!iid"}, 0.4),
+        ("fedavg partition=iid", {}, 0.5),
+    ):
+        assert list(rows_of(table, method, where).final_accuracy) == [accuracy]
+    numbers = table.assign(**{"algorithm.mu": [1.0, 0.0]})
+    assert list(rows_of(numbers, "fedavg algorithm.mu=1", {}).final_accuracy) == [0.5]
+    for absent in (table.assign(status="failed"), table[:0], pd.DataFrame()):
+        with pytest.raises(Untested, match=r"no runs of fedavg"):
+            rows_of(absent, "fedavg", {})
 
 
 def test_a_diverged_run_counts_as_nothing_whatever_its_row_says():
@@ -110,11 +118,16 @@ def test_a_diverged_run_counts_as_nothing_whatever_its_row_says():
     assert list(rows_of(table, "fedavg", {}).final_accuracy) == [0.0, 0.7]
 
 
-def test_the_first_round_at_a_level_counts_and_never_is_infinite():
-    """At 0.5 from round 4 on; seed 1 never gets there."""
+def test_quantities_by_seed():
+    """At 0.5 from round 4 on; seed 1 never gets there. T is the first round of the best accuracy, and the
+    loss is 1 - accuracy at the end."""
     table = runs(("fedavg", (0.5, 0.4), {}))
-    found = rounds_to(curves(table, {"fedavg": 4}), table, 0.5)
-    assert found.to_dict() == {0: 4.0, 1: np.inf}
+    data = Evidence(table, curves(table, {"fedavg": 4}))
+    assert until(data, table, 0.5, "round").to_dict() == {0: 4.0, 1: np.inf}
+    assert until(data, table, 0.4, "wall_seconds").to_dict() == {0: 2.0, 1: 2.0}
+    assert by_seed(data, table, "T").to_dict() == {0: 4.0, 1: 4.0}
+    assert by_seed(data, table, "train_loss").to_dict() == pytest.approx({0: -0.5, 1: -0.6})
+    assert by_seed(data, table, "final_accuracy").to_dict() == {0: 0.5, 1: 0.4}
 
 
 def test_a_curve_has_the_best_of_the_other_choices_at_each_value():
@@ -125,98 +138,6 @@ def test_a_curve_has_the_best_of_the_other_choices_at_each_value():
     assert curve(rows_of(table, "a", {}), "algorithm.lr").to_dict() == pytest.approx({0.1: 0.8, 1.0: 0.6})
 
 
-def test_faster():
-    table = runs(("padamfed", (0.9, 0.9), {}), ("fedavg", (0.8, 0.8), {}))
-    early, late = {"padamfed": 3, "fedavg": 6}, {"padamfed": 6, "fedavg": 3}
-    found = Faster("padamfed", ("fedavg",))(Evidence(table, curves(table, early)))
-    assert (found.shown, found.numbers) == (True, "76.00%: padamfed 3, fedavg 6 rounds")
-    assert Faster("padamfed", ("fedavg",))(Evidence(table, curves(table, late))).shown is False
-    worse = runs(("padamfed", (0.5, 0.5), {}), ("fedavg", (0.8, 0.8), {}))  # never gets there
-    found = Faster("padamfed", ("fedavg",))(Evidence(worse, curves(worse, early)))
-    assert (found.shown, found.numbers) == (False, "76.00%: padamfed inf, fedavg 6 rounds")
-    assert Faster("padamfed", ("fedavg",))(Evidence(table)).reason == "no rounds.csv"
-
-
-def test_margin_grows():
-    iid, skewed = {"partition": "iid"}, {"partition": "dirichlet"}
-    table = runs(
-        ("padamfed", (0.9, 0.9), iid), ("fedavg", (0.88, 0.88), iid), ("scaffold", (0.1, 0.1), iid),
-        ("padamfed", (0.8, 0.8), skewed), ("fedavg", (0.2, 0.2), skewed), ("scaffold", (0.7, 0.7), skewed),
-    )  # fmt: skip
-    found = MarginGrows("padamfed", ("fedavg", "scaffold"), iid, skewed)(Evidence(table))
-    assert found.shown is True
-    assert "+2.00 points over fedavg" in found.numbers
-    assert "+10.00 points over scaffold" in found.numbers
-    assert MarginGrows("padamfed", ("fedavg", "scaffold"), skewed, iid)(Evidence(table)).shown is False
-
-
-def test_a_method_that_is_behind_has_no_margin_that_grows():
-    iid, skewed = {"partition": "iid"}, {"partition": "dirichlet"}
-    table = runs(
-        ("padamfed", (0.6, 0.6), iid), ("fedavg", (0.9, 0.9), iid),
-        ("padamfed", (0.7, 0.7), skewed), ("fedavg", (0.8, 0.8), skewed),
-    )  # fmt: skip
-    found = MarginGrows("padamfed", ("fedavg",), iid, {"partition": "!iid"})(Evidence(table))
-    assert (found.shown, found.reason) == (False, "there is no margin")
-    assert found.numbers == (
-        "partition=iid: -30.00 points over fedavg; partition!=iid: -10.00 points over fedavg"
-    )
-
-
-def swept(algorithm, key, scores):
-    return [(algorithm, (score,), {key: value}) for value, score in scores.items()]
-
-
-def test_above_on_range():
-    key, test = "algorithm.lr", AboveOnRange("padamfed", "algorithm.lr", 3e-3, 1e-1, 0.8)
-    good = {1e-3: 0.1, 3e-3: 0.82, 1e-2: 0.9, 3e-2: 0.9, 1e-1: 0.81, 1.0: 0.2}
-    found = test(Evidence(runs(*swept("padamfed", key, good))))
-    assert (found.shown, found.numbers) == (True, "0.003: 82.00%, 0.01: 90.00%, 0.03: 90.00%, 0.1: 81.00%")
-    found = test(Evidence(runs(*swept("padamfed", key, {**good, 1e-2: 0.8}))))
-    assert (found.shown, found.reason) == (False, "at or below 0.8 at 0.01")
-    assert test(Evidence(runs(*swept("padamfed", key, {**good, 1e-2: None})))).shown is False
-    del good[1e-1]
-    assert (
-        test(Evidence(runs(*swept("padamfed", key, good)))).reason
-        == "algorithm.lr does not cover 0.003 to 0.1"
-    )
-    assert test(Evidence()).shown is None
-
-
-def test_widest_range():
-    key = "algorithm.lr"
-    table = runs(
-        *swept("padamfed", key, {0.001: 0.4, 0.01: 0.85, 0.1: 0.9, 1.0: 0.82}),
-        *swept("fedavg", key, {0.001: 0.1, 0.01: 0.5, 0.1: 0.88, 1.0: None}),
-        *swept("scaffold", key, {0.001: 0.82, 0.01: 0.5, 0.1: 0.88, 1.0: 0.83}),
-    )
-    found = WidestRange("padamfed", ("fedavg", "scaffold"), key)(Evidence(table))
-    assert found.shown is True
-    assert found.numbers.endswith("above 81.00%: padamfed 2.00, fedavg 0.00, scaffold 1.00")
-    found = WidestRange("scaffold", ("padamfed",), key)(Evidence(table))
-    assert (found.shown, found.reason) == (False, "not wider than padamfed")
-    assert WidestRange("padamfed", ("mime",), key)(Evidence(table)).shown is None
-    twins = runs(*(row for name in "ab" for row in swept(name, key, {0.01: 0.8, 0.1: 0.9, 1.0: 0.1})))
-    assert WidestRange("a", ("b",), key)(Evidence(twins)).reason == "not wider than b"
-
-
-def test_flat():
-    key = "schedule.concurrency"
-    table = runs(
-        *swept("adamasfl", key, {10: 0.82, 20: 0.81, 50: 0.805}),
-        *swept("fedbuff", key, {10: 0.84, 20: 0.7, 50: 0.3}),
-        *swept("chance", key, {10: 0.1, 20: 0.1, 50: 0.1}),
-    )
-    data = Evidence(table)
-    assert Flat("adamasfl", key, 0.02)(data).numbers == "10: 82.00%, 20: 81.00%, 50: 80.50%; range 1.50%"
-    assert Flat("adamasfl", key, 0.02)(data).shown is True
-    assert Flat("adamasfl", key, 0.01)(data).reason == "varies by 1.50%"
-    assert Flat("chance", key, 0.02)(data).reason == "falls below 0.9 of the best method's 84.00%"
-    assert FlatterThan("adamasfl", ("fedbuff",), key)(data).shown is True
-    assert FlatterThan("adamasfl", ("fedbuff", "chance"), key)(data).reason == "chance vary no more"
-    assert FlatterThan("adamasfl", ("mime",), key)(data).shown is None
-
-
 def test_least_squares_slope():
     x = np.array([1.0, 2.0, 4.0, 8.0])
     assert slope(x, 3 * x**-0.25) == (pytest.approx(-0.25), pytest.approx(0.0, abs=1e-12))
@@ -224,6 +145,185 @@ def test_least_squares_slope():
     value, half = slope(x, [2.0, 1.0, 1.0, 1.0])
     assert value == pytest.approx(-0.3)
     assert half == pytest.approx(4.302653 * np.sqrt(0.3 / 2 / 5), rel=1e-6)
+
+
+# ---- who leads -------------------------------------------------------------------------------------------
+
+
+def test_a_method_leads_where_it_is_above_each_of_the_others():
+    table = runs(
+        ("padamfed", (0.9, 0.8, 0.7), {}),
+        ("fedavg", (0.85, 0.75, 0.64), {}),
+        ("scaffold", (None, 0.6, 0.65), {}),
+    )
+    found = Leads("padamfed", ("fedavg",))(Evidence(table))
+    assert (found.verdict, found.seeds, found.p) == (YES, (0, 1, 2), pytest.approx(0.0019, abs=1e-4))
+    assert found.brief == "80.0% +- 10.0% (3); FedAvg 74.7% +- 10.5% (3)"
+    assert Leads("fedavg", ("padamfed",))(Evidence(table)).verdict == OPPOSITE
+    # differences 0.9, 0.2, 0.05: mean 0.383, t = 1.47 < 2.92, so ahead and within noise
+    wide = Leads("padamfed", ("fedavg", "scaffold"))(Evidence(table))
+    assert (wide.verdict, wide.reason) == (UNKNOWN, "level with SCAFFOLD")
+    assert Leads("padamfed", ("mime",))(Evidence(table)).reason == "no runs of mime"
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(1, CONSISTENT), (2, UNKNOWN), (3, YES)])
+def test_one_seed_shows_nothing_and_two_tell_nothing(seeds, verdict):
+    table = runs(("padamfed", (0.9,) * seeds, {}), ("fedavg", (0.8,) * seeds, {}))
+    assert Leads("padamfed", ("fedavg",))(Evidence(table)).verdict == verdict
+    against = Leads("fedavg", ("padamfed",))(Evidence(table))
+    assert against.verdict == (OPPOSITE if seeds == 3 else UNKNOWN)
+
+
+def test_any_of_the_others_that_is_ahead_is_the_opposite_after_bonferroni():
+    """p of one test, and twice that of two."""
+    t = np.sqrt(3) * 0.5 / 0.17  # of differences 0.33, 0.5, 0.67: mean 0.5, sd 0.17
+    p = 0.5 - t / (2 * np.sqrt(2 + t**2))
+    table = runs(("a", (0.1, 0.1, 0.1), {}), ("b", (0.43, 0.6, 0.77), {}), ("c", (0.0, 0.0, 0.0), {}))
+    assert Leads("a", ("b",))(Evidence(table)).p == pytest.approx(p, rel=1e-6)
+    assert Leads("a", ("b", "c"))(Evidence(table)).p == pytest.approx(2 * p, rel=1e-6)
+
+
+@pytest.mark.parametrize(("clock", "unit"), [("round", ""), ("wall_seconds", " s")])
+def test_a_method_may_be_sooner(clock, unit):
+    table = runs(("padamfed", (0.9, 0.9, 0.9), {}), ("fedavg", (0.8, 0.8, 0.8), {}))
+    early, late = {"padamfed": 3, "fedavg": 6}, {"padamfed": 6, "fedavg": 3}
+    found = Leads("padamfed", ("fedavg",), clock)(Evidence(table, curves(table, early)))
+    when = (6, 3) if clock == "round" else (3, 2)
+    assert (found.verdict, found.numbers) == (YES, f"FedAvg {when[0]}{unit} to 76.0% (ours {when[1]}{unit})")
+    assert Leads("padamfed", ("fedavg",), clock)(Evidence(table, curves(table, late))).verdict == OPPOSITE
+    never = runs(("padamfed", (0.5, 0.5, 0.5), {}), ("fedavg", (0.8, 0.8, 0.8), {}))
+    found = Leads("padamfed", ("fedavg",), clock)(Evidence(never, curves(never, early)))
+    assert found.verdict == OPPOSITE
+    assert found.numbers.endswith("(ours never)")
+
+
+def test_a_lower_loss_leads():
+    table = runs(("a", (0.9, 0.9, 0.9), {}), ("b", (0.8, 0.8, 0.8), {}))
+    data = Evidence(table, curves(table, {"a": 1, "b": 1}))
+    found = Leads("a", ("b",), "train_loss")(data)
+    assert (found.verdict, found.brief) == (YES, "0.100 +- 0.000 (3); b 0.200 +- 0.000 (3)")
+
+
+def test_margins_that_grow():
+    """By 8 points over FedAvg, and there must be one: 30 and 10 points behind is no margin that grows."""
+    iid, skewed = {"partition": "iid"}, {"partition": "dirichlet"}
+
+    def found(*scores):
+        a, b, c, d = ([score - 0.01 * seed for seed in range(3)] for score in scores)
+        table = runs(("padamfed", a, iid), ("fedavg", b, iid), ("padamfed", c, skewed), ("fedavg", d, skewed))
+        return Leads("padamfed", ("fedavg",), where=skewed, than=iid)(Evidence(table))
+
+    assert found(0.9, 0.88, 0.8, 0.7).verdict == YES
+    assert found(0.9, 0.8, 0.8, 0.78).verdict == OPPOSITE
+    behind = found(0.6, 0.9, 0.7, 0.8)
+    assert (behind.verdict, behind.reason) == (OPPOSITE, "behind FedAvg")
+
+
+def test_the_widest_range():
+    """Near the best of all (0.9): at least 0.81. Near its own best (0.5), FedAvg has a decade more."""
+    key = "algorithm.lr"
+    table = runs(
+        *swept("padamfed", key, {0.001: 0.4, 0.01: 0.85, 0.1: 0.9, 1.0: 0.82, 10.0: 0.1}, 3),
+        *swept("fedavg", key, {0.001: 0.1, 0.01: 0.5, 0.1: 0.48, 1.0: 0.47, 10.0: 0.46, 100.0: None}, 3),
+    )
+    near = Leads("padamfed", ("fedavg",), "width", key=key)(Evidence(table))
+    assert (near.verdict, near.brief) == (YES, "2.000 +- 0.000 (3); FedAvg 0.000 +- 0.000 (3)")
+    own = Leads("padamfed", ("fedavg",), "width", key=key, own=True)(Evidence(table))
+    assert (own.verdict, own.brief) == (OPPOSITE, "2.000 +- 0.000 (3); FedAvg 3.000 +- 0.000 (3)")
+    assert Leads("padamfed", ("mime",), "width", key=key)(Evidence(table)).verdict == UNKNOWN
+
+
+def test_a_range_that_the_grid_cuts_off_is_a_lower_bound():
+    """The other still rises at the end of its grid: no wider range is shown."""
+    key = "algorithm.server_lr"
+    table = runs(
+        *swept("a", key, {0.01: 0.9, 0.1: 0.9, 1.0: 0.9}, 3),
+        *swept("b", key, {0.01: 0.1, 0.1: 0.2, 1.0: 0.9}, 3),
+    )
+    found = Leads("a", ("b",), "width", key=key)(Evidence(table))
+    assert (found.verdict, found.reason) == (CONSISTENT, "the grid ends within the range of b")
+
+
+def test_the_smallest_range():
+    key = "schedule.concurrency"
+    table = runs(*swept("a", key, {10: 0.82, 20: 0.80}, 3), *swept("b", key, {10: 0.84, 20: 0.30}, 3))
+    found = Leads("a", ("b",), "range", key=key)(Evidence(table))
+    assert (found.verdict, found.brief) == (YES, "2.0% +- 0.0% (3); b 54.0% +- 0.0% (3)")
+    assert Leads("b", ("a",), "range", key=key)(Evidence(table)).verdict == OPPOSITE
+
+
+# ---- numbers, levels, directions ---------------------------------------------------------------------------
+
+
+def test_near_a_published_number():
+    """Higher is not lower; a third state is that of few seeds."""
+    where = {"algorithm.estimator": "svrg"}
+    table = runs(("fedproxvr", (0.84, 0.85, 0.845), where))
+    for value, verdict, reason in ((0.8412, YES, ""), (0.80, CONSISTENT, "higher"), (0.9, OPPOSITE, "lower")):
+        found = Near("fedproxvr algorithm.estimator=svrg", value)(Evidence(table))
+        assert (found.verdict, found.reason) == (verdict, reason)
+    assert found.numbers == "FedProxVR svrg 84.5% +- 0.5% (3); last evaluations 84.5% +- 0.5% (3)"
+    for seeds, value, verdict in ((1, 0.84, CONSISTENT), (2, 0.84, UNKNOWN), (1, 0.9, UNKNOWN)):
+        assert Near("fedproxvr", value)(Evidence(table[:seeds])).verdict == verdict
+    data = Evidence(table, curves(table, {"fedproxvr": 9}))
+    assert Near("fedproxvr", 9.5, "T", 0.1)(data).verdict == YES  # 9, within 10 % of 9.5
+    assert Near("fedproxvr", 10.1, "T", 0.1)(data).reason == "lower"
+
+
+def test_above_a_level_at_every_value_of_a_range():
+    key, test = "algorithm.lr", Above("padamfed", 0.8, {}, "algorithm.lr", 3e-3, 1e-1)
+    good = {1e-3: 0.1, 3e-3: 0.82, 1e-2: 0.9, 3e-2: 0.9, 1e-1: 0.81, 1.0: 0.2}
+    found = test(Evidence(runs(*swept("padamfed", key, good, 3))))
+    assert found.verdict == YES
+    assert found.numbers == "in 4 of 4 values: 0.003: 82.0%, 0.01: 90.0%, 0.03: 90.0%, 0.1: 81.0%"
+    assert test(Evidence(runs(*swept("padamfed", key, good)))).verdict == CONSISTENT
+    below = test(Evidence(runs(*swept("padamfed", key, {**good, 1e-2: 0.7}, 3))))
+    assert (below.verdict, below.brief) == (OPPOSITE, "in 3 of 4 values (3)")
+    at = test(Evidence(runs(*swept("padamfed", key, {**good, 1e-2: 0.8}))))  # not above
+    assert (at.verdict, at.brief) == (UNKNOWN, "in 3 of 4 values (1)")
+    del good[1e-1]
+    found = test(Evidence(runs(*swept("padamfed", key, good))))
+    assert found.reason == "algorithm.lr does not cover 0.003 to 0.1"
+
+
+def test_above_a_level_in_k_of_n_settings():
+    columns = ["setting", "algorithm", "partition", "accuracy", "n"]
+    rows = [("iid", "a", "iid", 0.64, 2), ("S=20", "a", "iid", 0.66, 2), ("skewed", "a", "dirichlet", 0.9, 2)]
+    data = Evidence(tables={"settings": pd.DataFrame(rows, columns=columns)})
+    for level, brief, verdict in (
+        (0.60, "in 2 of 2 settings (2)", CONSISTENT),
+        (0.65, "in 1 of 2 settings (2)", CONSISTENT),
+        (0.66, "in 0 of 2 settings (2)", UNKNOWN),
+    ):
+        found = Above("a", level, {"partition": "iid"})(data)
+        assert (found.verdict, found.brief) == (verdict, brief)
+    assert Above("b", 0.8)(data).reason == "no runs of b"
+    assert Above("a", 0.8)(Evidence()).reason == "no table settings"
+
+
+def test_all_seeds_of_one_above_all_of_another_in_k_of_n_settings():
+    columns = ["setting", "algorithm", "accuracy", "low", "high", "n"]
+    rows = [("iid", "a", 0.6, 0.5, 0.7, 3), ("gru", "a", 0.9, 0.85, 0.95, 3),
+            ("iid", "b", 0.55, 0.5, 0.6, 3), ("gru", "b", 0.8, 0.7, 0.84, 3),
+            ("lstm", "b", 0.1, 0.1, 0.1, 3)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=columns)
+    found = Above("a", other="b")(Evidence(tables={"settings": table}))
+    assert found.numbers == "in 1 of 2 settings: iid 60.0% to 55.0%; gru 90.0% to 80.0%"
+    assert Above("a", other="b")(Evidence(tables={"settings": table.assign(n=2)})).verdict == UNKNOWN
+
+
+def test_flat():
+    key = "schedule.concurrency"
+    table = runs(
+        *swept("a", key, {10: 0.82, 20: 0.81, 50: 0.805}, 3),
+        *swept("b", key, {10: 0.84, 20: 0.7, 50: 0.3}, 3),
+        *swept("chance", key, {10: 0.1, 20: 0.1, 50: 0.1}, 3),
+    )
+    data = Evidence(table)
+    assert Flat("a", key, 0.02)(data).verdict == YES
+    found = Flat("a", key, 0.01)(data)
+    assert (found.verdict, found.reason, found.brief) == (OPPOSITE, "varies by 1.5%", "82.0% to 80.5% (3)")
+    assert Flat("chance", key, 0.02)(data).reason == "below 0.9 of the best method's 84.0%"
 
 
 def gradient_norms(power):
@@ -240,192 +340,143 @@ def gradient_norms(power):
     return Evidence(table, pd.concat(parts, ignore_index=True))
 
 
-def test_slope_along_one_count_holds_the_others_fixed():
-    found = Slope("padamfed", "clients.per_round", -0.25)(gradient_norms(-0.25))
-    assert (found.shown, found.numbers) == (True, "slope -0.250 +- 0.000 (theorem -0.250), 4 runs")
+def test_a_slope_along_one_count_holds_the_others_fixed():
+    found = Slope("padamfed", "clients.per_round", -0.25)(gradient_norms(-0.26))
+    assert (found.verdict, found.reason) == (CONSISTENT, "steeper")
+    assert found.numbers == "slope -0.260 +- 0.000 (theorem -0.250), 4 runs"
     assert Slope("padamfed", "local.steps", -0.25)(gradient_norms(-0.25)).numbers.startswith("slope -1.000")
-    assert (
-        Slope("padamfed", "clients.per_round", -0.25)(gradient_norms(-0.1)).reason
-        == "flatter than the theorem's"
-    )
-    assert Slope("padamfed", "clients.per_round", -0.25)(gradient_norms(0.1)).reason == "no fall beyond noise"
-    assert Slope("padamfed", "clients.per_round", -0.25)(Evidence()).shown is None
+    for power, verdict, reason in ((-0.24, OPPOSITE, "flatter"), (0.1, UNKNOWN, "no fall beyond noise")):
+        found = Slope("padamfed", "clients.per_round", -0.25)(gradient_norms(power))
+        assert (found.verdict, found.reason) == (verdict, reason)  # without slack
+    assert Slope("padamfed", "clients.per_round", -0.25)(Evidence()).verdict == UNKNOWN
 
 
-def test_trend_and_traffic():
+def test_a_column_moves_along_a_key():
     table = runs(("a", (0.5,), {"M": 10}), ("a", (0.5,), {"M": 20}), ("b", (0.5,), {"M": 10}))
     rounds = pd.DataFrame(
         {
             "dir": ["0", "0", "0", "1", "1", "1", "2", "2"],
             "round": [0, 5, 10, 0, 10, 20, 0, 5],
             "virtual_time": [0.0, 20.0, 30.0, 0.0, 35.0, 40.0, 0.0, 1.0],
-            "staleness_max": [0, 4, 2, 0, 9, 1, 0, 0],
-            "uplink_bytes": [100, 200, 300, 0, 0, 0, 7, 107],
-            "downlink_bytes": [0, 25, 50, 0, 0, 0, 0, 25],
+            "staleness": [0, 4, 2, 0, 9, 1, 0, 0],
+            "uplink_bytes": [100, 200, 300, 0, 200, 400, 7, 107],
         }
     )
-    data = Evidence(table, rounds)
-    found = Trend("a", "virtual_time", "M", -1, per_round=True)(data)
-    assert (found.shown, found.numbers) == (True, "10: 3, 20: 2")
-    assert Trend("a", "staleness_max", "M", 1, of_run="max")(data).numbers == "10: 4, 20: 9"
-    assert Trend("a", "staleness_max", "M", 1, of_run="mean")(data).numbers == "10: 3, 20: 5"  # not round 0
-    assert Trend("a", "staleness_max", "M", 1)(data).shown is False
-    assert Trend("b", "staleness_max", "M", 1)(data).shown is None
-    assert SameTraffic("a", "b")(data).shown is True  # 20 and 5 bytes per round, whatever came before round 0
-    assert (
-        SameTraffic("a", "b")(
-            Evidence(table, rounds.assign(uplink_bytes=rounds["round"] * rounds.index))
-        ).shown
-        is False
-    )
-    assert SameTraffic("a", "c")(data).shown is None
+    data, mine = Evidence(table, rounds), {"algorithm": "a"}
+    rate = Moves("virtual_time", "M", -1, where=mine, of_run="rate")(data)
+    assert (rate.verdict, rate.numbers) == (CONSISTENT, "3 to 2")  # 30/10 and 40/20, of one seed
+    assert Moves("staleness", "M", 1, where=mine, of_run="max")(data).numbers == "4 to 9"
+    assert Moves("staleness", "M", 1, where=mine)(data).numbers == "3 to 5"  # not round 0
+    assert Moves("staleness", "M", -1, where=mine)(data).verdict == UNKNOWN
+    assert Moves("staleness", "M", 1, where={"algorithm": "b"})(data).verdict == UNKNOWN
+    same = Moves("uplink_bytes", "algorithm", 0, where={"algorithm": "a|b"}, of_run="rate")
+    assert same(data).verdict == YES  # 20 bytes a round, whatever came before round 0
+    other = rounds.assign(uplink_bytes=rounds["round"] * rounds.index)
+    assert same(Evidence(table, other)).verdict == OPPOSITE
+    final = table.assign(final_accuracy=[0.7, 0.5, 0.1])
+    assert Moves("final_accuracy", "M", -1, where=mine)(Evidence(final)).numbers == "0.7 to 0.5"
 
 
-def test_value_and_table_trend():
-    table = runs(("fedproxvr", (0.84, 0.85), {"algorithm.estimator": "svrg"}))
-    found = Value("fedproxvr algorithm.estimator=svrg", 0.8412)(Evidence(table))
-    assert found.shown is True
-    assert found.numbers.startswith("84.50% +- 0.71%")
-    assert Value("fedproxvr algorithm.estimator=svrg", 0.80)(Evidence(table)).shown is False
-    assert Value("fedproxvr algorithm.estimator=sarah", 0.84)(Evidence(table)).shown is None
+def test_a_column_of_a_table_moves_in_every_group():
     rows = pd.DataFrame(
         {"g": [1, 1, 2, 2], "x": [1, 2, 2, 1], "y": [5.0, 4.0, 3.0, 6.0], "z": [1.0, 1.0, 2.0, 2.0]}
     )
     data = Evidence(tables={"t": rows})
-    assert TableTrend("t", "y", "x", -1, "g")(data).numbers == "g=1: 5 to 4; g=2: 6 to 3"
-    assert TableTrend("t", "y", "x", -1, "g")(data).shown is True
-    assert TableTrend("t", "y", "x", 1, "g")(data).shown is False
-    assert TableTrend("t", "z", "x", 0, "g")(data).shown is True
-    assert TableTrend("t", "y", "x", 0, "g", {"g": 1})(data).shown is False
-    assert TableTrend("u", "y", "x", 0, "g")(data).shown is None
+    found = Moves("y", "x", -1, "t", each="g")(data)
+    assert (found.verdict, found.numbers) == (YES, "1: 5 to 4; 2: 6 to 3")
+    assert Moves("y", "x", 1, "t", each="g")(data).verdict == OPPOSITE
+    assert Moves("z", "x", 0, "t", each="g")(data).verdict == YES
+    assert Moves("y", "x", 0, "t", {"g": 1})(data).verdict == OPPOSITE
+    assert Moves("y", "x", 0, "u")(data).reason == "no table u"
 
 
-def test_verdicts_depend_on_scale_and_rounds():
-    table = runs(("padamfed", (0.9, 0.9), {}), ("fedavg", (0.8, 0.8), {}))
-    claim = Claim("c", "words", "source", "fig", Beats("padamfed", ("fedavg",)), scale="cpu", rounds=400)
-    row = judge(
-        claim, Evidence(table, settings={"rounds": 400, "clients.total": 100}, scale="cpu", command="do it")
-    )
-    assert (row["verdict"], row["seeds"], row["command"]) == ("shown", "0 1", "do it")
-    assert row["settings"] == "rounds=400, clients.total=100"
-    row = judge(claim, Evidence(table, settings={"rounds": 100}, scale="cpu"))
-    assert (row["verdict"], row["reason"]) == ("untested", "needs 400 rounds, these are 100")
-    row = judge(claim, Evidence(table, settings={"rounds": 400}, scale="smoke"))
-    assert (row["verdict"], row["reason"]) == ("untested", "needs scale cpu, this is smoke")
-    assert row["numbers"] == "padamfed 90.00% +- 0.00%, fedavg 80.00% +- 0.00%"
-    because = "above each of the others at 95 %; 1 failed runs left out"
-    lost = pd.concat([table, table[:1].assign(status="failed")])
-    assert judge(claim, Evidence(lost, settings={"rounds": 400}))["reason"] == because
+# ---- claims ------------------------------------------------------------------------------------------------
+
+
+def test_a_verdict_needs_the_claims_scale_and_rounds():
+    table = runs(("padamfed", (0.9,) * 3, {}), ("fedavg", (0.8,) * 3, {}))
+    claim = Claim("c", "words", "source", readings("fig", {"": Leads("padamfed", ("fedavg",))}), rounds=400)
+
+    def found(rounds, scale):
+        return judge(
+            claim, claim.readings[0], Evidence(table, settings={"rounds": rounds}, made={"scale": scale})
+        )
+
+    assert found(400, "cpu").verdict == YES
+    assert found(100, "cpu").reason == "needs 400 rounds, these are 100"
+    assert found(400, "smoke").reason == "needs scale cpu, this is smoke"
+    assert found(400, "smoke").numbers == "PAdaMFed 90.0% +- 0.0% (3), FedAvg 80.0% +- 0.0% (3)"
+
+
+def test_readings_together():
+    for verdicts, verdict in (
+        ([YES, YES], YES),
+        ([YES, OPPOSITE], CONSISTENT),
+        ([UNKNOWN, OPPOSITE], OPPOSITE),
+        ([UNKNOWN, UNKNOWN], UNKNOWN),
+        ([CONSISTENT, UNKNOWN], CONSISTENT),
+    ):
+        assert together(verdicts) == verdict
 
 
 def test_evidence_is_read_from_the_kept_tables(tmp_path):
-    """Two stages of one figure: tuned baselines with a swept rate, and ours without one (theorem)."""
-    fixed = {"partition": "iid", "schedule": "sync", "error": ""}
-    table = runs(
-        *swept("fedavg", "algorithm.lr", {0.1: 0.7, 1.0: None}), ("padamfed", (0.9, 0.8), {}), **fixed
-    )
+    """Two stages of one figure: what was tuned, and by which data."""
     assert read(tmp_path) is None
+    table = runs(("a", [0.9] * 3, {}), ("b", [0.8] * 3, {}), ("a", [0.7] * 3, {}), ("b", [0.8] * 3, {}))
+    stages = ["final"] * 6 + ["final-free"] * 6
+    table = table.assign(dir=[f"{one}/{run}" for one, run in zip(stages, table.dir, strict=True)])
     table.to_csv(tmp_path / "runs.csv", index=False)
-    curves(table, {"fedavg": 5, "padamfed": 2}).to_csv(tmp_path / "rounds.csv", index=False)
+    curves(table, {"a": 5, "b": 2}).to_csv(tmp_path / "rounds.csv", index=False)
     pd.DataFrame({"x": [0.1]}).to_csv(tmp_path / "accuracy.csv", index=False)
     table[:1].to_csv(tmp_path / "tuning.csv", index=False)
-    shared = {"dataset": "emnist", "model": "rnn", "rounds": 400, "eval.every": 10, "local.steps": None}
-    made = {"scale": "cpu", "command": "a command", "files": ["accuracy.csv", "gone.csv"], "shared": shared}
-    (tmp_path / MADE).write_text(json.dumps(made))
-    data = read(tmp_path)
-    assert len(data.runs) == 4
-    assert len(data.rounds) == 44
-    assert data.runs.dir.is_unique
-    assert list(rows_of(data.runs, "fedavg", {}).final_accuracy) == [0.7, 0.0]
-    assert Beats("padamfed", ("fedavg",))(data).numbers == "padamfed 85.00% +- 7.07%, fedavg 70.00%"
-    assert data.settings == {"dataset": "emnist", "model": "rnn", "rounds": 400}
-    assert list(data.tables) == ["accuracy"]
-    assert (data.scale, data.command) == ("cpu", "a command")
+    for validation in (None, 0.1):
+        shared = {"dataset": "emnist", "rounds": 400, "local.steps": None, "dataset.validation": validation}
+        made = {
+            "scale": "cpu",
+            "command": "a command",
+            "files": ["accuracy.csv", "gone.csv"],
+            "shared": shared,
+        }
+        (tmp_path / MADE).write_text(json.dumps(made))
+        data = read(tmp_path)
+        assert data.tuned_on_test == (validation is None)
+    assert (len(data.runs), len(data.rounds), list(data.tables)) == (12, 132, ["accuracy"])
+    assert data.settings == {"dataset": "emnist", "rounds": 400, "dataset.validation": 0.1}
+    assert Leads("a", ("b",), where={"stage": "final"})(data).verdict == YES
+    assert Leads("a", ("b",), where={"stage": "final-free"})(data).verdict == OPPOSITE
 
 
-def test_a_claim_may_be_about_one_stage_of_the_runs(tmp_path):
-    """The order of two methods in the paper's rows is the reverse of that where they are tuned freely."""
-    (tmp_path / MADE).write_text(json.dumps({"scale": "cpu", "command": "", "shared": {}}))
-    table = runs(("a", [0.9, 0.9], {}), ("b", [0.8, 0.8], {}), ("a", [0.7, 0.7], {}), ("b", [0.8, 0.8], {}))
-    stages = ["final"] * 4 + ["final-free"] * 4
-    table.assign(dir=[f"{one}/{run}" for one, run in zip(stages, table.dir, strict=True)]).to_csv(
-        tmp_path / "runs.csv", index=False
-    )
-    data = read(tmp_path)
-    assert Beats("a", ("b",), {"stage": "final"})(data).shown is True
-    assert Beats("a", ("b",), {"stage": "final-free"})(data).shown is False
-
-
-def test_every_claim_has_a_row_without_any_figure_and_a_test_in_words():
-    rows = ledger({}, CLAIMS)
-    assert " ".join(rows.columns) == (
-        "claim text source figure published verdict brief numbers reason seeds settings test command"
-    )
-    assert set(rows.verdict) == {"untested"}
-    assert (rows.reason != "").all()
-    assert rows.claim.is_unique
-    assert rows.test.str.len().min() > 40
-    assert describe(Beats("a", ("b",))).endswith("[method=a, others=('b',)]")
-
-
-def test_the_issues_examples_are_among_the_claims():
+def test_every_claim_says_what_it_needs():
+    """Names are unique, tests are in words, and without results nothing is decided."""
+    names = [claim.name for claim in CLAIMS]
+    assert len(set(names)) == len(names) <= 80
+    for claim in CLAIMS:
+        assert len({one.words for one in claim.readings}) == len(claim.readings)
+        for reading in claim.readings:
+            assert len(describe(reading.test)) > 40
+            assert judge(claim, reading, Evidence()).verdict == UNKNOWN
+            assert judge(claim, reading, Evidence()).reason
     text = " ".join(claim.text for claim in CLAIMS)
-    for words in (
-        "exceeds 0.8 for step sizes from 3e-3 to 1e-1",
-        "exceeds 0.7",
-        "M_c grows",
-        "linear speed-up",
+    for published in (
+        "84.02",
+        "84.12",
+        "84.21",
+        "93.52",
+        "94.06",
+        "93.75",
+        "983",
+        "895",
+        "965",
+        "995",
+        "970",
+        "958",
     ):
-        assert words in text
-    for accuracy in ("84.02", "84.12", "84.21", "93.52", "94.06", "93.75"):
-        assert accuracy in text
+        assert published in text
 
 
-def test_a_level_is_reached_in_a_setting_of_the_table_or_in_none():
-    table = pd.DataFrame(
-        [
-            ("iid", "padamfed", "vector", "iid", 0.64, 0.79),
-            ("S=20", "padamfed", "vector", "iid", 0.66, 0.83),
-            ("iid", "padamfed", "tensor", "iid", 0.88, None),
-            ("Dirichlet(1)", "padamfed", "vector", "dirichlet", 0.9, None),
-        ],
-        columns=["setting", "algorithm", "algorithm.norm", "partition", "accuracy", "without_noise"],
-    )
-    data = Evidence(tables={"settings": table})
-    iid = {"partition": "iid"}
-    vector = Reaches("settings", "padamfed algorithm.norm=vector", 0.8, iid)(data)
-    assert (vector.shown, vector.reason) == (False, "in none of 2 settings")
-    assert vector.numbers == "iid 64.00%; S=20 66.00%; without noise 83.00% at best"
-    assert vector.brief == "66.00% at best; without noise 83.00% at best"
-    tensor = Reaches("settings", "padamfed algorithm.norm=tensor", 0.8, iid)(data)
-    assert (tensor.shown, tensor.brief) == (True, "88.00% at best")
-    one = Reaches("settings", "padamfed algorithm.norm=vector", 0.65, iid)(data)
-    assert (one.shown, one.reason) == (True, "")  # in S=20 alone
-    assert (
-        Reaches("settings", "padamfed algorithm.norm=vector", 0.66, iid)(data).shown is False
-    )  # at, not above
-    assert Reaches("settings", "fedavg", 0.8)(data).reason == "no rows of fedavg in table settings"
-    assert Reaches("other", "fedavg", 0.8)(data).shown is None
-
-
-def test_a_method_is_ahead_of_another_in_a_setting_or_in_none():
-    """By all seeds of one setting that both have; a mean alone does not count."""
-
-    def rows(setting, algorithm, low, high, n=2):
-        return (setting, algorithm, "iid", (low + high) / 2, low, high, n)
-
-    def found(*table):
-        columns = ["setting", "algorithm", "partition", "accuracy", "low", "high", "n"]
-        data = Evidence(tables={"settings": pd.DataFrame(table, columns=columns)})
-        return Ahead("settings", "padamfed_vr", "padamfed", {"partition": "iid"})(data)
-
-    plain = [rows("iid", "padamfed", 0.6, 0.7), rows("cell gru", "padamfed", 0.7, 0.8)]
-    within = [rows("iid", "padamfed_vr", 0.5, 0.6), rows("cell gru", "padamfed_vr", 0.79, 0.9)]
-    behind = found(*plain, *within)
-    assert (behind.shown, behind.reason) == (False, "in none of 2 settings")
-    assert behind.numbers == "iid 55.00% to 65.00%; cell gru 84.50% to 75.00%"
-    above = found(*plain, within[0], rows("cell gru", "padamfed_vr", 0.81, 0.9))
-    assert (above.shown, above.brief) == (True, "in 1 of 2 settings; cell gru 85.50% to 75.00%")
-    assert found(*plain, rows("B=128", "padamfed_vr", 0.9, 0.95)).shown is None
-    assert found(*plain).reason == "no rows of padamfed_vr in table settings"
-    assert found(*plain, rows("iid", "padamfed_vr", 0.9, 0.9, n=1)).reason == "fewer than two seeds"
+def test_the_first_page_names_claims_and_readings():
+    known = {f"{claim.name}/{one.words}" for claim in CLAIMS for one in claim.readings}
+    known |= {claim.name for claim in CLAIMS}
+    rows = [row for paper in PAPERS for row in paper.rows]
+    assert 12 <= len(rows) <= 18
+    assert {name for row in rows for name in row.claims} <= known

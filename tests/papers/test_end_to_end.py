@@ -84,7 +84,7 @@ def test_the_finalists_of_a_short_search_decide_it(tmp_path: Path, monkeypatch: 
         free = runs[runs.dir.str.startswith("final-free/")]
         assert set(free[key]) == set(winners[winners.search == "free"][key])
     made = json.loads((out / "made.json").read_text())
-    said = "".join(section(whole, out, made, Path()))
+    said = "".join(section(whole, out, made))
     assert "12 configurations (0 runs diverged, counted as 0), 6 of them run for 2 rounds only" in said
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedbench
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.config.identity import identity
@@ -40,6 +42,58 @@ def test_a_replayed_run_gives_the_same_numbers(
     assert main(["replay", str(directory)]) == 0
     assert capsys.readouterr().out == f"{directory}: the same numbers\n"
     assert before == {file: file.read_bytes() for file in directory.iterdir()}
+
+
+def write_mnist(root: Path) -> None:
+    """MNIST's four files in torchvision's layout, with 30 and 10 images of noise."""
+    (root / "MNIST" / "raw").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for part, n in (("train", 30), ("t10k", 10)):
+        for kind, array in (
+            ("images-idx3", rng.integers(0, 256, (n, 28, 28))),
+            ("labels-idx1", np.arange(n) % 10),
+        ):
+            header = struct.pack(f">{array.ndim + 1}I", 0x0800 + array.ndim, *array.shape)
+            (root / f"MNIST/raw/{part}-{kind}-ubyte").write_bytes(header + array.astype(np.uint8).tobytes())
+
+
+@pytest.fixture
+def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run on MNIST's files, of which run and data have moved since."""
+    monkeypatch.setenv("FEDBENCH_DATA", str(tmp_path / "data"))
+    write_mnist(tmp_path / "data")
+    small = [
+        "dataset=mnist",
+        "clients.total=3",
+        "clients.per_round=2",
+        "local.batch_size=4",
+        "model=logistic",
+    ]
+    finished(tmp_path / "run", *small)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "data").rename(tmp_path / "other")
+    monkeypatch.delenv("FEDBENCH_DATA")
+    return tmp_path / "moved"
+
+
+def test_a_moved_run_is_replayed_with_its_data_where_they_are_now(
+    moved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(moved)]) != 0
+    assert str(moved.parent / "data") in capsys.readouterr().err  # where they were
+    assert main(["replay", str(moved), f"data.root={moved.parent / 'other'}", "threads=1"]) == 0
+    monkeypatch.setenv("FEDBENCH_DATA", str(moved.parent / "other"))
+    assert main(["replay", str(moved)]) == 0
+    assert capsys.readouterr().out == 2 * f"{moved}: the same numbers\n"
+    assert len(fedbench.Run(moved).model.state_dict()) == 2
+    monkeypatch.setenv("FEDBENCH_DATA", str(moved.parent))
+    assert main(["replay", str(moved), f"data.root={moved.parent / 'other'}"]) == 0  # the key counts first
+
+
+def test_a_replay_takes_other_places_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(tmp_path), "algorithm.lr=0.1"]) == 2
+    said = "fedbench: replay: algorithm.lr=0.1: a replay may be given other places alone: data.root, "
+    assert capsys.readouterr().err.startswith(said)
 
 
 @pytest.mark.parametrize("file", ["metrics.csv", "model.pt"])

@@ -1,0 +1,337 @@
+"""The partitions of suites and papers: NIID-Bench's, FedDyn's, SCAFFOLD's; and a subset of natural users."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from option_helpers import partition
+from scipy import stats
+
+from fedbench.cli import main
+from fedbench.data import class_counts
+from fedbench.errors import ConfigError
+from fedbench.rng import Stream, host_generator
+
+BALANCED = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
+UNEQUAL = np.random.default_rng(1).permutation(np.repeat(np.arange(7), [900, 40, 300, 7, 1500, 61, 200]))
+
+
+def make(
+    name: str, labels: np.ndarray = BALANCED, clients: int = 10, seed: int = 0, **keys: Any
+) -> np.ndarray:
+    return partition({"name": name, **keys}, labels, int(labels.max()) + 1, clients, seed)
+
+
+def table(client: np.ndarray, labels: np.ndarray, clients: int) -> np.ndarray:
+    return class_counts(client, labels, int(labels.max()) + 1, clients)
+
+
+LAWS: list[tuple[str, dict[str, Any]]] = [
+    ("dirichlet", {"balance": True}),
+    ("dirichlet", {"redraw": True, "min_size": 10}),
+    ("dirichlet", {"balance": True, "redraw": True, "min_size": 10}),
+    ("dirichlet_clients", {"alpha": 0.1}),
+    ("dirichlet_clients", {"alpha": 1e-4}),
+    ("dirichlet_clients", {"sizes": "lognormal"}),
+    ("classes", {"per_client": 3}),
+    ("quantity", {}),
+    ("similarity", {"share": 0.3}),
+]
+
+
+@pytest.mark.parametrize(("name", "keys"), LAWS)
+@pytest.mark.parametrize("labels", [BALANCED, UNEQUAL], ids=["balanced", "unequal"])
+def test_every_sample_is_somebodys_and_the_seed_draws(
+    name: str, keys: dict[str, Any], labels: np.ndarray
+) -> None:
+    one, again, other = (make(name, labels, 8, seed, **keys) for seed in (4, 4, 5))
+    assert one.shape == labels.shape
+    assert one.dtype == np.int64
+    sizes = np.bincount(one)
+    assert len(sizes) == 8
+    assert sizes.min() >= keys.get("min_size", 1)
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+# ---- NIID-Bench's Dirichlet ------------------------------------------------------------------------------
+
+
+def test_balance_is_the_published_rule_replayed_class_by_class() -> None:
+    """From the counts alone: a client that holds n/N when a class comes gets nothing of it."""
+    n, N = len(UNEQUAL), 6
+    counts = table(
+        make("dirichlet", UNEQUAL, N, 3, balance=True, alpha=0.5, redraw=True, min_size=1), UNEQUAL, N
+    )
+    held = np.zeros(N)
+    closed = 0
+    for c in range(7):
+        full = held >= n / N
+        closed += full.sum()
+        assert (counts[full, c] == 0).all() or full[-1]  # the last one gets what rounding down leaves
+        assert counts[full, c].sum() <= 1
+        held += counts[:, c]
+    assert closed > 3
+
+
+def test_balance_evens_sizes_and_redraw_only_conditions() -> None:
+    def sizes(**keys: Any) -> np.ndarray:
+        return np.array([np.bincount(make("dirichlet", seed=s, **keys), minlength=10) for s in range(40)])
+
+    plain, even = sizes(min_size=1), sizes(balance=True, min_size=1)
+    assert even.std(axis=1).mean() < 0.8 * plain.std(axis=1).mean()
+    few = sizes(redraw=True, min_size=100, alpha=0.3)
+    assert few.min() >= 100
+    # the same draws where the first one was good enough: nothing is moved
+    free = sizes(redraw=True, min_size=1, alpha=0.3)
+    good = free.min(axis=1) >= 100
+    assert 3 < good.sum() < 40
+    np.testing.assert_array_equal(free[good], few[good])
+
+
+def test_shares_of_a_class_have_dirichlets_moments() -> None:
+    """E p^2 of a share of Dir(alpha) over N clients is (alpha + 1) / (N (N alpha + 1)): 1.5 / 60."""
+    tables = [table(make("dirichlet", seed=s, redraw=True), BALANCED, 10) for s in range(150)]
+    squares = np.array([(counts[:, 1] / 600) ** 2 for counts in tables]).mean(axis=1)
+    assert abs(squares.mean() - 0.025) < 5 * squares.std() / math.sqrt(150)
+
+
+# ---- FedDyn's Dirichlet ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 60), st.floats(1e-3, 100), st.integers(0, 2**32))
+def test_sizes_of_clients_are_equal(clients: int, alpha: float, seed: int) -> None:
+    sizes = np.bincount(make("dirichlet_clients", UNEQUAL, clients, seed, alpha=alpha), minlength=clients)
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_clients_shares_follow_their_own_draws_while_labels_last() -> None:
+    """E sum_c share_c^2 of a Dir(alpha) of C classes is (alpha + 1) / (C alpha + 1); there are many more
+    samples than are drawn, so that no label is used up."""
+    alpha, N = 0.3, 400
+    labels = np.repeat(np.arange(10), 40_000)
+    sizes = np.full(N, 100)
+    from fedbench.data.label_skew import dirichlet_clients
+
+    rng = np.random.default_rng(0)
+    rest = len(labels) - sizes.sum()
+    client = dirichlet_clients(rng, labels, np.append(sizes, rest), alpha)
+    counts = table(client, labels, N + 1)[:N]
+    m = 100  # samples of a client: E n_c (n_c - 1) / (m (m - 1)) is E share^2 without bias
+    squares = (counts * (counts - 1)).sum(axis=1) / (m * (m - 1))
+    error = squares.std() / math.sqrt(N)
+    assert abs(squares.mean() - (alpha + 1) / (10 * alpha + 1)) < 5 * error
+
+
+def test_the_same_law_as_one_turn_after_another() -> None:
+    """Against FedDyn's loop: a client that is not full, a label, once more while it is used up."""
+    labels, N, alpha = np.repeat(np.arange(3), [8, 8, 4]), 4, 0.5
+
+    def loop(rng: np.random.Generator) -> np.ndarray:
+        prior = np.cumsum(rng.dirichlet(np.full(3, alpha), N), axis=1)
+        left, room, counts = np.array([8, 8, 4]), np.full(N, 5), np.zeros((N, 3), int)
+        while room.any():
+            i = rng.integers(N)
+            if not room[i]:
+                continue
+            room[i] -= 1
+            for _ in range(100_000):
+                c = min(int(np.argmax(rng.random() <= prior[i])), 2)
+                if left[c]:
+                    break
+            else:
+                c = int(np.argmax(left))
+            left[c] -= 1
+            counts[i, c] += 1
+        return counts
+
+    theirs = np.array([loop(np.random.default_rng(s)) for s in range(600)])
+    ours = np.array(
+        [table(make("dirichlet_clients", labels, N, s, alpha=alpha), labels, N) for s in range(3000)]
+    )
+    for statistic in (
+        (lambda c: (c**2).sum((1, 2))),
+        (lambda c: c.max(2).min(1)),
+        (lambda c: (c[:, :, 2] ** 2).sum(1)),
+    ):
+        a, b = statistic(theirs), statistic(ours)
+        assert abs(a.mean() - b.mean()) < 4.5 * math.hypot(
+            a.std() / math.sqrt(600), b.std() / math.sqrt(3000)
+        )
+
+
+def test_lognormal_sizes_have_the_logarithms_deviation() -> None:
+    for sigma in (None, 1.0):
+        keys = {} if sigma is None else {"sigma": sigma}
+        labels = np.tile(BALANCED, 20)
+        sizes = np.bincount(make("dirichlet_clients", labels, 500, alpha=100.0, sizes="lognormal", **keys))
+        logs = np.log(sizes)
+        expected = 0.3 if sigma is None else sigma
+        assert abs(logs.std() - expected) < 5 * expected / math.sqrt(2 * 500)
+        assert stats.kstest((logs - logs.mean()) / logs.std(), "norm").pvalue > 1e-4
+
+
+# ---- #C = k, quantity, similarity ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("labels", "clients", "k"), [(BALANCED, 10, 1), (BALANCED, 10, 2), (UNEQUAL, 23, 2)])
+def test_each_client_holds_its_own_label_and_k_in_all(labels: np.ndarray, clients: int, k: int) -> None:
+    counts = table(make("classes", labels, clients, 2, per_client=k), labels, clients)
+    assert ((counts > 0).sum(axis=1) == k).all()
+    classes = int(labels.max()) + 1
+    assert (counts[np.arange(clients), np.arange(clients) % classes] > 0).all()
+    for c in range(classes):
+        parts = counts[counts[:, c] > 0, c]
+        assert parts.max() - parts.min() <= 1
+
+
+def test_the_other_labels_are_drawn_uniformly() -> None:
+    held = np.mean(
+        [table(make("classes", seed=s, per_client=3), BALANCED, 10) > 0 for s in range(400)], axis=0
+    )
+    np.fill_diagonal(held, 2 / 9)
+    assert abs(held - 2 / 9).max() < 4.5 * math.sqrt(2 / 9 * 7 / 9 / 400)
+
+
+def test_quantity_is_a_cut_by_a_draw_that_is_large_enough() -> None:
+    """Replayed at its address: shuffle; shares, drawn again; floors of their cumulated sums."""
+    from fedbench.data.label_skew import proportions
+
+    rng = host_generator(7, Stream.PARTITION)
+    order = rng.permutation(6000)
+    q = np.zeros(10)
+    while q.min() * 6000 < 10:
+        q = proportions(rng, 0.5, 1, 10)[0]
+    expected = np.empty(6000, dtype=int)
+    for i, part in enumerate(np.split(order, (np.cumsum(q) * 6000).astype(int)[:-1])):
+        expected[part] = i
+    np.testing.assert_array_equal(make("quantity", seed=7), expected)
+
+
+def test_quantity_leaves_labels_iid() -> None:
+    counts = table(make("quantity", seed=3), BALANCED, 10)
+    sizes = counts.sum(axis=1, keepdims=True)
+    assert sizes.max() > 2 * sizes.min()
+    large = counts[sizes[:, 0] > 200] / sizes[sizes[:, 0] > 200]
+    z = (large - 0.1) / np.sqrt(0.09 / sizes[sizes[:, 0] > 200])
+    assert abs(z).max() < 4.5
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_similarity_is_random_for_its_share_and_sorted_for_the_rest(share: float) -> None:
+    client = make("similarity", share=share)
+    counts = table(client, BALANCED, 10)
+    assert (counts.sum(axis=1) == 600).all()
+    own = counts[np.arange(10), np.arange(10)]  # 10 clients, 10 equal classes: client i's block is of label i
+    expected = 600 * (1 - share) + 60 * share
+    assert abs(own - expected).max() <= 5 * math.sqrt(6000 * share * (1 - share) / 4) + 5 * math.sqrt(
+        60 * share
+    )
+    if share == 0:
+        assert (counts == 600 * np.eye(10)).all()
+    if share == 1:
+        z = (counts - 60) / np.sqrt(600 * 0.1 * 0.9 * 5400 / 5999)
+        assert abs(z).max() < 4.5
+    sizes = np.bincount(make("similarity", UNEQUAL, 23, share=share))
+    assert sizes.max() - sizes.min() <= 1
+
+
+# ---- a subset of natural users ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "users", [np.arange(30), np.arange(30) * 7 - 3, np.array([f"writer {u}" for u in range(30)])]
+)
+def test_a_subset_of_the_users_is_drawn_whole(users: np.ndarray) -> None:
+    who = np.random.default_rng(0).permutation(np.repeat(np.arange(30), 5))
+    client = partition({"name": "natural"}, np.zeros(150, int), 1, 12, 1, users[who])
+    assert (np.bincount(client[client >= 0]) == 5).all()
+    assert client.max() == 11
+    assert (client == -1).sum() == 150 - 60
+    for i in range(12):
+        assert len(set(who[client == i])) == 1
+    other = partition({"name": "natural", "seed": 9}, np.zeros(150, int), 1, 12, 1, users[who])
+    assert not np.array_equal(client, other)
+    whole = partition({"name": "natural"}, np.zeros(150, int), 1, 30, 1, users[who])
+    np.testing.assert_array_equal(np.unique(users, return_inverse=True)[1][who], whole)
+    often = np.zeros(30)
+    for seed in range(300):
+        often[
+            np.unique(who[partition({"name": "natural"}, np.zeros(150, int), 1, 12, seed, users[who]) >= 0])
+        ] += 1
+    assert abs(often / 300 - 0.4).max() < 4.5 * math.sqrt(0.24 / 300)
+
+
+# ---- what is refused, and the picture --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "keys", "says"),
+    [
+        (
+            "dirichlet",
+            100,
+            {"redraw": True, "min_size": 60, "alpha": 0.1},
+            "partition.min_size=60: no draw of 10,000",
+        ),
+        (
+            "quantity",
+            100,
+            {"alpha": 0.01},
+            "partition.min_size=10: no draw of 10,000 gave every client so many",
+        ),
+        ("quantity", 10, {"min_size": 601}, "partition.min_size=601: must be at most 600"),
+        ("dirichlet_clients", 10, {"sigma": 0.5}, "partition.sigma=0.5: must be null: sizes=equal has none"),
+        ("dirichlet_clients", 10, {"sizes": "even"}, "partition.sizes=even: must be one of equal, lognormal"),
+        (
+            "classes",
+            10,
+            {"per_client": 11},
+            "partition.per_client=11: must be at most 10, the number of classes",
+        ),
+        (
+            "classes",
+            4,
+            {"per_client": 1},
+            "partition.per_client=1: with clients.total=4, label 4 has 0 holders",
+        ),
+        ("classes", 7000, {"per_client": 1}, "clients.total=7000: must be at most 6000"),
+        ("similarity", 10, {"share": 1.5}, "partition.share=1.5: must be a number in [0, 1]"),
+        ("similarity", 10, {"share": 10}, "partition.share=10: must be a number in [0, 1]"),
+    ],
+)
+def test_what_cannot_be_is_one_line(name: str, clients: int, keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make(name, clients=clients, **keys)
+    assert str(error.value).startswith(says)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["dirichlet_clients", "classes", "similarity"])
+def test_targets_have_no_classes(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"divides by class.* use iid, powerlaw, quantity, natural, file"):
+        partition({"name": name}, np.zeros((50, 2)), 2, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["partition=dirichlet_clients", "partition.alpha=0.3"], "Dirichlet of clients(0.3)"),
+        (["partition=classes", "partition.per_client=3"], "classes(3)"),
+        (["partition=quantity"], "quantity(0.5)"),
+        (["partition=similarity", "partition.share=0.2"], "similarity(0.2)"),
+        (["partition=dirichlet", "partition.balance=true", "partition.redraw=true"], "Dirichlet(0.5)"),
+    ],
+)
+def test_each_is_drawn(words: list[str], said: str, tmp_path: Path) -> None:
+    assert main([*words, "rounds=0", "clients.total=10", "progress=none", f"hydra.run.dir={tmp_path}"]) == 0
+    assert main(["plot", "--partition", str(tmp_path), "--out", str(tmp_path / "p.pdf")]) == 0
+    text = next(tmp_path.glob("p*.json")).read_text()
+    assert said in text
