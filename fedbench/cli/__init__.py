@@ -17,7 +17,7 @@ SUBCOMMANDS = {
     "best": "fedbench.cli.results:best",
     "collect": "fedbench.cli.results:collect",
     "compare": "fedbench.cli.results:compare",
-    "figures": "fedbench.papers.cli:main",
+    "figures": "fedbench.papers.make:main",
     "list": "fedbench.cli.listing:main",
     "plot": "fedbench.figures.plot:main",
     "replay": "fedbench.cli.replay:main",

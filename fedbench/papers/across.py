@@ -17,10 +17,7 @@ POWERS = {"padamfed": -1 / 4, "padamfed_vr": -1 / 3, "masfl": -1 / 4, "adamasfl"
 """Exponents of S K T in the theorems."""
 NORMS = {"vector": "one norm", "tensor": "norm per tensor"}
 """The two readings of a normalised step: as the papers write it, and as a loop over a model's parameters."""
-UNTUNED = {
-    "padamfed": ("fedavg", "scaffold", "scaffold_m"),
-    "adamasfl": ("fedbuff", "ca2fl", "masfl"),
-}
+UNTUNED = {"padamfed": ("fedavg", "scaffold", "scaffold_m"), "adamasfl": ("fedbuff", "ca2fl", "masfl")}
 """Methods that a theorem sets, and those that are tuned."""
 
 
@@ -123,35 +120,15 @@ def untuned() -> Iterator[Claim]:
                    readings=readings("untuned_scaled", {"one norm": Leads(method, others, of)}))  # fmt: skip
 
 
-PAPER = Paper(
-    "Several papers",
-    (
-        Figure("speedup", "Mean gradient norm against S K T, with the theorems' slopes", by_work),
-        Figure(
-            "loss_scale",
-            "Accuracy against a factor on the loss, tuned at factor 1",
-            by_loss_scale,
-            tuned=True,
-        ),
-        Figure(
-            "lr_relative",
-            "Accuracy against the learning rate relative to the best one",
-            by_relative_lr,
-            tuned=True,
-            factors=FACTORS,
-        ),
-        Figure(
-            "untuned",
-            "One setting for all tasks: accuracy relative to each task's best tuned method",
-            over_tasks,
-        ),
-        Figure(
-            "untuned_scaled",
-            "The same with a constant before the theorem's gamma, chosen on the quickstart's task",
-            over_tasks,
-        ),
-        Figure("theory/stepsizes", "Prescribed step sizes against T, S and K", stepsizes, runs=False),
-        Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
-    ),
-    tuple(untuned()),
-)
+PAPER = Paper((
+    Figure("speedup", "Mean gradient norm against S K T, with the theorems' slopes", by_work),
+    Figure("loss_scale", "Accuracy against a factor on the loss, tuned at factor 1", by_loss_scale,
+           tuned=True),
+    Figure("lr_relative", "Accuracy against the learning rate relative to the best one", by_relative_lr,
+           tuned=True, factors=FACTORS),
+    Figure("untuned", "One setting for all tasks: accuracy relative to each task's best method", over_tasks),
+    Figure("untuned_scaled", "The same with one constant before the theorem's gamma, chosen on one task",
+           over_tasks),
+    Figure("theory/stepsizes", "Prescribed step sizes against T, S and K", stepsizes, runs=False),
+    Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
+), tuple(untuned()))  # fmt: skip

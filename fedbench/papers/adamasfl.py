@@ -17,16 +17,10 @@ FMNIST = {"dataset": "fmnist", "partition": "!iid"}
 M_C = "schedule.concurrency"
 OURS = {"algorithm": "adamasfl", "algorithm.norm": "vector"}
 """The delays are the same for a norm per tensor."""
+_PLAIN = {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
 START = {
-    **{
-        name: {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
-        for name in ("fedbuff", "ca2fl", "defedavg_niid")
-    },
-    "fadas": {
-        "algorithm.lr": [0.03, 0.1],
-        "algorithm.server_lr": [0.001, 0.003],
-        "algorithm.epsilon": [1e-4],
-    },
+    **dict.fromkeys(("fedbuff", "ca2fl", "defedavg_niid"), _PLAIN),
+    "fadas": _PLAIN | {"algorithm.server_lr": [0.001, 0.003], "algorithm.epsilon": [1e-4]},
     "masfl": {"algorithm.lr": [0.1], "algorithm.server_lr": [0.1, 0.3]},
 }
 """What is tried first at 1,000 updates: plain averaging; for FADAS and MasFL what was best at 150 updates."""
@@ -85,25 +79,8 @@ MORE = (
     More("AdaMasFL with the delays and counts of its appendix, which is not at hand", "adamasfl/fig2", 1),
 )
 
-PAPER = Paper(
-    "Yan et al., Momentum-Driven Adaptivity: Towards Tuning-Free Asynchronous Federated Learning, ICML 2025",
-    (
-        Figure(
-            "adamasfl/fig1",
-            "Accuracy against server updates and time, Fashion-MNIST, asynchronous",
-            by_updates,
-            tuned=True,
-            start=START,
-        ),
-        Figure(
-            "adamasfl/fig2",
-            "Accuracy under growing asynchrony M_c",
-            by_concurrency,
-            tuned=True,
-            start=START,
-        ),
-    ),
-    tuple(_claims()),
-    ROWS,
-    MORE,
-)
+PAPER = Paper((
+    Figure("adamasfl/fig1", "Accuracy against server updates and time, Fashion-MNIST, asynchronous",
+           by_updates, tuned=True, start=START),
+    Figure("adamasfl/fig2", "Accuracy under growing asynchrony M_c", by_concurrency, tuned=True, start=START),
+), tuple(_claims()), ROWS, MORE)  # fmt: skip

@@ -210,30 +210,14 @@ MORE = (
     More("FedProxVR's beta and tau, one more seed", "fedproxvr/beta_tau", 0.5),
 )
 
-PAPER = Paper(
-    "Dinh et al., Federated Learning with Proximal Stochastic Variance Reduced Gradient Algorithms,"
-    " ICPP 2020",
-    (
-        Figure("fedproxvr/beta_tau", "Effect of beta and of tau, convex and non-convex", by_beta_tau),
-        Figure("fedproxvr/mu", "Effect of mu on synthetic(0, 0)", by_mu),
-        *(
-            Figure(
-                f"fedproxvr/{table}{searched}",
-                f"Best hyper-parameters, accuracy and T, {kind}{', searched anew' if searched else ''}",
-                partial(best_table, smoothness=L[table]),
-                search=tuple(searches(table)) if searched else (),
-            )
-            for table, kind in (("table1", "convex"), ("table2", "non-convex"))
-            for searched in ("", "_searched")
-        ),
-        Figure(
-            "fedproxvr/table2_cnn",
-            "Best hyper-parameters, accuracy and T, non-convex, the paper's own network",
-            partial(best_table, smoothness=L["table2"]),
-        ),
-        Figure("theory/optimum", "FedProxVR's optimal parameters against gamma", optimum, runs=False),
-    ),
-    tuple(_claims()),
-    ROWS,
-    MORE,
-)
+_TABLE = "Best hyper-parameters, accuracy and T, {}"
+PAPER = Paper((
+    Figure("fedproxvr/beta_tau", "Effect of beta and of tau, convex and non-convex", by_beta_tau),
+    Figure("fedproxvr/mu", "Effect of mu on synthetic(0, 0)", by_mu),
+    *(Figure(f"fedproxvr/{table}{also}", _TABLE.format(kind + ", searched anew" * bool(also)),
+             partial(best_table, smoothness=L[table]), search=tuple(searches(table)) if also else ())
+      for table, kind in (("table1", "convex"), ("table2", "non-convex")) for also in ("", "_searched")),
+    Figure("fedproxvr/table2_cnn", _TABLE.format("non-convex, the paper's own network"),
+           partial(best_table, smoothness=L["table2"])),
+    Figure("theory/optimum", "FedProxVR's optimal parameters against gamma", optimum, runs=False),
+), tuple(_claims()), ROWS, MORE)  # fmt: skip

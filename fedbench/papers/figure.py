@@ -115,7 +115,6 @@ class Paper:
     """A paper, or what belongs to several: its figures, its claims, its rows of the first page, and what
     would change their verdicts."""
 
-    citation: str
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
     rows: tuple[Row, ...] = ()

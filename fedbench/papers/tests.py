@@ -49,8 +49,7 @@ class Leads(Test):
     `by`: a column of runs.csv; train_loss (less of it); round, wall_seconds (less of them until 95 % of the
     other's final accuracy); median, worst (over tasks, of the accuracy relative to each task's best method);
     range (less of it along `key`); width (decades of `key` on which the accuracy is at least 0.9 of the best
-    that any of these methods has or, with own=True, of the method's own best). `than`: it leads by more than
-    with this filter in place of `where`, too.
+    that any of these methods has). `than`: it leads by more than with this filter in place of `where`, too.
     """
 
     method: str
@@ -58,7 +57,6 @@ class Leads(Test):
     by: str = "final_accuracy"
     where: Filter = field(default_factory=dict)
     key: str = ""
-    own: bool = False
     than: Filter = field(default_factory=dict)
 
     def _judge(self, data: Evidence) -> Finding:
@@ -138,20 +136,20 @@ class Leads(Test):
                 points = curve(rows, self.key)
                 if len(points) < least:
                     raise Untested(f"fewer than {least} values of {self.key} for {short(name)}")
-                wide = _decades(points, level[name]) if self.by == "width" else points.min() - points.max()
+                wide = _decades(points, level) if self.by == "width" else points.min() - points.max()
                 found.setdefault(name, {})[seed] = float(wide)
         return {name: pd.Series(widths) for name, widths in found.items()}
 
-    def _level(self, parts: Mapping[str, pd.DataFrame]) -> dict[str, float]:
-        best = {name: float(curve(part, self.key).max()) for name, part in parts.items()}
-        return {name: LEVEL * (best[name] if self.own else max(best.values())) for name in best}
+    def _level(self, parts: Mapping[str, pd.DataFrame]) -> float:
+        return LEVEL * max(float(curve(part, self.key).max()) for part in parts.values())
 
     def _cut(self, parts: Mapping[str, pd.DataFrame]) -> str:
         """Which of the others are near the best at an end of their grid: their width is a lower bound."""
         level = self._level(parts)
-        ends = {name: curve(parts[name], self.key).iloc[[0, -1]].max() >= level[name] for name in self.others}
-        cut = ", ".join(short(name) for name, near in ends.items() if near)
-        return cut and f"the grid ends within the range of {cut}"
+        cut = [
+            short(name) for name in self.others if curve(parts[name], self.key).iloc[[0, -1]].max() >= level
+        ]
+        return f"the grid ends within the range of {', '.join(cut)}" if cut else ""
 
 
 def _decades(points: pd.Series, level: float) -> float:
@@ -177,17 +175,15 @@ class Near(Test):
         middle = float(scores.median() if self.column == "T" else scores.mean())
         slack = self.tolerance * (self.value if self.column == "T" else 1.0)
         text = said(scores, self.column)
-        also = (
-            "" if self.column == "T" else f"; last evaluations {said(by_seed(data, rows, 'final_accuracy'))}"
-        )
-        numbers, seeds = f"{short(self.method)} {text}{also}", seeds_of(rows)
+        last = said(by_seed(data, rows, "final_accuracy"))
+        numbers = f"{short(self.method)} {text}" + f"; last evaluations {last}" * (self.column != "T")
+        n, seeds = len(scores), seeds_of(rows)
         if abs(middle - self.value) <= slack:
-            return Finding(plainly(True, len(scores)), numbers, few(len(scores)), seeds, text)
+            return Finding(plainly(True, n), numbers, few(n), seeds, text)
         side = "higher" if middle > self.value else "lower"
-        verdict = UNKNOWN if len(scores) < FEWEST_SEEDS else CONSISTENT if side == "higher" else OPPOSITE
-        return Finding(
-            verdict, numbers, "; ".join(filter(None, [few(len(scores)), side])), seeds, f"{text}: {side}"
-        )
+        verdict = UNKNOWN if n < FEWEST_SEEDS else CONSISTENT if side == "higher" else OPPOSITE
+        reason = "; ".join(filter(None, [few(n), side]))
+        return Finding(verdict, numbers, reason, seeds, f"{text}: {side}")
 
 
 @dataclass(frozen=True)
@@ -296,9 +292,8 @@ class Slope(Test):
             return Finding(UNKNOWN, numbers, "no fall beyond noise", seeds_of(rows), text)
         steep = value - half <= self.power
         reason = "steeper" if value + half < self.power else "the interval holds it" if steep else "flatter"
-        return Finding(
-            CONSISTENT if steep else OPPOSITE, numbers, reason, seeds_of(rows), f"{text}: {reason}"
-        )
+        verdict = CONSISTENT if steep else OPPOSITE
+        return Finding(verdict, numbers, reason, seeds_of(rows), f"{text}: {reason}")
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ def test_margins_that_grow():
 
 
 def test_the_widest_range():
-    """Near the best of all (0.9): at least 0.81. Near its own best (0.5), FedAvg has a decade more."""
+    """Near the best of all (0.9): at least 0.81; a flat curve below that is none."""
     key = "algorithm.lr"
     table = runs(
         *swept("padamfed", key, {0.001: 0.4, 0.01: 0.85, 0.1: 0.9, 1.0: 0.82, 10.0: 0.1}, 3),
@@ -228,8 +228,6 @@ def test_the_widest_range():
     )
     near = Leads("padamfed", ("fedavg",), "width", key=key)(Evidence(table))
     assert (near.verdict, near.brief) == (YES, "2.000 +- 0.000 (3); FedAvg 0.000 +- 0.000 (3)")
-    own = Leads("padamfed", ("fedavg",), "width", key=key, own=True)(Evidence(table))
-    assert (own.verdict, own.brief) == (OPPOSITE, "2.000 +- 0.000 (3); FedAvg 3.000 +- 0.000 (3)")
     assert Leads("padamfed", ("mime",), "width", key=key)(Evidence(table)).verdict == UNKNOWN
 
 

@@ -131,7 +131,7 @@ def test_holms_correction_is_over_the_claims_of_a_paper() -> None:
     evidence = {"fig": Evidence(pd.DataFrame(rows))}
     for count, verdict in ((1, YES), (2, YES), (4, CONSISTENT)):
         claims = tuple(Claim(str(n), "", "", readings("fig", {"": Leads("a", ("b",))})) for n in range(count))
-        found = judgements(Paper("", (), claims), evidence)
+        found = judgements(Paper((), claims), evidence)
         assert {one.verdict for said in found.values() for _, one in said} == {verdict}
 
 
