@@ -39,7 +39,7 @@ class Dataset:
     std: Tensor | None = None
     augment: str = "none"  # "none" or "crop_flip"
     files: tuple[dict[str, Any], ...] = ()  # {"path", "bytes", "sha256"} of every file read
-    client: np.ndarray | None = None  # (n,) the data set's own assignment to clients, where it has one
+    client: np.ndarray | None = None  # (n,) the data set's own clients, where it has some: numbers or names
     test_client: np.ndarray | None = None  # (test samples,) the same of the test set
     note: str | None = None  # what a reader of the results should know about the data's origin
     task: str = "classification"  # one of fedbench.data.options.TASKS
@@ -158,7 +158,8 @@ def from_arrays(
     y: integers (n,), 0 .. classes - 1, `classes` by default the largest training label + 1; for regression
     numbers (n,) or (n, k); for multilabel 0 and 1, (n, k); for sequence integers (n, t), a label
     for each token.
-    `client` (n,), `test_client`: the client of every sample, where the data have clients of their own.
+    `client` (n,), `test_client`: the client of every sample, where the data have clients of their own, by
+    number or name.
     `where`: what messages begin with.
     """
     place = str(where or f"dataset={name}")
@@ -176,8 +177,8 @@ def from_arrays(
         y_train, y_test = _targets(place, "y_train", y_train), _targets(place, "y_test", y_test)
         known = y_train.shape[1]
     for key, who, x in (("client", client, x_train), ("client_test", test_client, x_test)):
-        if who is not None and (who.dtype.kind not in "iu" or who.shape != (len(x),)):
-            allowed = f"integers ({len(x)},), one client per sample, are expected"
+        if who is not None and (who.dtype.kind not in "iuSU" or who.shape != (len(x),)):
+            allowed = f"integers ({len(x)},), one client per sample, are expected, or texts"
             raise DataError(f"{place}: {key} is {who.dtype} of shape {who.shape}; {allowed}")
     return Dataset(
         name,
@@ -186,7 +187,7 @@ def from_arrays(
         known,
         files=files,
         client=client,
-        test_client=None if test_client is None else test_client.astype(np.int64),
+        test_client=test_client,
         task=task,
         vocabulary=vocabulary,
     )

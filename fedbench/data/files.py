@@ -7,6 +7,7 @@ lock, into a staging directory, and each file is moved into place when all are w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import http.client
 import io
@@ -86,7 +87,7 @@ def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ())
                 members = {member.removesuffix(".npy"): member for member in archive.namelist()}
                 missing = [name for name in names if name not in members]
                 if missing:
-                    found = ", ".join(members) or "nothing"
+                    found = _short(", ".join(members)) or "nothing"
                     raise DataError(
                         f"{path}: needs the arrays {', '.join(names)}; {missing[0]} is missing, found {found}"
                     )
@@ -114,7 +115,8 @@ def _checked_size(path: Path, name: str, archive: zipfile.ZipFile, member: zipfi
     needed, there = math.prod(shape) * dtype.itemsize, member.file_size - start
     if needed != there:
         raise DataError(
-            f"{path}: {name} is damaged: its header says shape {shape} of {dtype}, {needed:,} bytes; "
+            f"{path}: {name} is damaged: its header says "
+            f"{_short(f'shape {shape} of {dtype}')}, {needed:,} bytes; "
             f"the file holds {there:,}"
         )
     return needed
@@ -146,11 +148,17 @@ def _array(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipI
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return _short(" ".join(str(error).split())) or type(error).__name__
+
+
+def _short(text: str, most: int = 120) -> str:
+    """As it is shown: what a damaged file says may be long, and anything but letters."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
-CLIENTS = ("client", "client_test")
+CLIENTS, USERS = ("client", "client_test"), ("user", "user_test")
 
 
 def load_npz(
@@ -161,20 +169,34 @@ def load_npz(
     task: str = "classification",
     vocabulary: int | None = None,
 ) -> Dataset:
-    """The data set in an .npz file; what its arrays may be: `from_arrays`. `client` and `client_test` are its
-    clients of its own, where they are there."""
-    arrays = read_npz(path, NAMES, CLIENTS)
-    return from_arrays(
+    """The data set in an .npz file; what its arrays may be: `from_arrays`. `client` and `client_test` (or
+    `user` and `user_test`) are its clients of its own, where they are there."""
+    arrays = read_npz(path, NAMES, (*CLIENTS, *USERS))
+    for client, user in zip(CLIENTS, USERS, strict=True):
+        if client in arrays and user in arrays:
+            raise DataError(f"{path}: has both {client} and {user}; one of them is expected")
+    data = from_arrays(
         name,
         *(arrays[key] for key in NAMES),
         classes=classes,
         task=task,
         vocabulary=vocabulary,
-        client=arrays.get("client"),
-        test_client=arrays.get("client_test"),
+        client=arrays.get("client", arrays.get("user")),
+        test_client=arrays.get("client_test", arrays.get("user_test")),
         files=(file_record(path),),
         where=path,
     )
+    return data if classes is not None or task != "classification" else _without_samples(data)
+
+
+def _without_samples(data: Dataset) -> Dataset:
+    """With a note on labels below the largest that no training sample has."""
+    absent = np.flatnonzero(np.bincount(data.y_train.numpy(), minlength=data.classes) == 0).tolist()
+    if not absent:
+        return data
+    which = _short(", ".join(map(str, absent)), 60)
+    note = f"no training sample has the label {which} of 0 .. {data.classes - 1}"
+    return dataclasses.replace(data, note=note + ("; labels start at 0" if absent[0] == 0 else ""))
 
 
 logger = logging.getLogger(__name__)

@@ -150,11 +150,15 @@ class Npz(DatasetOptions):
     x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f); integers (n, t) where they are
     tokens. y: integers from 0; numbers (n,) or (n, k) for regression; 0 and 1 (n, k) for multilabel; integers
     (n, t) for sequence, a label for each token, of which 0 counts nowhere.
-    With `client` (n,), the client of every training sample, for partition=natural; `client_test` likewise.
     """
 
     name = "npz"
-    path: str = text(None, words="the path of an .npz file", help="dataset.path=FILE.npz")
+    path: str = text(
+        None,
+        words="the path of an .npz file",
+        help="dataset.path=FILE.npz; for partition=natural with the arrays `client` and, if known, "
+        "`client_test` (or user, user_test), which say by number or name whose each sample is",
+    )
     task: str = choice("classification", TASKS, help="what y is")
     vocabulary: int | None = integer(
         None, low=2, null="x are no tokens", help="x are sequences of tokens below this; 0 is padding"
@@ -204,6 +208,7 @@ DATASETS: dict[str, type[DatasetOptions]] = {
 class UserDataset(DatasetOptions):
     """A data set that a module named by `imports` registers."""
 
+    noise: ClassVar[float] = 0.0  # type: ignore[misc]  # a key that older functions have as their own
     chosen: Choice = dataclasses.field(default_factory=lambda: Choice(""))  # its name, and its own options
 
     @property

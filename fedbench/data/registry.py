@@ -24,7 +24,7 @@ from fedbench.data.options import (
 )
 from fedbench.data.transforms import mean_std, pixel_mean_std
 from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
-from fedbench.fields import REGISTERED, defaults, options_of_function, read
+from fedbench.fields import REGISTERED, options_of_function, read
 from fedbench.files import as_given
 
 F = TypeVar("F", bound=Callable[..., Dataset])
@@ -44,8 +44,6 @@ def register_dataset(name: str) -> Callable[[F], F]:
         raise ValueError(f"{name} is a data set of fedbench's own")
 
     def enter(function: F) -> F:
-        for key in inspect.signature(function).parameters.keys() & defaults(DatasetOptions).keys():
-            raise ValueError(f"{name}: its parameter {key} is a key of every data set; call it otherwise")
         _REGISTRY[name] = function
         options = options_of_function(name, function, _GIVEN)
         REGISTERED["dataset", name] = dataclasses.make_dataclass(name, options, frozen=True)

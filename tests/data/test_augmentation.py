@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from fedbench.api import compose_config
-from fedbench.data import add_noise, augment_batch, register_dataset, to_input
+from fedbench.data import add_noise, augment_batch, to_input
 from fedbench.data.dataset import Dataset
 from fedbench.data.transforms import mean_std
 from fedbench.engine.batches import Batch
@@ -191,5 +191,3 @@ def test_noise_where_there_can_be_none_is_one_line() -> None:
     ):
         with pytest.raises(ConfigError, match=rf"^dataset\.noise=0\.1: must be 0: {why}$"):
             Run(compose_config([*words, "dataset.noise=0.1"]))
-    with pytest.raises(ValueError, match="its parameter noise is a key of every data set"):
-        register_dataset("loud")(lambda noise: None)

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from option_helpers import load
 
+from fedbench.api import compose_config
 from fedbench.data.files import load_npz
 from fedbench.errors import ConfigError, DataError
+from fedbench.runs.run import Run
 
 RNG = np.random.default_rng(0)
 GOOD: dict[str, Any] = {
@@ -262,3 +264,87 @@ def test_any_arrays_load_or_are_refused(
         data = load_npz(path, "npz")
         assert len(data.x_train) == len(data.y_train) == len(x)
         assert int(data.y_train.max()) < data.classes
+
+
+# ---- clients of its own, labels that nobody has, and what a damaged file says ----------------------------
+
+
+@pytest.mark.parametrize("names", [("client", "client_test"), ("user", "user_test")])
+@pytest.mark.parametrize("kind", ["number", "text", "bytes"])
+def test_clients_may_be_anything_that_tells_them_apart(
+    names: tuple[str, str], kind: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    train, test = rng.permutation(np.repeat([5, 70, -2, 33], 10)), np.array([70, 33, 33, 999])
+    called = {
+        "number": lambda u: u,
+        "text": lambda u: np.char.add("writer-", u.astype(str)),
+        "bytes": lambda u: u.astype("S"),
+    }
+    data = {
+        "x_train": rng.random((40, 3)),
+        "y_train": np.arange(40) % 2,
+        "x_test": rng.random((4, 3)),
+        "y_test": [0, 1, 0, 1],
+    }
+    np.savez(tmp_path / "f.npz", **data, **{names[0]: called[kind](train), names[1]: called[kind](test)})
+    words = [
+        "dataset=npz",
+        f"dataset.path={tmp_path}/f.npz",
+        "partition=natural",
+        "progress=none",
+        "clients.per_round=2",
+        "local.batch_size=4",
+        "rounds=1",
+    ]
+    run = Run(compose_config([*words, "clients.total=4", "eval.clients=true"]))
+    order = sorted({5, 70, -2, 33}, key=lambda u: u if kind == "number" else str(u))
+    np.testing.assert_array_equal(run.partition, [order.index(u) for u in train])
+    np.testing.assert_array_equal(run.test_client, [order.index(u) if u != 999 else -1 for u in test])
+    few = Run(compose_config([*words, "clients.total=2", "eval.clients=true", "seed=3"]))
+    kept = {int(u) for u, client in zip(train, few.partition, strict=True) if client >= 0}
+    assert len(kept) == 2
+    assert [int(u) in kept for u in test] == (few.test_client >= 0).tolist()
+    few.go(tmp_path / "run")
+    with np.load(tmp_path / "run" / "partition.npz") as arrays:
+        assert {int(u) for u, client in zip(train, arrays["client"], strict=True) if client >= 0} == kept
+    with pytest.raises(ConfigError, match=r"^clients\.total=5: must be at most 4, the data's own clients"):
+        Run(compose_config([*words, "clients.total=5"]))
+
+
+def test_both_names_of_clients_are_one_too_many(tmp_path: Path) -> None:
+    both = np.zeros(8, int)
+    with pytest.raises(DataError, match="has both client and user; one of them is expected"):
+        load_npz(write(tmp_path / "f.npz", client=both, user=both), "npz")
+    with pytest.raises(DataError, match=r"client is float64 of shape \(8,\); integers \(8,\), one client"):
+        load_npz(write(tmp_path / "f.npz", client=np.zeros(8)), "npz")
+
+
+def test_labels_that_leave_a_class_empty_are_said_once(tmp_path: Path) -> None:
+    def note(y: list[int]) -> str | None:
+        return load_npz(write(tmp_path / "f.npz", y_train=np.array(y), y_test=np.array(y[:4])), "npz").note
+
+    assert note([0, 1, 2, 0, 1, 2, 0, 1]) is None
+    assert note([1, 2, 3, 1, 2, 3, 1, 1]) == "no training sample has the label 0 of 0 .. 3; labels start at 0"
+    assert note([0, 2, 5, 0, 2, 5, 0, 0]) == "no training sample has the label 1, 3, 4 of 0 .. 5"
+    assert len(str(note([0, 2, 900, 0, 2, 5, 0, 0]))) < 120
+
+
+def test_a_damaged_file_says_so_in_a_short_printable_line(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "f.npz", x_train=np.random.default_rng(0).random((8, 30)), x_test=np.zeros((4, 30))
+    )
+    whole, rng = file.read_bytes(), np.random.default_rng(1)
+    lines = []
+    for _ in range(300):
+        content = bytearray(whole)
+        for at in rng.integers(0, len(whole), rng.choice([1, 3, 20])):
+            content[at] = rng.integers(256)
+        file.write_bytes(content)
+        try:
+            load_npz(file, "npz")
+        except DataError as error:
+            lines.append(str(error).removeprefix(str(file)))
+    assert len(lines) > 100
+    assert max(map(len, lines)) < 260
+    assert all(line.isprintable() for line in lines)

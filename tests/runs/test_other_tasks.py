@@ -235,17 +235,17 @@ from fedbench.data import Dataset, from_arrays, register_dataset
 
 
 @register_dataset("stations")
-def stations(root: Path, clients: int, spread: float = 0.1) -> Dataset:
+def stations(root: Path, clients: int, noise: float = 0.1) -> Dataset:
     rng = np.random.default_rng(0)
     own = np.repeat(np.arange(clients), 20)
     x = rng.normal(size=(20 * clients, 3))
-    y = x @ [1.0, 2.0, 3.0] + own + spread * rng.normal(size=len(own))
+    y = x @ [1.0, 2.0, 3.0] + own + noise * rng.normal(size=len(own))
     return from_arrays("stations", x, y, x, y, task="regression", client=own, test_client=own)
 """
 OPTION = """defaults:
   - override /partition@_global_.partition: natural
 name: stations
-spread: 0.2
+noise: 0.2
 normalize: true
 """
 
@@ -258,14 +258,14 @@ def test_a_users_own_data_set_on_the_command_line(
     (tmp_path / "conf" / "dataset").mkdir(parents=True)
     (tmp_path / "conf" / "dataset" / "stations.yaml").write_text(OPTION)
     words = ["--config-dir", "conf", "imports=[my_data.py]", "dataset=stations", *BASE, "eval.clients=true"]
-    assert main([*words, "hydra.run.dir=one", "dataset.spread=0.3", "dataset.normalize=false"]) == 0
+    assert main([*words, "hydra.run.dir=one", "dataset.noise=0.3", "dataset.normalize=false"]) == 0
     config = json.loads((tmp_path / "one" / "summary.json").read_text())["config"]
-    assert (config["dataset"], config["dataset.spread"], config["partition"]) == ("stations", 0.3, "natural")
+    assert (config["dataset"], config["dataset.noise"], config["partition"]) == ("stations", 0.3, "natural")
     assert "final R2 " in capsys.readouterr().out
     assert main([*words, "seed=0,1", "--multirun", "hydra.sweep.dir=sweep"]) == 0
     assert len((tmp_path / "sweep" / "runs.csv").read_text().splitlines()) == 3
-    assert main([*words, "dataset.sprad=0.3"]) == 2
-    assert "dataset.sprad=0.3: no such key; dataset=stations has" in capsys.readouterr().err
+    assert main([*words, "dataset.nois=0.3"]) == 2
+    assert "dataset.nois=0.3: no such key; dataset=stations has" in capsys.readouterr().err
     assert main([*words, "dataset.normalize=maybe"]) == 2
     assert "dataset.normalize=maybe: must be true or false" in capsys.readouterr().err
     assert main(["replay", "one"]) == 0
@@ -273,6 +273,6 @@ def test_a_users_own_data_set_on_the_command_line(
     assert "dataset=stations has no classes to draw (regression)" in capsys.readouterr().err
     monkeypatch.delitem(registry._REGISTRY, "stations")  # as in a process of its own
     others = [word for word in words if not word.startswith("imports")]
-    assert main([*others, "hydra.run.dir=two", "dataset.spread=0.4"]) == 2
+    assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
     assert "or your own, which imports=[FILE.py] registers" in capsys.readouterr().err
     assert not (tmp_path / "two").exists()
