@@ -135,7 +135,7 @@ def plot(
     ConfigError for a bad choice.
     """
     from fedbench.figures.drawing import draw
-    from fedbench.figures.options import PlotOptions
+    from fedbench.figures.lines import PlotOptions
 
     options = PlotOptions(
         x=x,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import plain
-from fedbench.figures import names
+from fedbench.figures import style
 from fedbench.figures.lines import Line, Series, band
 from fedbench.figures.results import Run
-from fedbench.figures.style import SPREADS, of_algorithm
+from fedbench.figures.style import POINTS, SPREADS
 from fedbench.runs.provenance import mixed_code
 
 log = logging.getLogger(__name__)
@@ -26,41 +28,32 @@ _EARLY = {
     "paused": "paused before the last round",
 }
 """Statuses of runs whose lines stop early."""
-_COUNTS = (
-    "clients.total",
-    "clients.per_round",
-    "schedule.concurrency",
-    "local.steps",
-    "local.epochs",
-    "local.batch_size",
-)
+_COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.steps", "local.epochs",
+           "local.batch_size")  # fmt: skip
+_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 
 
 def common(runs: Iterable[Run]) -> dict[str, Any]:
     """The choices that all runs share."""
-    settings = [run.settings() for run in runs]
-    first = settings[0] if settings else {}
+    first, *others = [run.settings() for run in runs] or [{}]
     return {
         key: value
         for key, value in first.items()
-        if all(key in other and plain(other[key]) == plain(value) for other in settings)
+        if all(key in other and plain(other[key]) == plain(value) for other in others)
     }
 
 
 def settings_line(shared: Mapping[str, Any]) -> str:
     """Shared settings in words: `Fashion-MNIST, CNN, Dirichlet(0.5), N=100, S=10, K=5, B=32`."""
-    parts = [names.dataset(shared)] if shared.get("dataset") else []
-    if shared.get("model"):
-        parts.append(names.model(shared))
-    if shared.get("partition"):
-        parts.append(names.partition(shared))
+    said = {"dataset": style.dataset, "model": style.model, "partition": style.partition}
+    parts = [word(shared) for key, word in said.items() if shared.get(key)]
     if shared.get("schedule") not in (None, "sync"):
-        parts.append(names.option(shared["schedule"]))
+        parts.append(style.option(shared["schedule"]))
     if shared.get("delay") not in (None, "none"):
         parts.append(f"delays {shared['delay']}")
     if "local.steps" in shared and shared["local.steps"] is shared.get("local.epochs") is None:
         shared = {**shared, "local.steps": STEPS}
-    parts += [f"{names.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
+    parts += [f"{style.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
     if shared.get("loss.scale", 1) != 1:
         parts.append(f"loss × {shared['loss.scale']:g}")
     return ", ".join(parts)
@@ -81,9 +74,30 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def of_data(runs: Sequence[Run]) -> list[str]:
+    """What a reader must know of these runs whatever is drawn of them, as sentences: ends, data, code."""
+    return [*ends(runs), *data_notes(runs), *mixed(runs)]
+
+
 def data_notes(runs: Iterable[Run]) -> list[str]:
-    """What sets the data of these runs apart from the official sets, as sentences."""
-    return [f"{note}." for note in distinct(run.extra.get("data_note") for run in runs)]
+    """What sets the data of these runs apart from the official sets. Sentences that differ in numbers alone
+    are one, with the numbers' ranges."""
+    found: dict[str, list[list[str]]] = {}
+    for note in distinct(run.extra.get("data_note") for run in runs):
+        for part in note.split("; "):
+            found.setdefault(_NUMBER.sub("\0", part), []).append(_NUMBER.findall(part))
+    said = []
+    for pattern, numbers in found.items():
+        words = "".join(
+            chain(*zip_longest(pattern.split("\0"), map(_range, zip(*numbers, strict=True)), fillvalue=""))
+        )
+        said.append(f"{words}.")
+    return said
+
+
+def _range(numbers: Iterable[str]) -> str:
+    ordered = sorted(set(numbers), key=lambda text: float(text.replace(",", "")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
 
 
 def weightings(runs: Iterable[Run]) -> list[str]:
@@ -91,7 +105,7 @@ def weightings(runs: Iterable[Run]) -> list[str]:
     found: dict[str, dict[str, None]] = {}
     for run in runs:
         if run.choices.get("partition", "iid") != "iid":
-            name = of_algorithm(str(run.choices.get("algorithm"))).label
+            name = style.of_algorithm(str(run.choices.get("algorithm"))).label
             found.setdefault(str(run.choices.get("algorithm.weighting") or "uniform"), {})[name] = None
     if len(found) < 2:
         return []
@@ -107,21 +121,14 @@ def mixed(runs: Iterable[Run]) -> list[str]:
 
 def ends(runs: Sequence[Run]) -> list[str]:
     """How many runs ended before their last round, and why, as sentences; diverged ones are drawn as such."""
-    statuses = [run.status for run in runs]
-    return [
-        f"{statuses.count(status)} of {counted(len(runs), 'run')} {words}."
-        for status, words in _EARLY.items()
-        if status in statuses
-    ]
+    count = Counter(run.status for run in runs)
+    total = counted(len(runs), "run")
+    return [f"{count[status]} of {total} {words}." for status, words in _EARLY.items() if count[status]]
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """Each non-empty value once, in the order met; values may be dicts."""
-    kept: dict[str, Any] = {}
-    for value in values:
-        if value:
-            kept.setdefault(json.dumps(value, sort_keys=True, default=str), value)
-    return list(kept.values())
+    return list({json.dumps(value, sort_keys=True, default=str): value for value in values if value}.values())
 
 
 def place(path: str | Path) -> str:
@@ -134,30 +141,28 @@ def place(path: str | Path) -> str:
 
 def band_line(series: Sequence[Series], spread: str) -> str:
     """What the band shows, `no band` where no line has two seeds; both where lines differ in it."""
+    if spread == POINTS:
+        return "small points: the seeds"
     kinds = dict.fromkeys(SPREADS[band(spread, line.n)] for line in series if line.n > 1)
     return f"band: {' or '.join(kinds)}" if kinds else "no band"
 
 
 def of_runs(
-    runs: Sequence[Run],
-    series: Sequence[Series],
-    sources: Sequence[str | Path],
-    *,
-    x: str,
-    y: str,
-    spread: str,
-    notes: Sequence[str],
-) -> dict[str, Any]:
+    runs: Sequence[Run], series: Sequence[Series], sources: Sequence[str | Path], *, x: str, y: str,
+    spread: str, notes: Sequence[str],
+) -> dict[str, Any]:  # fmt: skip
     """The caption as data: what JSON keeps, and under `text` the paragraphs of the caption itself."""
     shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
-    mean = "" if shown == "no band" else "Mean over "
     unequal = weightings(runs)
     for line in unequal:
         log.warning("%s algorithm.weighting=uniform makes them one", line)
-    notes = [*notes, *unequal, *ends(runs), *data_notes(runs), *mixed(runs)]
+    notes = [*notes, *unequal, *of_data(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-    said = [f"{settings_line(shared)}.".lstrip("."), f"{mean}{n}; {shown}.", *notes]
+    said = [
+        f"{settings_line(shared)}.".lstrip("."),
+        f"{'' if shown == 'no band' else 'Mean over '}{n}; {shown}.",
+    ]
     return {
         "x": x,
         "y": y,
@@ -182,7 +187,7 @@ def of_runs(
         "hardware": distinct(run.extra.get("hardware") for run in runs),
         "versions": distinct(run.extra.get("versions") for run in runs),
         "commits": sorted({str(run.extra["commit"]) for run in runs if run.extra.get("commit")}),
-        "text": [" ".join(filter(None, [*said, f"Data: {', '.join(places[:3])}{more}."]))],
+        "text": [" ".join(filter(None, [*said, *notes, f"Data: {', '.join(places[:3])}{more}."]))],
     }
 
 
@@ -198,13 +203,8 @@ def notes_of_curves(lines: Sequence[Line], y: str) -> list[str]:
         status = Counter(run.status for run in runs)
         if one.empty:
             note(f"Without {y}, not drawn", one)
-        for word, about in (
-            ("diverged", "Diverged (×), not in the mean"),
-            ("failed", "Failed, drawn as far as it got"),
-            ("running", "Not finished"),
-        ):
-            if status[word]:
-                note(about, one, f"({status[word]} of {len(runs)})")
+        if status["diverged"]:
+            note("Diverged (×), not in the mean", one, f"({status['diverged']} of {len(runs)})")
         if one.series.repeated:
             note("Repeated runs of a seed, left out", one, f"({one.series.repeated})")
         if len(n) and n.min() < n.max():
@@ -220,27 +220,23 @@ def notes_of_curves(lines: Sequence[Line], y: str) -> list[str]:
 
 def notes_of_results(lines: Sequence[Line], runs: Sequence[Run], x: str, y: str) -> list[str]:
     """What a reader of results must know: their marks, what was not run, which of `runs` are not drawn."""
-    notes = marks_said(lines)
+    notes = []
+    if any(line.points.diverged.any() for line in lines):
+        some = any(line.partial.any() for line in lines)
+        thin = " (thin: only some seeds; the hollow point is the mean of the others)" if some else ""
+        notes.append(f"×: diverged{thin}.")
     swept = [line for line in lines if not line.points.theorem.all()]
     places = {at for line in swept for at in line.points.x[~line.points.theorem]}
+    if stars := [at for line in lines for at in line.points.x[line.points.theorem]]:
+        beyond = places and (min(stars) < min(places) or max(stars) > max(places))
+        side = "; one at the side lies beyond" if beyond else ""
+        notes.append(f"Star: the value that the method's theorem gives{side}.")
     if short := [line.series.label for line in swept if places - set(line.points.x)]:
-        notes.append(f"No mark at a value: not run there ({'; '.join(short)}).")
+        notes.append(f"No mark at a value: not run there ({'; '.join(dict.fromkeys(short))}).")
     repeated = sum(line.series.repeated for line in lines)
     missing = len(runs) - repeated - sum(int((line.points.n + line.points.diverged).sum()) for line in lines)
     if repeated:
         notes.append(f"{counted(repeated, 'repeated run')} of a seed left out.")
     if missing:
         notes.append(f"{counted(missing, 'run')} without {x} or {y} left out.")
-    return notes
-
-
-def marks_said(lines: Sequence[Line]) -> list[str]:
-    """What crosses and stars mean, where there are any."""
-    notes = []
-    if any(line.points.diverged.any() for line in lines):
-        some = any(line.partial.any() for line in lines)
-        thin = " (thin: only some seeds; the hollow point is the mean of the others)" if some else ""
-        notes.append(f"×: diverged{thin}.")
-    if any(line.points.theorem.any() for line in lines):
-        notes.append("Star: the value that the algorithm's theorem gives.")
     return notes

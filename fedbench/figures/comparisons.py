@@ -1,28 +1,30 @@
-"""The papers' own comparisons of runs: speed-up, relative learning rates, one theorem in several settings."""
+"""The papers' own comparisons of runs: speed-up, relative learning rates, one theorem in several settings,
+and one setting for all tasks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from fedbench.config.grouping import plain
+from fedbench.config.grouping import differing, plain, settings
 from fedbench.errors import DataError
-from fedbench.figures import caption, names
-from fedbench.figures.drawing import drawing_of, results_of
-from fedbench.figures.grid import Panel, Trace, draw_grid
-from fedbench.figures.lines import group
-from fedbench.figures.options import PlotOptions
-from fedbench.figures.page import Drawing, Page, handle, marks, sheet
+from fedbench.figures import caption, style
+from fedbench.figures.drawing import draw_runs
+from fedbench.figures.lines import Floats, PlotOptions, group
+from fedbench.figures.page import Drawing, Page, Panel, Trace, draw_grid, handle, marks, sheet
 from fedbench.figures.results import Run, number, read
-from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, apart, of_algorithm
+from fedbench.figures.style import DASHED, DOTTED, MUTED, STRIP, LineStyle, apart, of_algorithm
 
 Fit = Callable[[Sequence[float], Sequence[float]], tuple[float, float]]
 
-# ---- linear speed-up: the mean gradient norm against S K T, with the slope of the theorems --------------
+# ---- linear speed-up: the mean gradient norm against S K T, with the slope of the theorems ---------------
 
 VARIED = {"S": "clients.per_round", "K": "local.steps"}
 """The counts that grow, one in each panel, while the other one is what most runs have."""
@@ -50,14 +52,13 @@ def draw_speedup(
         for label, part in data.groupby("varied", sort=False)
     ]
     shared = caption.common(runs)
-    line = caption.settings_line(shared)
     slopes = ", ".join(f"{of_algorithm(name).label} {power:.3g}" for name, power in powers.items())
     seeds = sorted({str(run.seed) for run in runs})
     text = (
-        f"{line}, T={shared.get('rounds')}. Norm of the full gradient, mean over the evaluated rounds before"
-        f" the last and over seeds {', '.join(seeds)}. Beside the names: slopes by least squares over all"
-        f" runs, with 95 % intervals. Grey: the theorems' slopes ({slopes});"
-        " the theorems bound the norm from above, so a steeper line agrees."
+        f"{caption.settings_line(shared)}, T={shared.get('rounds')}. Norm of the full gradient, mean over the"
+        f" evaluated rounds before the last and over seeds {', '.join(seeds)}. Beside the names: slopes by"
+        " least squares over all runs, with 95 % intervals. Wide: a line that another one may cover. Grey:"
+        f" the theorems' slopes ({slopes}); the theorems bound the norm from above, so a steeper line agrees."
     )
     text = " ".join([text, *caption.data_notes(runs), *caption.mixed(runs)])
     said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
@@ -72,8 +73,7 @@ def _norms(runs: Sequence[Run]) -> pd.DataFrame:
         if len(norms) and np.isfinite(norms).all():
             S, K = run.choices["clients.per_round"], run.choices.get("local.steps") or caption.STEPS
             work = float(S * K * run.choices["rounds"])
-            row = {"algorithm": run.choices["algorithm"], "S": S, "K": K, "seed": run.seed}
-            rows.append({**row, "work": work, "grad_norm": norms.mean()})
+            rows.append([run.choices["algorithm"], S, K, run.seed, work, norms.mean()])
     columns = ["algorithm", "S", "K", "seed", "work", "grad_norm"]
     return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:4])
 
@@ -113,10 +113,10 @@ def _labels(data: pd.DataFrame, powers: Mapping[str, float]) -> dict[str, str]:
 
 def _traces(table: pd.DataFrame, powers: Mapping[str, float], labels: Mapping[str, str]) -> list[Trace]:
     parts = {name: table[table.algorithm == name] for name in powers if (table.algorithm == name).any()}
-    looks = apart([(name, name, of_algorithm(name).label) for name in parts])
+    looks = apart([(name, of_algorithm(name).label, of_algorithm(name).label) for name in parts])
     traces = [
-        Trace(look, part.work.to_numpy(), part.grad_norm.to_numpy(), labels[name])
-        for look, (name, part) in zip(looks, parts.items(), strict=True)
+        Trace(look, part.work.to_numpy(), part.grad_norm.to_numpy(), labels[name], wide=rank == 0)
+        for rank, (look, (name, part)) in enumerate(zip(looks, parts.items(), strict=True))
     ]
     x = np.unique(table.work.to_numpy())
     top = max(trace.y[0] for trace in traces)
@@ -128,8 +128,8 @@ def _traces(table: pd.DataFrame, powers: Mapping[str, float], labels: Mapping[st
 
 # ---- final accuracy against the learning rate over each algorithm's own: its best, or the prescribed one
 
-_X, _Y, _RATE = "factor", "final_accuracy", "algorithm.lr"
-_NOTE = "1 is each algorithm's own learning rate: the one of its theorem, or the tuned one."
+_RATE = "algorithm.lr"
+_NOTE = "1 is each method's own learning rate: the one of its theorem, or the tuned one."
 
 
 def draw_relative(directory: Path, factors: Sequence[float]) -> Drawing:
@@ -142,8 +142,8 @@ def draw_relative(directory: Path, factors: Sequence[float]) -> Drawing:
     own = {label: _own(label, part, factors) for label, part in alike.items()}
     runs = [_with_factor(run, own[label]) for label, part in alike.items() for run in part]
     runs, options = [run for run in runs if run.status != "failed"], PlotOptions(width="two")
-    found = results_of(runs, _X, _Y, options, along=[_X, _RATE])
-    drawing = drawing_of(found, runs, [directory], _X, _Y, options, notes=[_NOTE])
+    along = ["factor", _RATE]
+    drawing = draw_runs(runs, [directory], "factor", "final_accuracy", options, along, notes=[_NOTE])
     return replace(drawing, points=drawing.points.assign(reference=drawing.points.series.map(own)))
 
 
@@ -158,17 +158,16 @@ def _own(label: str, runs: Sequence[Run], factors: Sequence[float]) -> float:
 
 def _with_factor(run: Run, own: float) -> Run:
     factor = float(f"{run.choices[_RATE] / own:.3g}")  # rates were written with six digits
-    return replace(run, choices={**run.choices, _X: factor})
+    return replace(run, choices={**run.choices, "factor": factor})
 
 
-# ---- a theorem's step sizes in several settings, beside the same steps without noise --------------------
+# ---- a theorem's step sizes in several settings, beside the same steps along larger batches --------------
 
 _KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")
 """What a setting differs in from the first one."""
 _METHOD = ("algorithm", "algorithm.norm")
 _SHOWN = ("dataset.split", "model.cell", "partition")
 _NAMES = {"dataset.split": "EMNIST {}", "model.cell": "cell {}"}
-_SETTING_ROW = 0.2  # inches
 
 
 def draw_settings(
@@ -185,31 +184,38 @@ def draw_settings(
     along = {key for run in runs for key in run.settings()} - {*_METHOD}  # settings are rows, not lines
     series = group(runs, _METHOD, sorted(along))
     rows = list(dict.fromkeys(data.setting))
-    counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in runs if _is_bound(run))
+    counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in runs if _is_whole(run))
     samples = " or ".join(f"{count:,}" for count in filter(None, counts)) or "all"
-    note = f"Tick: the same steps without noise, along gradients of {samples} training samples."
+    note = f"Tick: the same steps along gradients of {samples} training samples."
     said = caption.of_runs(
         runs, series, directories, x="final_accuracy", y="setting", spread="minmax", notes=[note]
     )
     tick = {"marker": "|", "markersize": 7, "markeredgewidth": 1.3}
     with sheet():
-        page = Page("two", len(rows) * _SETTING_ROW + 0.45)
+        page = Page("two", len(rows) * 0.2 + 0.45)
         ax = page.figure.add_subplot()
         for level in levels:
             ax.axvline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=1, gid="level")
         for line, offset in zip(series, np.linspace(-0.24, 0.24, len(series)), strict=True):
-            look, mine = line.style, data[data.method == names.line(_METHOD, line.runs[0].choices)]
+            look, mine = line.style, data[data.method == style.line(_METHOD, line.runs[0].choices)]
             rank = [rows.index(setting) + offset for setting in mine.setting]
-            style = look.line() | {"linestyle": "none", "clip_on": False, "zorder": 3}
-            ax.plot(mine.accuracy, rank, **style, gid="accuracy")
+            dots = look.line() | {"linestyle": "none", "clip_on": False, "zorder": 3}
+            ax.plot(mine.accuracy, rank, **dots, gid="accuracy")
             ax.hlines(rank, mine.low, mine.high, color=look.colour, linewidth=1, zorder=2, gid="spread")
-            ax.plot(mine.without_noise, rank, **style | tick, gid="bound")
-        ax.set_yticks(range(len(rows)), rows)
-        ax.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel=names.axis("final_accuracy"))
+            ax.plot(mine.without_noise, rank, **dots | tick, gid="bound")
+        _rows_of(ax, rows)
+        ax.set(xlim=(0, 1), xlabel=style.axis("final_accuracy"))
+        large = f"batches of {samples}".replace(" ", "\N{NO-BREAK SPACE}")
         page.legend(
-            {line.label: handle(line.style, linestyle="none") for line in series} | marks(without_noise=tick)
+            {line.label: handle(line.style, linestyle="none") for line in series} | marks(**{large: tick})
         )
         return Drawing(page, data, said)
+
+
+def _rows_of(ax: Axes, labels: Sequence[str]) -> None:
+    """A row for each label, the first one on top."""
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
 
 
 def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataFrame:
@@ -219,7 +225,7 @@ def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataF
 
     DataError where no run has several clients.
     """
-    first = next((run.choices for run in runs if not _is_bound(run)), None)
+    first = next((run.choices for run in runs if not _is_whole(run)), None)
     if first is None:
         raise DataError("no run has more than one client")
     rows = []
@@ -229,36 +235,191 @@ def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataF
         rows.append(
             {
                 "setting": _setting(choices, first),
-                "method": names.line(_METHOD, choices),
+                "method": style.line(_METHOD, choices),
                 **{key: choices.get(key) for key in (*_METHOD, *_SHOWN)},
                 "work": round(path ** (1 / powers[str(choices["algorithm"])]) / rounds),
                 "path": float(f"{path:.4g}"),
-                "bound": _is_bound(run),
+                "whole": _is_whole(run),
                 "accuracy": 0.0 if run.diverged else number(run.outcome.get("final_accuracy")),
             }
         )
     made = pd.DataFrame(rows)
-    keys = [column for column in made if column not in ("accuracy", "bound")]
-    of_bound = [key for key in keys if key not in ("setting", "partition")]
-    without = made[made.bound].groupby(of_bound, dropna=False).accuracy.mean().rename("without_noise")
-    groups = made[~made.bound].groupby(keys, sort=False, dropna=False).accuracy
+    keys = [column for column in made if column not in ("accuracy", "whole")]
+    of_whole = [key for key in keys if key not in ("setting", "partition")]
+    without = made[made.whole].groupby(of_whole, dropna=False).accuracy.mean().rename("without_noise")
+    groups = made[~made.whole].groupby(keys, sort=False, dropna=False).accuracy
     found = groups.agg(accuracy="mean", std="std", low="min", high="max", n="size").reset_index()
-    return found.merge(without.reset_index(), on=of_bound, how="left")
+    return found.merge(without.reset_index(), on=of_whole, how="left")
 
 
-def _is_bound(run: Run) -> bool:
+def _is_whole(run: Run) -> bool:
     return run.choices.get("clients.total") == 1
 
 
 def _setting(choices: Mapping[str, object], first: Mapping[str, object]) -> str:
     """How a setting differs from the first one: `S=20`, `cell gru`; the first one's partition."""
-    other = [key for key in _KEYS if plain(choices.get(key)) != plain(first.get(key))]
     said = [
-        names.partition(choices)
+        style.partition(choices)
         if key == "partition"
-        else _NAMES[key].format(choices.get(key))
-        if key in _NAMES
-        else f"{names.SYMBOLS[key]}={choices.get(key)}"
-        for key in other
+        else _NAMES.get(key, f"{style.SYMBOLS.get(key)}={{}}").format(choices.get(key))
+        for key in _KEYS
+        if plain(choices.get(key)) != plain(first.get(key))
     ]
-    return ", ".join(said) or names.partition(first)
+    return ", ".join(said) or style.partition(first)
+
+
+# ---- one setting for all tasks: every method's accuracy relative to the best tuned one's, task by task ---
+
+
+def scores(runs: Sequence[Run]) -> pd.DataFrame:
+    """Judge every method by one setting: where it has several, the best on its schedule's first task.
+
+    A row per schedule, task, method and seed: setting, tuned (whether the method has several), accuracy, that
+    of the best tuned method with the same seed (`best`), their ratio (`relative`). A method is an algorithm
+    with its named variant; a setting, its other hyper-parameters that vary. The best tuned method of a task
+    has the highest mean accuracy over seeds of all methods and settings. A seed is compared with that
+    method's run of the same seed, as seeds divide the data anew, or, where that one has diverged or is
+    absent, with the mean. Diverged runs count as accuracy 0, failed ones are left out. Raises DataError
+    where nothing is there to compare.
+    """
+    runs = [run for run in runs if run.status in ("completed", "starved", "diverged")]
+    if not runs:
+        raise DataError("no finished run to compare")
+    keys = differing([_task(run) for run in runs])
+    names = {str(run.choices.get("algorithm")) for run in runs}
+    varied = {name: _varied(runs, name) for name in names}
+    frame = pd.DataFrame([_score(run, keys, varied[str(run.choices.get("algorithm"))]) for run in runs])
+    parts = [_of_schedule(part) for _, part in frame.groupby("schedule", sort=False)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _task(run: Run) -> dict[str, object]:
+    """The choices that make another task: all but the method's."""
+    return {key: value for key, value in settings(run.choices).items() if key.split(".")[0] != "algorithm"}
+
+
+def _varied(runs: Sequence[Run], name: str) -> list[str]:
+    """The hyper-parameters in which the runs of an algorithm differ."""
+    same = [run.choices for run in runs if str(run.choices.get("algorithm")) == name]
+    own = dict.fromkeys(key for choices in same for key in choices if key.startswith("algorithm."))
+    return [key for key in own if len({str(choices.get(key)) for choices in same}) > 1]
+
+
+def _score(run: Run, keys: Sequence[str], varied: Sequence[str]) -> dict[str, object]:
+    """One run: its task, its method, and the values of the keys that are `varied`."""
+    variant = [key for key in varied if style.is_variant(key, run.choices.get(key))]
+    setting = [key for key in varied if key not in variant]
+    shown = [key for key in keys if key in run.choices and key not in ("schedule", "delay")]
+    return {
+        "schedule": str(run.choices.get("schedule") or "sync"),
+        "task": style.line(shown, run.choices),
+        "method": " ".join(str(run.choices.get(key)) for key in ("algorithm", *variant)),
+        "setting": style.line(setting, run.choices) if setting else "",
+        "seed": run.seed,
+        "accuracy": 0.0 if run.diverged else number(run.outcome.get("final_accuracy")) or 0.0,
+    }
+
+
+def _of_schedule(frame: pd.DataFrame) -> pd.DataFrame:
+    """The tasks of one schedule, each method at one setting."""
+    case = ["task", "method", "setting"]
+    mean = frame.groupby(case, sort=False).accuracy.mean()
+    chosen = mean[frame.task.iloc[0]].groupby("method", sort=False).idxmax().map(lambda place: place[1])
+    kept = frame[frame.setting == frame.method.map(chosen)]
+    first = mean.groupby("task", sort=False).idxmax()
+    winners = frame[frame.set_index(case).index.isin(first) & (frame.accuracy > 0)]
+    kept = kept.join(winners.groupby(["task", "seed"]).accuracy.mean().rename("best"), on=["task", "seed"])
+    kept["best"] = kept.best.fillna(kept.task.map(mean.groupby("task").max()))
+    kept["tuned"] = kept.method.map(frame.groupby("method", sort=False).setting.nunique() > 1)
+    columns = ["schedule", "task", "method", "setting", "tuned", "seed", "accuracy", "best"]
+    return kept[columns].assign(relative=kept.accuracy / kept.best)
+
+
+def by_task(table: pd.DataFrame) -> pd.Series:
+    """The mean over seeds of `relative`, by schedule, method and task, in the order of the table."""
+    return table.groupby(["schedule", "method", "task"], sort=False).relative.mean()
+
+
+def draw_untuned(directories: Sequence[Path], width: str = "two") -> Drawing:
+    """Draw a row for each method with a point for each task, its median and worst; a panel for each schedule,
+    side by side in two columns."""
+    runs = read(directories)
+    table = scores(runs)
+    groups = {kind: part.droplevel(0).unstack("task", sort=False)
+              for kind, part in by_task(table).groupby("schedule", sort=False)}  # fmt: skip
+    down, across = (len(groups), 1) if width == "one" else (1, len(groups))
+    most = max(map(len, groups.values()))
+    values = pd.concat([part.stack() for part in groups.values()])
+    low: float = math.floor(10 * float(values[values > 0].min())) / 10 if values.any() else 0.0
+    strip = low - 0.12 * (1 - low) * bool((values == 0).any())
+    with sheet():
+        page = Page(width, down * (most * 0.26 + 0.6))
+        grid = page.figure.subplots(down, across, sharex=True, squeeze=False).flat
+        for ax, (kind, part) in zip(grid, groups.items(), strict=True):
+            if strip < low:
+                ax.axvspan(strip, low, color=STRIP, linewidth=0, zorder=0.4, gid="strip")
+            looks = apart(
+                [(name.split()[0], label, label) for name in part.index for label in [_label(name)]]
+            )
+            for place, (look, shares) in enumerate(zip(looks, part.to_numpy(), strict=True)):
+                _draw_tasks(ax, shares, place, look, (strip + low) / 2)
+            ax.set_yticks(range(len(looks)), [look.label for look in looks])
+            ax.set(xlim=(strip, max(1.0, *values)), ylim=(most - 0.4, -0.6), xlabel="Relative accuracy")
+            places = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, 1.0)
+            ax.set_xticks([at for at in places if low - 1e-9 <= at <= 1.0])
+            ax.tick_params(axis="y", length=0)
+            ax.set_title(style.option(kind), loc="left", pad=4.0)
+            ax.text(1.06, 1.0, "median, worst", transform=ax.transAxes, va="bottom", color=MUTED)
+        return Drawing(page, table, _of_scores(table, runs, directories))
+
+
+def _label(method: str) -> str:
+    name, *variant = method.split()
+    return of_algorithm(name).label + (f" ({', '.join(variant)})" if variant else "")
+
+
+def _draw_tasks(ax: Axes, shares: Floats, place: int, look: LineStyle, lost: float) -> None:
+    """A method's row: a point for each task, every task at the same height of all rows; a bar at their
+    median, and the numbers beside the axes. A task whose runs have all diverged is a cross at x = `lost`."""
+    heights = place + np.linspace(-0.3, 0.3, len(shares)) * (len(shares) > 1)
+    there = shares > 0
+    dots = {**look.line(), "linestyle": "none", "alpha": 0.7, "clip_on": False, "zorder": 3, "gid": "task"}
+    ax.plot(shares[there], heights[there], **dots)
+    if not there.all():  # matplotlib's layout takes a line without points for an endless one
+        cross = {"marker": "x", "markersize": 4, "markeredgewidth": 1.4, "gid": "diverged"}
+        ax.plot(np.full((~there).sum(), lost), heights[~there], **dots | cross)
+    median, worst = float(np.median(shares)), float(shares.min())
+    ax.vlines(
+        median or lost, place - 0.42, place + 0.42, color="black", linewidth=1.4, zorder=4, gid="median"
+    )
+    ax.text(
+        1.06,
+        place,
+        f"{median:.2f}, {worst:.2f}",
+        transform=ax.get_yaxis_transform(),
+        va="center",
+        gid="numbers",
+    )
+
+
+def _of_scores(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path]) -> dict[str, object]:
+    """The caption, as data."""
+    shared, seeds = caption.common(runs), sorted({str(seed) for seed in table.seed})
+    tasks = {kind: list(dict.fromkeys(part.task)) for kind, part in table.groupby("schedule", sort=False)}
+    tuned = "; ".join(
+        f"{style.option(kind)}, tuned on {tasks[kind][0]}: "
+        + ", ".join(f"{name} {part.setting.iloc[0]}" for name, part in rows.groupby("method", sort=False))
+        for kind, rows in table[table.tuned].groupby("schedule", sort=False)
+    )
+    listed = " ".join(f"Tasks, {style.option(kind)}: {'; '.join(which)}." for kind, which in tasks.items())
+    lost = "; ×: diverged with every seed" if (by_task(table) == 0).any() else ""
+    text = (
+        f"{caption.settings_line(shared)}. Every method has one setting for all tasks: those of a theorem its"
+        f" own, the others the step size that is best on the first task ({tuned}). A point is one task, at"
+        " the same height in every row: final test accuracy, as a share of that of the task's best method at"
+        f" its best setting of those tried there; mean over n = {len(seeds)} seeds ({', '.join(seeds)})."
+        f" Diverged runs count as 0. Bar: median over tasks{lost}. {listed}"
+    )
+    text = " ".join([text.removeprefix(". "), *caption.of_data(runs)])
+    sources = [caption.place(place) for place in places]
+    return {"settings": shared, "tasks": tasks, "seeds": seeds, "sources": sources, "text": [text]}

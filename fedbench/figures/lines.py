@@ -1,27 +1,34 @@
-"""Runs as the lines of a picture: which runs make one line, and their mean and spread at every x."""
+"""Runs as the lines of a picture: what may be chosen of them, which runs make one line, and their mean and
+spread at every x."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import is_color_like, to_hex
 from numpy.typing import NDArray
 
 from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures import names, style
-from fedbench.figures.results import METRICS, Run, metric, number
-from fedbench.figures.style import AUTO, LineStyle
+from fedbench.figures import style
+from fedbench.figures.results import METRICS, Run, check_key, metric, number
+from fedbench.figures.style import AUTO, POINTS, SPREADS, WIDTHS, LineStyle
 from fedbench.runs.metrics import worst
 from fedbench.runs.run_directory import FINISHED
 
+ALIASES = {"updates": "round", "server_updates": "round"}
+"""Other names of metrics columns: a round is a server update."""
 Floats = NDArray[np.float64]
 _WRITTEN_BY = {"train_loss": "eval.train", "grad_norm": "eval.grad_norm"}
 _MOST_POINTS = 1000  # of a line whose seeds were evaluated at different x
 _HYPER = "algorithm."
+_choices: Callable[[Run], Mapping[str, object]] = attrgetter("choices")
 
 
 @dataclass(frozen=True)
@@ -50,43 +57,83 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Line:
-    """What is drawn of a series.
+class PlotOptions:
+    """What is drawn of runs, and how it is to look.
 
-    `points`: columns x, mean, low, high (the spread; NaN where n < 2), n (runs in the mean, which are those
-    that did not diverge), diverged (how many did at this x; of results) and theorem (whether x was not given
-    but followed from a theorem). `lost`: of curves, x and y of every diverged run, as far as it was finite.
+    `x`: a column of metrics.csv, or a swept key; `y`: a column of metrics.csv, against a key also
+    best_accuracy. `by`: choices that make a line; `where`: key -> values, only these runs; `spread`: std,
+    sem, minmax, points, or auto (minmax of two seeds, else std); `rows`: keys, with a picture for each value.
+    `width`: one or two columns; `caption`: the caption is drawn too; `log`: logarithmic axes ("x", "y").
+    `limits`: axis -> its ends; `labels`: axis or line -> its name; `order`: lines that come first; `colours`:
+    line -> colour. A line goes by its name in the figure or by its algorithm's (`padamfed`). `svg`: write SVG
+    too. `style`: a file of matplotlib settings. Of the papers' figures: `own_y`: pictures have a y axis each;
+    `inset`: the ends of x and y of a part that is drawn larger; `levels`: values of y that are marked. Raises
+    ConfigError for what cannot be.
     """
 
-    series: Series
-    points: pd.DataFrame
-    lost: tuple[pd.DataFrame, ...] = ()
-    interpolated: bool = False
+    x: str = "round"
+    y: str = "test_accuracy"
+    by: Sequence[str] = ("algorithm",)
+    where: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    spread: str = AUTO
+    rows: str | None = None
+    width: str = "one"
+    caption: bool = False
+    log: Collection[str] = ()
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    order: Sequence[str] = ()
+    colours: Mapping[str, str] = field(default_factory=dict)
+    svg: bool = False
+    style: Path | None = None
+    own_y: bool = False
+    inset: tuple[float, float, float, float] | None = None
+    levels: Sequence[float] = ()
 
-    @property
-    def partial(self) -> pd.Series[bool]:
-        """Where only some of its runs diverged."""
-        return (self.points.diverged > 0) & (self.points.n > 0)
+    def __post_init__(self) -> None:
+        check_choice("width", self.width, WIDTHS)
+        check_choice("spread", self.spread, (AUTO, *SPREADS, POINTS))
+        for axis, (low, high) in self.limits.items():
+            if not low < high or (axis in self.log and low <= 0):
+                allowed = "must be two numbers, the lower first" + (", above 0" if axis in self.log else "")
+                raise ConfigError(f"{axis}lim", f"{low:g},{high:g}", allowed)
+        for colour in self.colours.values():
+            if not is_color_like(colour):
+                raise ConfigError("colour", colour, "must be a colour: a name, or #RRGGBB")
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to draw."""
-        return not (len(self.points) or self.lost)
+    def apply(self, series: Sequence[Series]) -> list[Series]:
+        """The lines of a picture in this order, with these names and colours."""
+        known = {name: None for line in series for name in _names(line)}
+        asked = {"order": self.order, "colour": self.colours, "label": set(self.labels) - {"x", "y"}}
+        for option, names in asked.items():
+            for name in names:
+                check_choice(option, name, known, "a line:")
+        rank = {name: place for place, name in enumerate(self.order)}
+        first = sorted(series, key=lambda line: min(rank.get(name, len(rank)) for name in _names(line)))
+        return [self._dressed(line) for line in first]
 
-    def drawn(self, across: float, up: float) -> Line:
-        """The same in the units that axes are drawn in, which are so many of its own."""
-        scale = {"x": across, "y": up, "mean": up, "low": up, "high": up}
-        points, *lost = (
-            part.assign(**{name: part[name] / scale[name] for name in part if name in scale})
-            for part in (self.points, *self.lost)
+    def _dressed(self, line: Series) -> Series:
+        label, colour = (
+            next((said[name] for name in _names(line) if name in said), usual)
+            for said, usual in ((self.labels, line.label), (self.colours, line.style.colour))
         )
-        return replace(self, points=points, lost=tuple(lost))
+        return replace(line, style=replace(line.style, label=label, colour=to_hex(colour).upper()))
 
-    def positive(self) -> Line:
-        """What a logarithmic x axis can show: a line from x = 0 would come in from the side, level."""
-        lost = (part[part.x > 0] for part in self.lost)
-        points = self.points[self.points.x > 0].reset_index(drop=True)
-        return replace(self, points=points, lost=tuple(part for part in lost if len(part)))
+
+def _names(line: Series) -> list[str]:
+    """What a user may call a line."""
+    return list(dict.fromkeys([line.label, str(line.choices.get("algorithm", line.label))]))
+
+
+def check_choice(key: str, value: str, allowed: Collection[str], what: str = "one of") -> None:
+    """ConfigError unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise ConfigError(key, value, f"must be {what} {', '.join(allowed)}", allowed)
+
+
+def listed(text: str) -> list[str]:
+    """Words with commas between them."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def group(
@@ -98,25 +145,25 @@ def group(
     mean over different experiments, so they are split by that choice too, and the label says its value.
     Raises ConfigError for a key that no run has.
     """
-    return rows_of(runs, None, by, along)[""]
+    return rows_of(runs, (), by, along)[""]
 
 
 def rows_of(
-    runs: Sequence[Run], key: str | None, by: Sequence[str] = ("algorithm",), along: Collection[str] = ()
+    runs: Sequence[Run],
+    keys: Sequence[str],
+    by: Sequence[str] = ("algorithm",),
+    along: Collection[str] = (),
 ) -> dict[str, list[Series]]:
-    """Title -> lines, for each value of `key` (None: all runs, untitled). A line looks the same in all."""
-    keys = [key] if key else []
+    """Title -> lines, for each value of `keys` (none: all runs, untitled). A line looks the same in all."""
     for name in (*by, *keys):
-        if not any(name in run.choices for run in runs):
-            known = sorted({choice for run in runs for choice in run.settings()})
-            allowed = "must be a choice of these runs, such as algorithm"
-            raise ConfigError("rows" if name == key else "by", name, allowed, known)
+        allowed = "must be a choice of these runs, such as algorithm"
+        check_key("rows" if name in keys else "by", name, allowed, runs)
     found: list[tuple[str, tuple[str | None, str, str], dict[str, object], list[Run]]] = []
     for value, part in split(runs, keys, _choices).items():
-        title = names.line(keys, part[0].choices)
+        title = style.line(keys, part[0].choices)
         for shown, choices, members in _lines(part, by, along):
             choices = {**dict(zip(keys, value, strict=True)), **choices}
-            found.append((title, _named(shown, members[0].choices), choices, members))
+            found.append((title, style.named(shown, members[0].choices), choices, members))
     labels = list(dict.fromkeys(label for _, label, _, _ in found))
     looks = dict(zip(labels, style.apart(labels), strict=True))
     rows: dict[str, list[Series]] = {}
@@ -143,16 +190,37 @@ def _lines(
     return found
 
 
-def _named(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:
-    """The algorithm that a line stands for (None: for no one's), its method, and the line's name. Named
-    variants of an algorithm are methods of their own."""
-    algorithm = str(choices["algorithm"]) if "algorithm" in shown else None
-    variant = [key for key in shown if names.is_variant(key, choices.get(key))]
-    return algorithm, names.line(["algorithm", *variant], choices), names.line(shown, choices)
+@dataclass(frozen=True)
+class Line:
+    """What is drawn of a series.
 
+    `points`: columns x, mean, low, high (the spread; NaN where n < 2), n (runs in the mean, which are those
+    that did not diverge), diverged (how many did at this x; of results) and theorem (whether x was not given
+    but followed from a theorem). `lost`: of curves, x and y of every diverged run, as far as it was finite.
+    `each`: of results, x and y of every run in a mean.
+    """
 
-def _choices(run: Run) -> Mapping[str, object]:
-    return run.choices
+    series: Series
+    points: pd.DataFrame
+    lost: tuple[pd.DataFrame, ...] = ()
+    interpolated: bool = False
+    each: pd.DataFrame | None = None
+
+    @property
+    def partial(self) -> pd.Series[bool]:
+        """Where only some of its runs diverged."""
+        return (self.points.diverged > 0) & (self.points.n > 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not (len(self.points) or self.lost)
+
+    def positive(self) -> Line:
+        """What a logarithmic x axis can show: a line from x = 0 would come in from the side, level."""
+        lost = (part[part.x > 0] for part in self.lost)
+        points = self.points[self.points.x > 0].reset_index(drop=True)
+        return replace(self, points=points, lost=tuple(part for part in lost if len(part)))
 
 
 def check_columns(runs: Sequence[Run], **axes: str) -> None:
@@ -194,22 +262,19 @@ def curve(series: Series, x: str, y: str, kind: str) -> Line:
 
 def results(series: Series, x: str, y: str, kind: str) -> Line:
     """The runs' results `y` at each of their values of choice `x`. `kind`: of the spread."""
-    places: dict[tuple[float, bool], list[Run]] = {}
-    for run in series.runs:
-        at, by_theorem = place(run, x)
-        if at is not None and (run.diverged or run.result(y) is not None):
-            places.setdefault((at, by_theorem), []).append(run)
-    ordered = sorted(places.items())
-    kept = [[run.result(y) for run in runs if not run.diverged] for _, runs in ordered]
-    values = np.full((len(series.runs), len(ordered)), np.nan)
-    for column, found in enumerate(kept):
-        values[: len(found), column] = found
+    rows = [(*place(run, x), np.nan if run.diverged else run.result(y), run.diverged) for run in series.runs]
+    found = pd.DataFrame(rows, columns=["x", "theorem", "y", "diverged"])
+    found = found[found.x.notna() & (found.diverged | found.y.notna())].astype({"x": float, "y": float})
+    places = list(found.groupby(["x", "theorem"]))
+    values = np.full((len(series.runs), len(places)), np.nan)
+    for column, (_, part) in enumerate(places):
+        values[: len(part), column] = part.y
     points = spread(values, band(kind, series.n), within(y, series.runs)).assign(
-        x=np.array([at for (at, _), _ in ordered], dtype=float),
-        diverged=np.array([sum(run.diverged for run in runs) for _, runs in ordered], dtype=int),
-        theorem=np.array([by_theorem for (_, by_theorem), _ in ordered], dtype=bool),
+        x=np.array([at for (at, _), _ in places], dtype=float),
+        diverged=np.array([part.diverged.sum() for _, part in places], dtype=int),
+        theorem=np.array([by_theorem for (_, by_theorem), _ in places], dtype=bool),
     )
-    return Line(series, points)
+    return Line(series, points, each=found.loc[~found.diverged, ["x", "y"]])
 
 
 def place(run: Run, x: str) -> tuple[float | None, bool]:
@@ -230,18 +295,15 @@ def table(lines: Sequence[Line], x: str, y: str, of_curves: bool) -> pd.DataFram
         parts = [("mean", line.points[[*ends, *more]].rename(columns=ends))]
         lost = (part.rename(columns={"x": x, "y": f"{y}_mean"}).assign(n=0) for part in line.lost)
         for part, found in [*parts, *(("diverged", one) for one in lost)]:
-            said = {
-                "series": line.series.label,
-                **line.series.choices,
-                **({"part": part} if of_curves else {}),
-            }
+            said = {"series": line.series.label, **line.series.choices}
+            said |= {"part": part} if of_curves else {}
             frames.append(pd.DataFrame({**said, **found}, index=found.index))
     return pd.concat(frames, ignore_index=True)
 
 
 def band(spread: str, seeds: int) -> str:
     """The spread to show over so many seeds: of two, a standard deviation says less than the two values."""
-    return spread if spread != AUTO else "minmax" if seeds == 2 else "std"
+    return spread if spread not in (AUTO, POINTS) else "minmax" if seeds == 2 or spread == POINTS else "std"
 
 
 def within(y: str, runs: Sequence[Run]) -> tuple[float, float]:

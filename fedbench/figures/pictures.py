@@ -13,7 +13,7 @@ from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm
+from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -23,43 +23,27 @@ from fedbench.config import imports
 from fedbench.config.config import flat
 from fedbench.config.options import build
 from fedbench.errors import DataError
-from fedbench.figures import caption, names
-from fedbench.figures.options import PlotOptions
+from fedbench.figures import caption
+from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing, Page, sheet, ticks
 from fedbench.figures.results import read
-from fedbench.figures.style import BLUE, FONT, MUTED, VERMILLION, WIDTHS
+from fedbench.figures.style import BLUE, MUTED, PARTITION_KEYS, VERMILLION, WIDTHS
 from fedbench.runs.run_directory import JOBS, PARTITION, RunDirectory
 
 Ints = NDArray[np.int64]
-_CELL = 0.13  # inches that a client's discs need; with less, or more than 20 classes, a heat map
-_SMALLEST = 0.085  # inches of a row of the heat map
+COLUMNS = ("job", "client", "start_version", "applied_update", "position", "dispatch_time", "finish_time",
+           "status")  # fmt: skip
 _ROW, _BAR = 0.13, 0.74  # inches of a client's row in a time line; of it, a bar
-COLUMNS = (
-    "job",
-    "client",
-    "start_version",
-    "applied_update",
-    "position",
-    "dispatch_time",
-    "finish_time",
-    "status",
-)
 _CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # most that the time line shows
 _COLOURS = colormaps["cividis"]  # even in lightness, also for colour-blind readers and in grey
-_GREY = "#7F7F7F"
 _LOOKS: dict[str, dict[str, Any]] = {
     "applied": {},
     "outstanding": {"alpha": 0.35},
     "discarded": {"hatch": "//////", "edgecolor": "white", "linewidth": 0.0},
 }
-_FAILED: dict[str, Any] = {
-    "marker": "x",
-    "color": VERMILLION,
-    "linestyle": "none",
-    "markersize": 4.5,
-    "markeredgewidth": 1.3,
-}
-_UPDATE: dict[str, Any] = {"marker": "v", "color": "black", "linestyle": "none", "markersize": 3}
+_FAILED: dict[str, Any] = {"marker": "x", "color": VERMILLION, "linestyle": "none", "markersize": 4.5,
+                           "markeredgewidth": 1.3}  # fmt: skip
+_UPDATE: dict[str, Any] = {"marker": "v", "color": "black", "linestyle": "none"}
 
 
 # ---- the partition -------------------------------------------------------------------------------------
@@ -73,10 +57,9 @@ def partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
     run = RunDirectory(run_dir)
     cfg = run.plain_config
     counts = class_counts(assignment(run.path / PARTITION), *labels(cfg))
-    discs = WIDTHS[options.width] / len(counts) >= _CELL and counts.shape[1] <= 20
-    said = _of_partition(counts, flat(cfg), run.path, discs)
+    said = _of_partition(counts, flat(cfg), run.path)
     with sheet(options.style):
-        page = _draw_partition(counts, options.width, said["text"] if options.caption else (), discs)
+        page = _draw_partition(counts, options.width, said["text"] if options.caption else ())
     client, label = np.indices(counts.shape)
     points = pd.DataFrame({"client": client.ravel(), "class": label.ravel(), "samples": counts.ravel()})
     return Drawing(page, points, said, options.svg, options.style)
@@ -118,18 +101,17 @@ def class_counts(client: Ints, label: Ints, classes: int, clients: int) -> Ints:
     return counts
 
 
-def _of_partition(counts: Ints, choices: Mapping[str, Any], path: Path, discs: bool) -> dict[str, Any]:
+def _of_partition(counts: Ints, choices: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The caption, as data."""
     sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
-    shown = ("dataset", "partition", *names.PARTITION_KEYS)
+    shown = ("dataset", "partition", *PARTITION_KEYS)
     seed = choices.get("partition.seed")
     seed = choices.get("seed") if seed is None else seed
     text = (
         f"{caption.settings_line({key: choices.get(key) for key in shown})}, N={len(counts)}, seed {seed}:"
         f" {sizes.min()} to {sizes.max()} samples per client (median {np.median(sizes):g}),"
         f" {held.min()} to {held.max()} classes per client (mean {held.mean():.3g})."
-        + (" Area: number of samples." if discs else " Clients in order of their commonest class.")
-        + f" Data: {caption.place(path)}."
+        f" Clients in order of their commonest class. Data: {caption.place(path)}."
     )
     groups = ("dataset", "partition", "seed")
     return {
@@ -144,44 +126,33 @@ def _of_partition(counts: Ints, choices: Mapping[str, Any], path: Path, discs: b
     }
 
 
-def _draw_partition(counts: Ints, width: str, text: Sequence[str], discs: bool) -> Page:
-    """Classes upwards, clients to the right, as discs whose area is the count, or a heat map of a client's
-    shares; above them the size of each client's data."""
+def _draw_partition(counts: Ints, width: str, text: Sequence[str]) -> Page:
+    """A heat map of every client's shares of the classes; above it the size of each client's data."""
     clients, classes = counts.shape
-    body = float(np.clip(classes * (0.16 if discs else _SMALLEST), WIDTHS[width] * 0.28, 5.0))
+    body = float(np.clip(classes * 0.085, WIDTHS[width] * 0.28, 5.0))
     page = Page(width, body + 1.15, text)
     above, ax = page.figure.subplots(2, 1, sharex=True, height_ratios=[0.6, body])
-    counts = counts if discs else counts[np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))]
-    above.bar(np.arange(clients), counts.sum(axis=1), width=0.8 if discs else 1.0, color=MUTED, linewidth=0)
+    counts = counts[np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))]
+    above.bar(np.arange(clients), counts.sum(axis=1), width=1.0, color=MUTED, linewidth=0)
     above.set_ylabel("Samples")
     above.yaxis.set_major_locator(MaxNLocator(2))
-    above.tick_params(labelbottom=False)
-    if discs:
-        client, label = np.nonzero(counts)
-        largest = (min((WIDTHS[width] - 0.5) / clients, body / classes) * 72 * 0.95) ** 2  # fills its cell
-        area = counts[client, label] / counts.max() * largest
-        ax.scatter(client, label, s=area, color=BLUE, linewidths=0, zorder=2)
-        ax.set_axisbelow(True)
-    else:
-        share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        style: dict[str, Any] = {"aspect": "auto", "origin": "lower", "interpolation": "nearest"}
-        image = ax.imshow(share.T, cmap="Blues", vmin=0, **style)
-        _colour_bar(page, image, [above, ax], "Share of the client", fraction=0.05, pad=0.02)
-        ax.tick_params(bottom=False, labelbottom=False)
-        above.tick_params(bottom=False)
-    above.grid(False, axis="x")
-    ax.grid(False)
-    ax.set(xlabel="Client" if discs else f"{clients} clients", ylabel="Class")
-    ax.set(xlim=(-0.7, clients - 0.3), ylim=(-0.6, classes - 0.4))
-    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    looks: dict[str, Any] = {"aspect": "auto", "origin": "lower", "interpolation": "nearest"}
+    image = ax.imshow(share.T, cmap="Blues", vmin=0, **looks)
+    _colour_bar(page, image, [above, ax], "Share of the client")
+    for axes in (above, ax):
+        axes.tick_params(bottom=False, labelbottom=False)
+        axes.grid(False)
+    ax.set(
+        xlabel=f"{clients} clients", ylabel="Class", xlim=(-0.7, clients - 0.3), ylim=(-0.6, classes - 0.4)
+    )
     ax.yaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
     page.figure.align_ylabels([above, ax])
     return page
 
 
-def _colour_bar(page: Page, mappable: Any, axes: Any, label: str, fraction: float, pad: float) -> Any:
-    bar = page.figure.colorbar(mappable, ax=axes, fraction=fraction, pad=pad, aspect=30)
-    bar.set_label(label, size=FONT)
+def _colour_bar(page: Page, mappable: Any, axes: Any, label: str) -> Any:
+    bar = page.figure.colorbar(mappable, ax=axes, fraction=0.05, pad=0.02, aspect=30, label=label)
     bar.outline.set_linewidth(0.4)
     return bar
 
@@ -197,8 +168,6 @@ class Window:
     clients: list[int]
     end: float
     updates: pd.DataFrame  # columns update, time: those within the window
-    all_updates: int
-    all_clients: int
 
 
 def trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
@@ -245,17 +214,15 @@ def update_times(jobs: pd.DataFrame) -> pd.DataFrame:
 def window(jobs: pd.DataFrame) -> Window:
     """The beginning of a trace: so many updates, clients and jobs as one picture can show."""
     updates = update_times(jobs)
-    ends = updates["time"].head(_UPDATES).tolist()
     last = float(np.nanmax(jobs[["dispatch_time", "finish_time"]].to_numpy()))
-    for end in reversed(ends or [last]):
+    for end in reversed(updates["time"].head(_UPDATES).tolist() or [last]):
         started = jobs[jobs["dispatch_time"] < end * (1.0 + 1e-9)]
         clients = list(dict.fromkeys(started["client"]))[:_CLIENTS]
         shown = started[started["client"].isin(clients)]
         if len(shown) <= _JOBS:
             break
     end *= 1.0 + 1e-9
-    inside = updates[updates["time"] <= end]
-    return Window(shown, sorted(clients), end, inside, len(updates), jobs["client"].nunique())
+    return Window(shown, sorted(clients), end, updates[updates["time"] <= end])
 
 
 def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -268,16 +235,15 @@ def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
 def _of_trace(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: Path) -> dict[str, Any]:
     """The caption, as data."""
     values, counts = staleness["staleness"], staleness["jobs"]
-    mean, largest = (
-        float((values * counts).sum() / max(counts.sum(), 1)),
-        int(values[counts > 0].max() if counts.any() else 0),
-    )
+    mean = float((values * counts).sum() / max(counts.sum(), 1))
+    largest = int(values[counts > 0].max() if counts.any() else 0)
     status = {str(name): int(count) for name, count in jobs["status"].value_counts().items()}
     settings = caption.common(read([path]) if RunDirectory(path).has_metrics else [])
+    updates, clients = jobs["applied_update"].nunique(), jobs["client"].nunique()
     parts = [
         f"{caption.settings_line(settings)}.".lstrip("."),
-        f"Time line: {len(shown.updates)} of {caption.counted(shown.all_updates, 'update')} (▾), "
-        f"{len(shown.clients)} of {caption.counted(shown.all_clients, 'client')}.",
+        f"Time line: {len(shown.updates)} of {caption.counted(updates, 'update')} (▾), "
+        f"{len(shown.clients)} of {caption.counted(clients, 'client')}.",
         f"Histogram: all {int(counts.sum())} applied jobs; mean staleness {mean:.3g}, largest {largest}.",
         f"Jobs: {', '.join(f'{count} {name}' for name, count in status.items())}.",
         f"Data: {caption.place(path)}.",
@@ -297,64 +263,53 @@ def _of_trace(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: 
 def _draw_trace(shown: Window, staleness: pd.DataFrame, width: str, text: Sequence[str]) -> Page:
     """The time line with the histogram to its right (two columns) or below it (one column)."""
     line = max(len(shown.clients) * _ROW, 0.9) + 0.5
-    two = width == "two"
-    page = Page(width, line if two else line + 1.15, text)
-    left, right = (
-        page.figure.subplots(1, 2, width_ratios=[3.2, 1.0])
-        if two
-        else page.figure.subplots(2, 1, height_ratios=[line, 1.15])
-    )
-    norm = _time_line(left, shown)
+    page = Page(width, line if width == "two" else line + 1.15, text)
+    if width == "two":
+        left, right = page.figure.subplots(1, 2, width_ratios=[3.2, 1.0])
+    else:
+        left, right = page.figure.subplots(2, 1, height_ratios=[line, 1.15])
+    norm = Normalize(0, max(int(shown.jobs["start_version"].max()), 1))
+    _time_line(left, shown, norm)
     _histogram(right, staleness)
-    bar = _colour_bar(page, ScalarMappable(norm, _COLOURS), left, "Start version", fraction=0.045, pad=0.015)
+    bar = _colour_bar(page, ScalarMappable(norm, _COLOURS), left, "Start version")
     bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-    bar.ax.tick_params(size=0)
-    bar.minorticks_off()
     present = set(shown.jobs["status"])
     entries: dict[str, Artist] = {
-        name: Patch(**{"facecolor": _GREY, **look}) for name, look in _LOOKS.items() if name in present
+        name: Patch(**{"facecolor": "#7F7F7F", **look}) for name, look in _LOOKS.items() if name in present
     }
     entries |= {"failed": Line2D([], [], **_FAILED)} if "failed" in present else {}
     page.legend(entries | {"update": Line2D([], [], **_UPDATE)})
     return page
 
 
-def _time_line(ax: Axes, shown: Window) -> BoundaryNorm:
+def _time_line(ax: Axes, shown: Window, norm: Normalize) -> None:
     """Bars coloured by start version. A job that failed ends in a cross, one that was discarded is hatched,
     one that is outstanding is pale and runs out of the picture."""
-    jobs = shown.jobs
     rows = {client: row for row, client in enumerate(shown.clients)}
-    last = int(jobs["start_version"].max())
-    norm = BoundaryNorm(np.linspace(-0.5, last + 0.5, min(last + 2, 257)), 256)
-    for job in jobs.to_dict("records"):
+    for job in shown.jobs.to_dict("records"):
         start, row, finish = float(job["dispatch_time"]), rows[int(job["client"])], float(job["finish_time"])
         end = min(finish, shown.end) if np.isfinite(finish) else shown.end
-        style: dict[str, Any] = {"facecolor": _COLOURS(norm(job["start_version"]))}
-        style |= {"edgecolor": "white", "linewidth": 0.4} | _LOOKS.get(job["status"], {})
-        ax.broken_barh([(start, end - start)], (row - _BAR / 2, _BAR), **style, zorder=2)
+        looks: dict[str, Any] = {"facecolor": _COLOURS(norm(job["start_version"]))}
+        looks |= {"edgecolor": "white", "linewidth": 0.4} | _LOOKS.get(job["status"], {})
+        ax.broken_barh([(start, end - start)], (row - _BAR / 2, _BAR), **looks, zorder=2)
         if job["status"] == "failed" and finish <= shown.end:
             ax.plot([end], [row], **_FAILED, zorder=4, clip_on=False, gid="failed")
+    top = len(rows) - 0.4
     for time in shown.updates["time"]:
         ax.axvline(time, color=MUTED, linewidth=0.5, linestyle=(0, (2, 1.5)), zorder=1.5)
-    top = len(rows) - 0.4
     at_top = np.full(len(shown.updates), top)
     ax.plot(shown.updates["time"], at_top, **_UPDATE, clip_on=False, zorder=4, gid="update")
     ax.set(xlabel="Virtual time", ylabel="Client", xlim=(0, shown.end), ylim=(-0.6, top))
     ticks(ax)
-    step = -(-len(rows) // 24)
-    ax.set_yticks(list(rows.values())[::step], [str(client) for client in list(rows)[::step]])
+    ax.set_yticks(list(rows.values()), list(map(str, rows)))
     ax.tick_params(axis="y", length=0)
     ax.grid(False)
-    return norm
 
 
 def _histogram(ax: Axes, staleness: pd.DataFrame) -> None:
-    """Share of the applied jobs at each staleness; wide ranges in bins of whole numbers."""
-    counts = staleness["jobs"].to_numpy()
-    size = max(-(-len(counts) // 40), 1)
-    starts = np.arange(0, len(counts), size)
-    share = np.add.reduceat(counts, starts) / max(counts.sum(), 1)
-    ax.bar(starts + (size - 1) / 2, share, width=0.9 * size, color=BLUE, linewidth=0)
-    ax.set(xlabel="Staleness", ylabel="Share of jobs", xlim=(-0.6, max(len(counts), 2) - 0.4))
+    """Share of the applied jobs at each staleness."""
+    share = staleness["jobs"] / max(staleness["jobs"].sum(), 1)
+    ax.bar(staleness["staleness"], share, width=0.9, color=BLUE, linewidth=0)
+    ax.set(xlabel="Staleness", ylabel="Share of jobs", xlim=(-0.6, max(len(share), 2) - 0.4))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.grid(False, axis="x")

@@ -39,7 +39,7 @@ class Run:
 
     source: str
     choices: dict[str, Any]
-    outcome: dict[str, object]
+    outcome: Mapping[str, object]
     metrics: pd.DataFrame
     hyper: dict[str, object] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +78,8 @@ def read(paths: Sequence[str | Path]) -> list[Run]:
         raise DataError("no directory given")
     found: dict[str, Run] = {}
     for path in map(Path, paths):
+        if not path.is_dir():
+            raise DataError(f"{path}: no such directory")
         runs = list(_directory(path))
         if not runs:
             raise DataError(f"{path}: no runs here (neither metrics.csv nor runs.csv, nor below it)")
@@ -92,9 +94,7 @@ def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[R
     Raises ConfigError where no run is left.
     """
     for key, values in where.items():
-        if not any(key in run.choices for run in runs):
-            known = sorted({name for run in runs for name in run.choices})
-            raise ConfigError("where", key, "must be a choice of these runs", known)
+        check_key("where", key, "must be a choice of these runs", runs)
         wanted = [parse(value) for value in values]
         kept = [run for run in runs if run.choices.get(key) in wanted]
         if not kept:
@@ -103,6 +103,12 @@ def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[R
             raise ConfigError(f"where {key}", given, f"no run has it; there are {', '.join(there)}", there)
         runs = kept
     return list(runs)
+
+
+def check_key(option: str, key: str, allowed: str, runs: Sequence[Run]) -> None:
+    """ConfigError where no run has a choice of this key."""
+    if not any(key in run.choices for run in runs):
+        raise ConfigError(option, key, allowed, sorted({name for run in runs for name in run.choices}))
 
 
 def metric(runs: Sequence[Run]) -> str:
@@ -172,8 +178,6 @@ def number(value: object) -> float | None:
 
 
 def _directory(path: Path) -> Iterator[Run]:
-    if not path.is_dir():
-        raise DataError(f"{path}: no such directory")
     sweep, here = (path / "runs.csv").is_file(), RunDirectory(path)
     if here.has_metrics and not sweep:
         yield _run(here)
@@ -203,11 +207,11 @@ def _summary(place: RunDirectory) -> dict[str, Any]:
 def _sweep(path: Path) -> Iterator[Run]:
     runs, rounds = _table(path / "runs.csv"), path / "rounds.csv"
     metrics = _numbers(_table(rounds), rounds) if rounds.is_file() else {}
+    outside = {*OUTCOMES, *METRICS, "dir"}
     for row in runs.to_dict("records"):
         if row.get("status") in UNFINISHED:
             continue  # what lies there by now is read from the run itself
         place, said = path / str(row.get("dir") or "."), {str(key): parse(row[key]) for key in row}
-        outside = {*OUTCOMES, *METRICS, "dir"}
         choices = {k: v for k, v in said.items() if k not in outside and not k.startswith(COLUMN)}
         summary = _summary(RunDirectory(place))
         own = metrics.get(str(row.get("dir")), pd.DataFrame(columns=list(METRICS), dtype=float))
@@ -240,17 +244,13 @@ def _numbers(table: pd.DataFrame, file: Path) -> dict[str, pd.DataFrame]:
 
 
 def _made(
-    path: Path,
-    choices: Mapping[str, Any],
-    said: Mapping[str, object],
-    summary: dict[str, Any],
+    path: Path, choices: Mapping[str, Any], said: Mapping[str, object], summary: dict[str, Any],
     metrics: pd.DataFrame,
-) -> Run:
+) -> Run:  # fmt: skip
     """The run in `path` of which `said` tells the outcome."""
     outcome = {name: said.get(name) for name in OUTCOMES}
-    return Run(
-        _name(path), dict(choices), outcome, metrics.astype(float), summary.get("hyper") or {}, summary
-    )
+    hyper = summary.get("hyper") or {}
+    return Run(_name(path), dict(choices), outcome, metrics.astype(float), hyper, summary)
 
 
 def _name(path: Path) -> str:

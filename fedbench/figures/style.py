@@ -1,22 +1,24 @@
-"""The one style sheet: print sizes, fonts, and a fixed colour, dash and marker for every algorithm.
+"""How things look and what they are called in figures: print sizes, fonts, a fixed look for every method; the
+names of columns, keys and choices.
 
 Colours are those of Okabe and Ito (2008), which colour-blind readers can tell apart; their yellow is left
-out because a thin yellow line vanishes on white paper. Seven colours cannot name 37 algorithms, so dash
-and marker carry the name as well: no two algorithms share that pair, and a figure printed in grey still
-says which line is which.
+out because a thin yellow line vanishes on white paper, and a wine red of Paul Tol stands in for it. Eight
+colours cannot name all methods, so dash and marker carry the name as well: no two methods share that pair,
+and a figure printed in grey still says which line is which.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedbench.config.config import GROUPS
+
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
-WINE = "#882255"  # Paul Tol's; only where a picture needs an eighth colour
+BLUE, VERMILLION, PURPLE, WINE = "#0072B2", "#D55E00", "#CC79A7", "#882255"
 COLOURS = (BLUE, VERMILLION, GREEN, BLACK, ORANGE, SKY, PURPLE, WINE)
 SOLID: Any = "solid"
 DASHED, DOTTED, DASHDOT, LONG = (
@@ -43,48 +45,49 @@ SPREADS = {
     "minmax": "smallest to largest",
 }
 """What a band shows, by the name of the choice."""
-AUTO = "auto"
-"""The choice of a band that fits the number of seeds."""
+AUTO, POINTS = "auto", "points"
+"""The choice of a band that fits the number of seeds, and of a point for each seed instead of a band."""
+STAR: dict[str, Any] = {"marker": "*", "markersize": 8.0, "markeredgecolor": "black", "markeredgewidth": 0.6}
+"""What a theorem or a search has chosen."""
 
+_TEXTS = (
+    "font.size",
+    "legend.fontsize",
+    *(f"{part}.labelsize" for part in ("axes", "xtick", "ytick", "figure")),
+)
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so a figure looks the same everywhere
-    "font.size": FONT,
-    "axes.labelsize": FONT,
-    "axes.titlesize": FONT,
-    "xtick.labelsize": FONT,
-    "ytick.labelsize": FONT,
-    "legend.fontsize": FONT,
+    **dict.fromkeys((*_TEXTS, "axes.titlesize"), FONT),
     "mathtext.fontset": "dejavusans",
-    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
-    "ps.fonttype": 42,
-    "savefig.dpi": 300,
-    "figure.dpi": 300,
+    **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),  # TrueType: publishers refuse Type 3
+    **dict.fromkeys(("savefig.dpi", "figure.dpi"), 300),
     "lines.linewidth": 1.2,
     "lines.markersize": 3.6,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     "grid.color": "#E6E6E6",
     "grid.linewidth": 0.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.minor.size": 1.5,
-    "ytick.minor.size": 1.5,
-    "xtick.major.pad": 2.0,
-    "ytick.major.pad": 2.0,
-    "axes.labelpad": 2.5,
-    "legend.frameon": False,
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size", "axes.labelpad"), 2.5),
+    **dict.fromkeys(("xtick.major.pad", "ytick.major.pad", "axes.titlepad"), 2.0),
+    "axes.formatter.useoffset": False,
+    "axes.formatter.limits": (-3, 6),
+    "legend.handlelength": 2.2,
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 0.8,
+    "legend.labelspacing": 0.25,
+    "legend.borderpad": 0.2,
+    "legend.borderaxespad": 0.0,
     "svg.hashsalt": "fedbench",  # the same picture has the same bytes
 }
 
 
+# ---- looks -----------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class LineStyle:
-    """How one line looks, and what it is called. `filled` markers are for the algorithms named here."""
+    """How one line looks, and what it is called. `filled` markers are for the methods named here."""
 
     label: str
     colour: str
@@ -95,20 +98,8 @@ class LineStyle:
     def line(self) -> dict[str, Any]:
         """Keyword arguments for Axes.plot."""
         face = self.colour if self.filled else "white"
-        return {
-            "color": self.colour,
-            "linestyle": self.dash,
-            "marker": self.marker,
-            "markerfacecolor": face,
-            "markeredgecolor": self.colour,
-            "markeredgewidth": 0.7,
-        }
-
-    @property
-    def text_colour(self) -> str:
-        """The colour, darkened so that text in it is readable on white."""
-        rgb = [int(self.colour[i : i + 2], 16) for i in (1, 3, 5)]
-        return "#" + "".join(f"{int(channel * 0.62):02X}" for channel in rgb)
+        said = {"color": self.colour, "linestyle": self.dash, "marker": self.marker, "markerfacecolor": face}
+        return {**said, "markeredgecolor": self.colour, "markeredgewidth": 0.7}
 
 
 ALGORITHMS: dict[str, LineStyle] = {
@@ -129,9 +120,9 @@ ALGORITHMS: dict[str, LineStyle] = {
         ("fedproxvr", "FedProxVR", VERMILLION, DASHED, "^"),
         ("feddyn", "FedDyn", SKY, DOTTED, "s"),
         ("fedexp", "FedExP", BLACK, DOTTED, "X"),
-        ("fedsps", "FedSPS", PURPLE, DOTTED, "o"),
+        ("fedsps", "FedSPS", WINE, DOTTED, "o"),
         ("led", "LED", VERMILLION, DOTTED, "P"),
-        ("mime", "MIME", BLUE, LONG, "D"),
+        ("mime", "MIME", BLACK, LONG, "D"),
         ("mimelite", "MIMELite", SKY, LONG, "X"),
         ("vrl_sgd", "VRL-SGD", BLACK, DASHDOT, "D"),
         ("fedbn", "FedBN", BLUE, DOTTED, "*"),
@@ -142,7 +133,7 @@ ALGORITHMS: dict[str, LineStyle] = {
         ("local_amsgrad", "Local AMSGrad", BLACK, LONG, "s"),
         ("fedadt", "FedADT", VERMILLION, LONG, "v"),
         ("fafed", "FAFED", ORANGE, LONG, "o"),
-        ("adamasfl", "AdaMasFL", VERMILLION, SOLID, "D"),
+        ("adamasfl", "AdaMasFL", WINE, SOLID, "D"),
         ("masfl", "MasFL", BLUE, SOLID, "s"),
         ("fedbuff", "FedBuff", BLACK, DASHED, "o"),
         ("ca2fl", "CA2FL", GREEN, SOLID, "v"),
@@ -153,6 +144,17 @@ ALGORITHMS: dict[str, LineStyle] = {
         ("dude_asgd", "DuDe-ASGD", BLACK, SOLID, "*"),
     )
 }
+READINGS: dict[str, LineStyle] = {
+    label: LineStyle(label, colour, dash, marker)
+    for label, colour, dash, marker in (
+        ("PAdaMFed (tensor)", GREEN, DASHED, ">"),
+        ("PAdaMFed-VR (tensor)", ORANGE, DASHED, "<"),
+        ("AdaMasFL (tensor)", PURPLE, DASHED, "h"),
+        ("FedProxVR (SVRG)", BLUE, SOLID, "p"),
+        ("FedProxVR (SARAH)", VERMILLION, DASHED, "8"),
+    )
+}
+"""Methods with several readings in the papers' figures, where the algorithm's own look is the first one's."""
 
 
 def of_algorithm(name: str) -> LineStyle:
@@ -161,45 +163,189 @@ def of_algorithm(name: str) -> LineStyle:
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     number = zlib.crc32(name.encode())
-    colours = COLOURS[:7]
-    dash = DASHES[number // len(colours) % len(DASHES)]
-    marker = MARKERS[number // (len(colours) * len(DASHES)) % len(MARKERS)]
-    return LineStyle(name, colours[number % len(colours)], dash, marker, filled=False)
+    number, colour = divmod(number, 7)
+    number, dash = divmod(number, len(DASHES))
+    return LineStyle(name, COLOURS[colour], DASHES[dash], MARKERS[number % len(MARKERS)], filled=False)
 
 
 def of_rank(label: str, rank: int) -> LineStyle:
     """The style of the line with this rank among lines that stand for no algorithm (values of a key)."""
-    return LineStyle(
-        label, COLOURS[rank % len(COLOURS)], DASHES[rank % len(DASHES)], MARKERS[rank % len(MARKERS)]
-    )
+    looks = (looks[rank % len(looks)] for looks in (COLOURS, DASHES, MARKERS))
+    return LineStyle(label, *looks)
 
 
 def variant(style: LineStyle, rank: int, label: str) -> LineStyle:
-    """The line with this rank among several of one algorithm: its colour, another dash and marker."""
+    """The line with this rank among several of one method: its colour, another dash and marker."""
+    if not rank:
+        return replace(style, label=label)
     dash = DASHES[(DASHES.index(style.dash) + rank) % len(DASHES)]
-    marker = MARKERS[(MARKERS.index(style.marker) + rank) % len(MARKERS)]
-    return replace(style, label=label, dash=dash, marker=marker)
+    at = MARKERS.index(style.marker) if style.marker in MARKERS else 0
+    return replace(style, label=label, dash=dash, marker=MARKERS[(at + rank) % len(MARKERS)])
 
 
 def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
     """Looks of the lines of one picture, each given as (algorithm, method, label); algorithm None: a value.
 
-    Every algorithm has its own style; but no two methods of a picture have one colour while there are enough,
-    so the later one takes the next that is free. Further lines of a method change their dash and marker.
+    Every method has its own style, the same in every figure. Only where two methods of a picture have the
+    same colour, and there are enough of them, the later one takes the next that is free. Further lines of a
+    method change their dash and marker.
     """
-    methods = {method: of_algorithm(algorithm) for algorithm, method, _ in lines if algorithm is not None}
+    own = {
+        method: READINGS.get(method, of_algorithm(algorithm)) for algorithm, method, _ in lines if algorithm
+    }
     colours: dict[str, str] = {}
-    for method, look in methods.items():
-        if look.colour not in colours.values() or len(methods) > len(COLOURS):
+    for method, look in own.items():
+        if look.colour not in colours.values() or len(own) > len(COLOURS):
             colours[method] = look.colour
     free = [colour for colour in COLOURS if colour not in colours.values()]
-    colours |= zip((method for method in methods if method not in colours), free, strict=False)
+    colours |= zip((method for method in own if method not in colours), free, strict=False)
     looks, ranks = [], Counter[str]()
     for rank, (algorithm, method, label) in enumerate(lines):
-        if algorithm is None:
+        if not algorithm:
             looks.append(of_rank(label, rank))
             continue
-        look = variant(of_algorithm(algorithm), ranks[algorithm], label)
-        looks.append(replace(look, colour=colours[method]))
-        ranks[algorithm] += 1
+        kind = method if method in READINGS else algorithm
+        looks.append(replace(variant(own[method], ranks[kind], label), colour=colours[method]))
+        ranks[kind] += 1
     return looks
+
+
+# ---- names -----------------------------------------------------------------------------------------------
+
+_AXES = {
+    "updates": "Server update",
+    "train_loss": "Training loss",
+    "final_accuracy": "Final test accuracy",
+    "best_accuracy": "Best test accuracy",
+    "best_round": "Round of the best accuracy",
+    "grad_norm": "Gradient norm",
+    "uplink_bytes": "Uplink (bytes)",
+    "downlink_bytes": "Downlink (bytes)",
+    "staleness_mean": "Mean staleness",
+    "staleness_max": "Largest staleness",
+    "wall_seconds": "Wall-clock time (s)",
+    "algorithm.lr": "Learning rate η",
+    "algorithm.server_lr": "Server learning rate γ",
+    "algorithm.beta": "β",
+    "partition.alpha": "Dirichlet α",
+    "schedule.concurrency": "Concurrent clients",
+    "clients.per_round": "Clients per round",
+    "clients.total": "Clients",
+    "local.steps": "Local steps",
+    "local.epochs": "Local epochs",
+    "local.batch_size": "Batch size",
+    "loss.scale": "Factor on the loss",
+    "factor": "Learning rate / own best or prescribed",
+}
+SYMBOLS = {
+    "rounds": "T",
+    "clients.total": "N",
+    "clients.per_round": "S",
+    "schedule.concurrency": "M_c",
+    "local.steps": "K",
+    "local.epochs": "epochs",
+    "local.batch_size": "B",
+    "algorithm.lr": "lr",
+    "algorithm.server_lr": "server lr",
+}
+_OPTIONS = {
+    "mnist": "MNIST",
+    "fmnist": "Fashion-MNIST",
+    "emnist": "EMNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "logistic": "softmax regression",
+    "mlp": "MLP",
+    "cnn": "CNN",
+    "cnn_small": "small CNN",
+    "rnn": "RNN",
+    "resnet18": "ResNet-18",
+    "dirichlet": "Dirichlet",
+    "dirichlet_clients": "Dirichlet of clients",
+    "powerlaw": "power law",
+    "lognormal_labels": "log-normal sizes",
+    "sync": "synchronous",
+    "async": "asynchronous",
+}
+_METRICS = {"R2": "R²", "subset accuracy": "share with all labels right"}
+PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
+_WIDTH, _FULL = "model.width", 64  # channels of the network that is called ResNet-18
+_FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
+
+
+def axis(name: str, metric: str = "accuracy") -> str:
+    """A column or key as the label of an axis. `metric`: what accuracies are."""
+    label = _AXES.get(name, name.split(".")[-1].replace("_", " ").capitalize())
+    return label.replace("accuracy", _METRICS.get(metric, metric))
+
+
+def option(name: object) -> str:
+    """A chosen option: `Fashion-MNIST`, `CNN`."""
+    return _OPTIONS.get(str(name), str(name))
+
+
+def dataset(choices: Mapping[str, object]) -> str:
+    """A data set, with its split where it has several: `EMNIST (digits)`."""
+    split = choices.get("dataset.split")
+    return option(choices.get("dataset")) + (f" ({split})" if split else "")
+
+
+def partition(choices: Mapping[str, object]) -> str:
+    """A partition with what it is given: `Dirichlet(0.5)`, `shards(2)`, `iid`."""
+    details = [value for key in PARTITION_KEYS if isinstance(value := choices.get(key), int | float)]
+    return option(choices.get("partition")) + "".join(f"({value:g})" for value in details)
+
+
+def model(choices: Mapping[str, object]) -> str:
+    """A model, with its width where that is not its usual one: `ResNet-18 (width 8)`."""
+    width = choices.get(_WIDTH)
+    narrow = isinstance(width, int | float) and width != _FULL
+    return option(choices.get("model")) + (f" (width {width:g})" if narrow else "")
+
+
+def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
+    """The name of a line that these keys tell from others: `SCAFFOLD, lr=0.1`, `FedProxVR (SVRG)`.
+
+    `choices`: the choices of its runs, under dotted keys.
+    """
+    parts: list[str] = []
+    variants = [key for key in shown if is_variant(key, choices.get(key))]
+    if "algorithm" in shown:
+        parts.append(of_algorithm(str(choices.get("algorithm"))).label)
+        parts[0] += f" ({', '.join(_variant(choices[key]) for key in variants)})" if variants else ""
+    for key in shown:
+        if key == "partition" or key in PARTITION_KEYS:
+            parts.append(partition(choices))
+        elif key in ("model", _WIDTH) and "model" in choices:
+            parts.append(model(choices))
+        elif key in variants and "algorithm" not in shown:
+            parts.append(_variant(choices[key]))
+        elif key in choices and key != "algorithm" and key not in variants:
+            parts.append(_choice(key, choices[key]))
+    return ", ".join(dict.fromkeys(parts))
+
+
+def named(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:
+    """The algorithm that a line stands for (None: for no one's), its method, and the line's name. Named
+    variants of an algorithm are methods of their own."""
+    variants = [key for key in shown if is_variant(key, choices.get(key))]
+    of_one = "algorithm" in shown or variants
+    algorithm = str(choices["algorithm"]) if of_one and "algorithm" in choices else None
+    return algorithm, line(["algorithm", *variants], choices), line(shown, choices)
+
+
+def is_variant(key: str, value: object) -> bool:
+    """Whether a choice names a variant of a method (`algorithm.estimator=svrg`)."""
+    return key.startswith("algorithm.") and isinstance(value, str)
+
+
+def _variant(value: object) -> str:
+    return str(value).upper() if value in ("svrg", "sarah", "sgd") else str(value)
+
+
+def _choice(key: str, value: object) -> str:
+    if key in GROUPS and value is not None:
+        return option(value)
+    name = SYMBOLS.get(key, key.split(".")[-1].replace("_", " "))
+    nothing = "theorem" if key in _FROM_THEOREM else "full" if key == "local.batch_size" else "none"
+    return f"{name}={nothing if value is None else f'{value:g}' if isinstance(value, float) else value}"

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.errors import ConfigError
-from fedbench.figures.grid import Panel, Trace, draw_grid
-from fedbench.figures.page import Drawing
+from fedbench.figures.page import Drawing, Panel, Trace, draw_grid
 from fedbench.figures.style import apart, of_algorithm, of_rank
 from fedbench.theory.fedproxvr import Optimum, sweep
 from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, masfl_least_updates, prescribe
@@ -206,4 +205,7 @@ def _directions(names: Sequence[str]) -> str:
 def _async_note(base: Counts) -> str:
     assert base.K is not None
     least = masfl_least_updates(base.S, base.K, ONES.tau_max or 0.0)
-    return f" FADAS: ε = {EPSILON:g}. MasFL's rule is void where its line is missing (T up to {least:.0f})."
+    return (
+        f" FADAS: ε = {EPSILON:g}; its ηγ, about 1e-14, lies below the picture. MasFL's rule is void where"
+        f" its line is missing (T up to {least:.0f})."
+    )

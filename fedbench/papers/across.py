@@ -46,7 +46,7 @@ def by_relative_lr(runs: Path, out: Path) -> list[Path]:
 
 def over_tasks(runs: Path, out: Path) -> list[Path]:
     """Accuracy over a range of tasks with one setting each, and the same as a table of all tasks."""
-    from fedbench.figures.tasks import by_task, draw_untuned
+    from fedbench.figures.comparisons import by_task, draw_untuned
 
     drawing = draw_untuned(sorted(runs.glob("final*")))
     files = drawing.save(out / "untuned")

@@ -129,7 +129,7 @@ def picture(
     `options`: those of `PlotOptions`; with a panel for each value of `rows` it is two columns wide.
     """
     from fedbench.figures.drawing import draw  # Matplotlib is not loaded before a figure is drawn
-    from fedbench.figures.options import PlotOptions
+    from fedbench.figures.lines import PlotOptions
 
     places = [runs / stage for stage in stages if (runs / stage).is_dir()]
     width = "two" if options.get("rows") else "one"

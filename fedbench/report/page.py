@@ -21,8 +21,8 @@ import pandas as pd
 import fedbench
 from fedbench.errors import UsageError, word
 from fedbench.figures import caption
-from fedbench.figures.names import axis
 from fedbench.figures.results import metric, number, outcomes
+from fedbench.figures.style import axis
 from fedbench.files import write_text
 from fedbench.report import plots
 from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied

@@ -13,9 +13,9 @@ import pandas as pd
 
 from fedbench.config.grouping import plain
 from fedbench.errors import word
-from fedbench.figures import names
 from fedbench.figures.lines import Line, curve
 from fedbench.figures.style import AUTO, BAND, DASHES
+from fedbench.figures.style import axis as axis_name
 from fedbench.report.runs import Setting
 
 COLUMNS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss", "train_loss", "grad_norm")
@@ -43,7 +43,7 @@ def curves(settings: Sequence[Setting], metric: str) -> dict[str, Any]:
     for y in COLUMNS:
         lines = [curve(one.series, "round", y, AUTO) for one in settings]
         if any(not one.empty for one in lines):
-            found[y] = _figure(lines, names.axis(y, metric))
+            found[y] = _figure(lines, axis_name(y, metric))
     return found
 
 
@@ -64,7 +64,7 @@ def _figure(lines: Sequence[Line], title: str) -> Any:
         margin={"l": 60, "r": 10, "t": 36, "b": 50},
         hovermode="closest",
         legend={"font": {"size": 12}, "traceorder": "normal"},
-        xaxis={"title": {"text": names.axis("round")}},
+        xaxis={"title": {"text": axis_name("round")}},
         yaxis={"title": {"text": title}, "type": "log" if spans else "linear"},
     )
     return figure

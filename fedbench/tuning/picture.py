@@ -11,9 +11,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from fedbench.config.overrides import Value
-from fedbench.figures import names
+from fedbench.figures import style
 from fedbench.figures.page import Drawing, Page, handle, limit, log_worthy, marks, sheet, ticks
-from fedbench.figures.style import WIDTHS, LineStyle, apart
+from fedbench.figures.style import STAR, WIDTHS, LineStyle, apart
 from fedbench.tuning.selection import Selection, Trial, trials_table
 
 Chosen = Sequence[tuple[Mapping[str, Value], Selection]]
@@ -47,7 +47,7 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
 
 def _caption(rule: str, y: str) -> str:
     return (
-        f"{names.axis(y)} of every trial, mean over the seeds of the search; the line joins the best at each"
+        f"{style.axis(y)} of every trial, mean over the seeds of the search; the line joins the best at each"
         f" value. {rule}"
     )
 
@@ -68,8 +68,7 @@ def _named(fixed: Mapping[str, Value], chosen: Chosen) -> tuple[str | None, str,
     """The algorithm, method and name of a task's line; a choice that all tasks share is not said."""
     every = [other for other, _ in chosen]
     shown = [k for k in fixed if k == "algorithm" or any(other.get(k) != fixed[k] for other in every)]
-    variants = [key for key in shown if names.is_variant(key, fixed[key])]
-    return str(fixed["algorithm"]), names.line(["algorithm", *variants], fixed), names.line(shown, fixed)
+    return style.named(["algorithm", *(key for key in shown if key != "algorithm")], fixed)
 
 
 def _numbers(tried: Sequence[Trial], key: str) -> set[float]:
@@ -100,8 +99,7 @@ def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection
                 point["markerfacecolor"] = "white"
             ax.plot(at, _height(one), look.marker, **point)
             if one.values == selection.winner:
-                star: dict[str, Any] = {"markersize": 8, "markeredgecolor": "black", "markeredgewidth": 0.6}
-                ax.plot(at, _height(one), "*", color=look.colour, gid="winner", zorder=4, **star)
+                ax.plot(at, _height(one), color=look.colour, gid="winner", zorder=4, **STAR)
         line = [(x, _height(best[x])) for x in sorted(best)]
         if line:
             ax.plot(*zip(*line, strict=True), **{**look.line(), "marker": ""}, gid="best")
@@ -110,9 +108,9 @@ def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection
         ticks(ax, x=5)
     else:
         ax.set_xticks([])
-    ax.set_xlabel(names.axis(key) if key else "")
+    ax.set_xlabel(style.axis(key) if key else "")
     searches = [selection for _, selection in found]
-    ax.set_ylabel(names.axis(_y(searches), _metric(searches)) if leftmost else "")
+    ax.set_ylabel(style.axis(_y(searches), _metric(searches)) if leftmost else "")
 
 
 def _height(one: Trial) -> float:
@@ -120,7 +118,7 @@ def _height(one: Trial) -> float:
 
 
 def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Artist]:
-    said: dict[str, Any] = {"winner": {"marker": "*", "markersize": 7.5, "markeredgecolor": "black"}}
+    said: dict[str, Any] = {"winner": STAR}
     tried = [one for _, selection in found for one in selection.trials]
     if any(one.pruned is not None for one in tried):
         said["fewer_rounds"] = {"marker": "o", "markerfacecolor": "white"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedbench.figures.drawing import draw
-from fedbench.figures.options import PlotOptions
+from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing, Page
 
 

@@ -29,8 +29,8 @@ def texts(page: Page) -> list[tuple[str, Bbox]]:
 
 def caption_of(page: Page) -> str:
     """The caption below the figure, as one line."""
-    lines = [text for text in page.figure.texts if text.get_gid() == "caption"]
-    return " ".join(line.get_text() for line in sorted(lines, key=lambda line: -line.get_position()[1]))
+    (said,) = (text for text in page.figure.texts if text.get_gid() == "caption")
+    return said.get_text().replace("\n", " ")
 
 
 def overlaps(page: Page) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import pytest
 from make_results import comparison, rows, write_sweep
 
 from fedbench.figures.drawing import draw
-from fedbench.figures.options import PlotOptions
+from fedbench.figures.lines import PlotOptions
 
 
 @pytest.mark.parametrize("where", ["curves", "sensitivity"])

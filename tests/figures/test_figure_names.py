@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from make_results import CONFIG, rows, write_run
 
-from fedbench.figures import names, style
+from fedbench.figures import style
 from fedbench.figures.caption import settings_line
 from fedbench.figures.lines import group
 from fedbench.figures.results import read
@@ -41,7 +41,7 @@ from fedbench.figures.results import read
 def test_lines_have_the_names_that_a_paper_gives_them(
     shown: list[str], choices: dict[str, Any], name: str
 ) -> None:
-    assert names.line(shown, choices) == name
+    assert style.line(shown, choices) == name
 
 
 def test_settings_are_written_as_in_a_paper() -> None:

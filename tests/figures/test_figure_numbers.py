@@ -22,8 +22,7 @@ from scipy.stats import linregress
 import fedbench
 from fedbench.errors import DataError
 from fedbench.figures import style
-from fedbench.figures.comparisons import draw_settings, draw_speedup
-from fedbench.figures.tasks import draw_untuned
+from fedbench.figures.comparisons import draw_settings, draw_speedup, draw_untuned
 from fedbench.papers.claims import slope
 
 FEW = ["fedavg", "scaffold", "padamfed"]
@@ -171,7 +170,7 @@ def test_a_cross_of_a_result_stands_at_its_value(tmp_path: Path) -> None:
 
 
 def test_every_line_bears_its_own_name(tmp_path: Path) -> None:
-    """Beside the ends of curves, in the colour of the line, in the order of the ends; and in legends."""
+    """In the legend, in the colour and with the marker of the line."""
     heights = {"fedavg": 0.3, "scaffold": 0.9, "padamfed": 0.6}
     runs = [
         {"metrics": exact([0.1, 0.2 + top, top]), "algorithm": name, "config": {"algorithm.lr": lr}}
@@ -179,24 +178,6 @@ def test_every_line_bears_its_own_name(tmp_path: Path) -> None:
         for lr in (1.0, 2.0)
     ]
     path = write_sweep(tmp_path, runs, ["algorithm", "algorithm.lr"])
-    figure = fedbench.plot(path, where={"algorithm.lr": [1.0]})
-    (ax,) = figure.axes
-    labels = {text.get_text(): text for text in figure.texts if text.get_gid() == "label"}
-    assert len(labels) == 3
-    for name, top in heights.items():
-        look, label = style.ALGORITHMS[name], labels[style.ALGORITHMS[name].label]
-        assert hexed(label.get_color()) == look.text_colour
-        assert mean_of(ax, name)[-1].tolist() == [10, top]
-        (leader,) = (line for line in figure.artists
-                     if line.get_gid() == "leader" and hexed(line.get_color()) == look.colour)  # fmt: skip
-        tip = ax.transData.transform((10, top)) / figure.dpi
-        assert leader.get_xydata()[0] == pytest.approx(tip)
-        assert leader.get_xydata()[-1][1] == pytest.approx(label.get_position()[1])
-    assert sorted(labels, key=lambda name: labels[name].get_position()[1]) == [
-        "FedAvg",
-        "PAdaMFed",
-        "SCAFFOLD",
-    ]
     figure = fedbench.plot(path, x="algorithm.lr")
     named = legend(figure)
     for name, top in heights.items():
@@ -248,55 +229,49 @@ def test_panels_have_their_own_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "label", "divisor"),
+    ("column", "values", "label", "last"),
     [
-        ("uplink_bytes", [0, 4e9], "Uplink (GB)", 1e9),
-        ("downlink_bytes", [0, 4e5], "Downlink (kB)", 1e3),
-        ("gradient_evaluations", [0, 3e7], "Gradient evaluations (10⁶)", 1e6),
-        ("gradient_evaluations", [0, 9e3], "Gradient evaluations", 1),
-        ("wall_seconds", [0, 7200.0], "Wall-clock time (s)", 1),
-        ("staleness_mean", [0, 2.5], "Mean staleness", 1),
-        ("virtual_time", [0, 2.5], "Virtual time", 1),
+        ("uplink_bytes", [0, 4e9], "Uplink (bytes)", "4 G"),
+        ("downlink_bytes", [0, 4e5], "Downlink (bytes)", "400 k"),
+        ("gradient_evaluations", [0, 3e7], "Gradient evaluations", "30 M"),
+        ("gradient_evaluations", [0, 900], "Gradient evaluations", "800"),
+        ("wall_seconds", [0, 8000.0], "Wall-clock time (s)", "8000"),
+        ("staleness_mean", [0, 2.5], "Mean staleness", "2.5"),
+        ("virtual_time", [0, 2.5], "Virtual time", "2.5"),
     ],
 )
-def test_a_column_is_drawn_in_the_unit_that_its_label_names(
-    tmp_path: Path, column: str, values: list[float], label: str, divisor: float
+def test_large_counts_are_written_shortly(
+    tmp_path: Path, column: str, values: list[float], label: str, last: str
 ) -> None:
     write_run(tmp_path, exact([0.1, 0.5], **{column: values}))
     (ax,) = fedbench.plot(tmp_path, x=column, out=tmp_path / "f").axes
     assert ax.get_xlabel() == label
-    np.testing.assert_allclose(mean_of(ax, "fedavg")[:, 0], np.array(values) / divisor)
+    np.testing.assert_allclose(mean_of(ax, "fedavg")[:, 0], values)
+    ax.figure.draw_without_rendering()
+    assert last in [tick.get_text() for tick in ax.get_xticklabels()]
     assert [float(row[column]) for row in table(tmp_path / "f.csv")] == values
     (ax,) = fedbench.plot(tmp_path, y=column).axes
     assert ax.get_ylabel() == label
-    np.testing.assert_allclose(mean_of(ax, "fedavg")[:, 1], np.array(values) / divisor)
+    np.testing.assert_allclose(mean_of(ax, "fedavg")[:, 1], values)
 
 
-def test_small_multiples_show_each_lines_last_mean(tmp_path: Path) -> None:
-    """Nine lines: the number in a panel is the mean over its two seeds, and the best stands first."""
+def test_small_multiples_show_each_line_before_all_others(tmp_path: Path) -> None:
+    """Nine lines in three rows of three, in their order, the others behind in grey."""
     names = list(style.ALGORITHMS)[:9]
     runs = [
         {"metrics": exact([0.1, 0.9, 0.3 + 0.05 * rank + 0.02 * seed]), "algorithm": name, "seed": seed}
         for rank, name in enumerate(names)
         for seed in (0, 1)
     ]
-    path = write_sweep(tmp_path, runs, ["algorithm", "seed"])
-    for more in ({"y": "test_loss"}, {"x": "rounds", "y": "test_loss"}, {"x": "rounds"}):
-        panels = fedbench.plot(path, **more).axes  # the lowest loss is the best
-        assert [ax.get_title() for ax in panels] == [style.ALGORITHMS[name].label for name in names[::-1]]
-    figure = fedbench.plot(path)
-    found = {
-        ax.get_title(): text.get_text() for ax in figure.axes for text in ax.texts if text.get_gid() == "last"
-    }
-    assert found == {
-        style.ALGORITHMS[name].label: f"{0.31 + 0.05 * rank:.3g}".ljust(5, "0")
-        for rank, name in reversed(list(enumerate(names)))
-    }
-    assert list(found) == [style.ALGORITHMS[name].label for name in reversed(names)]
-    behind = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
-    assert [line[-1, 1] for line in behind[0].get_segments()] == pytest.approx(
-        [0.31 + 0.05 * rank for rank in range(8, -1, -1)]
-    )
+    figure = fedbench.plot(write_sweep(tmp_path, runs, ["algorithm", "seed"]), width="two")
+    assert [ax.get_title() for ax in figure.axes] == [style.ALGORITHMS[name].label for name in names]
+    assert len({round(ax.get_position().x0, 6) for ax in figure.axes}) == 3
+    for rank, (ax, name) in enumerate(zip(figure.axes, names, strict=True)):
+        assert mean_of(ax, name)[-1, 1] == pytest.approx(0.31 + 0.05 * rank)
+        (behind,) = (part for part in ax.collections if isinstance(part, LineCollection))
+        assert [line[-1, 1] for line in behind.get_segments()] == pytest.approx(
+            [0.31 + 0.05 * rank for rank in range(9)]
+        )
 
 
 def test_a_repeated_seed_is_the_run_that_finished(tmp_path: Path) -> None:
@@ -529,11 +504,12 @@ def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) ->
     rows = {"FedAvg": [1.0, 1.0, 0.75], "SCAFFOLD": [0.5, 0.75, 1.0]}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == list(rows)
     for rank, (name, values) in enumerate(rows.items()):
-        points = next(mark for mark in marked(ax, "task") if mark.get_ydata()[0] == rank)
+        points = next(mark for mark in marked(ax, "task") if round(mark.get_ydata().mean()) == rank)
+        assert points.get_ydata() - rank == pytest.approx([-0.3, 0.0, 0.3])  # a task's height in every row
         assert points.get_xdata().tolist() == pytest.approx(values)
         assert hexed(points.get_color()) == colour(name.lower())
-        (bar,) = (mark for mark in marked(ax, "median") if round(np.mean(mark.get_ydata())) == rank)
-        assert bar.get_xdata() == pytest.approx([statistics.median(values)] * 2)
+        bar = [part for part in ax.collections if part.get_gid() == "median"][rank].get_segments()[0]
+        assert bar.mean(axis=0) == pytest.approx([statistics.median(values), rank])
         said = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
         assert said[rank] == f"{statistics.median(values):.2f}, {min(values):.2f}"
 

@@ -18,7 +18,7 @@ from matplotlib.colors import to_hex
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
 from fedbench.figures.drawing import draw
-from fedbench.figures.options import PlotOptions
+from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Page
 
 GRID = (0.001, 0.01, 0.1, 1.0)
@@ -112,8 +112,9 @@ def test_what_a_cross_and_a_hollow_point_are_stands_in_the_picture(
 ) -> None:
     said = {text for text, _ in texts(drawn([sweep(tmp_path / "a", ["fedavg"])], x="algorithm.lr"))}
     assert {"diverged", "some seeds diverged"} <= said
-    many = drawn([sweep(tmp_path / "b", list(style.ALGORITHMS)[:9])], x="algorithm.lr")
+    many = drawn([sweep(tmp_path / "b", list(style.ALGORITHMS)[:9])], x="algorithm.lr", caption=True)
     assert "×: diverged (thin: only some seeds" in caption_of(many)
+    assert {"diverged", "some seeds diverged", "n = 3 seeds"} <= {text for text, _ in texts(many)}
 
 
 def test_the_theorem_has_a_star_of_its_own(tmp_path: Path, drawn: Callable[..., Page]) -> None:

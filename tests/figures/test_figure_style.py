@@ -20,7 +20,19 @@ NAMES = {
     "fedproxvr", "fedasync", "fedbuff", "fadas",
 }
 # fmt: on
-OKABE_ITO = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
+# and a wine red of Paul Tol
+OKABE_ITO = {
+    "#882255",
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+}
+TOL = {"#882255"}
 # compared with each other in a paper's figure, or by most users
 SETS = [
     "fedavg scaffold scaffold_m padamfed padamfed_vr",
@@ -32,19 +44,13 @@ def rgb(colour: str) -> np.ndarray:
     return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
 
 
-def luminance(colour: str) -> float:
-    """Relative luminance of WCAG 2.1."""
-    c = rgb(colour)
-    linear = np.where(c <= 0.03928, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
 def test_every_algorithm_of_the_design_has_a_style() -> None:
     assert set(style.ALGORITHMS) == NAMES
 
 
-def test_no_two_algorithms_share_dash_and_marker_so_grey_prints_can_be_read() -> None:
-    pairs = [(str(look.dash), look.marker) for look in style.ALGORITHMS.values()]
+def test_no_two_methods_share_dash_and_marker_so_grey_prints_can_be_read() -> None:
+    looks = [*style.ALGORITHMS.values(), *style.READINGS.values()]
+    pairs = [(str(look.dash), look.marker) for look in looks]
     assert len(set(pairs)) == len(pairs)
 
 
@@ -53,19 +59,13 @@ def test_labels_are_unique() -> None:
 
 
 def test_colours_are_okabe_ito() -> None:
-    assert {look.colour for look in style.ALGORITHMS.values()} <= OKABE_ITO
+    assert {look.colour for look in style.ALGORITHMS.values()} <= OKABE_ITO | TOL
 
 
 @pytest.mark.parametrize("names", SETS)
 def test_algorithms_of_one_paper_differ_in_colour(names: str) -> None:
     colours = [style.of_algorithm(name).colour for name in names.split()]
     assert len(set(colours)) == len(colours)
-
-
-@pytest.mark.parametrize("colour", sorted(style.COLOURS))
-def test_names_written_in_a_colour_are_readable_on_white(colour: str) -> None:
-    text = style.LineStyle("x", colour, style.SOLID, "o").text_colour
-    assert 1.05 / (luminance(text) + 0.05) >= 4.5  # WCAG AA
 
 
 def test_deuteranopes_can_tell_the_colours_apart() -> None:

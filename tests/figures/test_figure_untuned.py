@@ -11,9 +11,9 @@ from figures.make_results import rows, write_sweep
 from look_at import overlaps
 
 from fedbench.errors import DataError
+from fedbench.figures.comparisons import by_task, draw_untuned, scores
 from fedbench.figures.page import Page
 from fedbench.figures.results import read
-from fedbench.figures.tasks import by_task, draw_untuned, scores
 from fedbench.papers.claims import OPPOSITE, YES, Evidence
 from fedbench.papers.tests import Leads
 
@@ -44,7 +44,7 @@ def sweep(path: Path) -> Path:
 def test_a_method_keeps_the_setting_that_is_best_on_the_first_task(tmp_path: Path) -> None:
     """FedAvg keeps lr = 1, which diverges on the second task; its best there, 0.6 at 0.1, is what all are
     measured by. The two norms are two methods, neither of them tuned."""
-    table = scores(read([sweep(tmp_path)])).table
+    table = scores(read([sweep(tmp_path)]))
     found = by_task(table)["sync"]
     assert found.to_dict() == pytest.approx({
         ("fedavg", "iid"): 1.0, ("fedavg", "shards"): 0.0,
@@ -69,7 +69,7 @@ def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
                 status = "diverged" if lost else "completed"
                 runs.append({"metrics": metrics, "algorithm": name, "seed": seed, "status": status,
                              "config": {"partition": partition, "partition.alpha": None}})  # fmt: skip
-    table = scores(read([write_sweep(tmp_path, runs, ["partition"])])).table
+    table = scores(read([write_sweep(tmp_path, runs, ["partition"])]))
     found = table[table.method == "padamfed"].set_index(["task", "seed"]).relative
     assert found.to_dict() == pytest.approx({
         ("iid", 0): 0.6 / 0.9, ("iid", 1): 0.2 / 0.6, ("shards", 0): 0.6 / 0.9, ("shards", 1): 0.2 / 0.45,
@@ -96,7 +96,7 @@ def test_schedules_are_judged_apart(tmp_path: Path) -> None:
              "config": {"schedule": "async"}} for seed in (0, 1)]  # fmt: skip
     write_sweep(tmp_path / "b", slow, ["partition"])
     sweep(tmp_path / "a")
-    assert by_task(scores(read([tmp_path / "a", tmp_path / "b"])).table)["async"].tolist() == [1.0]
+    assert by_task(scores(read([tmp_path / "a", tmp_path / "b"])))["async"].tolist() == [1.0]
 
 
 def test_the_picture_says_how_it_was_judged(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fedbench.errors import ConfigError
 from fedbench.figures import theory
-from fedbench.figures.grid import Panel, Trace, draw_grid
+from fedbench.figures.page import Panel, Trace, draw_grid
 from fedbench.figures.style import of_algorithm, of_rank
 from fedbench.figures.theory import AXES, BASE, METHODS, axes_of, draw_reduction_cost, stepsize_table
 
