@@ -23,6 +23,8 @@ HOST_DRAW = 2**16
 is one operation, and drawing them some three hundred."""
 
 T = TypeVar("T")
+Masks = tuple[Stream, tuple[int, ...]]
+"""The stream of what is random inside a step, and its things' words; their keys are made on the host."""
 
 
 class ClientIndex:
@@ -67,7 +69,7 @@ class Batch(NamedTuple):
 
     samples: Tensor  # (B,) rows of the data
     real: Tensor | None  # 0-dim: that many of them are real, the rest is padding; None: all are
-    key: Tensor | None  # (2,) key of this step's dropout and augmentation
+    keys: Tensor | None  # (R, 2) keys of the R things that are random in this step
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class BatchIndices:
     index: Tensor  # (K, C, B) sample ids
     count: Tensor | None  # (K, C) valid samples in each batch (0 beyond a job's steps), None: all B
     steps: Tensor  # (C,) K_i
-    keys: Tensor | None  # (K, C, 2) of what is random inside a step
+    keys: Tensor | None  # (K, C, R, 2) of what is random inside a step
     known: Known  # the same numbers on the host, where they are read without waiting
 
     def __len__(self) -> int:
@@ -190,11 +192,11 @@ class BatchPlanner:
         """One number in [0, 1) per job (C,), float64, on the host."""
         return torch.from_numpy(uniform(self._key(Stream.OUTPUT, jobs)))
 
-    def draw(self, stream: Stream, jobs: Jobs, masks: Stream | None = None) -> BatchIndices:
+    def draw(self, stream: Stream, jobs: Jobs, masks: Masks | None = None) -> BatchIndices:
         """Mini-batches of a chunk of jobs, as many steps as the longest of them makes; on the host, but for
         the samples of a large chunk.
 
-        `masks`: the stream of what is random inside a step (dropout, augmentation), if anything is.
+        `masks`: of what is random inside a step, if anything is.
         """
         steps = jobs.steps
         length = int(steps.max())
@@ -217,7 +219,7 @@ class BatchPlanner:
         count: Tensor,
         whole: bool,
         steps: np.ndarray,
-        masks: Stream | None,
+        masks: Masks | None,
         jobs: Jobs,
     ) -> BatchIndices:
         keys, known = self._keys(masks, jobs, len(index)), Known(count.numpy(), steps)
@@ -262,7 +264,7 @@ class BatchPlanner:
         slot = first[:, :, None] + torch.minimum(r, there[:, :, None] - 1)  # padding repeats the last
         return self._samples(ids, torch.gather(shuffled.expand(length, -1, -1), 2, slot)), count
 
-    def full_pass(self, jobs: Jobs, width: int, masks: Stream | None = None) -> tuple[BatchIndices, Tensor]:
+    def full_pass(self, jobs: Jobs, width: int, masks: Masks | None = None) -> tuple[BatchIndices, Tensor]:
         """Fixed-order blocks over whole local data sets, and each block's share count / n_i (blocks, C)."""
         size = torch.from_numpy(jobs.sizes)
         width = min(width, int(self.clients.sizes.max()))
@@ -274,11 +276,12 @@ class BatchPlanner:
         index = self._samples(jobs.ids, slot)
         return self._batches(index, count, False, steps, masks, jobs), count.double() / size
 
-    def _keys(self, stream: Stream | None, jobs: Jobs, length: int) -> Tensor | None:
-        if stream is None:
+    def _keys(self, masks: Masks | None, jobs: Jobs, length: int) -> Tensor | None:
+        if masks is None:
             return None
-        k = torch.arange(length)[:, None]
-        return torch.stack(_fold(_tensors(self._key(stream, jobs)), k), dim=-1)
+        stream, words = masks
+        low, high = _fold(_tensors(self._key(stream, jobs)), torch.arange(length)[:, None])
+        return torch.stack(_fold((low[..., None], high[..., None]), torch.tensor(words)), dim=-1)
 
     def _key(self, stream: Stream, jobs: Jobs) -> Any:
         """`make_key` of (stream, client, n), of which the part up to the client is made once."""

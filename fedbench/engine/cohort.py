@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, to_device
+from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, Masks, to_device
 from fedbench.engine.executors import Executor, Facts, Work
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
@@ -156,8 +156,8 @@ class CohortTrainer:
             for update in np.unique(updates[updates >= 0])
         }
 
-    def _masks(self, stream: Stream) -> Stream | None:
-        return stream if self.objective.stochastic else None
+    def _masks(self, stream: Stream) -> Masks | None:
+        return (stream, self.objective.random) if self.objective.random else None
 
     def _step_shares(self, batches: BatchIndices) -> Tensor:
         """1 / K_i on a job's own steps, 0 beyond: (K, C), on the host."""

@@ -28,7 +28,6 @@ from torch.func import functional_call
 from fedbench.data import add_noise
 from fedbench.engine.batches import Batch
 from fedbench.engine.torch_internals import grad_and_value
-from fedbench.rng import fold
 
 
 class Layout:
@@ -185,7 +184,10 @@ class Objective:
         self.masks = [n for n in buffers if n not in persistent and n.split(".")[-1] == "weights"]
         self.keys = [n for n in buffers if n not in persistent and n.split(".")[-1] == "key"]
         self.statistics = [n for n in buffers if n in persistent]
-        self.stochastic = bool(self.keys) or data.augment is not None or data.noise is not None
+        # words of the keys of what is random inside a step: augmentation, dropout layers, noise
+        given = data.augment, *self.keys, data.noise
+        words = 0, *range(1, len(self.keys) + 1), NOISE
+        self.random = words if any(one is not None for one in given) else ()
 
     def statistics_of(self, model: nn.Module) -> dict[str, Tensor]:
         """Persistent buffers (batch norm's running statistics) by name, of a model like the objective's."""
@@ -225,11 +227,12 @@ class Objective:
     def _gather(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         x = self.data.to_input(self.data.x[batch.samples])
         if self.data.augment is not None:
-            assert batch.key is not None
-            x = self.data.augment(x, fold((batch.key[0], batch.key[1]), 0))
+            assert batch.keys is not None
+            x = self.data.augment(x, (batch.keys[0, 0], batch.keys[0, 1]))
         if self.data.noise is not None:
-            assert batch.key is not None
-            x = add_noise(x, fold((batch.key[0], batch.key[1]), NOISE), self.data.noise[batch.samples])
+            assert batch.keys is not None
+            key = batch.keys[-1, 0], batch.keys[-1, 1]
+            x = add_noise(x, key, self.data.noise[batch.samples])
         weights = None
         if batch.real is not None:
             weights = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(x.dtype)
@@ -240,6 +243,6 @@ class Objective:
         if weights is not None:
             extra.update(dict.fromkeys(self.masks, weights))
         for layer, name in enumerate(self.keys):
-            assert batch.key is not None
-            extra[name] = torch.stack(fold((batch.key[0], batch.key[1]), layer + 1))
+            assert batch.keys is not None
+            extra[name] = batch.keys[layer + 1]
         return extra

@@ -60,22 +60,21 @@ class Tanh:
     gates, kept = 1, 0
 
     def forward(self, driven: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        states = torch.empty_like(driven)
-        torch.tanh(driven[:, 0], out=states[:, 0])
+        states = driven.clone(memory_format=torch.contiguous_format)
+        states[:, 0].tanh_()
         for t in range(1, driven.shape[1]):
-            pre = torch.baddbmm(driven[:, t], states[:, t - 1], weight.mT)
-            torch.tanh(pre, out=states[:, t])
+            states[:, t].baddbmm_(states[:, t - 1], weight.mT).tanh_()
         return states, _space(driven, 0)
 
     def backward(
         self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         delta = torch.empty_like(states)
-        total = grad[:, -1]
+        total = grad.clone(memory_format=torch.contiguous_format)
         for t in range(states.shape[1] - 1, -1, -1):
-            torch.ops.aten.tanh_backward(total, states[:, t], grad_input=delta[:, t])
+            torch.ops.aten.tanh_backward(total[:, t], states[:, t], grad_input=delta[:, t])
             if t:
-                total = torch.baddbmm(grad[:, t - 1], delta[:, t], weight)
+                total[:, t - 1].baddbmm_(delta[:, t], weight)
         return delta, _weight_gradient(delta, states), weight.new_empty(len(weight), 0)
 
 
@@ -170,7 +169,7 @@ class GRU:
             torch.mul(slopes[:, t], total.unsqueeze(-2), out=delta[:, t])
             if t:
                 total = torch.baddbmm(grad[:, t - 1], recurrent[:, t], weight).addcmul_(total, update[:, t])
-        driven = delta[..., [0, 1, 3], :].flatten(-2)
+        driven = torch.cat((delta[..., :2, :], delta[..., 3:, :]), -2).flatten(-2)
         return driven, _weight_gradient(recurrent, states), delta[..., 2, :].sum((1, 2))
 
 

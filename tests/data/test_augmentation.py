@@ -139,7 +139,8 @@ def test_noise_is_normal_and_of_its_deviation() -> None:
 def step(run: Run, client: int, key: tuple[int, int]) -> Tensor:
     """The gradient of the first two samples of a client."""
     samples = torch.from_numpy(np.flatnonzero(run.assignment == client)[:2])
-    batch = Batch(samples, None, torch.tensor(key))
+    words = torch.tensor([0, 1 << 32])  # of augmentation and noise
+    batch = Batch(samples, None, torch.stack(fold((torch.tensor(key[0]), torch.tensor(key[1])), words), -1))
     return run.evaluator.objective.loss_and_grad(run.loop.theta, run.loop.statistics, batch)[1]
 
 

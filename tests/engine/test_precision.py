@@ -30,8 +30,8 @@ def test_a_gradient_has_bfloat16s_error_and_float32s_type(model: str) -> None:
     for precision in ("float32", "bf16"):
         made, plan = objective(*model.split(), f"precision={precision}")
         theta = plan.layout.flatten({name: p.detach() for name, p in plan.model.named_parameters()})
-        key = torch.zeros(2, dtype=torch.int64)
-        batch = Batch(torch.arange(64), None, key)
+        keys = torch.arange(4).view(2, 2)
+        batch = Batch(torch.arange(64), None, keys)
         loss, grad, _ = made.loss_and_grad(theta, made.statistics_of(made.model), batch)
         assert (loss.dtype, grad.dtype) == (torch.float32, torch.float32)
         found[precision] = grad

@@ -11,7 +11,7 @@ from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedbench.models.layers import BatchNorm2d, Dropout, norm_parameters
+from fedbench.models.layers import BatchNorm2d, Dropout, GroupNorm, norm_parameters
 from fedbench.rng import threefry2x32
 
 KEY = torch.tensor([123, 456])
@@ -146,3 +146,20 @@ def test_layers_are_found_by_type() -> None:
     assert named(mlp, Dropout) == ["4", "8"]
     assert named(build({"name": "cnn", "dropout": 0.1}, (1, 8, 8), 3, 0), Dropout) == ["7", "10"]
     assert norm_parameters(nn.LayerNorm(3)) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 5, 3), (1, 6, 1, 2), (3, 6)])
+def test_group_norm_by_layer_norm_is_torchs(shape: tuple[int, ...]) -> None:
+    """The form for CUDA, which is tried here: values and gradients of the input, the gains and the shifts."""
+    ours, theirs = GroupNorm(3, 6).double(), nn.GroupNorm(3, 6).double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(shape, generator=generator, dtype=torch.float64)
+    found = []
+    for layer, out in ((ours, ours.by_layer_norm(x)), (theirs, theirs(x))):
+        found.append([out, *torch.autograd.grad((out * weight).sum(), [x, layer.weight, layer.bias])])
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
