@@ -97,7 +97,7 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
             print(line, flush=True)
         return None
     if sweeps:
-        return _report(run_sweep(composer, parsed, composed))
+        return _report(run_sweep(composer, parsed, composed, chooses=True))
     run(composer, composed)
     return None
 

@@ -18,6 +18,13 @@ from fedbench.config.options import REGISTERED, read_file
 from fedbench.errors import OWN_CODE, UsageError, UserError, shortened, unknown_option
 from fedbench.fields import unknown_key
 
+_EXTRAS = {
+    "hydra/launcher=joblib": "joblib",
+    "hydra/launcher=submitit_local": "submitit",
+    "hydra/launcher=submitit_slurm": "submitit",
+    "hydra/sweeper=optuna": "optuna-sweeper",
+}
+"""Options that packages of others bring, and the extra that brings the package."""
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)
 """What composing raises for a reason; ValueError and TypeError come from a few odd overrides."""
 _PYTHON = sysconfig.get_path("stdlib")
@@ -126,5 +133,7 @@ def _missing_option(error: MissingConfigException) -> UserError:
     origin = f" (in {where[1]}.yaml)" if where and not ours else ""
     if not group or error.options is None:
         return UsageError(one_line(str(error).split("Search path:")[0].split("Config search path:")[0]))
+    if (extra := _EXTRAS.get(f"{group}={choice}")) is not None:
+        return UsageError(f"{group}={choice}: is not installed (pip install 'fedbench-runner[{extra}]')")
     own = OWN_CODE if group in REGISTERED else ""
     return unknown_option(group, choice, error.options, own + origin)

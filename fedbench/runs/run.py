@@ -31,6 +31,7 @@ from fedbench.engine.choose import (
     choose_engine,
     choose_state,
     compiled_chunk,
+    expected_gain_seconds,
     make_executor,
     measure_model,
     wide_batch,
@@ -137,6 +138,11 @@ class Run:
         refusals.of_overlaps(self)
 
     # ---- what follows from the configuration -------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes, roughly: to decide by, not to show."""
+        return expected_gain_seconds(self.load, self.device)
 
     @property
     def state_bytes(self) -> int:

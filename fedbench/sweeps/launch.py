@@ -45,6 +45,7 @@ from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
 from fedbench.sweeps.tables import collect, write_manifest
 
 LOOK_SECONDS = 1.0  # between two looks at what another process computes
+WORTH = 20.0  # seconds that processes must save, to be started unasked
 
 log = logging.getLogger(__name__)
 
@@ -204,6 +205,9 @@ class Sweeper(HydraSweeper):
         self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
         self.reuse = Path(reuse) if reuse is not None else None
 
+    chooses = False
+    """Whether it takes worker processes where no launcher is asked for and they are worth it."""
+
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra: make the launcher."""
         assert isinstance(task_function, RunJob)
@@ -224,12 +228,44 @@ class Sweeper(HydraSweeper):
         composer = JobComposer(self.config, loader)
         return plan(fixed, wanted, composer, self.task.plan, config_directories(self.config.hydra))
 
+    def _choose_launcher(self, runs: Sequence[PlannedRun]) -> str:
+        """Where no launcher was asked for, take worker processes if there are cores (or GPUs), memory and
+        work for them, all of which two calls of one command have alike; a line where one run follows another.
+
+        A user's callbacks may count on one process.
+        """
+        assert self.config is not None
+        assert self.hydra_context is not None
+        cfg, asked = self.config, recorded(self.config, "hydra")
+        basic = cfg.hydra.runtime.choices.get("hydra/launcher") == "basic"
+        if not self.chooses or not basic or any(text.startswith("hydra/launcher=") for text in asked):
+            return ""
+        launcher = Launcher()
+        launcher.setup(hydra_context=self.hydra_context, task_function=self.task, config=cfg)
+        slots = launcher.slots(len(runs))
+        count = len(slots)
+        if slots[0] is None:  # on the CPU
+            import torch
+
+            from fedbench.engine.memory import total_memory
+
+            fit = total_memory(torch.device("cpu")) // max(1.0, *(run.memory for run in runs))
+            count = min(count // (cfg.threads or 1), int(fit))
+        saved = sum(run.seconds for run in runs) * (1 - 1 / max(count, 1))
+        if saved < WORTH or cfg.hydra.callbacks:
+            return "one after another in this process (hydra/launcher=processes: side by side)"
+        launcher.processes, self.launcher = count, launcher
+        launcher.note = " (hydra/launcher=basic: one run after another, in this process)"
+        return ""
+
     def planned_places(
         self, arguments: list[str], grids: Sequence[Grid] = ()
     ) -> tuple[list[tuple[Path, Config]], list[str | None]]:
         """The places and configurations of the runs, and the device of each process that would work at
         once."""
-        runs, launcher = self.planned(arguments, grids), self.launcher
+        runs = self.planned(arguments, grids)
+        self._choose_launcher(runs)
+        launcher = self.launcher
         slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
         return [(self.directory / run.name, run.config) for run in runs], slots
 
@@ -244,9 +280,12 @@ class Sweeper(HydraSweeper):
         if self.reuse is not None and self.ours:
             _take_over([run for run in runs if not self._is_done(run)], directory, self.reuse)
         pending = [run for run in runs if not self._is_done(run)]
+        how = self._choose_launcher(runs)
         self.task.expect(run.config for run in pending)
         before = f", {len(self.results)} of them finished before" if self.results else ""
         log.info("%d run%s%s, in %s", len(runs), "s" if len(runs) != 1 else "", before, directory)
+        if how and len(pending) > 1:
+            log.info(how)
         with one_line_os_errors(f"write {directory}"):
             directory.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(self.config, directory / "multirun.yaml")
@@ -366,8 +405,11 @@ def _failure(result: object) -> str | None:
     return str(result._return_value) if failed else None  # type: ignore[attr-defined]
 
 
-def run_sweep(composer: Composer, parsed: Sequence[Override], composed: Composed) -> FinishedSweep:
-    """Run the sweep that was `read`; a failed run does not stop the others.
+def run_sweep(
+    composer: Composer, parsed: Sequence[Override], composed: Composed, chooses: bool = False
+) -> FinishedSweep:
+    """Run the sweep that was `read`; a failed run does not stop the others. `chooses`: worker processes may
+    be started unasked, which scripts and notebooks may not survive.
 
     Raises UserError before anything is written if any run is bad input.
     """
@@ -377,6 +419,8 @@ def run_sweep(composer: Composer, parsed: Sequence[Override], composed: Composed
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
     context.callbacks.on_multirun_start(config=cfg, config_name=composer.config_name)
     chosen = Plugins.instance().instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
+    if isinstance(chosen, Sweeper):
+        chosen.chooses = chooses
     try:
         with composer.one_line(words):
             results = chosen.sweep(arguments=words)
@@ -400,6 +444,7 @@ def planned(
     if not isinstance(chosen, Sweeper):
         name = cfg.hydra.runtime.choices.get("hydra/sweeper")
         raise UsageError(f"--dry-run: hydra/sweeper={name} decides while it runs what it runs")
+    chosen.chooses = True
     with composer.one_line(words):
         return chosen.planned_places(words)
 

@@ -56,7 +56,7 @@ class Launcher(HydraLauncher):
     ) -> None:
         """`processes`: how many at once; `threads`: of each on a CPU; `devices`: what the processes are given
         in turn as the `device` of their runs, so that 4 processes on 2 devices are 2 runs on each."""
-        self.processes, self.threads = processes, threads
+        self.processes, self.threads, self.note = processes, threads, ""
         self.devices = None if devices is None else [str(name) for name in devices]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -81,7 +81,7 @@ class Launcher(HydraLauncher):
         alone = any(word.startswith("threads=") for word in self.words([], slots[0]))
         thread = f", {self.threads} thread each" if alone else ""
         on = f", on {', '.join(where)}" if where else ""
-        log.info("%d process%s%s%s", count, "es" if count > 1 else "", thread, on)
+        log.info("%d process%s%s%s%s", count, "es" if count > 1 else "", thread, on, self.note)
         return _Pool(self, job_overrides, initial_job_idx, slots).run()
 
     def slots(self, jobs: int) -> list[str | None]:

@@ -8,7 +8,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class PlannedRun:
     overrides: list[str]  # as Hydra's launchers want them
     choices: dict[str, Value]  # swept key -> its value
     config: Config
+    seconds: float = 0.0  # that it takes, roughly
+    memory: float = 0.0  # bytes
 
 
 def grids_of(
@@ -89,7 +91,7 @@ def plan(
     fixed: Sequence[str],
     grids: Sequence[Grid],
     composer: JobComposer,
-    check: Callable[[Config], object],
+    check: Callable[[Config], Run],
     searchpath: Sequence[Path] = (),
 ) -> list[PlannedRun]:
     """The runs of the grids, in order, each once. Raises a UserError, which names the run, if any of them is
@@ -115,13 +117,13 @@ def plan(
             log.info("twice the same run, done once: %s", " ".join(overrides))
         runs.setdefault(name, PlannedRun(name, overrides, choices, config))
     composer.check_places([run.overrides for run in runs.values()])
-    checked: set[str] = set()
-    for run in runs.values():
+    checked: dict[str, Run] = {}
+    for name, run in runs.items():
         kind = digest({key: value for key, value in flat(run.config).items() if key != "seed"})
         if kind not in checked:
             with _naming_the_run(run.choices, len(every)):
-                check(run.config)
-            checked.add(kind)
+                checked[kind] = check(run.config)
+        runs[name] = replace(run, seconds=checked[kind].seconds, memory=checked[kind].memory.total)
     return list(runs.values())
 
 

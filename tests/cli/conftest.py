@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import threading
 import types
@@ -27,6 +28,7 @@ class Runs:
         self.done: list[DictConfig] = []
         self.planned: list[Config] = []
         self.stops = True
+        self.seconds = self.memory = 0.0
         self.held: list[int] = []  # seeds that another process has at first
 
     def made(self, config: Config, session: object, *more: object) -> types.SimpleNamespace:
@@ -36,10 +38,9 @@ class Runs:
         lr = config.algorithm.options.get("lr")
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
-        layout = types.SimpleNamespace(d=1)
-        return types.SimpleNamespace(
-            config=config, layout=layout, go=lambda directory: self.go(config, directory)
-        )
+        layout, memory = types.SimpleNamespace(d=1), types.SimpleNamespace(total=self.memory)
+        go = functools.partial(self.go, config)
+        return types.SimpleNamespace(config=config, layout=layout, memory=memory, seconds=self.seconds, go=go)
 
     def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""

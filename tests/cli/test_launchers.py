@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,26 @@ def test_paths_are_relative_to_where_the_command_was_given(
     ]
     assert tables[0].equals(tables[1])
     assert {row.status for row in pd.read_csv("moved/runs.csv").itertuples()} == {"completed"}
+
+
+@pytest.mark.parametrize(
+    ("word", "plugin", "extra"),
+    [
+        ("hydra/launcher=joblib", "hydra_joblib_launcher", "joblib"),
+        ("hydra/launcher=submitit_slurm", "hydra_submitit_launcher", "submitit"),
+        ("hydra/sweeper=optuna", "hydra_optuna_sweeper", "optuna-sweeper"),
+    ],
+)
+def test_what_is_not_installed_is_said_with_what_installs_it(
+    word: str, plugin: str, extra: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if importlib.util.find_spec("hydra_plugins") and importlib.util.find_spec(f"hydra_plugins.{plugin}"):
+        pytest.skip(f"{plugin} is installed")
+    assert main(["-m", "seed=0,1", word]) == 2
+    line = f"fedbench: {word}: is not installed (pip install 'fedbench-runner[{extra}]')\n"
+    assert capsys.readouterr().err == line
+    names = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert extra in names["project"]["optional-dependencies"]
 
 
 @pytest.mark.slow

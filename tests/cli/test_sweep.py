@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hydra.core.utils import JobReturn
 
 from fedbench.sweeps.launcher import Launcher
 
@@ -81,6 +82,52 @@ def test_a_launcher_that_gives_up_is_one_line(runs, fedbench: Call, monkeypatch:
     assert (code, err.count("\n")) == (1, 1)
     says = 'hydra/launcher=processes: Could not detect "srun",; are you indeed on a cluster?'
     assert f"2 of 2 runs failed: {says} (see there/runs.csv)" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds", "count"),
+    [
+        ((), 100.0, 3),  # a process for each of three runs
+        (("seed=range(9)",), 100.0, 4),  # for each of four cores
+        (("seed=range(9)", "threads=2"), 100.0, 2),
+        ((), 1.0, None),  # not worth their start
+        (("seed=1",), 100.0, None),
+        (("hydra/launcher=basic",), 100.0, None),
+        (
+            ("hooks=[own_call]", "+hydra.callbacks.a._target_=own_call.Own"),
+            100.0,
+            None,
+        ),
+    ],
+)
+def test_processes_are_taken_where_they_are_worth_it(
+    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], seconds: float, count
+) -> None:
+    """Four cores, memory for all; what is taken is said."""
+    taken: list[int] = []
+
+    def launch(self: Launcher, jobs: list[list[str]], initial_job_idx: int) -> list[JobReturn]:
+        taken.append(len(self.slots(len(jobs))))
+        raise RuntimeError("not now")
+
+    callback = "from hydra.experimental.callback import Callback\n\n\nclass Own(Callback):\n    pass\n"
+    Path("own_call.py").write_text(callback)
+    monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 4)
+    monkeypatch.setattr(Launcher, "launch", launch)
+    monkeypatch.setattr(runs, "seconds", seconds)
+    code, out, _ = fedbench("-m", "seed=1,2,3", "device=cpu", *words)
+    assert (code, taken) == ((0, []) if count is None else (1, [count]))
+    asked = any(word in words for word in ("seed=1", "hydra/launcher=basic"))
+    line = "one after another in this process (hydra/launcher=processes: side by side)"
+    assert (line in out) == (count is None and not asked)
+
+
+def test_processes_that_would_not_fit_in_memory_are_not_taken(runs, monkeypatch, fedbench: Call) -> None:
+    monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 4)
+    monkeypatch.setattr("fedbench.engine.memory.total_memory", lambda device: 150.0)
+    monkeypatch.setattr(Launcher, "launch", lambda *_, **__: pytest.fail("not to be taken"))
+    runs.seconds, runs.memory = 100.0, 100.0
+    assert fedbench("-m", "seed=1,2,3", "device=cpu")[0] == 0
 
 
 def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -201,8 +248,8 @@ def test_ways_to_say_a_sweep(runs, fedbench: Call, tmp_path: Path) -> None:
         assert (code, err) == (0, ""), command
         assert [(cfg.seed, cfg.rounds) for cfg in runs.done] == expected
     runs.done.clear()
-    assert fedbench("-m", "partition=glob(*i*, exclude=[iid,file,natural])", "partition.seed=3")[0] == 0
-    assert [cfg.partition.name for cfg in runs.done] == ["dirichlet"]
+    assert fedbench("-m", "partition=glob(*law*, exclude=[iid,file])", "partition.seed=3")[0] == 0
+    assert [cfg.partition.name for cfg in runs.done] == ["powerlaw"]
 
 
 def test_places_that_the_user_chooses(runs, fedbench: Call, tmp_path: Path) -> None:
