@@ -1,4 +1,4 @@
-"""A CSV file, TensorBoard, MLflow, Weights & Biases, and those of them that a run has.
+"""What loggers are told of a run; CSV file, TensorBoard, MLflow, Weights & Biases; and those that a run has.
 
 A package is imported where a logger is opened.
 """
@@ -11,8 +11,10 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,10 +22,81 @@ from typing import Any, ClassVar
 import yaml
 from filelock import FileLock
 
-from fedbench.loggers.logger import LoggedRun, Logger, Point
+from fedbench.files import as_given, read_json, write_json
 from fedbench.loggers.options import Csv, LoggerOptions, MLflow, TensorBoard, WandB
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The numbers of one evaluation."""
+
+    step: int  # the round
+    seconds: float  # since 1970, when it was measured; of a resumed run's first points: when it was resumed
+    values: Mapping[str, float]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Point:
+        """The numbers that a row of metrics.csv has, in its columns' order."""
+        values = {name: float(value) for name, value in row.items() if value not in (None, "")}
+        return cls(int(values.pop("round")), time.time(), values)
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run, as loggers are told of it, and what they remember of it between two processes."""
+
+    directory: Path
+    choices: Mapping[str, Any]  # dotted keys
+    sweep: str | None  # the sweep's directory
+    identity: str  # of another one, as with more rounds, nothing is remembered
+
+    @property
+    def name(self) -> str:
+        """Of the directory, with the one above it, which a readable part may stand in."""
+        return "-".join(self.directory.resolve().parts[-2:])
+
+    def place(self, directory: str | None, within: str) -> Path:
+        """Where a logger writes: `within` in the run's directory, or one of the run's own in `directory`."""
+        return self.directory / within if directory is None else as_given(directory) / self.name
+
+    def remembered(self, logger: str) -> dict[str, Any]:
+        """What a logger has remembered of this run; empty where it is another run."""
+        found = read_json(self._file(logger)) or {}
+        return found if found.get("identity", self.identity) == self.identity else {}
+
+    def remember(self, logger: str, **what: Any) -> None:
+        """Remember it too."""
+        self._file(logger).parent.mkdir(exist_ok=True)
+        write_json(self._file(logger), {**self.remembered(logger), **what, "identity": self.identity})
+
+    def forget(self, logger: str) -> None:
+        """What was logged before is of a run that is computed again."""
+        self._file(logger).unlink(missing_ok=True)
+
+    def _file(self, logger: str) -> Path:
+        return self.directory / ".loggers" / f"{logger}.json"
+
+
+class Logger:
+    """Sends points to one place; an exception ends the logger.
+
+    A run that goes on opens it again, with all points so far: none is to be there twice, and none missing.
+    """
+
+    def open(self, points: Sequence[Point]) -> None:
+        """Begin, with these points."""
+        raise NotImplementedError
+
+    def log(self, points: Sequence[Point]) -> None:
+        """Add points. May return before they have arrived."""
+        raise NotImplementedError
+
+    def close(self, results: Mapping[str, Any] | None) -> None:
+        """End, when all points have arrived. `results`: of a run that has ended, `status` among them; None:
+        it was stopped."""
+        raise NotImplementedError
 
 
 class CsvLogger(Logger):
@@ -134,15 +207,14 @@ class MLflowLogger(Logger):
         from mlflow.exceptions import MlflowException
 
         name = self.options.experiment
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            try:
-                return str(self.client.create_experiment(name))
-            except MlflowException:
-                found = self.client.get_experiment_by_name(name)
-                if found is None:
-                    raise
-        return str(found.experiment_id)
+        if found := self.client.get_experiment_by_name(name):
+            return str(found.experiment_id)
+        try:
+            return str(self.client.create_experiment(name))
+        except MlflowException:
+            if found := self.client.get_experiment_by_name(name):
+                return str(found.experiment_id)
+            raise
 
     def _create(self, experiment: str) -> str:
         from mlflow.entities import Param
@@ -252,10 +324,8 @@ class RunLoggers:
     @property
     def behind(self) -> bool:
         """Whether one of them has not got all of the run, which has ended."""
-        return any(
-            self.run.remembered(name).get("all_to") != dataclasses.asdict(options)
-            for name, options in self.options.items()
-        )
+        all_to = {name: self.run.remembered(name).get("all_to") for name in self.options}
+        return all_to != {name: dataclasses.asdict(options) for name, options in self.options.items()}
 
     def start(self, points: Sequence[Point], again: bool = False) -> None:
         """Begin, with what a run that goes on has measured before. `again`: the run is computed anew."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.files import one_line_os_errors, write_text
-from fedbench.loggers.logger import Point
 
 
 @dataclass
@@ -42,10 +41,6 @@ class Row:
         """A CSV line; floats in their shortest form that reads back exactly."""
         values = (getattr(self, name) for name in columns)
         return ",".join("" if v is None else repr(v) if isinstance(v, float) else str(v) for v in values)
-
-    def point(self) -> Point:
-        """What loggers are given: the numbers of the row that there are, measured now."""
-        return Point.of(dataclasses.asdict(self))
 
     @property
     def stopping_accuracy(self) -> float:

@@ -353,8 +353,7 @@ class RunDirectory:
 
     def loggers(self, config: Config) -> RunLoggers:
         """The loggers of the run `config` here; none is opened yet."""
-        from fedbench.loggers.backends import RunLoggers
-        from fedbench.loggers.logger import LoggedRun
+        from fedbench.loggers.backends import LoggedRun, RunLoggers
 
         choices = {k: v for k, v in flat(config.given).items() if not k.startswith("logger.")}
         above = self.path.resolve().parent
@@ -364,7 +363,7 @@ class RunDirectory:
     def catch_up(self, config: Config, summary: Mapping[str, Any]) -> None:
         """Hand on what a logger lacks of a finished run: it failed, was cut off, or is named for the first
         time."""
-        from fedbench.loggers.logger import Point
+        from fedbench.loggers.backends import Point
 
         if config.logger and (loggers := self.loggers(config)).behind:
             loggers.start([Point.of(row) for row in self.rows()])

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from fedbench import schedule
 from fedbench.config.config import flat
 from fedbench.engine.objective import TASKS
 from fedbench.files import atomically
-from fedbench.loggers.backends import RunLoggers
+from fedbench.loggers.backends import Point, RunLoggers
 from fedbench.runs import provenance
 from fedbench.runs.checkpoint import Checkpointer, Saved, write_torch
 from fedbench.runs.evaluation import Measurement
@@ -75,7 +76,7 @@ class Training:
             progress = Progress(mode, label, rounds, self.loop.version, metric, self.config.eval.every)
             results: Mapping[str, Any] | None = {"status": "failed"}
             if self.loggers:
-                self.loggers.start([row.point() for row in self.rows], again=not self.config.resume)
+                self.loggers.start([Point.of(asdict(row)) for row in self.rows], again=not self.config.resume)
             try:
                 if saved is None:
                     self._record()
@@ -149,7 +150,7 @@ class Training:
         last = self.rows[-1].round if self.rows else 0
         self.metrics.append(self.measurement.row(last, self.wall_seconds))
         if self.loggers:
-            self.loggers.log(self.rows[-1].point())
+            self.loggers.log(Point.of(asdict(self.rows[-1])))
 
     @property
     def _at_end(self) -> bool:

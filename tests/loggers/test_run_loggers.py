@@ -21,8 +21,7 @@ from fedbench.config.options import conf_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import defaults
 from fedbench.loggers import backends, options
-from fedbench.loggers.backends import RunLoggers
-from fedbench.loggers.logger import LoggedRun, Logger, Point
+from fedbench.loggers.backends import LoggedRun, Logger, Point, RunLoggers
 from fedbench.loggers.options import LOGGERS, Csv, TensorBoard
 from fedbench.runs.replay import replay
 from fedbench.runs.run import Run
