@@ -1,0 +1,313 @@
+"""The Python interface: `fedbench.run`, `sweep`, `results`, `plot`. The command line is made of the same
+parts.
+
+What a command says is said here in the same words: a list of overrides such as `["algorithm=scaffold",
+"rounds=20"]`, or a mapping `{"algorithm": "scaffold", "rounds": 20}`. Runs lie in the same directories and
+are resumed or reported in the same way. Errors are `fedbench.errors.UserError`, one line each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+
+from fedbench.config.compose import Composed, Composer
+from fedbench.config.config import Config
+from fedbench.config.identity import run_dir
+from fedbench.config.options import checked
+from fedbench.config.overrides import refuse_sweeps, written
+from fedbench.errors import DataError, UsageError
+from fedbench.loggers.options import refuse_missing
+from fedbench.process_group import refuse_several
+from fedbench.runs.run_directory import MODEL, RunDirectory
+from fedbench.sweeps.tables import collect
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from torch import nn
+
+__all__ = ["Run", "Sweep", "compose_config", "plot", "results", "run", "sweep"]
+
+Place = str | os.PathLike[str]
+Overrides = Sequence[str] | Mapping[str, Any]
+"""`["algorithm=scaffold", "rounds=20"]`, as on the command line, or `{"algorithm": "scaffold", "rounds":
+20}`."""
+
+log = logging.getLogger(__name__)
+
+
+# ---- what runs and sweeps leave, read when it is asked for ------------------------------------------------
+
+
+class Directory:
+    """Something that lies in a directory, and may stand wherever the path of one may."""
+
+    def __init__(self, directory: Place) -> None:
+        self.directory = Path(directory)
+
+    def __fspath__(self) -> str:
+        return str(self.directory)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.directory)!r})"
+
+
+class Run(Directory):
+    """A run: `directory` (a Path), and what lies there. `Run(path)` is the run of an earlier process."""
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """summary.json: status, final and best accuracy, hyper-parameters in use, versions, configuration.
+
+        Raises DataError where the run has not ended.
+        """
+        found = RunDirectory(self).summary
+        if found is None:
+            raise DataError(f"{self.directory}: there is no summary.json: no run has ended here")
+        return found
+
+    @property
+    def final_accuracy(self) -> float | None:
+        """Mean test accuracy in [0, 1] of the last `eval.final_k` evaluations; None where the run
+        diverged."""
+        accuracy: float | None = self.summary["final_accuracy"]
+        return accuracy
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """metrics.csv: a row per evaluated round. Raises DataError."""
+        return RunDirectory(self).metrics
+
+    @cached_property
+    def config(self) -> Config:
+        """The run's configuration. Raises UserError."""
+        return RunDirectory(self).config()
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The global model of the last round, on the CPU, in evaluation mode.
+
+        It takes batches (B, *shape) as the run's data set prepares them (normalised where the run did). The
+        data set is read for its shape, below FEDBENCH_DATA where that is set. Raises UserError.
+        """
+        from fedbench.runs.session import stored_model
+
+        return stored_model(RunDirectory(self).config_here(), self.directory / MODEL)
+
+
+class Sweep(Directory):
+    """A sweep: `directory` (a Path), and what lies there. `Sweep(path)` is one of an earlier process."""
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """As `fedbench.results(sweep)`."""
+        return results(self)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Its runs that have begun, in the order of `results`."""
+        return [Run(place) for place in self.results["dir"]]
+
+
+def results(*directories: Place) -> pd.DataFrame:
+    """One row per run of these directories (of runs, of sweeps, or with such below them).
+
+    Columns: `dir`; every key of the configurations under its dotted name (`algorithm`, `algorithm.lr`,
+    ...); the outcome: `status` (completed, diverged, starved, failed, or running: not ended),
+    `final_accuracy`, `best_accuracy`, `best_round`, `final_test_loss`, `rounds_done`, `wall_seconds`,
+    `error`. What a run does not have is None or NaN. Raises DataError where there is nothing to read.
+    """
+    import pandas as pd
+
+    from fedbench.figures.results import outcomes, read
+
+    return pd.DataFrame(outcomes(read([os.fspath(place) for place in directories])))
+
+
+def plot(
+    *directories: Place,
+    x: str = "round",
+    y: str = "test_accuracy",
+    by: str | Sequence[str] = ("algorithm",),
+    where: Mapping[str, Sequence[object]] | None = None,
+    spread: str = "auto",
+    rows: str | None = None,
+    width: str = "one",
+    log: str = "",
+    limits: Mapping[str, tuple[float, float]] | None = None,
+    order: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    caption: bool = False,
+    style: Place | None = None,
+    out: Place | None = None,
+) -> Figure:
+    """The figure that `fedbench plot DIR...` draws: a line per algorithm, mean and spread over seeds.
+
+    `x`: a column of metrics.csv, or a swept key (`algorithm.lr`); `y`: a column of metrics.csv, against a
+    key also `best_accuracy`. `by`: keys that make a line; `where`: key -> values, only these runs;
+    `spread`: of the band (std, sem, minmax; auto: minmax of two seeds, else std); `rows`: a key, with a
+    picture for each of its values. `width`: "one" or "two" columns of print; `log`: logarithmic axes ("x",
+    "y", "xy"); `limits`: axis -> its ends; `order`, `labels`, `colours`: of lines, by algorithm or name;
+    `caption`: settings and seeds below the picture; `style`: a file of matplotlib settings. `out`: also
+    write PNG and PDF, the points and the caption there. Raises DataError where there is nothing to read,
+    ConfigError for a bad choice.
+    """
+    from fedbench.figures.drawing import draw
+    from fedbench.figures.lines import PlotOptions
+
+    options = PlotOptions(
+        x=x,
+        y=y,
+        by=[by] if isinstance(by, str) else by,
+        where=where or {},
+        spread=spread,
+        rows=rows,
+        width=width,
+        caption=caption,
+        log=tuple(log),
+        limits=limits or {},
+        labels=labels or {},
+        order=order,
+        colours=colours or {},
+        style=Path(style) if style is not None else None,
+    )
+    drawing = draw([os.fspath(place) for place in directories], options)
+    if out is not None:
+        drawing.save(os.fspath(out))
+    return drawing.figure
+
+
+# ---- runs and sweeps, composed, checked and computed by what the command line is made of -------------------
+
+
+def compose_config(overrides: Overrides = (), config_dir: Place | None = None) -> Config:
+    """What one run `fedbench --config-dir DIR OVERRIDES...` is, checked. Leaves Hydra as it was. Raises
+    UserError."""
+    with _composer(config_dir) as composer:
+        return _one(composer, _words(overrides)).config
+
+
+def run(
+    overrides: Overrides | Config = (), directory: Place | None = None, config_dir: Place | None = None
+) -> Run:
+    """Compute a run, go on with it, or report it where it is finished.
+
+    `overrides`: what follows `fedbench` on the command line, or a configuration (`compose_config`,
+    `Run.config`). `directory`: where the run lies; None: where the command line would put it, below
+    outputs/. `config_dir`: your own files of options; a method that is registered in this process needs none.
+    Ctrl-C saves a checkpoint; the same call goes on from there. Everything is left that the
+    command line leaves but Hydra's own files (`.hydra/`, `run.log`): what happens is said to Python's
+    logging, under "fedbench".
+
+    Raises UserError, in one line: ConfigError before anything is written, RunError where it cannot go on.
+    """
+    refuse_several("fedbench.run")
+    if isinstance(overrides, Config):
+        config = checked(overrides)
+        place = Path("outputs") / run_dir(config)
+    else:
+        with _composer(config_dir) as composer:
+            composed = _one(composer, _words(overrides))
+            config, place = composed.config, composer.place(composed)
+    place = Path(directory) if directory is not None else place
+    refuse_missing(config.logger)
+    here = RunDirectory(place)
+    done = here.finished(config)
+    if done is not None:  # no torch is imported to say that a run is finished
+        here.catch_up(config, done)
+    else:
+        from fedbench.runs.run import Run as ComputedRun
+        from fedbench.sweeps.job import session
+
+        ComputedRun(config, session()).go(place)
+    return Run(place)
+
+
+def sweep(
+    overrides: Overrides = (),
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    directory: Place | None = None,
+    processes: int | None = None,
+    config_dir: Place | None = None,
+) -> Sweep:
+    """Run all points of a grid; what is there already is not run again.
+
+    `overrides`: of all runs, as on the command line, so that `"seed=0,1"` sweeps too; `grid`: the same as
+    typed values, `{"algorithm.lr": [0.01, 0.1], "seed": range(3)}`. `directory`: None: where `fedbench
+    --multirun` would put it. `processes`: so many runs side by side, each in a process of its own (in a
+    script, under `if __name__ == "__main__":`); None: one after another, or as `hydra/launcher=...` says.
+    `config_dir`: your own files of options.
+
+    A failed run does not stop the others: it is logged, and a row of `Sweep.results` with its status and
+    error. Raises UserError before anything is written if any run is bad input.
+    """
+    from fedbench.sweeps.launch import run_sweep
+
+    words = [*_words(overrides), *(f"{key}={_several(key, values)}" for key, values in (grid or {}).items())]
+    if directory is not None:
+        words.append(f"hydra.sweep.dir={written(str(directory))}")
+    if processes is not None:
+        words += ["hydra/launcher=processes", f"hydra.launcher.processes={processes}"]
+    with _composer(config_dir) as composer, _logging_kept():
+        ended = run_sweep(composer, *composer.read(words))
+        collect(ended.directory)
+    if ended.failures:
+        counted = f"{len(ended.failures)} of {len(ended.results)} runs failed"
+        log.warning("%s: %s (see %s)", counted, ended.failures[0], ended.directory / "runs.csv")
+    return Sweep(ended.directory)
+
+
+def _words(overrides: Overrides) -> list[str]:
+    if isinstance(overrides, str):
+        raise UsageError(f"{overrides}: a list of overrides is needed, such as ['{overrides}']")
+    if isinstance(overrides, Mapping):
+        return [f"{key}={written(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def _several(key: str, values: Iterable[Any]) -> str:
+    texts = [] if isinstance(values, str) else [written(value) for value in values]
+    if not texts:
+        raise UsageError(f"grid: {key}: must be a list of values, such as [0, 1]")
+    return ",".join(texts)
+
+
+def _one(composer: Composer, words: Sequence[str]) -> Composed:
+    """What one run is. Raises UserError where several are meant."""
+    parsed, composed = composer.read(words)
+    refuse_sweeps(parsed)
+    if composed.cfg.hydra.mode == RunMode.MULTIRUN:
+        raise UsageError(f"{' '.join(words)}: is a sweep, which fedbench.sweep runs")
+    return composed
+
+
+@contextlib.contextmanager
+def _composer(config_dir: Place | None = None) -> Iterator[Composer]:
+    """A composer; afterwards Hydra's global state is what it was."""
+    before = GlobalHydra.instance().hydra
+    try:
+        yield Composer(config_dir=None if config_dir is None else str(config_dir))
+    finally:
+        GlobalHydra.instance().hydra = before
+
+
+@contextlib.contextmanager
+def _logging_kept() -> Iterator[None]:
+    """Hydra's launchers set up logging for their jobs; afterwards the root logger is what it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
