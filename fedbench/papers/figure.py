@@ -48,6 +48,11 @@ def runs_of(name: str, scale: str, root: Path = Path()) -> Path:
     return root / RUNS / name / scale
 
 
+def command(name: str, scale: str) -> str:
+    """What makes a figure again."""
+    return f"scripts/figures {name} --scale {scale}"
+
+
 # ---- what a paper's file declares ----------------------------------------------------------------------
 
 
@@ -103,11 +108,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class More:
-    """What would change a verdict: `times` the runs of a figure."""
+    """What would change a verdict: `times` the runs of a figure that is kept; or those of `by`, until they
+    are kept too."""
 
     words: str
     figure: str
     times: float
+    by: str = ""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from fedbench.papers.figure import (
     Experiment,
     Figure,
     algorithm_file,
+    command,
     experiment,
     runs_of,
     shown,
@@ -159,11 +160,6 @@ class Maker:
 
 
 # ---- what is kept ----------------------------------------------------------------------------------------
-
-
-def command(name: str, scale: str) -> str:
-    """What makes a figure again."""
-    return f"scripts/figures {name} --scale {scale}"
 
 
 def state(name: str, scale: str, root: Path = Path()) -> str:

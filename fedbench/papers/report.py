@@ -29,7 +29,7 @@ from fedbench.papers.claims import (
     read,
     together,
 )
-from fedbench.papers.figure import SHOWN, SMOKE, Figure, Paper, markdown, shown
+from fedbench.papers.figure import SHOWN, SMOKE, Figure, Paper, command, markdown, shown
 
 MARKS = {YES: "yes", CONSISTENT: "~", UNKNOWN: "?", OPPOSITE: "no"}
 KINDS = {"paper": "Claims of the papers", "construction": "True by construction", "ours": "Our own questions"}
@@ -192,11 +192,13 @@ def _page(
         )
     yield "## What would change a verdict, and its cost\n"
     costs = []
-    for more in (more for paper in PAPERS for more in paper.more if more.figure in evidence):
+    for more in (more for paper in PAPERS for more in paper.more):
+        if more.figure not in evidence or more.by in evidence:
+            continue
         kept = evidence[more.figure].made
         hours = f"{kept.get('run_seconds', 0) * more.times / 3600:.1f}"
         costs.append({"what": more.words, "core-hours": hours, "GPU-hours": "not measured",
-                      "made by": f"`{kept.get('command')}`"})  # fmt: skip
+                      "made by": f"`{command(more.by or more.figure, kept['scale'])}`"})  # fmt: skip
     yield markdown(pd.DataFrame(costs))
     yield "Seeds stand in conf/scale. Hours are those of the runs kept so far, on one thread each.\n"
     yield "## Gallery\n\nEach links to its page: captions, how it was tuned, what it was made from.\n"
@@ -209,8 +211,9 @@ def _gallery(found: Mapping[str, Path], judged: Mapping[Claim, Judged], top: Pat
         page = (out / "README.md").relative_to(top).as_posix()
         pictures = [file for file in (made(out) or {}).get("files", []) if file.endswith(".png")]
         image = f"[![{name}]({(out / pictures[0]).relative_to(top).as_posix()})]({page})" if pictures else ""
-        mine = [claim for claim in judged if any(one.figure == name for one in claim.readings)]
-        said = f" {_counts(judged[claim] for claim in mine)} of {len(mine)} claims." if mine else ""
+        mine = [[pair for pair in said if pair[0].figure == name] for said in judged.values()]
+        claims = [said for said in mine if said]
+        said = f" Claims: {_counts(claims)}." if claims else ""
         yield f"| {image} | **[{name}]({page})** {FIGURES[name].about}.{said} |"
 
 

@@ -71,11 +71,15 @@ class Leads(Test):
         numbers = ", ".join(f"{short(name)} {words}" for name, words in text.items() if words)
         rival = min(self.others, key=lambda other: found[other][1])
         brief = f"{text[self.method]}; {short(rival)} {text[rival]}"
+        if self.by == "best_accuracy":  # which flatters noisy methods
+            last = {name: said(by_seed(data, parts[name], "final_accuracy")) for name in (self.method, rival)}
+            brief += f" (last evaluations {last[self.method]}; {last[rival]})"
+            numbers += f"; last evaluations {', '.join(last.values())}"
         behind = ", ".join(short(other) for other, (_, mean, _) in found.items() if mean < 0)
         level = ", ".join(short(other) for other, (_, mean, p) in found.items() if mean >= 0 and p >= ALPHA)
         cut = self._cut(parts) if self.by == "width" else ""
-        said = (few(n), behind and f"behind {behind}", level and f"level with {level}", cut)
-        reason = "; ".join(filter(None, said))
+        clauses = (few(n), behind and f"behind {behind}", level and f"level with {level}", cut)
+        reason = "; ".join(filter(None, clauses))
         if n < FEWEST_SEEDS or cut:
             held = not behind and not level
             return Finding(plainly(held, 1 if cut else n), numbers, reason, seeds, brief)

@@ -166,6 +166,14 @@ def test_a_method_leads_where_it_is_above_each_of_the_others():
     assert Leads("padamfed", ("mime",))(Evidence(table)).reason == "no runs of mime"
 
 
+def test_beside_the_best_evaluation_the_last_ones_are_told():
+    """Best 0.9 and 0.8, last 0.7 and 0.75: the order is the other one."""
+    table = runs(("a", (0.9,) * 3, {}), ("b", (0.8,) * 3, {})).assign(final_accuracy=[0.7] * 3 + [0.75] * 3)
+    found = Leads("a", ("b",), "best_accuracy")(Evidence(table))
+    assert found.verdict == YES
+    assert found.brief.endswith("(last evaluations 70.0% +- 0.0% (3); 75.0% +- 0.0% (3))")
+
+
 @pytest.mark.parametrize(("seeds", "verdict"), [(1, CONSISTENT), (2, UNKNOWN), (3, YES)])
 def test_one_seed_shows_nothing_and_two_tell_nothing(seeds, verdict):
     table = runs(("padamfed", (0.9,) * seeds, {}), ("fedavg", (0.8,) * seeds, {}))

@@ -43,7 +43,7 @@ def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
     made = {
         "figure": NAME, "scale": scale, "digest": digest,
         "files": ["updates.json", "updates.png", "updates.pdf"],
-        "command": make.command(NAME, scale), "seeds": [0, 1],
+        "command": figure.command(NAME, scale), "seeds": [0, 1],
         "shared": {"rounds": 12, "dataset": "digits", "model": "mlp"},
         "runs": {"completed": 4}, "commit": ["0123456789abcdef", "0123456789abcdef+dirty"],
     }  # fmt: skip
@@ -90,7 +90,7 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
     assert "commit 0123456789, 0123456789 with changes that were not committed." in page
     claims = pd.read_csv(tmp_path / "outputs/figures/claims.csv")
     ours = claims[(claims.claim == "adamasfl-accuracy") & (claims.reading == "one norm")].iloc[0]
-    assert (ours.verdict, ours.command) == ("cannot tell", make.command(NAME, "cpu"))
+    assert (ours.verdict, ours.command) == ("cannot tell", figure.command(NAME, "cpu"))
     assert ours.reason == "no runs of ca2fl with dataset=fmnist, partition=!iid"
     ledger = (tmp_path / "outputs/ledger.md").read_text()
     assert all(claim.text in ledger for claim in CLAIMS)
