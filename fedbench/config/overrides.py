@@ -123,17 +123,3 @@ def first_values(overrides: Sequence[str], loader: ConfigLoader | None = None) -
         else:
             result += [f"{override.get_key_element()}={value}" for value in values(override)[:1]]
     return result
-
-
-def known_keys(cfg: DictConfig, hydra: bool = False) -> list[str]:
-    """All dotted keys of a composed configuration that hold values: Hydra's own, or the others."""
-    return [key for key in _keys(cfg, "") if (key.split(".")[0] == "hydra") == hydra]
-
-
-def _keys(node: DictConfig, prefix: str) -> Iterable[str]:
-    for name in node:
-        child = node._get_node(name)
-        if isinstance(child, DictConfig) and not (child._is_none() or child._is_missing()):
-            yield from _keys(child, f"{prefix}{name!s}.")
-        else:
-            yield f"{prefix}{name!s}"
