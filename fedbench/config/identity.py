@@ -59,7 +59,7 @@ ABSENT_AT_DEFAULT = {
 Newer ones are declared as `fedbench.fields.later`."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _ABSENT = object()
-FILES = ("dataset.path", "partition.path", "participation.path", "init_from")
+FILES = ("dataset.path", "dataset.test_path", "partition.path", "participation.path", "init_from")
 MARK = " (content)"  # after the key, in an identity
 RECORD = "inputs.json"  # in a run's directory: what was read, where anything of this was
 REMEMBERED = 64_000_000  # bytes of a file from which on its hash is kept between processes
@@ -152,7 +152,8 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
 
     Code: the modules that `imports` names, of a package all its files; not what they import in turn.
     """
-    found = {key: [as_given(str(choices[key]))] for key in FILES if choices.get(key)}
+    given = {key: as_given(str(choices[key])) for key in FILES if choices.get(key)}
+    found = {key: sorted(path.rglob("*.json")) if path.is_dir() else [path] for key, path in given.items()}
     for name in choices.get("imports") or ():
         found[f"imports {name}"] = _sources(str(name))
     return {f"{key}{MARK}": _joint(files) for key, files in found.items() if files and files[0].is_file()}

@@ -96,7 +96,7 @@ def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ())
                 _fits(path, sum(_checked_size(path, name, archive, wanted[name]) for name in there))
                 return {name: _array(path, name, archive, wanted[name]) for name in there}
     except _UNREADABLE as error:
-        raise DataError(f"{path}: cannot be read as an .npz file ({_line(error)})") from error
+        raise DataError(f"{path}: cannot be read as an .npz file ({line_of(error)})") from error
 
 
 def _checked_size(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
@@ -106,7 +106,7 @@ def _checked_size(path: Path, name: str, archive: zipfile.ZipFile, member: zipfi
             shape, dtype = _header(stream)
             start = stream.tell()
     except _UNREADABLE as error:
-        why = _line(error)
+        why = line_of(error)
         raise DataError(
             f"{path}: {name} is {'not an array' if 'magic' in why else f'damaged ({why})'}"
         ) from error
@@ -144,10 +144,11 @@ def _array(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipI
         needed = f"{member.file_size:,} bytes of memory"
         raise DataError(f"{path}: {name} needs {needed}, which are not free") from error
     except _UNREADABLE as error:
-        raise DataError(f"{path}: {name} is damaged ({_line(error)})") from error
+        raise DataError(f"{path}: {name} is damaged ({line_of(error)})") from error
 
 
-def _line(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
+    """What an error says, in a short line."""
     return _short(" ".join(str(error).split())) or type(error).__name__
 
 

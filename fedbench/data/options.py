@@ -166,6 +166,39 @@ class Npz(DatasetOptions):
 
 
 @dataclass(frozen=True)
+class Table(DatasetOptions):
+    """Your own table, a row per sample: CSV, TSV or Parquet by its name, else LIBSVM."""
+
+    name = "table"
+    path: str = text(None, words="the path of a table", help="dataset.path=FILE.csv, .parquet, ...")
+    target: str | None = text(None, null="the last column", help="the column of what is learnt")
+    user: str | None = text(None, null="none", help="the column that says whose a row is (partition=natural)")
+    test_path: str | None = text(
+        None, words="the path of a table", null="test_fraction of the rows", help="where the test set is"
+    )
+    test_fraction: float = number(0.2, low=0, high=0.9, open_low=True, help="of the rows, drawn at random")
+    task: str = choice("classification", TASKS[:2], help="what the target is")
+
+
+@dataclass(frozen=True)
+class Leaf(DatasetOptions):
+    """LEAF's JSON: FEMNIST, Shakespeare, Sent140; a directory with train/*.json and test/*.json."""
+
+    name = "leaf"
+    partition = "natural"
+    path: str = text(None, words="a directory with train/*.json and test/*.json", help="dataset.path=DIR")
+    task: str = choice(
+        "classification",
+        ("classification", "sequence"),
+        help="sequence: of texts, what follows each character",
+    )
+    length: int = integer(25, low=1, help="words of a tweet that are kept")
+    vocabulary: int = integer(
+        10_000, low=3, help="words of tweets that are told apart: the most frequent ones"
+    )
+
+
+@dataclass(frozen=True)
 class Synthetic(DatasetOptions):
     """FedProx's synthetic(alpha, beta): 60 features, 10 classes, one generated user per client."""
 
@@ -200,7 +233,11 @@ class Reviews(DatasetOptions):
 
 
 DATASETS: dict[str, type[DatasetOptions]] = {
-    cls.name: cls for cls in (Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100, Npz, Reviews)
+    cls.name: cls
+    for cls in (
+        *(Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100),
+        *(Npz, Table, Leaf, Reviews),
+    )
 }
 
 

@@ -76,7 +76,8 @@ def partition(
             "clients.total", clients, f"must be at most {len(labels)}, the number of training samples"
         )
     if labels.ndim > 1 and options.by_class:
-        others = ", ".join(name for name, cls in PARTITIONS.items() if not cls.by_class)
+        *some, last = (name for name, cls in PARTITIONS.items() if not cls.by_class)
+        others = f"{', '.join(some)} or {last}"
         allowed = f"divides by class, and this data set has no classes; use {others}"
         raise ConfigError("partition", options.name, allowed)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION)

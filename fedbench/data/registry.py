@@ -11,17 +11,21 @@ from typing import Any, TypeVar
 from fedbench.data.builtin import digits, reviews, synthetic
 from fedbench.data.dataset import Dataset, of_classes, pooled, subset
 from fedbench.data.files import load_npz
+from fedbench.data.leaf import load_leaf
 from fedbench.data.official import official
 from fedbench.data.options import (
     DATASETS,
     DatasetOptions,
     Digits,
     Emnist,
+    Leaf,
     Npz,
     Reviews,
     Synthetic,
+    Table,
     UserDataset,
 )
+from fedbench.data.tables import load_table
 from fedbench.data.transforms import mean_std, pixel_mean_std
 from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
 from fedbench.fields import REGISTERED, options_of_function, read
@@ -100,6 +104,13 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     return dataclasses.replace(data, mean=mean, std=std, augment=options.augment)
 
 
+def _there(key: str, given: str, expected: str) -> Path:
+    path = as_given(given)
+    if not path.is_file():
+        raise ConfigError(f"dataset.{key}", given, f"no such file; {expected}")
+    return path
+
+
 def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Dataset:
     if isinstance(options, Digits):
         return digits()
@@ -116,11 +127,18 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
             users=clients,
         )
     if isinstance(options, Npz):
-        path = as_given(options.path)
-        if not path.is_file():
-            allowed = "no such file; an .npz with x_train, y_train, x_test, y_test is expected"
-            raise ConfigError("dataset.path", options.path, allowed)
+        path = _there("path", options.path, "an .npz with x_train, y_train, x_test, y_test is expected")
         return load_npz(path, "npz", task=options.task, vocabulary=options.vocabulary)
+    if isinstance(options, Table):
+        path = _there("path", options.path, "a table is expected")
+        test = options.test_path and _there("test_path", options.test_path, "a table is expected")
+        columns = {"target": options.target, "user": options.user}
+        share = options.test_fraction
+        return load_table(path, test or None, **columns, test_fraction=share, task=options.task)
+    if isinstance(options, Leaf):
+        directory = as_given(options.path)
+        how = {"length": options.length, "vocabulary": options.vocabulary}
+        return load_leaf(directory, task=options.task, **how)
     if isinstance(options, UserDataset):
         return load_registered(options, root, seed, clients)
     if isinstance(options, Emnist):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedbench import data, models
 from fedbench.config import imports
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import MARK, inputs
+from fedbench.config.identity import inputs
 from fedbench.data import Dataset
 from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import CompileCache, Programs, place
@@ -62,7 +62,7 @@ class Session:
         own_clients = divided or chosen.partition is not None or isinstance(chosen, UserDataset)
         seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
         read = inputs(flat(config))  # a file may be replaced between two runs
-        content = read.get(f"dataset.path{MARK}"), read.get(f"partition.path{MARK}")
+        content = tuple(item for item in read.items() if item[0].startswith(("dataset.", "partition.")))
         key = (repr(chosen), root, seed, clients, config.partition if divided else None, content)
         found = self._datasets.pop(key, None)
         if found is None:

@@ -316,7 +316,7 @@ def test_what_cannot_be_is_one_line(name: str, clients: int, keys: dict[str, Any
 
 @pytest.mark.parametrize("name", ["dirichlet_clients", "classes", "similarity"])
 def test_targets_have_no_classes(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"divides by class.* use iid, powerlaw, quantity, natural, file"):
+    with pytest.raises(ConfigError, match=r"divides by class.* use iid, powerlaw, quantity, natural or file"):
         partition({"name": name}, np.zeros((50, 2)), 2, 5, 0)
 
 
