@@ -37,12 +37,15 @@ class InUse(RunError):
 def locked(file: Path, wait: float, refusal: str) -> Iterator[None]:
     """Hold the lock `file` against other processes, and let it go however the block or the process ends.
 
-    Raises InUse with the line `refusal` where another process has it for more than `wait` seconds, RunError
-    where the file cannot be written or its file system has no locks.
+    Raises InUse with the line `refusal` where another process has it for more than `wait` seconds (negative:
+    it is waited for), RunError where the file cannot be written or its file system has no locks.
     """
     from filelock import FileLock, Timeout  # slow to import, and not needed by `--help`
 
-    lock = FileLock(file)
+    try:  # a file whose existence is the lock would outlive its process, and others would wait for ever
+        lock = FileLock(file, fallback_to_soft=False)
+    except TypeError:  # before filelock 4, which knows no other locks
+        lock = FileLock(file)
     try:
         lock.acquire(timeout=wait, poll_interval=0.05)
     except Timeout as error:

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from filelock import FileLock
 from numpy.lib import format as npy
 
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.errors import DataError
+from fedbench.files import locked
 
 
 def file_record(path: Path) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def fetch(
     staging = root / f".download-{name}"
     lock = root / f".{name}.lock"
     try:
-        with _made(root), FileLock(lock), _removed_on_failure(lock):
+        with _made(root), locked(lock, -1, ""), _removed_on_failure(lock):
             if not missing(root, files):
                 return  # another process fetched them meanwhile
             logger.info("%s is not below %s: downloading it", name, root)

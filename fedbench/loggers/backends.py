@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
-from filelock import FileLock
 
-from fedbench.files import as_given, read_json, write_json
+from fedbench.files import as_given, locked, read_json, write_json
 from fedbench.loggers.options import Csv, LoggerOptions, MLflow, TensorBoard, WandB
 
 log = logging.getLogger(__name__)
@@ -187,7 +186,7 @@ class MLflowLogger(Logger):
 
         for talker in ("alembic", "mlflow"):
             logging.getLogger(talker).setLevel(logging.CRITICAL)  # what fails is raised here
-        with FileLock(Path(tempfile.gettempdir()) / "fedbench-mlflow.lock"):  # a new database is made by one
+        with locked(Path(tempfile.gettempdir()) / "fedbench-mlflow.lock", -1, ""):  # one makes a new database
             self.client: Any = MlflowClient(tracking_uri=self.options.tracking_uri)
             experiment = self._experiment()
         where = {"uri": self.client.tracking_uri, "experiment": experiment}
