@@ -160,26 +160,30 @@ def measure(arguments: argparse.Namespace, model: str) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    """Ratios to the bare loop, a group of bars for each model."""
+    """Ratios to the bare loop: a point for each contender, with the spread of its turns, and the goals."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    from fedbench.figures.style import COLOURS, RC, WIDTHS
+    from fedbench.figures.style import COLOURS, MARKERS, MUTED, RC, WIDTHS
 
     models = list(dict.fromkeys(row["model"] for row in rows))
     names = list(dict.fromkeys(row["contender"] for row in rows))
     with plt.rc_context(RC):
         figure, axes = plt.subplots(figsize=(WIDTHS["two"], 2.4), layout="constrained")
-        width = 0.8 / len(names)
+        axes.axhline(1.0, color=MUTED, linewidth=0.6)
         for i, name in enumerate(names):
-            mine = {row["model"]: row for row in rows if row["contender"] == name}
-            at = [m + (i - (len(names) - 1) / 2) * width for m, model in enumerate(models) if model in mine]
-            heights = [mine[model]["ratio"] for model in models if model in mine]
-            errors = [mine[model]["spread"] for model in models if model in mine]
+            mine = [row for row in rows if row["contender"] == name]
+            at = [models.index(row["model"]) + 0.8 * ((i + 0.5) / len(names) - 0.5) for row in mine]
             label = f"fedbench, {name}" if name in ENGINES else name.replace("bare", "bare PyTorch loop")
-            axes.bar(at, heights, width, yerr=errors, label=label, color=COLOURS[i], error_kw={"lw": 0.7})
+            ratios, spreads = [row["ratio"] for row in mine], [row["spread"] for row in mine]
+            looks = {"color": COLOURS[i], "marker": MARKERS[i], "markersize": 4.5, "elinewidth": 0.9}
+            axes.errorbar(at, ratios, spreads, linestyle="none", label=label, **looks)
+        goals = {row["model"]: row["goal"] for row in rows if row.get("goal")}
+        places = [models.index(model) for model in goals]
+        axes.hlines([*goals.values()], [at - 0.4 for at in places], [at + 0.4 for at in places], color=MUTED,
+                    linestyle="dotted", label="goal, compiled")  # fmt: skip
         axes.set_xticks(range(len(models)), models)
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
@@ -187,6 +191,7 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
         axes.grid(axis="x", visible=False)
         axes.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
         figure.savefig(file)
+        plt.close(figure)
 
 
 def main() -> None:

@@ -140,7 +140,7 @@ class _Picture:
         """The page with `text` below: small multiples, or a picture for each title, below one another in one
         column, side by side in two."""
         width, n = self.options.width, len(self.lines) if self.small else len(self.rows)
-        columns = 1 if width == "one" else min(n, 3)
+        columns = 1 if width == "one" else n if n < 4 else min((3, 2), key=lambda few: -n % few)
         if self.small:
             fits = [few for few in _COLUMNS[width] if -(-n // few) <= MOST] or _COLUMNS[width][:1]
             columns = min(fits, key=lambda few: -n % few)
@@ -206,7 +206,7 @@ class _Picture:
         xs = np.concatenate([part.x for line in self.lines for part in (line.points, *line.lost)])
         given = np.concatenate([line.points.x[~line.points.theorem] for line in self.lines])
         ys = np.concatenate([line.points[name] for line in tall for name in ("mean", "low", "high")])
-        ys = ys[np.isfinite(ys)]
+        ys = np.append(ys[np.isfinite(ys)], self.options.levels)
         if not len(ys) and self.of_curves:  # every run diverged: show them, but not their last explosion
             ys = np.concatenate([trail.y for line in tall for trail in line.lost])
             ys = ys[np.abs(ys) <= 20 * np.median(np.abs(ys)) + 1e-300]

@@ -247,6 +247,8 @@ SYMBOLS = {
     "local.batch_size": "B",
     "algorithm.lr": "lr",
     "algorithm.server_lr": "server lr",
+    "algorithm.beta": "β",
+    "algorithm.mu": "μ",
 }
 _OPTIONS = {
     "mnist": "MNIST",

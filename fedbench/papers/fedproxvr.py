@@ -60,22 +60,24 @@ def searches(table: str) -> Iterator[Search]:
 
 
 def by_beta_tau(runs: Path, out: Path) -> list[Path]:
-    """Final accuracy against beta, and against tau, a panel for each task's model."""
+    """Loss against rounds for each beta, and for each tau, a panel for each task and estimator."""
+    options: dict[str, Any] = {"rows": f"dataset,model,{ESTIMATOR}", "own_y": True, "log": ("y",)}
     files = []
     for stage, name, key in (
         ("final-beta-estimator", "beta", "algorithm.beta"),
         ("final-estimator-steps", "tau", "local.steps"),
     ):
-        by = ("algorithm", ESTIMATOR)
-        files += picture(runs, out, name, key, stage, by=by, rows="model", own_y=True)
+        files += picture(runs, out, name, "round", stage, y="test_loss", by=(key,), **options)
     return files
 
 
 def by_mu(runs: Path, out: Path) -> list[Path]:
-    """Training loss and accuracy against rounds for each mu, a panel for each estimator."""
+    """Training loss and accuracy against rounds for each mu, a panel for each estimator; without the first
+    rounds' values, beside which all mu look alike."""
     files = []
-    for y in ("train_loss", "test_accuracy"):
-        files += picture(runs, out, y, "round", "final-mu", y=y, by=(MU,), rows=ESTIMATOR)
+    for y, ends in (("train_loss", (0.4, 1.6)), ("test_accuracy", (0.5, 0.86))):
+        limits = {"y": ends}
+        files += picture(runs, out, y, "round", "final-mu", y=y, by=(MU,), rows=ESTIMATOR, limits=limits)
     return files
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from fedbench.papers.across import NORMS, both, problem_free, speedup
 from fedbench.papers.claims import Claim, Filter, Readings, Row, Test, readings
@@ -52,15 +53,16 @@ def by_split(runs: Path, out: Path) -> list[Path]:
 
 def by_step_size(runs: Path, out: Path) -> list[Path]:
     """Accuracy against eta and against gamma, iid beside Dirichlet."""
+    options: dict[str, Any] = {"rows": "partition", "levels": tuple(LEVELS.values())}
     files = []
     for key in ("lr", "server_lr"):
-        files += picture(runs, out, key, f"algorithm.{key}", f"final-{key}", "final", rows="partition")
+        files += picture(runs, out, key, f"algorithm.{key}", f"final-{key}", "final", **options)
     return files
 
 
 def by_lr(runs: Path, out: Path) -> list[Path]:
     """Accuracy against the learning rate."""
-    return picture(runs, out, "lr", "algorithm.lr", "final-lr", "final")
+    return picture(runs, out, "lr", "algorithm.lr", "final-lr", "final", levels=tuple(LEVELS.values()))
 
 
 def by_setting(runs: Path, out: Path) -> list[Path]:
