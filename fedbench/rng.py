@@ -37,6 +37,8 @@ class Stream(IntEnum):
     SYNTHETIC = 12  # generated data sets
     VALIDATION = 13  # which training samples are held out (sample)
     WORK = 16  # how much of its work a job does (client, n)
+    FINETUNE = 17  # the mini-batches by which a client's model is fine-tuned (client, version)
+    FINETUNE_MASKS = 18  # dropout and augmentation there (client, version, step)
 
 
 def threefry2x32(key: Key, counter: Key) -> Key:

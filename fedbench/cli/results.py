@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import ConfigError, DataError, Parser, coloured
-from fedbench.runs.metrics import VALIDATED
+from fedbench.runs.metrics import ENDS
 from fedbench.runs.run_directory import FAILED, FINISHED, MISSING, RUNNING, RunDirectory, find_runs
 
-METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(VALIDATED, 1)}
+METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(ENDS, 1)}
+METRICS |= {name: -1 for name in METRICS if name.endswith("perplexity")}
 """What may be best, and its sign."""
 FORMATS = ("text", "markdown", "latex")
 LISTED = 20

@@ -45,6 +45,11 @@ GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay", *LA
 """Config groups that every run chooses one option of."""
 
 
+METRICS = ("macro_f1", "auroc", "average_precision", *(f"recall_at_{k}" for k in (2, 3, 5, 10)), "perplexity")
+"""What `eval.metrics` may have that is a number (fedbench.engine.metrics computes it)."""
+CONFUSION = "confusion_matrix"
+
+
 @dataclass(frozen=True)
 class Clients:
     """The clients."""
@@ -103,6 +108,19 @@ class Loss:
     scale: float = positive(1.0, help="multiplies the objective")
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise ValueError
+    return tuple(value)
+
+
+def _metrics(value: Any) -> tuple[str, ...]:
+    names = _names(value)
+    if len({*names}) < len(names) or not {*names} <= {*METRICS, CONFUSION}:
+        raise ValueError
+    return names
+
+
 @dataclass(frozen=True)
 class Eval:
     """What is measured, and when. It never changes the training."""
@@ -115,6 +133,24 @@ class Eval:
     )
     final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
+    metrics: tuple[str, ...] = later(
+        custom(
+            [],
+            _metrics,
+            f"a list of {', '.join((*METRICS, CONFUSION))}",
+            help="further metrics, by torchmetrics: columns test_NAME (and validation_NAME) of metrics.csv; "
+            "confusion_matrix is drawn at the end",
+        )
+    )
+    finetune_steps: int = later(
+        integer(
+            0,
+            low=0,
+            help="also the clients' accuracies after so many steps of SGD each on its own data, from the "
+            "global model: mean, mean of the worst tenth, standard deviation",
+        )
+    )
+    finetune_lr: float | None = later(positive(None, null="algorithm.lr", help="of these steps"))
 
 
 @dataclass(frozen=True)
@@ -151,12 +187,6 @@ class Data:
     root: str = text(
         "data", words="a directory", help="directory of the data files (environment: FEDBENCH_DATA)"
     )
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise ValueError
-    return tuple(value)
 
 
 def _resume(value: Any) -> bool | str:

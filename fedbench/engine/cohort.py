@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -132,6 +133,25 @@ class CohortTrainer:
             w = to_device(torch.from_numpy(weights[at]).to(self.dtype), self.device)
             _add(total, torch.func.vmap(self.algorithm.survey_upload)(grads), w)
         return self.group.sum(total)
+
+    def finetuned(
+        self, theta: Tensor, statistics: Vectors, lr: float, steps: int, version: int
+    ) -> Iterator[tuple[Tensor, Tensor, Vectors]]:
+        """Every client's model after `steps` of SGD on its own mini-batches from theta: clients (C,), models
+        (C, d) and batch-norm statistics (C, ...), a chunk at a time. Nothing of the training changes."""
+        everyone = np.arange(len(self.planner.clients))
+        for at in np.split(everyone, range(self.chunk, len(everyone), self.chunk)):
+            made = np.full(len(at), steps)
+            jobs = Jobs(at, np.full(len(at), version), self.planner.clients.sizes[at], made)
+            batches = self.planner.draw(Stream.FINETUNE, jobs, self._masks(Stream.FINETUNE_MASKS))
+            ids, tensors = to_device((jobs.ids, batches.tensors), self.device)
+            batches = batches.with_tensors(tensors)
+            models, moving = theta.expand(len(at), -1), self._expand(statistics, len(at))
+            gradient = torch.func.vmap(self.objective.loss_and_grad, in_dims=(0, 0, batches.axes()))
+            for k in range(steps):
+                _, grads, moving = gradient(models, moving, batches.step(k))
+                models = models - lr * grads
+            yield ids, models, moving
 
     # ---- pieces ------------------------------------------------------------------------------------
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from fedbench.engine.metrics import FurtherMetrics
 from fedbench.engine.objective import CLASSIFICATION, Objective, Task, Transform
 from fedbench.method import Vectors
 
@@ -28,19 +29,30 @@ class Evaluator:
         batch: int,
         task: Task = CLASSIFICATION,
         trained: Tensor | None = None,
+        further: Sequence[str] = (),
     ) -> None:
-        """`trained`: the training samples (m,) that count in the objective; None: all."""
+        """`trained`: the training samples (m,) that count in the objective; None: all. `further`: metrics of
+        eval.metrics, which `whole` computes beside."""
         self.objective, self.layout, self.task = objective, objective.layout, task
         self.model = copy.deepcopy(objective.model).eval()
         self.x, self.y, self.to_input, self.batch = x_test, y_test, to_input, batch
         self.trained = torch.arange(len(objective.data.y)) if trained is None else trained
         self.trained = self.trained.to(objective.data.y.device)
         self._inputs: Tensor | None = None  # of the whole test set, kept where it is small
+        self.further = self._further(further)
+
+    def _further(self, names: Sequence[str]) -> FurtherMetrics | None:
+        if not names:
+            return None
+        with torch.no_grad():
+            outputs = self.model(self.to_input(self.x[:1])).shape[-1]
+        return FurtherMetrics(names, self.task.loss == "bce", outputs, self.y.device)
 
     def over(self, samples: Tensor) -> Evaluator:
         """The same, with training samples (m,) in place of the test set."""
         other, data = copy.copy(self), self.objective.data
         other.x, other.y, other._inputs = data.x[samples], data.y[samples], None
+        other.further = other._further([*self.further.metrics] if self.further else ())
         return other
 
     def test(self, theta: Tensor, statistics: Vectors) -> tuple[float, float]:
@@ -50,16 +62,20 @@ class Evaluator:
         return loss, score
 
     def whole(self, theta: Tensor, statistics: Vectors) -> tuple[Tensor, Tensor]:
-        """`per_sample` of the whole test set."""
+        """`per_sample` of the whole test set; `further` has its metrics of it then."""
         n = len(self.y)
+        if self.further:
+            self.further.reset()
         batches = [slice(at, min(at + self.batch, n)) for at in range(0, n, self.batch)]
-        return self._mark({**self.layout.unflatten(theta), **statistics}, batches)
+        return self._mark({**self.layout.unflatten(theta), **statistics}, batches, self.further)
 
     def per_sample(self, theta: Tensor, statistics: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
         """(losses, the task's marks: whether they are right) of the test samples `index` (m,)."""
         return self._mark({**self.layout.unflatten(theta), **statistics}, index.split(self.batch))
 
-    def _mark(self, values: Vectors, batches: Iterable[Tensor | slice]) -> tuple[Tensor, Tensor]:
+    def _mark(
+        self, values: Vectors, batches: Iterable[Tensor | slice], further: FurtherMetrics | None = None
+    ) -> tuple[Tensor, Tensor]:
         losses, marks = [], []
         with torch.no_grad():
             for at in batches:
@@ -67,6 +83,8 @@ class Evaluator:
                 out = functional_call(self.model, values, (x,))
                 losses.append(self.objective.loss(out, y))
                 marks.append(self.task.marks(out, y))
+                if further:
+                    further.update(out, y)
         return torch.cat(losses), torch.cat(marks)
 
     def _input(self, at: Tensor | slice) -> Tensor:

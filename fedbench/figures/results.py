@@ -20,12 +20,12 @@ from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
 from fedbench.config.options import completed
 from fedbench.errors import ConfigError, DataError
-from fedbench.runs.metrics import COLUMN, COLUMNS, VALIDATED
+from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
 
 METRICS = COLUMNS
 """Columns of metrics.csv; the clients' where they were asked for."""
-OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *VALIDATED, "wall_seconds", "error")
+OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
 """What runs.csv says of a run other than its place and its choices."""
 _FIRST = (*GROUPS, "seed", "rounds")  # columns of a table of runs
 
@@ -121,7 +121,7 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """All that is known of runs, one row per run: place, configuration, outcome. All have the same columns,
     with None where a run says nothing."""
     known = {key: None for run in runs for key in run.choices}
-    validated = [name for name in VALIDATED if any(run.outcome.get(name) is not None for run in runs)]
+    validated = [name for name in ENDS if any(run.outcome.get(name) is not None for run in runs)]
     keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
     rows = []
     for run in runs:

@@ -13,7 +13,7 @@ have models of their own, the mean over clients of each one's on what is held ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from fedbench import schedule
+from fedbench.config.config import CONFUSION
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.evaluate import Evaluator
-from fedbench.method import Record
+from fedbench.method import Record, Vectors
 from fedbench.method.cost import Cost
-from fedbench.runs.metrics import OF_CLIENTS, OF_VALIDATION, Row
+from fedbench.runs.metrics import FINETUNED, OF_CLIENTS, OF_VALIDATION, Row
 from fedbench.runs.server_loop import ServerLoop
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ class Measurement:
                 self.own_validation = PersonalEvaluator.of_owners(self.validation, whose, run.counts.N)
         elif self.eval.clients:
             self.clients = ClientScores(run, run.evaluator.y)
+        self.tuned: PersonalEvaluator | None = None
+        if self.eval.finetune_steps:
+            self.tuned = PersonalEvaluator.of_mixtures(run)
+            if run.test_client is not None:
+                whose = torch.from_numpy(run.test_client).to(run.device)
+                self.tuned = PersonalEvaluator.of_owners(run.evaluator, whose, run.counts.N)
 
     def row(self, last: int, clock: Callable[[], float]) -> Row:
         """The row of the present version; `last`: the version of the row before (0 where there is none),
@@ -71,7 +78,26 @@ class Measurement:
             wall_seconds=clock(),
             **{"train_loss": None, "grad_norm": None, **numbers},
             **dict(zip(OF_CLIENTS, summary_of(clients), strict=True) if clients is not None else ()),
+            further=self._further(),
         )
+
+    def further_columns(self) -> list[str]:
+        """The columns of metrics.csv of eval.metrics and eval.finetune_steps."""
+        names = [name for name in self.eval.metrics if name != CONFUSION]
+        parts = ["test", *(["validation"] if self.validation else [])]
+        return [f"{part}_{name}" for part in parts for name in names] + [*(FINETUNED if self.tuned else ())]
+
+    def _further(self) -> dict[str, float]:
+        """Their numbers: of the model that has just been measured, and of the clients' fine-tuned ones."""
+        found = []
+        for evaluator in filter(None, (self.run.evaluator, self.validation)):
+            if evaluator.further:
+                found += [float(value) for value in evaluator.further.values().values()]
+        if self.tuned:
+            loop, lr = self.run.loop, self.eval.finetune_lr or self.run.hyper["lr"]
+            given = loop.theta, loop.statistics, lr, self.eval.finetune_steps, loop.version
+            found += summary_of(self.tuned.accuracies(loop.trainer.finetuned(*given)))
+        return dict(zip(self.further_columns(), found, strict=True))
 
     def take_part(self) -> None:
         """What other processes than the first do while it measures a row."""
@@ -210,25 +236,48 @@ class PersonalEvaluator:
         return cls(evaluator, whose, weights, clients)
 
     def test(self, loop: ServerLoop) -> tuple[float, np.ndarray]:
-        """(mean loss over clients, accuracy (N,) of each)."""
-        device = self.kind.device
-        losses, right = (torch.zeros(self.clients, dtype=torch.float64, device=device) for _ in range(2))
-        mine = torch.from_numpy(loop.trainer.mine(np.arange(self.clients))).to(device)
+        """(mean loss over clients, accuracy (N,) of each), of the models that the method's clients keep."""
+
+        def own(client: Tensor) -> tuple[Tensor, Vectors]:
+            kept = {name: row[0] for name, row in loop.trainer.store.gather(client[None]).items()}
+            statistics = {name: kept.pop(STATISTICS + name, row) for name, row in loop.statistics.items()}
+            return loop.algorithm.personal(loop.theta, Record(kept)), statistics
+
+        sums = self._zeros()
+        mine = torch.from_numpy(loop.trainer.mine(np.arange(self.clients))).to(self.kind.device)
         for ids in mine.split(HELD):
-            weights = self.weights(ids)
-            holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
-            parts = [torch.nonzero(kind[self.kind] == k).flatten() for k in range(holders.shape[1])]
-            for client, held, weight in zip(ids, holders, weights, strict=True):
-                own = {name: row[0] for name, row in loop.trainer.store.gather(client[None]).items()}
-                statistics = {name: own.pop(STATISTICS + name, row) for name, row in loop.statistics.items()}
-                theta = loop.algorithm.personal(loop.theta, Record(own))
-                for index in (part for part, has in zip(parts, held, strict=True) if has and len(part)):
-                    lost, marks = self.evaluator.per_sample(theta, statistics, index)
-                    share = weight[self.kind[index]]
-                    losses[client] += (lost.double() * share).sum()
-                    right[client] += (marks.double() * share).sum()
-        both = loop.group.sum({"losses": losses, "right": right})
+            self._add(ids, own, sums)
+        both = loop.group.sum({"losses": sums[0], "right": sums[1]})
         return both["losses"].sum().item() / self.clients, both["right"].cpu().numpy()
+
+    def accuracies(self, models: Iterable[tuple[Tensor, Tensor, Vectors]]) -> np.ndarray:
+        """The accuracy (N,) of each client's model, NaN where a client has no samples. `models`: clients
+        (C,), models (C, d), and batch-norm statistics (C, ...)."""
+        sums = self._zeros()
+        for ids, thetas, statistics in models:
+            place = {client: row for row, client in enumerate(ids.tolist())}
+
+            def own(client: Tensor) -> tuple[Tensor, Vectors]:
+                row = place[int(client)]  # noqa: B023
+                return thetas[row], {name: value[row] for name, value in statistics.items()}  # noqa: B023
+
+            self._add(ids, own, sums)
+        return _or_nan(sums[1] / sums[2], sums[2]).cpu().numpy()
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros(3, self.clients, dtype=torch.float64, device=self.kind.device)
+
+    def _add(self, ids: Tensor, own: Callable[[Tensor], tuple[Tensor, Vectors]], sums: Tensor) -> None:
+        """Add weighted losses, right answers and weights (3, N) of clients `ids`; `own`: one's model."""
+        weights = self.weights(ids)
+        holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
+        parts = [torch.nonzero(kind[self.kind] == k).flatten() for k in range(holders.shape[1])]
+        for client, held, weight in zip(ids, holders, weights, strict=True):
+            theta, statistics = own(client)
+            for index in (part for part, has in zip(parts, held, strict=True) if has and len(part)):
+                lost, marks = self.evaluator.per_sample(theta, statistics, index)
+                share = weight[self.kind[index]]
+                sums[:, client] += torch.stack((lost.double() * share, marks.double() * share, share)).sum(1)
 
 
 # ---- communication and gradient evaluations --------------------------------------------------------------

@@ -6,18 +6,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.config import METRICS
 from fedbench.files import one_line_os_errors, write_text
 
 
 @dataclass
 class Row:
-    """The columns of metrics.csv, in order; those of validation where `dataset.validation` and the clients'
-    where `eval.clients` asks for them. None is written as an empty field. What an accuracy is, the task says
-    (fedbench.engine.objective)."""
+    """The columns of metrics.csv, in order; those of validation where `dataset.validation`, the clients'
+    where `eval.clients`, and `further` ones where `eval.metrics` or `eval.finetune_steps` ask for them. None
+    is written as an empty field. What an accuracy is, the task says (fedbench.engine.objective)."""
 
     round: int
     virtual_time: float
@@ -36,11 +37,18 @@ class Row:
     client_accuracy_mean: float | None = None
     client_accuracy_worst: float | None = None
     client_accuracy_std: float | None = None
+    further: dict[str, float] = field(default_factory=dict)
 
     def line(self, columns: Sequence[str]) -> str:
         """A CSV line; floats in their shortest form that reads back exactly."""
-        values = (getattr(self, name) for name in columns)
+        numbers = self.numbers
+        values = (numbers.get(name) for name in columns)
         return ",".join("" if v is None else repr(v) if isinstance(v, float) else str(v) for v in values)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All of them, by column."""
+        return {**{name: value for name, value in vars(self).items() if name != "further"}, **self.further}
 
     @property
     def stopping_accuracy(self) -> float:
@@ -53,12 +61,18 @@ class Row:
         return all(math.isfinite(v) for v in (self.test_loss, self.train_loss or 0.0))
 
 
-_FIELDS = dataclasses.fields(Row)
-COLUMNS = tuple(field.name for field in _FIELDS)
+_FIELDS = dataclasses.fields(Row)[:-1]
+_ALWAYS = tuple(field.name for field in _FIELDS)
 INTEGERS = tuple(field.name for field in _FIELDS if field.type == "int")
-OF_CLIENTS, OF_VALIDATION = COLUMNS[-3:], COLUMNS[-5:-3]
-VALIDATED = ("final_validation_accuracy", "best_validation_accuracy")
-"""Columns of runs.csv where runs have validation."""
+OF_CLIENTS, OF_VALIDATION = _ALWAYS[-3:], _ALWAYS[-5:-3]
+FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
+FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in METRICS), *FINETUNED)
+COLUMNS = (*_ALWAYS, *FURTHER)
+ENDS = (
+    *("final_validation_accuracy", "best_validation_accuracy"),
+    *(f"{when}_{name}" for name in FURTHER for when in ("final", "best")),
+)
+"""Columns of runs.csv where runs have validation or further metrics."""
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Test accuracies to which every run counts its rounds."""
 COLUMN = "rounds_to_"
@@ -68,11 +82,13 @@ COLUMN = "rounds_to_"
 class MetricsFile:
     """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to."""
 
-    def __init__(self, path: Path, rows: list[Row], clients: bool, validation: bool) -> None:
-        """`clients`, `validation`: with the columns of these."""
+    def __init__(
+        self, path: Path, rows: list[Row], clients: bool, validation: bool, further: Sequence[str] = ()
+    ) -> None:
+        """`clients`, `validation`: with the columns of these; `further`: with these too."""
         left_out = (() if clients else OF_CLIENTS) + (() if validation else OF_VALIDATION)
         self.path, self.rows = path, rows
-        self.columns = [name for name in COLUMNS if name not in left_out]
+        self.columns = [*(name for name in _ALWAYS if name not in left_out), *further]
         lines = [",".join(self.columns), *(row.line(self.columns) for row in rows)]
         write_text(path, "\n".join(lines) + "\n")
 

@@ -20,6 +20,7 @@ from fedbench.config.identity import run_hash
 from fedbench.engine.choose import ModelCost, wide_batch
 from fedbench.engine.cohort import FULL_PASS_WIDTH
 from fedbench.engine.memory import gib, refuse_too_large, total_memory
+from fedbench.engine.metrics import refuse as refuse_metrics
 from fedbench.engine.objective import TASKS
 from fedbench.errors import ConfigError
 from fedbench.runs.checkpoint import checksum
@@ -67,10 +68,20 @@ def of_data(run: Run) -> None:
     """A loss for another task than the data's, a method evaluated by classes where there are none, clients'
     scores that the data do not say."""
     config, ds, whose = run.config, run.dataset, run.test_client
-    fits, noise = TASKS[ds.task].loss, config.dataset.noise
+    fits, noise, asked = TASKS[ds.task].loss, config.dataset.noise, config.eval
     if noise and (ds.vocabulary is not None or config.clients.total == 1):
         allowed = "tokens have none" if ds.vocabulary is not None else "the first client has none"
         raise ConfigError("dataset.noise", noise, f"must be 0: {allowed}")
+    refuse_metrics(asked.metrics, ds.task, ds.name)
+    if asked.metrics and run.algorithm.is_personal:
+        allowed = f"are of one model, and {run.algorithm.name}'s clients evaluate their own"
+        raise ConfigError("eval.metrics", list(asked.metrics), allowed)
+    if asked.finetune_steps and (ds.task != "classification" or run.algorithm.is_personal):
+        why = f"dataset={ds.name} is {ds.task}"
+        if ds.task == "classification":
+            why = f"the clients of {run.algorithm.name} have models of their own"
+        allowed = f"fine-tunes one model of a classification, and {why}"
+        raise ConfigError("eval.finetune_steps", asked.finetune_steps, allowed)
     if config.loss.kind not in (None, fits):
         allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
         raise ConfigError("loss.kind", config.loss.kind, allowed)
@@ -104,8 +115,10 @@ def of_rates(run: Run) -> None:
 
 
 def of_local_steps(run: Run) -> None:
-    """An optimizer where the method makes steps of its own."""
-    optimizer = run.config.optimizer
+    """An optimizer where the method makes steps of its own; fine-tuning without a rate."""
+    optimizer, asked = run.config.optimizer, run.config.eval
+    if asked.finetune_steps and asked.finetune_lr is None and "lr" not in run.hyper:
+        raise ConfigError("eval.finetune_lr", None, f"must be a number > 0: {run.algorithm.name} has no lr")
     if optimizer.plain or run.cost.descends:
         return
     options = {"momentum": getattr(optimizer, "momentum", 0), "weight_decay": optimizer.weight_decay}

@@ -248,7 +248,8 @@ class Run:
         x, y = ds.x_test.to(device), targets(ds.y_test, device, self.dtype)
         batch = config.eval.batch_size or refusals.eval_batch(device, self.load.cost)
         trained = torch.from_numpy(self.trained)
-        self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, TASKS[ds.task], trained)
+        task, more = TASKS[ds.task], config.eval.metrics
+        self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, task, trained, more)
 
         offset = schedule.survey_offset(config) if self.algorithm.survey == "once" else 0.0
         self.times = np.concatenate([[0.0], self.trace.update_time]) + offset  # virtual, of every version

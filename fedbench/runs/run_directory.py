@@ -35,7 +35,7 @@ from fedbench.files import (
     write_json,
     write_text,
 )
-from fedbench.runs.metrics import COLUMNS, INTEGERS, VALIDATED, Outcome
+from fedbench.runs.metrics import COLUMNS, ENDS, INTEGERS, Outcome
 from fedbench.runs.metrics import PAUSED as PAUSED
 from fedbench.runs.provenance import codes_of, refusal_of_other_code
 
@@ -48,7 +48,7 @@ SUMMARY, CONFIG, METRICS, CHECKPOINT = "summary.json", "config.yaml", "metrics.c
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
 LOCK, STAGING, STATE = ".lock", ".again", "state"
 _WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS)  # summary.json says how many bytes they have
-_LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *VALIDATED)
+_LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
 _TRIES = 0.2  # seconds to wait for a lock: who only asks `in_use` holds it for a moment
 _TAIL = 2000  # bytes at the end of metrics.csv that hold its last rows
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fedbench import schedule
-from fedbench.config.config import flat
+from fedbench.config.config import CONFUSION, flat
 from fedbench.engine.objective import TASKS
 from fedbench.files import atomically
 from fedbench.loggers.backends import Point, RunLoggers
@@ -76,7 +75,7 @@ class Training:
             progress = Progress(mode, label, rounds, self.loop.version, metric, self.config.eval.every)
             results: Mapping[str, Any] | None = {"status": "failed"}
             if self.loggers:
-                self.loggers.start([Point.of(asdict(row)) for row in self.rows], again=not self.config.resume)
+                self.loggers.start([Point.of(row.numbers) for row in self.rows], again=not self.config.resume)
             try:
                 if saved is None:
                     self._record()
@@ -127,7 +126,8 @@ class Training:
                 self._go_on_with(saved.code)
                 log.info("going on from round %d", self.loop.version)
             asked = self.config.eval.clients, len(run.validation) > 0
-            self.metrics = MetricsFile(here.path / METRICS, self.rows, *asked)
+            further = self.measurement.further_columns()
+            self.metrics = MetricsFile(here.path / METRICS, self.rows, *asked, further)
 
     def _go_on_with(self, before: tuple[provenance.Code, ...]) -> None:
         """Write down which code computes which part, and say so where it is not the same."""
@@ -150,7 +150,7 @@ class Training:
         last = self.rows[-1].round if self.rows else 0
         self.metrics.append(self.measurement.row(last, self.wall_seconds))
         if self.loggers:
-            self.loggers.log(Point.of(asdict(self.rows[-1])))
+            self.loggers.log(Point.of(self.rows[-1].numbers))
 
     @property
     def _at_end(self) -> bool:
@@ -200,6 +200,9 @@ class Training:
         write_torch(here.path / MODEL, state)
         if self.config.trace:
             atomically(here.path / JOBS, lambda file: schedule.write_jobs_csv(run.trace, file))
+        if (further := run.evaluator.further) and CONFUSION in further.metrics:
+            run.evaluator.whole(run.loop.theta, run.loop.statistics)
+            further.draw_confusion(here.path / f"{CONFUSION}.png")
         summary = self._summary()
         here.write_summary({**summary, "files": here.sizes()})
         self.loop.trainer.store.remove()
@@ -242,6 +245,10 @@ class Training:
                 "accuracy_at_best_validation": chosen.test_accuracy,
                 "rounds_to_validation_accuracy": rounds_to(curve, levels),
             }
+        for name in (name for name in last.further if not name.endswith("_std")):
+            values, choose = [row.further[name] for row in rows], min if name.endswith("perplexity") else max
+            final = None if status == "diverged" else _finite(math.fsum(values[-k:]) / k)
+            validated |= {f"final_{name}": final, f"best_{name}": _finite(choose(values))}
         return {
             "status": status,
             "rounds": last.round,

@@ -21,7 +21,7 @@ from fedbench.config.identity import NOT_IDENTITY_GROUPS
 from fedbench.config.options import completed
 from fedbench.errors import DataError, word
 from fedbench.files import locked, read_json, write_json, write_text
-from fedbench.runs.metrics import COLUMN, LEVELS, VALIDATED, rounds_to
+from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, rounds_to
 from fedbench.runs.provenance import mixed_code
 from fedbench.runs.run_directory import (
     FAILED,
@@ -121,7 +121,7 @@ def collect(directory: Path) -> tuple[Path, Path]:
         runs = _without_repeats(runs, keys)
         levels = sorted({*LEVELS, *said.get("levels", [])})
         metrics = dict.fromkeys(name for run in runs for row in run.rows[:1] for name in row)
-        outcome = [*OUTCOME, *(name for name in VALIDATED if any(name in run.summary for run in runs))]
+        outcome = [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
         reached = [f"{COLUMN}{level:g}" for level in levels]
         rows = [run.identity(keys) | run.outcome(levels) for run in runs]
         measured = [run.identity(keys) | row for run in runs for row in run.rows]
@@ -173,7 +173,7 @@ class _Run:
         ]
         reached = {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
         said = {key: self.summary.get(key) for key in OUTCOME}
-        said |= {key: self.summary[key] for key in VALIDATED if key in self.summary}
+        said |= {key: self.summary[key] for key in ENDS if key in self.summary}
         return {key: _text(value) for key, value in {**said, **reached}.items()}
 
 
@@ -223,9 +223,7 @@ def closing_table(runs: Path, form: str = "text") -> str:
         return "no run has ended"
     summaries = [found for row in rows if (found := RunDirectory(runs.parent / row["dir"]).summary)]
     keys = [
-        key
-        for key in rows[0]
-        if key not in ("dir", "seed", *OUTCOME, *VALIDATED) and not key.startswith(COLUMN)
+        key for key in rows[0] if key not in ("dir", "seed", *OUTCOME, *ENDS) and not key.startswith(COLUMN)
     ]
     asked = [f"{COLUMN}{level:g}" for level in manifest(runs.parent).get("levels", [])]
     reached = [column for column in asked if column in rows[0]]

@@ -277,7 +277,7 @@ NO_PART = {  # what a run's result does not depend on
 
 def another(rule: Rule, value: Any) -> Any:
     """A value that the rule allows and that is not `value`."""
-    candidates = [*rule.options, True, False, 1, 2, 7, 0.25, 0.5, "x", "cuda", ["x"], [1, 2]]
+    candidates = [*rule.options, True, False, 1, 2, 7, 0.25, 0.5, "x", "cuda", ["x"], [1, 2], ["auroc"]]
     for one in candidates:
         try:
             if rule.value("", one) != rule.value("", value):
