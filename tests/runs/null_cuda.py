@@ -62,10 +62,9 @@ def toolkit() -> str:
     return next((place for place in TOOLKITS if place and (Path(place) / "include" / "cuda.h").is_file()), "")
 
 
-def python(place: Path, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
-    """Python with the null device, and this checkout's package and tests."""
+def _environment(place: Path) -> dict[str, str]:
     paths = [TESTS.parent, TESTS, TESTS / "algorithms", TESTS / "runs"]
-    environment = {
+    return {
         **os.environ,
         "NULLCUDA": str(place),
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
@@ -73,7 +72,24 @@ def python(place: Path, *arguments: str, seconds: float = 600) -> subprocess.Com
         "OMP_NUM_THREADS": "1",
         **({"CUDA_HOME": toolkit()} if toolkit() else {}),
     }
+
+
+def python(place: Path, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
+    """Python with the null device, and this checkout's package and tests."""
+    environment = _environment(place)
     command = ["sh", str(SOURCE / "nullpy"), *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=seconds, cwd=TESTS.parent
     )
+
+
+def script(place: Path, name: str, *arguments: str, seconds: float = 900) -> subprocess.CompletedProcess[str]:
+    """A script of this checkout whose PYTHON is one with the null device and the CPU's values."""
+    interpreter = place / "with_values"
+    environment = _environment(place)
+    interpreter.write_text(f'#!/bin/sh\nNULLCUDA_IMPORT=emulplug exec sh "{SOURCE}/nullpy" "$@"\n')
+    interpreter.chmod(0o755)
+    return subprocess.run(
+        [str(TESTS.parent / name), *arguments],
+        capture_output=True, text=True, env={**environment, "PYTHON": str(interpreter)}, timeout=seconds,
+    )  # fmt: skip

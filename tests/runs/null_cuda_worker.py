@@ -2,11 +2,13 @@
 
 null_cuda_worker.py rounds FILE    a JSON list of jobs (lists of words); prints a JSON object for each
 null_cuda_worker.py full FILE      the words of one job; the device is full with more than half of a chunk
+null_cuda_worker.py packed FILE    the words of one job; the device is full once its steps are compiled
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import json
 import logging
@@ -21,6 +23,7 @@ import torch
 
 from fedbench.api import compose_config
 from fedbench.engine import vectorised
+from fedbench.engine.memory import is_out_of_memory
 from fedbench.runs.evaluation import Measurement
 from fedbench.runs.run import Run
 
@@ -94,6 +97,34 @@ def full(words: list[str], directory: Path) -> dict[str, Any]:
     return dict(json.loads((directory / "summary.json").read_text()))
 
 
+def packed(words: list[str]) -> dict[str, Any]:
+    """What a round raises whose packed steps find no memory, and whether it counts as that."""
+    run = Run(compose_config(words))
+    run.set_numerics()
+    run.prepare()
+    run.start()
+    run.loop.update()
+    programs = run.loop.trainer.executor._compiled
+    cap, used = emul._lib.nullcuda_cap, emul._lib.nullcuda_used
+    used.restype, cap.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
+
+    def full(call: Any, *args: Any) -> Any:
+        torch.cuda.empty_cache()
+        cap(used(0) + (1 << 20))
+        try:
+            return call(*args)
+        finally:
+            cap(0)
+
+    for program in programs.values():
+        program._call = functools.partial(full, program._call)
+    try:
+        run.loop.update()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "out_of_memory": is_out_of_memory(error)}
+    return {"error": None, "out_of_memory": False}
+
+
 def main() -> None:
     """See above."""
     logging.disable(logging.WARNING)
@@ -101,6 +132,9 @@ def main() -> None:
     given = json.loads(file.read_text())
     if kind == "full":
         print(json.dumps(full(given, file.parent / "run")), flush=True)
+    elif kind == "packed":
+        emul.no_values()
+        print(json.dumps(packed(given)), flush=True)
     else:
         emul.no_values()
         for words in given:

@@ -1,0 +1,92 @@
+"""The buffers of CUDA graphs, on a CPU: a launch computes here what a capture would have kept. So what is
+copied in and out, the number of steps, padding and the comparison are those of a device."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import tests_support
+import torch
+from test_engines import close, final
+
+from fedbench.engine.choose import make_executor
+from fedbench.engine.graph import GraphedSteps, StepGraph
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Graphs that replay by computing again; the numbers of clients of all launches."""
+    seen: list[int] = []
+    waiting = SimpleNamespace(wait_stream=lambda _: None)
+    for name, stand_in in {
+        "Stream": lambda: waiting,
+        "current_stream": lambda: waiting,
+        "stream": lambda _: contextlib.nullcontext(),
+        "graph": lambda *_, **__: contextlib.nullcontext(),
+        "graph_pool_handle": lambda: None,
+        "CUDAGraph": SimpleNamespace,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    made = StepGraph.__init__
+
+    def init(self: StepGraph, *given: object) -> None:
+        made(self, *given)  # type: ignore[arg-type]
+
+        def replay() -> None:
+            seen.append(len(next(iter(self.buffers[0].values()))))
+            self._once()
+
+        self.graph.replay = replay  # type: ignore[method-assign]
+
+    monkeypatch.setattr(StepGraph, "__init__", init)
+    return seen
+
+
+def graphed(monkeypatch: pytest.MonkeyPatch, how: str, *given: object, **options: object) -> torch.Tensor:
+    with monkeypatch.context() as patched:
+        patched.setattr(tests_support, "make_executor", partial(make_executor, cuda_graph=how))
+        return final(*given, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["linear", "dropout", "batchnorm"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "padamfed_vr", "fedproxvr"])
+def test_replayed_steps_are_the_steps(
+    monkeypatch: pytest.MonkeyPatch, launches: list[int], name: str, kind: str
+) -> None:
+    close(graphed(monkeypatch, "unchecked", name, "vmap", kind), final(name, "loop", kind))
+    steps = 3 if name == "fedproxvr" else 4  # its full gradient is the first one
+    assert launches == [4] * 3 * steps  # of 4 clients, in three rounds
+
+
+@pytest.mark.parametrize("chunk", [3, 1000])
+def test_shorter_chunks_and_other_sizes(
+    monkeypatch: pytest.MonkeyPatch, launches: list[int], chunk: int
+) -> None:
+    """Two epochs are 2 to 8 steps; chunks of 3 and 1 clients are padded to no more than a full one."""
+    options: dict[str, object] = {"steps": None, "epochs": 2, "chunk": chunk}
+    close(
+        graphed(monkeypatch, "auto", "scaffold", "vmap", "dropout", **options),
+        final("scaffold", "loop", "dropout", **options),
+    )
+    assert set(launches) == ({3, 1} if chunk == 3 else {4})
+
+
+def test_a_replay_with_other_numbers_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, launches: list[int]
+) -> None:
+    expected = final("scaffold", "vmap")
+    given, notes = StepGraph.run, []
+
+    def wrong(self: StepGraph, *chunk: object) -> object:
+        local, statistics = given(self, *chunk)  # type: ignore[arg-type]
+        return {name: value + 0.01 for name, value in local.items()}, statistics
+
+    give_up = GraphedSteps._give_up
+    monkeypatch.setattr(StepGraph, "run", wrong)
+    monkeypatch.setattr(GraphedSteps, "_give_up", lambda self, why: (notes.append(why), give_up(self, why)))
+    close(graphed(monkeypatch, "auto", "scaffold", "vmap"), expected)
+    assert notes == ["its numbers are not those of the steps one by one"]
+    assert len(launches) == 4  # of the first chunk
