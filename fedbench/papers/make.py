@@ -96,6 +96,7 @@ class Maker:
         _write_tables(self.out, [place / stage for stage in stages])
         write_kept(self.out, [place / stage for stage in stages], self.root)
         files, places = self.figure.draw(place, self.out), [result.directory for result in results]
+        say_how_it_was_tuned(self.out, files)
         write_made(self.out, self.figure, self.made.scale, self.made.digest, files, places, chosen)
         return self.failures
 
@@ -266,8 +267,24 @@ def redraw(figure: Figure, scale: str, root: Path = Path()) -> list[str]:
         with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
             _restore(out, kept)  # under the names that captions say, which are relative to here
             files = figure.draw(Path(kept["place"]), out)
+        say_how_it_was_tuned(out, files)
     _write_json(out / MADE, {**content, "files": sorted(file.name for file in files)})
     return []
+
+
+def say_how_it_was_tuned(out: Path, files: Sequence[Path]) -> None:
+    """Add to the captions of a tuned figure which samples its hyper-parameters were chosen by."""
+    if not (out / "tuning.csv").is_file():
+        return
+    share = (read_json(out / KEPT) or {}).get("common", {}).get("config/dataset.validation")
+    whose = f"held-out training samples (dataset.validation={share:g})" if share else "the test set"
+    line = f" Hyper-parameters were chosen by the accuracy on {whose}."
+    for file in files:
+        if file.suffix == ".json" and (said := read_json(file)) and said.get("text"):
+            said["text"][-1] += line
+            write_text(file, json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+            caption = file.with_suffix(".md")
+            write_text(caption, caption.read_text(encoding="utf-8").rstrip("\n") + line + "\n")
 
 
 def _restore(out: Path, kept: Mapping[str, Any]) -> None:

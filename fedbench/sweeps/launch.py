@@ -226,7 +226,10 @@ class Sweeper(HydraSweeper):
         loader = self.hydra_context.config_loader
         fixed, wanted = grids_of(self.params, arguments, grids or of_file(self.grids, loader), loader)
         composer = JobComposer(self.config, loader)
-        return plan(fixed, wanted, composer, self.task.plan, config_directories(self.config.hydra))
+        file = {"algorithm": self.params["algorithm"]} if "algorithm" in self.params else {}
+        others = [str(name) for grid in of_file([file], loader) for name in grid.get("algorithm", ())]
+        where = config_directories(self.config.hydra)
+        return plan(fixed, wanted, composer, self.task.plan, where, others)
 
     def _choose_launcher(self, runs: Sequence[PlannedRun]) -> str:
         """Where no launcher was asked for, take worker processes if there are cores (or GPUs), memory and
@@ -237,8 +240,11 @@ class Sweeper(HydraSweeper):
         assert self.config is not None
         assert self.hydra_context is not None
         cfg, asked = self.config, recorded(self.config, "hydra")
-        basic = cfg.hydra.runtime.choices.get("hydra/launcher") == "basic"
-        if not self.chooses or not basic or any(text.startswith("hydra/launcher=") for text in asked):
+        if (
+            not self.chooses
+            or _launcher_of(cfg) != "basic"
+            or any(text.startswith("hydra/launcher=") for text in asked)
+        ):
             return ""
         launcher = Launcher()
         launcher.setup(hydra_context=self.hydra_context, task_function=self.task, config=cfg)
@@ -294,7 +300,8 @@ class Sweeper(HydraSweeper):
         jobs = {run.name: run.choices for run in runs} if self.ours else {}
         write_manifest(directory, swept, jobs, targets)
         collect(directory)
-        size = self.max_batch_size or max(len(runs), 1)
+        alone = not isinstance(self.launcher, Launcher) and _launcher_of(self.config) == "basic"
+        size = self.max_batch_size or (1 if alone else max(len(runs), 1))
         while pending:
             elsewhere: list[PlannedRun] = []
             for start in range(0, len(pending), size):
@@ -321,6 +328,8 @@ class Sweeper(HydraSweeper):
         launcher gives up, all have failed with its reason: what has ended nevertheless is found by the next
         sweep."""
         assert self.launcher is not None
+        if isinstance(self.launcher, Launcher):
+            self.launcher.ended = lambda job: self._is_done(runs[job])
         named = [[*run.overrides, f"hydra.sweep.subdir={run.name}"] for run in runs]
         jobs = named if self.ours else [run.overrides for run in runs]
         try:
@@ -329,7 +338,7 @@ class Sweeper(HydraSweeper):
         except UserError:
             raise
         except Exception as error:
-            name = HydraConfig.get().runtime.choices.get("hydra/launcher")
+            name = _launcher_of(self.config)
             lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             why = JobFailed(f"hydra/launcher={name}: {'; '.join(dict.fromkeys([lines[0], lines[-1]]))}")
             returned = [JobReturn(overrides=job, status=JobStatus.FAILED, _return_value=why) for job in jobs]
@@ -358,6 +367,11 @@ class Sweeper(HydraSweeper):
         while elsewhere and all(RunDirectory(self.places[run.name]).in_use for run in elsewhere):
             time.sleep(LOOK_SECONDS)
         return [run for run in elsewhere if not self._is_done(run)]
+
+
+def _launcher_of(cfg: DictConfig | None) -> str | None:
+    assert cfg is not None
+    return cfg.hydra.runtime.choices.get("hydra/launcher")  # type: ignore[no-any-return]
 
 
 def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> None:

@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -57,6 +57,7 @@ class Launcher(HydraLauncher):
         """`processes`: how many at once; `threads`: of each on a CPU; `devices`: what the processes are given
         in turn as the `device` of their runs, so that 4 processes on 2 devices are 2 runs on each."""
         self.processes, self.threads, self.note = processes, threads, ""
+        self.ended: Callable[[int], bool] = lambda job: False  # whether another process has done a job
         self.devices = None if devices is None else [str(name) for name in devices]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -162,8 +163,8 @@ class _Pool:
             try:
                 while len(self.results) < len(self.jobs) and signals.stop is None:
                     for worker in self.workers:
-                        if worker.job is None and self.waiting:
-                            self._start(worker, self.waiting.popleft())
+                        if worker.job is None and (job := self._next()) is not None:
+                            self._start(worker, job)
                     for pipe in wait(list(self.busy), timeout=0.5):
                         assert isinstance(pipe, Connection)
                         self._ended(self.busy.pop(pipe), pipe)
@@ -175,6 +176,15 @@ class _Pool:
             how = "stopped at once" if signals.at_once else "stopped"
             raise Interrupted(f"{how}; the same command goes on with what is missing", signals.exit_code)
         return [self.results[index] for index in range(len(self.jobs))]
+
+    def _next(self) -> int | None:
+        """The next job that no other process has done meanwhile."""
+        while self.waiting:
+            job = self.waiting.popleft()
+            if not self.launcher.ended(job):
+                return job
+            self.results[job] = JobReturn(overrides=self.jobs[job], status=JobStatus.COMPLETED)
+        return None
 
     def _start(self, worker: _Worker, job: int) -> None:
         worker.job, launcher = job, self.launcher

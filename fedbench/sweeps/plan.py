@@ -93,22 +93,25 @@ def plan(
     composer: JobComposer,
     check: Callable[[Config], Run],
     searchpath: Sequence[Path] = (),
+    others: Sequence[str] = (),
 ) -> list[PlannedRun]:
     """The runs of the grids, in order, each once. Raises a UserError, which names the run, if any of them is
     bad input.
 
     `fixed`: overrides of all runs; a grid's keys count more. `check`: what needs torch and the data, once for
-    all seeds. `searchpath`: the user's own directories of options.
+    all seeds. `searchpath`: the user's own directories of options. `others`: methods that a file
+    sweeps, which may be replaced here: keys of theirs are no mistake.
     """
     every = [point for grid in grids for point in points(grid)]
     if not every:
         raise UsageError("nothing to run: a sweep over no values")
     runs: dict[str, PlannedRun] = {}
     methods = list(dict.fromkeys(str(point["algorithm"]) for point in every if "algorithm" in point))
+    others = list(dict.fromkeys([*methods, *others]))
     for point in every:
         choices = {key.lstrip("+"): value for key, value in point.items()}
         rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
-        rest = [text for text in rest if not _of_others(text, choices.get("algorithm"), methods, searchpath)]
+        rest = [text for text in rest if not _of_others(text, choices.get("algorithm"), others, searchpath)]
         overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
         with _naming_the_run(choices, len(every)):
             config = validate(composer.compose(overrides), searchpath)

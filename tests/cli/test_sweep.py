@@ -7,14 +7,16 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from hydra.core.utils import JobReturn
+from omegaconf import OmegaConf
 
-from fedbench.sweeps.launcher import Launcher
+from fedbench.sweeps.launcher import Launcher, _Pool
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -144,6 +146,36 @@ def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_
             ("1", "16", "17", "2"), "completed"
         )
     assert sorted(path.name for path in table.parent.glob("job*")) == ["job0", "job1", "job2", "job3"]
+
+
+def test_what_another_process_has_ended_meanwhile_is_not_visited(
+    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends seed 2 while seed 1 is computed here."""
+    assert fedbench("-m", "seed=1,2,3", "hydra.sweep.dir=other")[0] == 0
+    (ended,) = Path("other").glob("seed_2*")
+    runs.done.clear()
+    go = type(runs).go
+
+    def beside(self, config, directory: Path):
+        if config.seed == 1:
+            shutil.copytree(ended, directory.parent / ended.name)
+        return go(self, config, directory)
+
+    monkeypatch.setattr(type(runs), "go", beside)
+    code, _, _ = fedbench("-m", "seed=1,2,3", "hydra.sweep.dir=ours")
+    assert (code, [cfg.seed for cfg in runs.done]) == (0, [1, 3])
+    assert [row["status"] for row in read(Path("ours/runs.csv"))] == ["completed"] * 3
+
+
+def test_the_pool_starts_no_job_that_has_ended_meanwhile(tmp_path: Path, monkeypatch) -> None:
+    """Jobs 0 and 2 of three have: one is started."""
+    launcher = Launcher(processes=1)
+    launcher.config = OmegaConf.create({"device": "cpu", "hydra": {"sweep": {"dir": str(tmp_path)}}})
+    launcher.ended = lambda job: job != 1
+    pool = _Pool(launcher, [["seed=0"], ["seed=1"], ["seed=2"]], 0, [None])
+    assert [pool._next(), pool._next()] == [1, None]
+    assert sorted(pool.results) == [0, 2]
 
 
 def test_a_run_that_fails_in_another_process_is_run_here(runs, fedbench: Call) -> None:
