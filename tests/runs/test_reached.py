@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from run_files import metrics, same_model
 
 from fedbench.api import compose_config
+from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.runs.metrics import reason_to_stop, rounds_to
 from fedbench.runs.run import Run
@@ -134,6 +136,19 @@ def test_a_paused_run_goes_on_to_the_bytes_of_an_uninterrupted_one(
     assert (on["status"], on["rounds"]) == ("completed", 12)
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
     assert same_model(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_a_run_that_pauses_names_no_final_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither where it pauses nor where it is asked again: it has an accuracy, and more to come."""
+    words, where = [*BASE, "checkpoint.until=4", f"hydra.run.dir={tmp_path}"], re.escape(str(tmp_path))
+    assert main(words) == 0
+    shown = r"accuracy 0\.\d{4}"
+    line = rf"paused after 4 of 12 rounds, to go on with the same command: {shown} \({where}\)"
+    assert re.search(line, capsys.readouterr().out)
+    assert main(words) == 0
+    assert re.match(rf"paused before: {shown}, best 0", capsys.readouterr().out)
 
 
 def test_only_what_is_set_is_part_of_a_runs_identity() -> None:

@@ -95,6 +95,14 @@ def test_training_loss_and_gradient_are_those_of_the_objective(
     assert abs(loss - other) > 1e-3 * loss  # the two weightings are told apart
 
 
+def test_the_norm_of_the_gradient_alone(tmp_path: Path) -> None:
+    """It is measured without the training loss too, at the same parameters."""
+    rows, _ = run(tmp_path, "algorithm.weighting=uniform", "eval.grad_norm=true", "eval.train=false")
+    _, norm = Logistic(tmp_path).objective(True, 0.0, 1.0)
+    assert rows[-1]["grad_norm"] == pytest.approx(norm, rel=1e-9)
+    assert rows[-1]["train_loss"] is None
+
+
 @pytest.mark.parametrize("batch", ["7", "100", "null"])
 def test_test_loss_and_accuracy_are_means_over_samples(tmp_path: Path, batch: str) -> None:
     """360 samples: batches of 7 or of 100 leave a smaller one, which does not count as much as the others.
