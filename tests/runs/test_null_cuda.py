@@ -35,6 +35,13 @@ JOBS = {
         "delay=exponential",
     ],
     "dirichlet": ["model=mlp", "partition=dirichlet", "partition.alpha=0.5"],
+    "optimizer": [
+        "model=mlp",
+        "optimizer.momentum=0.9",
+        "optimizer.keep=true",
+        "local.clip_norm=1",
+        "lr_schedule=cosine",
+    ],
 }
 VARIES = {"async": 8 * 2**20, "dirichlet": 2**20}
 """Bytes by which memory may differ between two rounds: uploads on their way, mini-batches of a chunk."""
