@@ -152,7 +152,7 @@ def from_arrays(
 ) -> Dataset:
     """A data set of arrays. DataError, one line, for what cannot be used.
 
-    x: uint8 or float; images (n, h, w) or (n, h, w, c) with 1 to 4 channels, or features (n, f). uint8 stands
+    x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f). uint8 stands
     for value / 255. float32 and float64 are kept, so that a float64 run sees the arrays' own numbers. With a
     `vocabulary`: tokens (n, t), integers.
     y: integers (n,), 0 .. classes - 1, `classes` by default the largest training label + 1; for regression
@@ -202,10 +202,9 @@ def _samples(place: str, key: str, x: np.ndarray) -> np.ndarray:
             f"{place}: {key} has shape {x.shape}; "
             "images (n, h, w) or (n, h, w, c), or features (n, f), at least one sample, are expected"
         )
-    if x.ndim == 4 and x.shape[3] > 4:
-        raise DataError(
-            f"{place}: {key} has shape {x.shape}; (n, h, w, c) with 1 to 4 channels, last, is expected"
-        )
+    if x.ndim == 4 and x.shape[1] <= 4 < x.shape[3]:  # channels first
+        allowed = "(n, h, w, c) with 1 to 4 channels, last, is expected, or more where h is larger"
+        raise DataError(f"{place}: {key} has shape {x.shape}; {allowed}")
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4:

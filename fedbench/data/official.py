@@ -1,4 +1,5 @@
-"""MNIST, Fashion-MNIST, EMNIST, CIFAR-10, CIFAR-100: files as torchvision places them, or an .npz instead."""
+"""MNIST, Fashion-MNIST, EMNIST, CIFAR-10, CIFAR-100, SVHN: files as torchvision places them; CINIC-10:
+folders of images; or an .npz instead."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedbench.data.dataset import Dataset, check_labels, of_classes
-from fedbench.data.files import damaged, fetch, file_record, load_npz, missing, read_idx
+from fedbench.data.files import damaged, fetch, file_record, line_of, load_npz, missing, read_idx
 from fedbench.data.options import EMNIST_CLASSES
 from fedbench.errors import DataError
 
@@ -56,10 +58,15 @@ def _emnist(split: str) -> Source:
 
 def source(name: str, split: str = "balanced") -> Source:
     """The source of an official data set; `split` is EMNIST's."""
+    if name == "cinic10":
+        return Source("ImageFolder", 10, (90_000, 90_000), (), ())
     if name == "emnist":
         return _emnist(split)
     if name in ("mnist", "fmnist"):
         return _idx("MNIST" if name == "mnist" else "FashionMNIST")
+    if name == "svhn":
+        both = ("train_32x32.mat", "test_32x32.mat")
+        return Source("SVHN", 10, (73_257, 26_032), both, both)
     if name == "cifar10":
         parts = ["batches.meta", *(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
         folder, archive = "cifar-10-batches-py", "cifar-10-python.tar.gz"
@@ -81,6 +88,8 @@ def official(name: str, root: Path, split: str = "balanced") -> Dataset:
     if own.is_file():
         data = _own(own, name, origin)
         return dataclasses.replace(data, note=_difference(data, own.name, origin))
+    if name == "cinic10":
+        return _cinic10(root)
     if missing(root, origin.files):
         fetch(name, root, origin.files, origin.archives, _downloader(origin))
     files = tuple(file_record(root / file) for file in origin.files)
@@ -120,6 +129,10 @@ def _downloader(origin: Source) -> Callable[[Path], None]:
         import torchvision.datasets
 
         kind = getattr(torchvision.datasets, origin.kind)
+        if origin.kind == "SVHN":
+            for part in ("train", "test"):
+                kind(str(place), split=part, download=True)
+            return
         extra = {"split": origin.split} if origin.split else {}
         kind(str(place), train=True, download=True, **extra)  # brings and reads: checks that it is whole
 
@@ -127,6 +140,8 @@ def _downloader(origin: Source) -> Callable[[Path], None]:
 
 
 def _read(name: str, root: Path, origin: Source) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    if origin.kind == "SVHN":
+        return (*_svhn(root, "train"), *_svhn(root, "test"))
     if origin.kind.startswith("CIFAR"):
         return (*_cifar(origin.kind, root, True), *_cifar(origin.kind, root, False))
     train, test = (_pair(name, root, origin, files) for files in (origin.files[:2], origin.files[2:]))
@@ -170,3 +185,39 @@ def _cifar(kind: str, root: Path, train: bool) -> tuple[Tensor, Tensor]:
         raise DataError(f"{root / source.base_folder}: cannot be read ({error})") from error
     x = np.ascontiguousarray(read.data.transpose(0, 3, 1, 2))
     return torch.from_numpy(x), torch.tensor(read.targets, dtype=torch.int64)
+
+
+def _svhn(root: Path, part: str) -> tuple[Tensor, Tensor]:
+    """torchvision compares checksums here too; the label 10 of the digit 0 is 0."""
+    import torchvision.datasets
+
+    file = root / torchvision.datasets.SVHN.split_list[part][1]
+    try:
+        read = torchvision.datasets.SVHN(str(root), split=part)
+    except Exception as error:
+        raise damaged(file, f"torchvision says {line_of(error)}") from error
+    return torch.from_numpy(np.ascontiguousarray(read.data)), torch.from_numpy(read.labels.astype(np.int64))
+
+
+def _cinic10(root: Path) -> Dataset:
+    """CINIC-10 (Darlow et al., arXiv:1810.03505), as its archive unpacks: `root`/CINIC-10/train/CLASS/*.png,
+    and test; its validation part is left out. Classes in the order of their names, which is CIFAR-10's."""
+    x, y, file = _folders(root, "train")
+    x_test, y_test, other = _folders(root, "test")
+    return Dataset("cinic10", x, y, x_test, y_test, classes=int(y.max()) + 1, files=(file, other))
+
+
+def _folders(root: Path, part: str) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Images (n, 3, 32, 32), labels (n,), and what is noted of the files: a hash of the pixels."""
+    import torchvision.datasets
+
+    place = root / "CINIC-10" / part
+    if not place.is_dir():
+        raise DataError(f"dataset=cinic10: not found: {root}/cinic10.npz, nor {place}/CLASS/*.png")
+    try:
+        found = torchvision.datasets.ImageFolder(place)
+        x = np.stack([np.asarray(image) for image, _ in found])
+    except (OSError, ValueError) as error:
+        raise DataError(f"{place}: cannot be read as folders of images ({line_of(error)})") from error
+    noted = {"path": str(place), "bytes": x.nbytes, "sha256": hashlib.sha256(x.tobytes()).hexdigest()}
+    return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))), torch.tensor(found.targets), noted

@@ -143,6 +143,21 @@ class Cifar100(DatasetOptions):
     name = "cifar100"
 
 
+class Svhn(DatasetOptions):
+    """SVHN, 73,257 / 26,032 colour images of 32 x 32, 10 classes: the digits."""
+
+    name = "svhn"
+
+
+class Cinic10(DatasetOptions):
+    """CINIC-10, 90,000 / 90,000 colour images of 32 x 32, 10 classes.
+
+    Unpack its archive to data.root/CINIC-10; its validation part is left out.
+    """
+
+    name = "cinic10"
+
+
 @dataclass(frozen=True)
 class Npz(DatasetOptions):
     """Your own data: an .npz file with x_train, y_train, x_test, y_test.
@@ -235,7 +250,7 @@ class Reviews(DatasetOptions):
 DATASETS: dict[str, type[DatasetOptions]] = {
     cls.name: cls
     for cls in (
-        *(Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100),
+        *(Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100, Svhn, Cinic10),
         *(Npz, Table, Leaf, Reviews),
     )
 }

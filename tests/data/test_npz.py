@@ -68,7 +68,9 @@ def test_float_types(tmp_path: Path, stored: Any, kept: torch.dtype) -> None:
     assert data.x_train.tolist() == np.arange(24).reshape(8, 3).tolist()
 
 
-@pytest.mark.parametrize(("shape", "channels"), [((28, 20), 1), ((28, 20, 3), 3), ((5, 4, 1), 1)])
+@pytest.mark.parametrize(
+    ("shape", "channels"), [((28, 20), 1), ((28, 20, 3), 3), ((5, 4, 1), 1), ((6, 5, 9), 9)]
+)
 def test_images_become_channels_first(tmp_path: Path, shape: tuple[int, ...], channels: int) -> None:
     x = np.random.default_rng(1).integers(0, 256, (8, *shape), dtype=np.uint8)
     data = read(write(tmp_path / "a.npz", x_train=x, x_test=x[:4]), augment="crop_flip")

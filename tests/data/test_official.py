@@ -337,3 +337,57 @@ def test_a_root_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="dataset=mnist: not found"):
         get("mnist", tmp_path / "file" / "root")
+
+
+# ---- SVHN and CINIC-10 -----------------------------------------------------------------------------------
+
+
+def svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Small files in SVHN's format, with checksums that torchvision takes."""
+    from scipy.io import savemat
+
+    rng, sums, made = np.random.default_rng(0), {}, {}
+    for part, n in (("train", 12), ("test", 7)):
+        x, y = (
+            rng.integers(0, 256, (32, 32, 3, n), dtype=np.uint8),
+            rng.integers(1, 11, (n, 1)).astype(np.uint8),
+        )
+        y[:2] = [[10], [1]]
+        file = root / f"{part}_32x32.mat"
+        savemat(file, {"X": x, "y": y})
+        sums[part] = ["", file.name, hashlib.md5(file.read_bytes()).hexdigest()]
+        made[part] = x, y
+    monkeypatch.setattr(torchvision.datasets.SVHN, "split_list", sums)
+    return made
+
+
+def test_svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = svhn(tmp_path, monkeypatch)
+    data = get("svhn", tmp_path)
+    for part, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
+        assert np.array_equal(x, made[part][0].transpose(3, 2, 0, 1))
+        assert np.array_equal(y, made[part][1][:, 0] % 10)  # the digit 0 is stored as 10
+    (tmp_path / "test_32x32.mat").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"test_32x32\.mat is damaged: .* delete it to download again"):
+        get("svhn", tmp_path)
+
+
+def test_cinic10(tmp_path: Path) -> None:
+    from PIL import Image
+
+    rng, images = np.random.default_rng(0), {}
+    with pytest.raises(DataError, match=r"cinic10\.npz, nor .*CINIC-10/train/CLASS/\*\.png"):
+        get("cinic10", tmp_path)
+    for part, name, number in np.ndindex(3, 2, 3):
+        folder = tmp_path / "CINIC-10" / ("train", "test", "valid")[part] / ("airplane", "cat")[name]
+        folder.mkdir(parents=True, exist_ok=True)
+        images[part, name, number] = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(images[part, name, number]).save(folder / f"cifar10-{number}.png")
+    data = get("cinic10", tmp_path)
+    assert data.y_train.tolist() == data.y_test.tolist() == [0, 0, 0, 1, 1, 1]
+    for part, x in enumerate((data.x_train, data.x_test)):
+        expected = [images[part, name, number].transpose(2, 0, 1) for name in range(2) for number in range(3)]
+        assert np.array_equal(x, expected)
+    (tmp_path / "CINIC-10" / "test" / "cat" / "cifar10-0.png").write_bytes(b"x")
+    with pytest.raises(DataError, match="test: cannot be read as folders of images"):
+        get("cinic10", tmp_path)
