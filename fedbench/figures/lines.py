@@ -224,10 +224,14 @@ class Line:
 
 
 def check_columns(runs: Sequence[Run], **axes: str) -> None:
-    """ConfigError where an axis names no column of metrics.csv, DataError where the column is empty."""
+    """ConfigError where an axis names no column of metrics.csv, DataError where there are no rows or the
+    column is empty."""
     for key, name in axes.items():
         if name not in METRICS:
             raise ConfigError(key, name, f"must be a column of metrics.csv: {', '.join(METRICS)}", METRICS)
+        if not any(len(run.metrics) for run in runs):
+            others = f", nor that of {len(runs) - 1} more" if len(runs) > 1 else ""
+            raise DataError(f"{runs[0].source}: its metrics.csv has no whole row{others}")
         if not any(name in run.metrics and np.isfinite(run.metrics[name]).any() for run in runs):
             hint = f"; {_WRITTEN_BY[name]}=true writes it" if name in _WRITTEN_BY else ""
             raise DataError(f"{key}={name}: this column is empty in all runs{hint}")

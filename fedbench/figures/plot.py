@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
         made = drawing.draw(dirs, options)
     for file in made.save(stem):
         print(file)
+    if out is None and len(dirs) > 1:
+        print(f"in {first}, the first of {len(dirs)} directories; --out says another place", file=sys.stderr)
     return 0
 
 
@@ -73,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--y", help="a column of metrics.csv; against a key also best_accuracy; default: test_accuracy")
     add("--by", type=listed, metavar="KEY[,KEY]", help="keys that make a line (default: algorithm)")
     add("--where", action=_Pairs, metavar="KEY=VALUE[,VALUE]", help="only these runs")
-    add("--out", help="file name (default: in the DIR, which must be said where there are several)")
+    add("--out", help="file name (default: in the DIR, of several in the first)")
     add("--width", choices=list(WIDTHS), help="print width: one or two columns (default: one; traces: two)")
     add("--spread", choices=[AUTO, *SPREADS, POINTS], help=bands)
     add("--rows", metavar="KEY[,KEY]", help="a picture for each value of KEY, with shared axes")

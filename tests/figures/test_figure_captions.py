@@ -77,3 +77,18 @@ def test_clients_of_unequal_size_that_are_weighted_differently_are_named(
     line = "Clients are weighted differently (samples: FedAvg; uniform: SCAFFOLD), so the objectives differ."
     assert (line in text) == said
     assert (line in caplog.text) == said
+
+
+def test_notes_that_differ_in_numbers_alone_are_one_sentence(tmp_path: Path) -> None:
+    notes = (
+        "a.npz was used; 36,695 of 60,000 samples are kept",
+        "a.npz was used; 8,746 of 60,000 samples are kept",
+    )
+    runs = comparison(tmp_path / "sweep", ["fedavg"], seeds=2)
+    for file, note in zip(sorted(runs.rglob("summary.json")), notes, strict=True):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"data_note": note}))
+    draw([runs], PlotOptions()).save(tmp_path / "figure")
+    assert (
+        " a.npz was used. 8,746 to 36,695 of 60,000 samples are kept. Data:"
+        in (tmp_path / "figure.md").read_text()
+    )

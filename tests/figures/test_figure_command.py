@@ -48,6 +48,26 @@ def test_the_last_part_of_a_key_is_enough_where_it_is_one_keys(tmp_path: Path) -
         main([str(tmp_path), "--x", "path", "--out", str(out)])
 
 
+def test_of_several_directories_the_first_takes_the_figure_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (comparison(tmp_path / name, ["fedavg"], seeds=1) for name in "ab")
+    assert main([str(one), str(two)]) == 0
+    shown = capsys.readouterr()
+    assert {Path(line).parent for line in shown.out.split()} == {one}
+    assert shown.err == f"in {one}, the first of 2 directories; --out says another place\n"
+    assert main([str(one), str(two), "--out", str(tmp_path / "f")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("content", ["", "round,test_accuracy\n", "round,test_accuracy\n5\n"])
+def test_a_metrics_file_without_rows_is_named_and_not_its_column(tmp_path: Path, content: str) -> None:
+    write_run(tmp_path / "run", rows(0.8, 1.0, 0))
+    (tmp_path / "run" / "metrics.csv").write_text(content)
+    with pytest.raises(UserError, match=r"run: its metrics.csv has no whole row$"):
+        main([str(tmp_path / "run")])
+
+
 @pytest.mark.parametrize(
     "argv",
     [

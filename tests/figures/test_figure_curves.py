@@ -290,3 +290,20 @@ def test_a_series_without_the_column_is_said_not_drawn(tmp_path: Path, drawn: Ca
     page = drawn([tmp_path], y="grad_norm", caption=True)
     assert len(means(page)) == 1
     assert "Without grad_norm, not drawn: LED." in caption_of(page)
+
+
+def test_a_part_is_drawn_larger_and_several_keys_make_panels(
+    tmp_path: Path, drawn: Callable[..., Page]
+) -> None:
+    """Two data sets with a model each; the inset has the means of the same runs within its own limits."""
+    for name, model in (("mnist", "cnn"), ("fmnist", "logistic")):
+        config = {"dataset": name, "model": model}
+        write_run(tmp_path / name, rows(0.8, 0.6, 0), config=config)
+    page = drawn([tmp_path], rows="dataset,model", width="two", inset=(50, 100, 0.7, 0.9))
+    panels = [ax for ax in page.figure.axes if ax.get_gid() != "inset"]
+    assert {ax.get_title() for ax in panels} == {"MNIST, CNN", "Fashion-MNIST, softmax regression"}
+    for ax in panels:
+        (inset,) = ax.child_axes
+        assert (inset.get_xlim(), inset.get_ylim()) == ((50, 100), (0.7, 0.9))
+        (line,) = (line for line in ax.lines if line.get_gid() == "mean")
+        np.testing.assert_array_equal(inset.lines[0].get_xydata(), line.get_xydata())

@@ -16,8 +16,9 @@ from matplotlib.lines import Line2D
 from fedbench.errors import UserError
 from fedbench.figures import style
 from fedbench.figures.drawing import draw
-from fedbench.figures.lines import PlotOptions, main
+from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Page, sheet
+from fedbench.figures.plot import main
 
 FEW = ["fedavg", "scaffold", "padamfed"]
 

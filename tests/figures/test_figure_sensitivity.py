@@ -13,6 +13,7 @@ import pytest
 from look_at import caption_of, outside, overlaps, texts
 from make_results import rows, write_run, write_sweep
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from fedbench.errors import ConfigError, DataError
@@ -219,3 +220,34 @@ def test_the_caption_says_what_a_missing_point_is(tmp_path: Path) -> None:
     )
     notes = json.loads((tmp_path / "f.json").read_text())["notes"]
     assert "No mark at a value: not run there (SCAFFOLD)." in notes
+
+
+def test_a_theorems_value_beyond_the_swept_ones_stands_at_the_side(
+    tmp_path: Path, drawn: Callable[..., Page]
+) -> None:
+    """The axis begins at the data: at 0.1 less its margin, however small the theorem's 1e-4 is."""
+    for lr in (None, 0.1, 1.0):
+        given = {"config": {"algorithm.lr": lr}, "hyper": {"lr": lr or 1e-4}}
+        write_run(tmp_path / str(lr), rows(0.7, 0.6, 0), algorithm="padamfed", **given)
+    page = drawn([tmp_path], x="algorithm.lr", caption=True, levels=(0.95,))
+    (ax,) = page.figure.axes
+    low = ax.get_xlim()[0]
+    assert 0.08 < low < 0.1
+    ((x, _),) = lines(page, "theorem")[style.ALGORITHMS["padamfed"].colour]
+    assert x == pytest.approx(low)
+    assert "one at the side lies beyond" in caption_of(page)
+    (level,) = (line for line in ax.lines if line.get_gid() == "level")
+    assert set(level.get_ydata()) == {0.95}
+    assert ax.get_ylim()[1] > 0.95
+    assert "Dashed: 0.95." in caption_of(page)
+
+
+def test_seeds_are_points_where_that_is_asked(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    path = sweep(tmp_path, ["fedavg"])
+    page = drawn([path], x="algorithm.lr", spread="points", caption=True)
+    points = lines(page, "seed")[style.ALGORITHMS["fedavg"].colour]
+    expected = [[lr, value] for lr in GRID for value in accuracies(path, "fedavg", str(lr))]
+    assert len(expected) == 8  # of 12 runs four diverged
+    np.testing.assert_allclose(sorted(points.tolist()), sorted(expected))
+    assert not any(isinstance(part, PolyCollection) for part in page.figure.axes[0].collections)
+    assert "Mean over n = 3 seeds (0, 1, 2); small points: the seeds." in caption_of(page)
