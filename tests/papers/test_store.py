@@ -15,7 +15,7 @@ from fedbench.figures.style import WIDTHS
 from fedbench.papers import CLAIMS, FIGURES, PAPERS, figure, make
 from fedbench.papers.claims import CONSISTENT, MADE, YES, Claim, Evidence, readings
 from fedbench.papers.figure import Figure, Paper, shown
-from fedbench.papers.make import KEPT, write_kept
+from fedbench.papers.make import KEPT, say_how_it_was_tuned, write_kept
 from fedbench.papers.report import judgements, write_report
 from fedbench.papers.tests import Leads
 from fedbench.runs import provenance
@@ -249,3 +249,25 @@ def test_bad_input_is_one_line(
     assert words in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("share", "whose"),
+    [(None, "the test set"), (0.1, "held-out training samples (dataset.validation=0.1)")],
+)
+def test_a_tuned_figures_caption_says_what_it_was_tuned_on(
+    share: float | None, whose: str, tmp_path: Path
+) -> None:
+    """Once, in both files; a figure without a search says nothing."""
+    picture, said = tmp_path / "a.json", {"x": "round", "text": ["Mean over 3 seeds."]}
+    common = {} if share is None else {"config/dataset.validation": share}
+    (tmp_path / "kept.json").write_text(json.dumps({"common": common}))
+    for tuned in (False, True):
+        picture.write_text(json.dumps(said))
+        picture.with_suffix(".md").write_text("![a](a.png)\n\nMean over 3 seeds.\n")
+        if tuned:
+            (tmp_path / "tuning.csv").write_text("")
+        say_how_it_was_tuned(tmp_path, [tmp_path / "a.png", picture, tmp_path / "a.md"])
+        line = f" Hyper-parameters were chosen by the accuracy on {whose}." if tuned else ""
+        assert json.loads(picture.read_text()) == {**said, "text": [f"Mean over 3 seeds.{line}"]}
+        assert picture.with_suffix(".md").read_text() == f"![a](a.png)\n\nMean over 3 seeds.{line}\n"

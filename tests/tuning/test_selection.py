@@ -31,6 +31,19 @@ def table(scores: dict[float, list[float | str | None]], **more: float) -> list[
     ]
 
 
+def test_validation_decides_where_runs_have_it() -> None:
+    """0.1 is the best on the test set, 0.03 on what was held out; what the runs themselves say stays."""
+    runs = [
+        Result(Path(), {LR: lr, "seed": 0}, "completed", test, validation=held_out)
+        for lr, test, held_out in ((0.03, 0.6, 0.8), (0.1, 0.9, 0.7))
+    ]
+    found = select([*runs, Result(Path(), {LR: 1.0, "seed": 0}, "diverged", None)], [LR])
+    assert found is not None
+    assert found.winner == {LR: 0.03}
+    assert list(found.table()["mean"]) == [0.8, 0.7, 0.0]
+    assert [run.score for run in runs] == [0.6, 0.9]
+
+
 def test_the_highest_mean_over_seeds_wins() -> None:
     """0.1 has the best single run, 0.03 the best mean: (0.7 + 0.72) / 2 = 0.71 against 0.65."""
     found = select(table({0.01: [0.5, 0.5], 0.03: [0.7, 0.72], 0.1: [0.8, 0.5]}), [LR])
