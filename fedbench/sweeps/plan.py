@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_loader import ConfigLoader
+from omegaconf import OmegaConf
 
 from fedbench.config.compose import JobComposer, validate
 from fedbench.config.config import Config, flat
@@ -111,14 +112,18 @@ def plan(
     for point in every:
         choices = {key.lstrip("+"): value for key, value in point.items()}
         rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
-        rest = [text for text in rest if not _of_others(text, choices.get("algorithm"), others, searchpath)]
         overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
         with _naming_the_run(choices, len(every)):
-            config = validate(composer.compose(overrides), searchpath)
+            cfg = composer.compose(overrides)
+            method = str(OmegaConf.select(cfg, "algorithm.name"))
+            if foreign := [text for text in rest if _of_others(text, method, others, searchpath)]:
+                overrides = [text for text in overrides if text not in foreign]
+                cfg = composer.compose(overrides)
+            config = validate(cfg, searchpath)
         name = job_name(config, {key: written(value) for key, value in choices.items()})
         if name in runs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
-        runs.setdefault(name, PlannedRun(name, overrides, choices, config))
+        runs.setdefault(name, PlannedRun(name, composer.launched(overrides), choices, config))
     composer.check_places([run.overrides for run in runs.values()])
     checked: dict[str, Run] = {}
     for name, run in runs.items():
@@ -130,13 +135,12 @@ def plan(
     return list(runs.values())
 
 
-def _of_others(text: str, method: Value, methods: Sequence[str], searchpath: Sequence[Path]) -> bool:
+def _of_others(text: str, method: str, methods: Sequence[str], searchpath: Sequence[Path]) -> bool:
     """Whether an override of all runs is for other methods of the sweep: this one has no such key."""
     group, _, key = text.partition("=")[0].lstrip("+").partition(".")
-    if group != "algorithm" or not key or method is None:
+    if group != "algorithm" or not key or key in option_keys(group, method, searchpath):
         return False
-    has = {name: key in option_keys("algorithm", name, searchpath) for name in methods}
-    return not has[str(method)] and any(has.values())
+    return any(key in option_keys(group, name, searchpath) for name in methods)
 
 
 @contextlib.contextmanager

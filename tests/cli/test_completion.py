@@ -53,12 +53,13 @@ def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("fedbench tune algorithm=fedavg,fedadam partition=dir", ["partition=dirichlet"]),
+        ("fedbench tune algorithm=fedavg,fedadam partition=pow", ["partition=powerlaw"]),
         ("fedbench -m algorithm.lr=0.1 clients.per", ["clients.per_round="]),
         (
             "fedbench -m algorithm=fedavg,scaffold_m",
             ["algorithm=fedavg,scaffold_m", "algorithm=fedavg,scaffold_m_vr"],
         ),
+        ("fedbench partition=dirichlet partition.a", ["partition.alpha="]),
         ("fedbench --dry", []),
         ("fedbench collect S", []),
         ("fedbench plot DI", []),

@@ -70,16 +70,6 @@ def test_shell_completion_installs(tmp_path: Path, shell: str) -> None:
     assert "fedbench" in fedbench("-sc", f"install={shell}", cwd=tmp_path).stdout
 
 
-def test_shell_completion_completes(tmp_path: Path) -> None:
-    def complete(line: str) -> list[str]:
-        return fedbench(
-            "-sc", "query=bash", cwd=tmp_path, COMP_LINE=line, COMP_POINT=str(len(line))
-        ).stdout.split()
-
-    assert {"algorithm=fedavg", "algorithm=fedavgm"} <= set(complete("fedbench algorithm=feda"))
-    assert complete("fedbench partition=dirichlet partition.a") == ["partition.alpha="]
-
-
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
     done = start(str(COMMAND), "algorithm=fedagv", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -178,27 +178,6 @@ def test_files_execute_nothing(
     assert "_target_" in err or "no such key" in err or "would be imported" in err or not_found
 
 
-def test_a_users_files_are_checked_like_our_own(runs: object, fedbench: Call, tmp_path: Path) -> None:
-    (tmp_path / "mine" / "experiment").mkdir(parents=True)
-    (tmp_path / "mine" / "experiment" / "typo.yaml").write_text(
-        "# @package _global_\nalgorithm:\n  lrr: 0.1\n"
-    )
-    (tmp_path / "mine" / "experiment" / "kind.yaml").write_text("# @package _global_\nrounds: many\n")
-    (tmp_path / "mine" / "experiment" / "syntax.yaml").write_text("# @package _global_\nrounds: [\n")
-    (tmp_path / "mine" / "experiment" / "base.yaml").write_text(
-        "# @package _global_\ndefaults:\n  - override /model: mpl\n"
-    )
-    for name, says in [
-        ("typo", "(did you mean 'algorithm.lr'?)"),
-        ("kind", "rounds=many: must be an integer >= 0 (in experiment/kind.yaml)"),
-        ("syntax", "syntax.yaml"),
-        ("base", "(did you mean 'mlp'?)"),
-    ]:
-        code, _, err = fedbench("--config-dir", "mine", f"experiment={name}")
-        assert says in err
-        assert (code, err.count("\n")) == (2, 1)
-
-
 def test_showing_leaves_the_environment_as_it_was(fedbench: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hydra is told by a variable to raise; a later call in this process must still answer in one line."""
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)

@@ -383,7 +383,7 @@ def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, 
     given = ("-cd", "mine", "algorithm=own", "imports=[own_module_d]")
     code, out, err = fedbench(*given)
     assert (code, err) == (0, "")
-    assert "imports: executing the code of own_module_d" in out
+    assert "imports: this run uses the code of own_module_d" in out
     (log,) = tmp_path.glob("outputs/own-*/*/run.log")
     assert "the code of own_module_d" in log.read_text()
     code, _, err = fedbench(*given, "algorithm.beta=1")

@@ -89,6 +89,9 @@ def test_a_key_that_only_the_class_has_can_be_given(fedbench: Call) -> None:
     words = ["--config-dir", "c", *SMALL, "imports=[mine.py]", "algorithm=signed"]
     assert fedbench(*words, "algorithm.server_lr=0.5", "hydra.run.dir=r")[0] == 0
     assert dict(api.Run("r").config.algorithm.options) == {"lr": 0.2, "server_lr": 0.5}
+    assert fedbench(*words, "-m", "algorithm.server_lr=0.5,0.1", "hydra.sweep.dir=s")[0] == 0
+    rates = {api.Run(place).config.algorithm.options["server_lr"] for place in Path("s").glob("server_lr*")}
+    assert rates == {0.5, 0.1}
 
 
 def test_python_takes_a_directory_of_options_and_a_method_of_this_process() -> None:
@@ -156,6 +159,8 @@ def test_a_key_of_some_methods_counts_for_those_of_a_sweep(fedbench: Call) -> No
     }
     assert found["fedavg"]["weighting"] == "uniform"
     assert "weighting" not in found["padamfed"]
+    alone = ["algorithm=scaffold", "experiment=quickstart", "seed=0,1", "rounds=1", "partition.alpha=5"]
+    assert fedbench("-m", *alone, "hydra.sweep.dir=q")[0] == 0
     code, _, err = fedbench("-m", *words, "algorithm.weightin=uniform")
     assert code == 2
     assert "algorithm.weightin=uniform: no such key" in err
