@@ -95,6 +95,8 @@ def child(arguments: argparse.Namespace) -> None:
                 "state": plan.choice.state,
                 "ms": round(statistics.median(wall[1:]) * 1e3, 2),
                 "cpu_ms": round(statistics.median(cpu[1:]) * 1e3, 2),
+                "cpu_ms_low": round(min(cpu[1:]) * 1e3, 2),
+                "cpu_ms_high": round(max(cpu[1:]) * 1e3, 2),
                 "memory_mib": round(peak_kib() / 2**10),
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
@@ -127,13 +129,13 @@ def points(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    """CPU time of a round and memory against each axis."""
+    """CPU time of a round (its median, the smallest to the largest behind) and memory against each axis."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    from fedbench.figures.style import COLOURS, RC, WIDTHS
+    from fedbench.figures.style import BAND, COLOURS, RC, WIDTHS
 
     axes_names = [axis for axis in AXES if any(row["axis"] == axis for row in rows)]
     algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
@@ -153,6 +155,8 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
                 for row, name in enumerate(("cpu_ms", "memory_mib")):
                     grid[row][column].plot(x, [r[name] for r in mine], "os"[i] + "-", color=COLOURS[i],
                                            label=algorithm)  # fmt: skip
+                low, high = ([r.get(f"cpu_ms_{end}", r["cpu_ms"]) for r in mine] for end in ("low", "high"))
+                grid[0][column].fill_between(x, low, high, color=COLOURS[i], alpha=BAND, linewidth=0)
             for axes in (grid[0][column], grid[1][column]):
                 axes.set_xscale("log")
             grid[1][column].set_xlabel("parameters" if axis == "hidden" else axis)
