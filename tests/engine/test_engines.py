@@ -70,10 +70,10 @@ def test_unequal_steps_agree() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dropout", "batchnorm"])
 def test_compiled_agrees(kind: str) -> None:
-    for chunk in (1, 3):
-        close(final("padamfed_vr", "compile", kind, chunk), final("padamfed_vr", "loop", kind))
+    """One client at a time; chunks of 3 and 1, the second padded, with 2 to 8 steps per client."""
+    close(final("padamfed_vr", "compile", kind, 1), final("padamfed_vr", "loop", kind))
     options = {"steps": None, "epochs": 2}
-    close(final("scaffold", "compile", kind, **options), final("scaffold", "loop", kind, **options))
+    close(final("scaffold", "compile", kind, 3, **options), final("scaffold", "loop", kind, **options))
 
 
 @pytest.mark.parametrize("wide", [math.inf, 0])
