@@ -12,6 +12,7 @@ import logging
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import time
 from collections import deque
@@ -270,6 +271,8 @@ def _serve(
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
+    if hasattr(signal, "SIGUSR1"):  # SLURM sends it to all: a run saves, one that waits does nothing
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
     with contextlib.suppress(EOFError, OSError):
