@@ -13,6 +13,7 @@ _EXAMPLES = """examples:
   fedbench tune algorithm=fedavg,fedadam --keys lr partition=iid,dirichlet    each split by itself
   fedbench tune 'algorithm.lr=tag(log,interval(0.001,1))' --search optuna --trials 30
   fedbench tune algorithm=fedavg,fedadam target=0.9                           the fewest rounds to 0.9
+  fedbench tune 'eval.metrics=[macro_f1]' --metric macro_f1 algorithm.lr=0.1,1  by another metric
   fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
 What is swept of algorithm.* is searched (or the keys of --keys); where nothing of it is swept, the method's
 values in conf/grid. What else is swept makes tasks that are tuned by themselves.
@@ -29,6 +30,7 @@ trials/ and final/, which are sweeps (fedbench plot DIR/final)."""
 
 def main(argv: Sequence[str]) -> int:
     """Run the subcommand; the exit code. Raises UserError; RunError where runs failed, or all diverged."""
+    from fedbench.config.config import METRICS
     from fedbench.tuning.tune import SEARCHES, TuneOptions, dry_run, tune
 
     default = TuneOptions()
@@ -47,11 +49,15 @@ def main(argv: Sequence[str]) -> int:
     past = f"how often a search goes on past an edge (default: {default.extend})"
     add("--extend", type=int, default=default.extend, metavar="N", help=past)
     add("--keys", default="", metavar="KEY[,KEY]", help="what is searched (lr, or algorithm.lr)")
+    further = f"select by one of eval.metrics, not by accuracy: {', '.join(METRICS)} (the smallest)"
+    add("--metric", choices=METRICS, metavar="NAME", help=further)
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")
     add("--dry-run", action="store_true", help="say what would run and what it takes, and run nothing")
     args = parser.parse_intermixed_args(list(argv))
     keys = tuple(key.strip() for key in args.keys.split(",") if key.strip())
-    options = TuneOptions(args.search, args.trials, args.seeds, args.extend, keys, args.config_dir)
+    options = TuneOptions(
+        args.search, args.trials, args.seeds, args.extend, keys, args.config_dir, args.metric
+    )
     if args.dry_run:
         for line in dry_run(args.overrides, options):
             print(line, flush=True)

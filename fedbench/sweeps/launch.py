@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, OUR_SWEEPER
 from fedbench.errors import ConfigError, SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
-from fedbench.runs.metrics import worst
+from fedbench.runs.metrics import ENDS, worst
 from fedbench.runs.run_directory import SUMMARY, RunDirectory
 from fedbench.sweeps.job import JobFailed, RunJob, finished_line, held
 from fedbench.sweeps.launcher import Launcher
@@ -146,6 +146,7 @@ class Result:
     rounds: int = 0  # planned
     rung: int | None = None  # the rounds of one that had fewer than others of a search: it cannot win
     validation: float | None = None  # what the final accuracy is on what is held out, where anything is
+    further: Mapping[str, float | None] = field(default_factory=dict)  # final values of further metrics
 
     @classmethod
     def of(cls, run: PlannedRun, directory: Path, found: Mapping[str, Any]) -> Result:
@@ -164,14 +165,22 @@ class Result:
             None if target is None else math.inf if at is None else float(at),
             run.config.rounds,
             validation=found.get("final_validation_accuracy"),
+            further={name: found[name] for name in ENDS if name in found},
         )
 
-    @property
-    def validated(self) -> Result:
-        """The same run by what was held out for validation, where anything was."""
-        if self.validation is None:
-            return self
-        return replace(self, final_accuracy=self.validation, metric=f"validation {self.metric}")
+    def judged(self, by: str | None = None) -> Result:
+        """The same run by what was held out for validation, where anything was. `by`: a metric of
+        eval.metrics in place of the accuracy; of a perplexity, which is best where it is small, minus its
+        value."""
+        if by is None:
+            if self.validation is None:
+                return self
+            return replace(self, final_accuracy=self.validation, metric=f"validation {self.metric}")
+        values = (self.further.get(f"final_{part}_{by}") for part in ("validation", "test"))
+        value = next((value for value in values if value is not None), None)
+        if by == "perplexity" and value is not None:
+            value = -value
+        return replace(self, final_accuracy=value, metric=by)
 
     @property
     def score(self) -> float:

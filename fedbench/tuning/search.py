@@ -196,7 +196,8 @@ class Task:
 
     `first`: the grids over the keys of `space` that are tried first; `extends`: whether a winner at an edge
     carries the search on at last, also beyond the values of `space`; `asks`: says what comes after `first`;
-    `finalists`: where `rounds` is in `fixed`, how many of the best are run without it at last.
+    `finalists`: where `rounds` is in `fixed`, how many of the best are run without it at last. `metric`: of
+    eval.metrics, what is selected by in place of the accuracy.
     """
 
     fixed: Mapping[str, Value]
@@ -205,6 +206,7 @@ class Task:
     extends: bool = True
     asks: Optuna | None = None
     finalists: int = 0
+    metric: str | None = None
 
     def grid(self, values: Grid, seeds: Sequence[int]) -> Grid:
         """The runs of some values of its space. These count more than `fixed`."""
@@ -218,7 +220,7 @@ class Task:
 
     def selected(self, runs: Iterable[Result]) -> Selection | None:
         """What its runs say; None where all of them failed."""
-        return select(filter(self.owns, runs), list(self.space))
+        return select(filter(self.owns, runs), list(self.space), self.metric)
 
     def next(self, selection: Selection | None, extends: bool) -> Sequence[Grid]:
         """What comes next, given what all tried so far says: what is asked for, or past an edge."""

@@ -153,12 +153,12 @@ def _ranked(trials: Iterable[Trial]) -> list[Trial]:
     return sorted(able, key=lambda one: one.rank, reverse=True)
 
 
-def select(runs: Iterable[Result], keys: Sequence[str]) -> Selection | None:
+def select(runs: Iterable[Result], keys: Sequence[str], metric: str | None = None) -> Selection | None:
     """Choose among runs, which differ in `keys` and the seed, by what validation has measured, where there is
-    any. None where all failed."""
+    any: by the accuracy, or a `metric` of eval.metrics. None where all failed."""
     groups: dict[tuple[Value, ...], list[Result]] = {}
     for run in runs:
-        groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run.validated)
+        groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run.judged(metric))
     trials = tuple(Trial(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
     able = _ranked(trials)
     return Selection(trials, able[0].values) if able else None

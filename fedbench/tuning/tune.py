@@ -42,7 +42,8 @@ TO_TARGET = (
 class TuneOptions:
     """How to search. `trials`: of each task, at random or by Optuna; `seeds`: of all seeds, the first so many
     are selected by; `extend`: how often a search goes on past an edge; `keys`: what is searched, by its last
-    part or dotted (empty: what is swept of `algorithm.*`, else the method's values in conf/grid)."""
+    part or dotted (empty: what is swept of `algorithm.*`, else the method's values in conf/grid); `metric`:
+    one of eval.metrics, what is selected by in place of the accuracy."""
 
     search: str = "grid"
     trials: int = 20
@@ -50,6 +51,7 @@ class TuneOptions:
     extend: int = 2
     keys: Sequence[str] = ()
     config_dir: str | None = None
+    metric: str | None = None
 
     def check(self) -> None:
         """Refuse what is not allowed. Raises UsageError."""
@@ -95,7 +97,8 @@ class TuningPlan:
     def rule(self) -> str:
         """How a winner is chosen."""
         whose = "validation" if self.config.dataset.validation else "test"
-        return (RULE if self.config.target is None else TO_TARGET).format(f"{whose} accuracy")
+        measure = self.options.metric or "accuracy"
+        return (RULE if self.config.target is None else TO_TARGET).format(f"{whose} {measure}")
 
     @property
     def announced(self) -> Iterator[str]:
@@ -153,6 +156,9 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     if config.checkpoint.until is not None:
         allowed = "must be null: trials are compared at their end"
         raise ConfigError("checkpoint.until", config.checkpoint.until, allowed)
+    if options.metric and (options.metric not in config.eval.metrics or config.target is not None):
+        allowed = "what is tuned by is measured: eval.metrics must name it, and target be null"
+        raise UsageError(f"tune: --metric {options.metric}: {allowed}")
     ranges = {item.get_key_element(): _range(item) for item in parsed if item.is_interval_sweep()}
     ours = [item for item in parsed if not item.is_hydra_override() and not item.is_interval_sweep()]
     node = cfg.hydra.sweeper
@@ -220,11 +226,11 @@ def _task(context: Mapping[str, Value], space: Space, options: TuneOptions) -> T
             key, values = next((k, v) for k, v in space.items() if isinstance(v, Range))
             allowed = "has no end of values for a grid; --search random or optuna draws from it"
             raise ConfigError(key, values, allowed)
-        return Task(context, space, single(points(space)))
+        return Task(context, space, single(points(space)), metric=options.metric)
     if options.search == "random":
-        return Task(context, space, single(draws(space, options.trials)))
+        return Task(context, space, single(draws(space, options.trials)), metric=options.metric)
     asks = Optuna(space, options.trials)
-    return Task(context, space, single(asks.more(None)), asks=asks)
+    return Task(context, space, single(asks.more(None)), asks=asks, metric=options.metric)
 
 
 def _place(cfg: Any, parsed: Sequence[Override]) -> Path:

@@ -181,3 +181,20 @@ def test_bad_input_is_one_line(
     assert tune(tmp_path / "t", *words) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "t").exists()
+
+
+def test_another_metric_selects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By minus the perplexity on what is held out; what the winner reached is its accuracy all the same."""
+    pytest.importorskip("torchmetrics", reason="eval.metrics needs the extra `metrics`")
+    words = ["--metric", "perplexity", "algorithm=fedavg", "--extend", "0", "seed=0,1"]
+    assert tune(tmp_path / "t", "eval.metrics=[perplexity]", *words) == 0
+    assert "validation perplexity" in capsys.readouterr().out
+    trials, runs = pd.read_csv(tmp_path / "t/trials.csv"), pd.read_csv(tmp_path / "t/trials/runs.csv")
+    by_rate = runs.set_index("algorithm.lr").final_validation_perplexity
+    found = trials.set_index("algorithm.lr")
+    assert found["mean"].to_dict() == pytest.approx((-by_rate).to_dict())
+    assert found.role.to_dict()[by_rate.idxmin()] == "winner"
+    (row,) = pd.read_csv(tmp_path / "t/results.csv").to_dict("records")
+    assert 0 < row["final_accuracy"] <= 1
+    assert tune(tmp_path / "u", *words) == 2
+    assert "eval.metrics must name it" in capsys.readouterr().err
