@@ -29,6 +29,11 @@ def as_given(path: str | Path) -> Path:
     return path
 
 
+def files_below(directory: Path, pattern: str = "*") -> list[Path]:
+    """All files in a directory and those in it, sorted; none where there is no directory."""
+    return sorted(path for path in directory.rglob(pattern) if path.is_file())
+
+
 class InUse(RunError):
     """Another process has what this one needs for itself."""
 

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.options import later
 from fedbench.errors import UserError
-from fedbench.files import as_given, read_json, user_cache, write_json
+from fedbench.files import as_given, files_below, read_json, user_cache, write_json
 
 NOT_IDENTITY = (
     "engine",
@@ -153,7 +153,8 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
     Code: the modules that `imports` names, of a package all its files; not what they import in turn.
     """
     given = {key: as_given(str(choices[key])) for key in FILES if choices.get(key)}
-    found = {key: sorted(path.rglob("*.json")) if path.is_dir() else [path] for key, path in given.items()}
+    kind = "*.json" if choices.get("dataset") == "leaf" else "*"
+    found = {key: files_below(path, kind) if path.is_dir() else [path] for key, path in given.items()}
     for name in choices.get("imports") or ():
         found[f"imports {name}"] = _sources(str(name))
     return {f"{key}{MARK}": _joint(files) for key, files in found.items() if files and files[0].is_file()}

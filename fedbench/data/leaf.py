@@ -1,4 +1,4 @@
-"""Data in LEAF's JSON: FEMNIST, Shakespeare, Sent140, and whatever has their form.
+"""Data in LEAF's JSON: FEMNIST, Shakespeare, Sent140, Reddit, and whatever has their form.
 
 Caldas et al., "LEAF: a benchmark for federated settings", arXiv:1812.01097.
 """
@@ -21,6 +21,7 @@ from fedbench.errors import DataError
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """Characters of Shakespeare, LEAF's; number 0 is padding, and behind them comes what is none of them."""
 _TEXT = 4  # of a tweet's fields
+PADDING, UNKNOWN_WORD = "<PAD>", "<UNK>"  # in Reddit's comments
 UNKNOWN = 1  # a word that is not among the most frequent ones
 
 
@@ -29,32 +30,49 @@ def load_leaf(directory: Path, *, task: str, length: int, vocabulary: int) -> Da
 
     A sample is a list of numbers (784 of them: an image of 28 x 28), a text, of which every character is a
     token and the label is the character that follows, or the fields of a tweet, of which the `length` first
-    words of the text are tokens, numbered by their frequency in the training set. `task`=sequence: of texts,
-    every character's label is the one that follows. Raises DataError.
+    words of the text are tokens, numbered by their frequency in the training set, or a comment of Reddit:
+    sequences of words, each of which is a sample here. `task`=sequence: of texts and comments, the label of
+    every character or word is the one that follows. Raises DataError.
     """
     (x, y, who, files), (x_test, y_test, who_test, more) = (
         _part(directory / part) for part in ("train", "test")
     )
     kind, size = type(x[0]), None
-    if task == "sequence" and kind is not str:
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    comments = kind is list and [*map(type, x[0][:1])] == [list] and [*map(type, x[0][0][:1])] == [str]
+    if task == "sequence" and kind is not str and not comments:
         raise DataError(f"{directory}: dataset.task=sequence needs texts, and a sample is a {kind.__name__}")
     if kind is str:
         size, longest = len(LETTERS) + 2, max(map(len, (*x, *x_test)))
         numbers = {letter: number for number, letter in enumerate(LETTERS, start=1)}
-        pairs = []
         for texts, following in ((x, y), (x_test, y_test)):
             tokens = _tokens([list(text) for text in texts], numbers, longest, size - 1)
             last = _tokens([[str(letter)[:1]] for letter in following], numbers, 1, size - 1)
             after = np.where(tokens > 0, np.concatenate([tokens[:, 1:], last], axis=1), 0)
             pairs.append((tokens, after if task == "sequence" else last[:, 0]))
+    elif comments:
+        if task != "sequence":
+            raise DataError(
+                f"{directory}: dataset.task={task}: comments have a label for each word (task=sequence)"
+            )
+        size = vocabulary
+        (x, y, who), (x_test, y_test, who_test) = (
+            _sequences(directory, *part) for part in ((x, y, who), (x_test, y_test, who_test))
+        )
+        special = {PADDING, UNKNOWN_WORD}
+        numbers = {PADDING: 0, **_numbered([[w for w in words if w not in special] for words in x], size)}
+        longest = max(map(len, (*x, *x_test)))
+        pairs = [
+            (_tokens(words, numbers, longest, UNKNOWN), _tokens(labels, numbers, longest, UNKNOWN))
+            for words, labels in ((x, y), (x_test, y_test))
+        ]
     elif isinstance(x[0], list) and x[0] and isinstance(x[0][0], str):
         size = vocabulary
         split = [
             [re.findall(r"\w+|[^\w\s]", fields[_TEXT].lower())[:length] for fields in part]
             for part in (x, x_test)
         ]
-        often = Counter(word for words in split[0] for word in words).most_common(vocabulary - UNKNOWN - 1)
-        numbers = {word: number for number, (word, _) in enumerate(often, start=UNKNOWN + 1)}
+        numbers = _numbered(split[0], vocabulary)
         given = np.unique(np.array([*y, *y_test]).astype(str), return_inverse=True)[1]
         labels = given[: len(y)], given[len(y) :]
         pairs = [
@@ -66,7 +84,7 @@ def load_leaf(directory: Path, *, task: str, length: int, vocabulary: int) -> Da
         "leaf",
         *(array for pair in pairs for array in pair),
         task=task,
-        classes=size if kind is str else 1 + max(int(own.max()) for _, own in pairs),
+        classes=size if kind is str or comments else 1 + max(int(own.max()) for _, own in pairs),
         vocabulary=size,
         client=np.array(who),
         test_client=np.array(who_test),
@@ -98,6 +116,33 @@ def _part(directory: Path) -> tuple[list[Any], list[Any], list[str], list[dict[s
     if not x:
         raise DataError(f"{directory}: no samples; files as LEAF writes them, *.json, are expected")
     return x, y, who, [file_record(file) for file in files]
+
+
+def _sequences(
+    directory: Path, comments: list[Any], following: list[Any], who: list[str]
+) -> tuple[list[list[str]], list[list[str]], list[str]]:
+    """Of every sequence of the comments: its words, the words that follow (padding where they do not count),
+    its user."""
+    x, y, whose = [], [], []
+    try:
+        for sequences, label, user in zip(comments, following, who, strict=True):
+            parts = sequences, label["target_tokens"], label["count_tokens"]
+            for words, after, counts in zip(*parts, strict=True):
+                x.append(words)
+                y.append(
+                    [b if counts else PADDING for _, b, counts in zip(words, after, counts, strict=True)]
+                )
+                whose.append(user)
+    except (KeyError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {line_of(error)}"
+        raise DataError(f"{directory}: comments are not as LEAF's Reddit has them ({why})") from error
+    return x, y, whose
+
+
+def _numbered(texts: Sequence[Sequence[str]], vocabulary: int) -> dict[str, int]:
+    """Numbers of the most frequent words, behind padding and `UNKNOWN`, below `vocabulary`."""
+    often = Counter(word for words in texts for word in words).most_common(vocabulary - UNKNOWN - 1)
+    return {word: number for number, (word, _) in enumerate(often, start=UNKNOWN + 1)}
 
 
 def _tokens(words: Sequence[Sequence[str]], numbers: dict[str, int], length: int, other: int) -> np.ndarray:

@@ -196,8 +196,33 @@ class Table(DatasetOptions):
 
 
 @dataclass(frozen=True)
+class HuggingFace(DatasetOptions):
+    """A data set of Hugging Face's library `datasets` (pip install -e '.[hf]'), on disk or by its name."""
+
+    name = "hf"
+    path: str = text(
+        None,
+        words="a directory or the name of a data set",
+        help="dataset.path=DIR that save_to_disk wrote, else what load_dataset takes",
+    )
+    subset: str | None = text(None, null="the only one", help="which configuration of a named data set")
+    train: str = text("train", help="the split to train on")
+    test: str | None = text("test", null="test_fraction of the training split", help="the split to test on")
+    test_fraction: float = number(0.2, low=0, high=0.9, open_low=True, help="of the rows, drawn at random")
+    x: str | None = text(
+        None, null="all others, as of a table", help="the column of samples: images, numbers or tokens"
+    )
+    target: str = text("label", help="the column of what is learnt")
+    user: str | None = text(None, null="none", help="the column that says whose a row is (partition=natural)")
+    task: str = choice("classification", TASKS, help="what the target is")
+    vocabulary: int | None = integer(
+        None, low=2, null="x are no tokens", help="x are sequences of tokens below this; 0 is padding"
+    )
+
+
+@dataclass(frozen=True)
 class Leaf(DatasetOptions):
-    """LEAF's JSON: FEMNIST, Shakespeare, Sent140; a directory with train/*.json and test/*.json."""
+    """LEAF's JSON: FEMNIST, Shakespeare, Sent140, Reddit; a directory with train/*.json, test/*.json."""
 
     name = "leaf"
     partition = "natural"
@@ -205,11 +230,11 @@ class Leaf(DatasetOptions):
     task: str = choice(
         "classification",
         ("classification", "sequence"),
-        help="sequence: of texts, what follows each character",
+        help="sequence: what follows each character of a text, each word of a comment",
     )
     length: int = integer(25, low=1, help="words of a tweet that are kept")
     vocabulary: int = integer(
-        10_000, low=3, help="words of tweets that are told apart: the most frequent ones"
+        10_000, low=3, help="words of tweets and comments that are told apart: the most frequent ones"
     )
 
 
@@ -251,7 +276,7 @@ DATASETS: dict[str, type[DatasetOptions]] = {
     cls.name: cls
     for cls in (
         *(Digits, Synthetic, Mnist, FashionMnist, Emnist, Cifar10, Cifar100, Svhn, Cinic10),
-        *(Npz, Table, Leaf, Reviews),
+        *(Npz, Table, HuggingFace, Leaf, Reviews),
     )
 }
 

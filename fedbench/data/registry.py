@@ -18,6 +18,7 @@ from fedbench.data.options import (
     DatasetOptions,
     Digits,
     Emnist,
+    HuggingFace,
     Leaf,
     Npz,
     Reviews,
@@ -25,7 +26,7 @@ from fedbench.data.options import (
     Table,
     UserDataset,
 )
-from fedbench.data.tables import load_table
+from fedbench.data.tables import load_hf, load_table
 from fedbench.data.transforms import mean_std, pixel_mean_std
 from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
 from fedbench.fields import REGISTERED, options_of_function, read
@@ -135,6 +136,8 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
         columns = {"target": options.target, "user": options.user}
         share = options.test_fraction
         return load_table(path, test or None, **columns, test_fraction=share, task=options.task)
+    if isinstance(options, HuggingFace):
+        return load_hf(options)
     if isinstance(options, Leaf):
         directory = as_given(options.path)
         how = {"length": options.length, "vocabulary": options.vocabulary}

@@ -1,9 +1,9 @@
-"""Tables, a row per sample: CSV and Parquet through pandas, LIBSVM through scikit-learn."""
+"""Tables, a row per sample: CSV, Parquet, LIBSVM; Hugging Face's data sets, which are tables too."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ import numpy as np
 
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.data.files import file_record, line_of
+from fedbench.data.options import HuggingFace
 from fedbench.errors import ConfigError, DataError
 from fedbench.fields import exact
+from fedbench.files import as_given, files_below
 
 _CSV, _PARQUET = {".csv", ".tsv"}, {".parquet", ".pq"}
 
@@ -38,21 +40,114 @@ def load_table(
     x, y, who, rows = _columns(paths, target, user) if tabular else _libsvm(paths, target, user)
     if task == "classification":
         y = np.unique(y, return_inverse=True)[1]
-    if test_path is None:
+    classes = int(y.max()) + 1 if task == "classification" else None
+    files = tuple(file_record(one) for one in paths)
+    return _divided(
+        "table", (x, y, who, rows), test_fraction, task=task, classes=classes, files=files, where=path
+    )
+
+
+def load_hf(options: HuggingFace) -> Dataset:
+    """A data set of Hugging Face's: a directory that its save_to_disk wrote, else by its name.
+
+    Classes are those of a ClassLabel, else the target's values, sorted. Without a column of samples all but
+    target and user are features, as in a table. Raises ConfigError and DataError.
+    """
+    where = as_given(options.path)
+    splits = _splits(options, where)
+    named = {"x": options.x, "target": options.target, "user": options.user}
+    _check(splits[0].column_names, options.path, named)
+    y = np.concatenate([_column(one, options.target, options.path) for one in splits])
+    feature, classes = splits[0].features[options.target], None
+    if options.task == "classification":
+        classes = getattr(feature, "num_classes", None)  # a ClassLabel's
+        if classes is None:
+            y = np.unique(y, return_inverse=True)[1]
+            classes = int(y.max()) + 1
+    who = None
+    if options.user is not None:
+        who = np.concatenate([np.array(one[:][options.user]).astype(str) for one in splits])
+    if options.x is None:
+        plain = {"Value", "ClassLabel"}
+        for name, kind in splits[0].features.items():
+            if name not in named.values() and type(kind).__name__ not in plain:
+                allowed = f"must be the column of samples: {name} has more than one number in a row"
+                raise ConfigError("dataset.x", None, allowed)
+        x = _features([one.to_pandas() for one in splits], [options.target, options.user])
+    else:
+        x = np.concatenate([_column(one, options.x, options.path) for one in splits])
+        if options.vocabulary is None and x.dtype.kind in "iub" and x.dtype != np.uint8:
+            x = x.astype(np.float32)
+    return _divided(
+        "hf",
+        (x, y, who, [len(one) for one in splits]),
+        options.test_fraction,
+        task=options.task,
+        classes=classes,
+        vocabulary=options.vocabulary,
+        files=tuple(file_record(file) for file in files_below(where)),
+        where=options.path,
+    )
+
+
+def _splits(options: HuggingFace, where: Path) -> list[Any]:
+    """The splits to train and, where it is one of its own, to test on."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError("dataset=hf: needs datasets: pip install -e '.[hf]'") from error
+    datasets.disable_progress_bars()
+    try:
+        if any((where / file).is_file() for file in ("dataset_dict.json", "state.json")):
+            found: Any = datasets.load_from_disk(str(where))
+        else:
+            found = datasets.load_dataset(str(where) if where.is_dir() else options.path, options.subset)
+    except Exception as error:  # the library has many, and a network
+        raise DataError(
+            f"dataset.path={options.path}: cannot be loaded by `datasets` ({line_of(error)})"
+        ) from error
+    known = dict(found) if isinstance(found, dict) else {"train": found}
+    chosen = {"train": options.train, "test": options.test}
+    for key, name in chosen.items():
+        if name is not None and (name not in known or not len(known[name])):
+            there = ", ".join(known) + (", or null" if key == "test" else "")
+            raise ConfigError(f"dataset.{key}", name, f"must be a split of {options.path}: {there}", [*known])
+    return [known[name] for name in chosen.values() if name is not None]
+
+
+def _column(split: Any, name: str, where: str) -> np.ndarray:
+    """The values (n, ...) of a column, numbers in the type that they are stored in."""
+    inner = split.features[name]
+    while isinstance(inner, list) or hasattr(inner, "feature"):
+        inner = inner[0] if isinstance(inner, list) else inner.feature
+    stored = str(getattr(inner, "dtype", None))
+    kind = {"dtype": np.dtype(stored)} if stored in np.sctypeDict else {}
+    try:
+        values = np.asarray(split.select_columns([name]).with_format("numpy", **kind)[:][name])
+    except Exception as error:  # of a file that an image is in, too
+        raise DataError(f"{where}: the column {name} cannot be read ({line_of(error)})") from error
+    if values.dtype == object:
+        values = np.array(values.tolist()) if isinstance(values[0], str) else values
+    if values.dtype == object:
+        raise DataError(f"{where}: the rows of the column {name} must be of one kind and shape")
+    return values
+
+
+def _divided(name: str, columns: Columns, test_fraction: float, **more: Any) -> Dataset:
+    """The data set of all rows: the second file's are for the test, or a share, drawn at random."""
+    x, y, who, rows = columns
+    if len(rows) == 1:
         order = np.random.default_rng(0).permutation(len(y))
         count = max(1, round(exact(test_fraction) * len(y)))
         train, test = np.sort(order[count:]), np.sort(order[:count])
     else:
         train, test = np.arange(rows[0]), np.arange(rows[0], len(y))
     return from_arrays(
-        "table",
+        name,
         *(part for at in (train, test) for part in (x[at], y[at])),
-        task=task,
-        classes=int(y.max()) + 1 if task == "classification" else None,
         client=None if who is None else who[train],
         test_client=None if who is None else who[test],
-        files=tuple(file_record(one) for one in paths),
-        where=path,
+        **more,
     )
 
 
@@ -68,17 +163,30 @@ def _columns(paths: Sequence[Path], target: str | None, user: str | None) -> Col
     known = [str(name) for name in frame.columns]
     frame.columns = pd.Index(known)
     target = known[-1] if target is None else target
-    for key, name in (("target", target), ("user", user)):
-        if name is not None and name not in known:
-            there = ", ".join(known[:20])
-            raise ConfigError(f"dataset.{key}", name, f"must be a column of {paths[0]}: {there}", known)
+    _check(known, paths[0], {"target": target, "user": user})
     if frame[target].isna().any():
         row = int(np.flatnonzero(frame[target].isna())[0])
         raise DataError(f"{paths[0]}: the target {target} is empty in row {row}")
-    features = frame.drop(columns=[name for name in (target, user) if name is not None])
-    x: Any = pd.get_dummies(features, dtype=float).to_numpy(dtype=np.float64)
+    x = _features([frame], [target, user])
     who = None if user is None else frame[user].astype(str).to_numpy(dtype=str)
     return x, frame[target].to_numpy(), who, [len(one) for one in frames]
+
+
+def _check(known: Sequence[str], where: Path | str, named: Mapping[str, str | None]) -> None:
+    """Raise ConfigError for a key that names no column."""
+    for key, name in named.items():
+        if name is not None and name not in known:
+            there = ", ".join(known[:20])
+            raise ConfigError(f"dataset.{key}", name, f"must be a column of {where}: {there}", known)
+
+
+def _features(frames: Sequence[Any], others: Sequence[str | None]) -> np.ndarray:
+    """(n, f) of all columns but `others`: numbers as they are, others one-hot."""
+    import pandas as pd
+
+    frame = pd.concat(frames, ignore_index=True).drop(columns=[name for name in others if name is not None])
+    x: Any = pd.get_dummies(frame, dtype=float).to_numpy(dtype=np.float64)
+    return np.asarray(x)
 
 
 def _frame(path: Path) -> Any:

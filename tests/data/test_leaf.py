@@ -1,4 +1,4 @@
-"""LEAF's JSON: images of writers, texts of roles, tweets; tokens and labels against a plain derivation."""
+"""LEAF's JSON: images, texts of roles, tweets, comments; tokens and labels against a plain derivation."""
 
 from __future__ import annotations
 
@@ -60,6 +60,32 @@ def tweets() -> dict[str, dict[str, tuple[Any, Any]]]:
     return {"train": users, "test": {"ann": ([fields("LOVE unheard it")], [0])}}
 
 
+COMMENTS = {"1": ["the cat and the dog", "the"], "2": ["a <UNK> cat"]}
+WIDTH = 4
+
+
+def comments() -> dict[str, dict[str, tuple[Any, Any]]]:
+    """As LEAF cuts them: <BOS> words <EOS>, the same shifted by one, and where the first is no padding."""
+
+    def cut(values: list[Any], filler: Any, length: int) -> list[list[Any]]:
+        padded = values + [filler] * (length - len(values))
+        return [padded[at : at + WIDTH] for at in range(0, length, WIDTH)]
+
+    def one(comment: str) -> tuple[Any, Any]:
+        words = comment.split()
+        length = -(-(len(words) + 2) // WIDTH) * WIDTH
+        after = cut([*words, "<EOS>", "<PAD>"], "<PAD>", length)
+        counts = cut([1.0] * (len(words) + 2), 0.0, length)
+        label = {"subreddit": "cats", "score": 1, "target_tokens": after, "count_tokens": counts}
+        return cut(["<BOS>", *words, "<EOS>"], "<PAD>", length), label
+
+    users = {
+        user: tuple(map(list, zip(*(one(text) for text in said), strict=True)))
+        for user, said in COMMENTS.items()
+    }
+    return {"train": users, "test": {"1": users["1"]}}  # type: ignore[dict-item]
+
+
 def read(path: Path, **keys: Any) -> Dataset:
     return load({"name": "leaf", "path": str(path), "normalize": False, **keys}, "unused", seed=0, clients=1)
 
@@ -108,6 +134,42 @@ def test_sent140(tmp_path: Path) -> None:
     assert list(data.client) == ["ann", "ann", "bob"]  # type: ignore[arg-type]
 
 
+def test_reddit(tmp_path: Path) -> None:
+    data = read(write(tmp_path, comments()), task="sequence", vocabulary=8)
+    # counts of the training sequences: <BOS> 3, the 3, <EOS> 3, cat 2, and 1, dog 1, a 1: six have numbers
+    number = {"<BOS>": 2, "the": 3, "<EOS>": 4, "cat": 5, "and": 6, "dog": 7}
+    said = [
+        ["<BOS>", "the", "cat", "and"],
+        ["the", "dog", "<EOS>", None],
+        ["<BOS>", "the", "<EOS>", None],
+        ["<BOS>", "a", "?", "cat"],
+        ["<EOS>", None, None, None],
+    ]
+    follows = [
+        ["the", "cat", "and", "the"],
+        ["dog", "<EOS>", None, None],
+        ["the", "<EOS>", None, None],
+        ["a", "?", "cat", "<EOS>"],
+        [None] * 4,
+    ]
+    for got, expected in ((data.x_train, said), (data.y_train, follows)):
+        assert got.tolist() == [[0 if w is None else number.get(w, 1) for w in row] for row in expected]
+    assert (data.vocabulary, data.classes) == (8, 8)
+    assert (list(data.client), list(data.test_client)) == (["1"] * 3 + ["2"] * 2, ["1"] * 3)  # type: ignore[arg-type]
+
+
+def test_images_as_rows_of_numbers(tmp_path: Path) -> None:
+    image = np.arange(12.0).reshape(2, 2, 3)
+    data = read(write(tmp_path, {part: {"a": (image, np.array([0, 1]))} for part in ("train", "test")}))
+    np.testing.assert_array_equal(data.x_train, image[:, None])
+
+
+def test_a_word_that_does_not_count_has_no_label(tmp_path: Path) -> None:
+    parts = comments()
+    parts["train"]["1"][1][0]["count_tokens"][0] = [1, 0, 1, 1]
+    assert read(write(tmp_path, parts), task="sequence").y_train[0].tolist() == [3, 0, 6, 3]
+
+
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
@@ -116,8 +178,12 @@ def test_sent140(tmp_path: Path) -> None:
         (texts(), ["model=embedding_rnn", "clients.total=2"]),
         (texts(), ["model=char_lstm", "dataset.task=sequence", "clients.total=2"]),
         (tweets(), ["model=embedding_rnn", "clients.total=2", "dataset.vocabulary=50"]),
+        (
+            comments(),
+            ["model=char_lstm", "dataset.task=sequence", "clients.total=2", "dataset.vocabulary=50"],
+        ),
     ],
-    ids=["femnist", "femnist subset", "shakespeare", "shakespeare sequence", "sent140"],
+    ids=["femnist", "femnist subset", "shakespeare", "shakespeare sequence", "sent140", "reddit"],
 )
 def test_each_trains(parts: Any, words: list[str], tmp_path: Path) -> None:
     base = ["dataset=leaf", f"dataset.path={write(tmp_path / 'data', parts)}", *words, "clients.per_round=2"]
@@ -150,3 +216,16 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     file.write_text(json.dumps(content))
     with pytest.raises(DataError, match="samples must be equally many numbers each"):
         read(tmp_path)
+    file.unlink()
+    parts = comments()
+    for change, why in (
+        (None, "dataset.task=classification: comments have a label for each word"),
+        ({}, r"comments are not as LEAF's Reddit has them \(KeyError: 'target_tokens'\)"),
+        ({"target_tokens": [["a"]], "count_tokens": [[1], [1]]}, "ValueError: zip"),
+    ):
+        if change is not None:
+            parts["train"]["1"][1][0] = change
+        write(tmp_path / "reddit", parts)
+        with pytest.raises(DataError, match=why) as error:
+            read(tmp_path / "reddit", task="classification" if change is None else "sequence")
+        assert "\n" not in str(error.value)
