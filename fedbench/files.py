@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedbench.errors import RunError
+from fedbench.errors import RunError, UserError
+
+REMEMBERED = 64_000_000  # bytes of a file from which on its hash is kept between processes
 
 
 def as_given(path: str | Path) -> Path:
@@ -109,6 +113,33 @@ def free_bytes(place: Path) -> int:
 def user_cache() -> Path:
     """The user's cache directory (XDG) of fedbench."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedbench"
+
+
+def content_hash(file: Path) -> str:
+    """SHA-256 of a file's content; read again only where its size or time has changed."""
+    file = file.resolve()
+    status = file.stat()
+    return _hash_of(file, status.st_size, status.st_mtime_ns)
+
+
+@cache
+def _hash_of(file: Path, size: int, modified: int) -> str:
+    if size < REMEMBERED:
+        return _read(file)
+    store = user_cache() / "hashes.json"
+    known = read_json(store) or {}
+    if known.get(str(file), [])[:2] == [size, modified]:
+        return str(known[str(file)][2])
+    found = _read(file)
+    with contextlib.suppress(OSError, UserError):  # a cache that cannot be written is none
+        store.parent.mkdir(parents=True, exist_ok=True)
+        write_json(store, {**known, str(file): [size, modified, found]})
+    return found
+
+
+def _read(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

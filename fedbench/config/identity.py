@@ -6,13 +6,11 @@ lies, how progress is shown and when it is saved do not belong to it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,7 @@ from omegaconf import DictConfig
 
 from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.options import later
-from fedbench.errors import UserError
-from fedbench.files import as_given, files_below, read_json, user_cache, write_json
+from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
 NOT_IDENTITY = (
     "engine",
@@ -62,7 +59,6 @@ _ABSENT = object()
 FILES = ("dataset.path", "dataset.test_path", "partition.path", "participation.path", "init_from")
 MARK = " (content)"  # after the key, in an identity
 RECORD = "inputs.json"  # in a run's directory: what was read, where anything of this was
-REMEMBERED = 64_000_000  # bytes of a file from which on its hash is kept between processes
 
 Configuration = Config | DictConfig | Mapping[str, Any]
 
@@ -187,32 +183,5 @@ def _sources(name: str) -> list[Path]:
 
 
 def _joint(files: list[Path]) -> str:
-    hashes = [_hash(file) for file in files]
+    hashes = [content_hash(file) for file in files]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-
-def _hash(file: Path) -> str:
-    """SHA-256 of a file's content; read again only where its size or time has changed."""
-    file = file.resolve()
-    status = file.stat()
-    return _hash_of(file, status.st_size, status.st_mtime_ns)
-
-
-@cache
-def _hash_of(file: Path, size: int, modified: int) -> str:
-    if size < REMEMBERED:
-        return _read(file)
-    store = user_cache() / "hashes.json"
-    known = read_json(store) or {}
-    if known.get(str(file), [])[:2] == [size, modified]:
-        return str(known[str(file)][2])
-    found = _read(file)
-    with contextlib.suppress(OSError, UserError):  # a cache that cannot be written is none
-        store.parent.mkdir(parents=True, exist_ok=True)
-        write_json(store, {**known, str(file): [size, modified, found]})
-    return found
-
-
-def _read(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

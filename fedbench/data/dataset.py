@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ class Dataset:
     note: str | None = None  # what a reader of the results should know about the data's origin
     task: str = "classification"  # one of fedbench.data.options.TASKS
     vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
+
+    on_disk: tuple[str, ...] = ()  # which of x_train and x_test are memory-mapped files
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -163,6 +166,7 @@ def from_arrays(
     `where`: what messages begin with.
     """
     place = str(where or f"dataset={name}")
+    on_disk = {"x_train": x_train, "x_test": x_test}
     take = _samples if vocabulary is None else _tokens
     x_train, x_test = take(place, "x_train", x_train), take(place, "x_test", x_test)
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
@@ -182,19 +186,28 @@ def from_arrays(
             raise DataError(f"{place}: {key} is {who.dtype} of shape {who.shape}; {allowed}")
     return Dataset(
         name,
-        *(torch.from_numpy(x_train), torch.from_numpy(y_train)),
-        *(torch.from_numpy(x_test), torch.from_numpy(y_test)),
+        *(_tensor(x_train), torch.from_numpy(y_train)),
+        *(_tensor(x_test), torch.from_numpy(y_test)),
         known,
         files=files,
         client=client,
         test_client=test_client,
         task=task,
         vocabulary=vocabulary,
+        on_disk=tuple(key for key, x in on_disk.items() if isinstance(x, np.memmap)),
     )
 
 
+def _tensor(x: np.ndarray) -> Tensor:
+    """As a tensor that shares its memory; torch warns of a mapped file, which nobody may write to."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(x)
+
+
 def _samples(place: str, key: str, x: np.ndarray) -> np.ndarray:
-    """x checked, images as contiguous (n, c, h, w)."""
+    """x checked, images as contiguous (n, c, h, w). What is mapped stays as it is, and is not searched for
+    numbers that are not finite."""
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise DataError(f"{place}: {key} has type {x.dtype}; uint8 or a float type is expected")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:
@@ -209,6 +222,11 @@ def _samples(place: str, key: str, x: np.ndarray) -> np.ndarray:
         x = x[:, None]
     elif x.ndim == 4:
         x = x.transpose(0, 3, 1, 2)
+    if isinstance(x, np.memmap):
+        if x.dtype.itemsize == 2 or x.dtype.itemsize > 8 or not x.dtype.isnative:
+            allowed = "uint8, float32 or float64 of this machine's byte order is expected of a .npy file"
+            raise DataError(f"{place}: {key} has type {x.dtype}; {allowed}")
+        return x
     if x.dtype != np.uint8:
         x = x.astype(np.float32 if x.dtype.itemsize <= 4 else np.float64, copy=False)
     x = np.ascontiguousarray(x)
@@ -228,6 +246,8 @@ def _tokens(place: str, key: str, x: np.ndarray) -> np.ndarray:
         raise DataError(
             f"{place}: {key} is {x.dtype} of shape {x.shape}; tokens (n, t), integers, are expected"
         )
+    if isinstance(x, np.memmap) and x.dtype != np.int32:
+        raise DataError(f"{place}: {key} has type {x.dtype}; int32 is expected of a .npy file")
     limit = np.iinfo(np.int32)
     if x.min() < 0 or x.max() > limit.max:
         raise DataError(f"{place}: {key} holds a token that is negative or above {limit.max}")
@@ -325,7 +345,10 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
         whose = None if data.test_client is None else data.test_client[test.numpy()]
         changes |= {"x_test": data.x_test[test], "y_test": data.y_test[test], "test_client": whose}
         notes.append(f"{len(test):,} of {len(data.y_test):,} test samples were used")
-    return dataclasses.replace(data, **changes, note="; ".join(notes) or None) if changes else data
+    if not changes:
+        return data
+    on_disk = tuple(key for key in data.on_disk if key not in changes)
+    return dataclasses.replace(data, **changes, on_disk=on_disk, note="; ".join(notes) or None)
 
 
 def _drawn(key: str, count: int | None, there: int) -> Tensor | None:

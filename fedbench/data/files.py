@@ -1,4 +1,4 @@
-"""Data files: .npz archives and IDX files, checked before they are used; downloads, once.
+"""Data files: .npz archives, .npy and IDX files, checked before they are used; downloads, once.
 
 What an array's header promises is compared with what is there before memory is taken. A download runs under a
 lock, into a staging directory, and each file is moved into place when all are whole.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import http.client
 import io
 import logging
@@ -30,14 +29,12 @@ from numpy.lib import format as npy
 
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.errors import DataError
-from fedbench.files import locked
+from fedbench.files import content_hash, locked
 
 
 def file_record(path: Path) -> dict[str, Any]:
-    """{"path", "bytes", "sha256"} of a file, read in blocks."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"path": str(path), "bytes": path.stat().st_size, "sha256": digest}
+    """{"path", "bytes", "sha256"} of a file; a large one is read again only where it has changed."""
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": content_hash(path)}
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
@@ -158,6 +155,27 @@ def _short(text: str, most: int = 120) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def read_mapped(directory: Path, names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The same of NAME.npy files. Samples (x_...) stay on the disk, mapped read-only: only what is looked at
+    is read. Raises DataError."""
+    files = {name: directory / f"{name}.npy" for name in (*names, *optional)}
+    arrays: dict[str, np.ndarray] = {}
+    for name, file in files.items():
+        if name in optional and not file.is_file():
+            continue
+        try:
+            found = np.load(file, mmap_mode="r" if name.startswith("x_") else None, allow_pickle=False)
+        except FileNotFoundError as error:
+            needed = ", ".join(f"{one}.npy" for one in names)
+            raise DataError(f"{directory}: needs the files {needed}; {file.name} is missing") from error
+        except _UNREADABLE as error:
+            raise DataError(f"{file}: cannot be read as an array ({line_of(error)})") from error
+        if not isinstance(found, np.ndarray):
+            raise DataError(f"{file}: is an archive, and a single array is expected")
+        arrays[name] = found
+    return arrays
+
+
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS, USERS = ("client", "client_test"), ("user", "user_test")
 
@@ -170,9 +188,10 @@ def load_npz(
     task: str = "classification",
     vocabulary: int | None = None,
 ) -> Dataset:
-    """The data set in an .npz file; what its arrays may be: `from_arrays`. `client` and `client_test` (or
-    `user` and `user_test`) are its clients of its own, where they are there."""
-    arrays = read_npz(path, NAMES, (*CLIENTS, *USERS))
+    """The data set in an .npz file or a directory of .npy files; what its arrays may be: `from_arrays`.
+    `client` and `client_test` (or `user`, `user_test`) are its clients of its own, where they are there."""
+    arrays = (read_mapped if path.is_dir() else read_npz)(path, NAMES, (*CLIENTS, *USERS))
+    files = [path / f"{key}.npy" for key in arrays] if path.is_dir() else [path]
     for client, user in zip(CLIENTS, USERS, strict=True):
         if client in arrays and user in arrays:
             raise DataError(f"{path}: has both {client} and {user}; one of them is expected")
@@ -184,7 +203,7 @@ def load_npz(
         vocabulary=vocabulary,
         client=arrays.get("client", arrays.get("user")),
         test_client=arrays.get("client_test", arrays.get("user_test")),
-        files=(file_record(path),),
+        files=tuple(map(file_record, files)),
         where=path,
     )
     return data if classes is not None or task != "classification" else _without_samples(data)

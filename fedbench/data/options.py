@@ -160,19 +160,23 @@ class Cinic10(DatasetOptions):
 
 @dataclass(frozen=True)
 class Npz(DatasetOptions):
-    """Your own data: an .npz file with x_train, y_train, x_test, y_test.
+    """Your own data: an .npz file with x_train, y_train, x_test, y_test, or a directory of .npy files.
 
     x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f); integers (n, t) where they are
     tokens. y: integers from 0; numbers (n,) or (n, k) for regression; 0 and 1 (n, k) for multilabel; integers
     (n, t) for sequence, a label for each token, of which 0 counts nowhere.
+
+    x of a directory may be larger than memory: on a CPU it stays on the disk, mapped, and with
+    normalize=false only the samples that are used are read.
     """
 
     name = "npz"
     path: str = text(
         None,
         words="the path of an .npz file",
-        help="dataset.path=FILE.npz; for partition=natural with the arrays `client` and, if known, "
-        "`client_test` (or user, user_test), which say by number or name whose each sample is",
+        help="dataset.path=FILE.npz, or DIR with x_train.npy, ...; for partition=natural with the arrays "
+        "`client` and, if known, `client_test` (or user, user_test), which say by number or name whose each "
+        "sample is",
     )
     task: str = choice("classification", TASKS, help="what y is")
     vocabulary: int | None = integer(

@@ -256,6 +256,9 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
 
     `seed`: the run's, used where partition.seed is null. Raises ConfigError as `partition` does.
     """
+    if data.on_disk:
+        allowed = "must give every sample to a client: samples of a directory of .npy files stay as they are"
+        raise ConfigError("partition", options.name, allowed)
     client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
     train, test = held_out(client, pool or 0.0, rng)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from fedbench.data.builtin import digits, reviews, synthetic
 from fedbench.data.dataset import Dataset, of_classes, pooled, subset
 from fedbench.data.files import load_npz
@@ -34,6 +36,7 @@ from fedbench.files import as_given
 
 F = TypeVar("F", bound=Callable[..., Dataset])
 _GIVEN = ("root", "seed", "clients")
+_MAPPED = "samples of a directory of .npy files stay on the disk as they are"
 _REGISTRY: dict[str, Callable[..., Dataset]] = {}
 
 
@@ -87,6 +90,9 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     options that do not fit and DataError for data that is absent or wrong.
     """
     data = _raw(options, as_given(data_root), seed, clients)
+    for key, value in (("classes", options.classes), ("pool", options.pool)):
+        if value is not None and data.on_disk:
+            raise ConfigError(f"dataset.{key}", value, f"must be null: {_MAPPED}")
     if options.classes is not None:
         data = of_classes(data, options.classes)
     data = subset(data, options.train_samples, options.test_samples)
@@ -102,6 +108,8 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
         return dataclasses.replace(data, augment=options.augment)
     of_pixels = options.normalize_per == "pixel"
     mean, std = pixel_mean_std(data.x_train) if of_pixels else mean_std(data.x_train)
+    if not bool(torch.isfinite(mean).all()):  # of what is mapped: all others have been searched
+        raise DataError(f"dataset={data.name}: x_train has a NaN or an infinity")
     return dataclasses.replace(data, mean=mean, std=std, augment=options.augment)
 
 
@@ -128,7 +136,9 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
             users=clients,
         )
     if isinstance(options, Npz):
-        path = _there("path", options.path, "an .npz with x_train, y_train, x_test, y_test is expected")
+        path = as_given(options.path)
+        if not path.is_dir():
+            _there("path", options.path, "an .npz with x_train, y_train, x_test, y_test is expected")
         return load_npz(path, "npz", task=options.task, vocabulary=options.vocabulary)
     if isinstance(options, Table):
         path = _there("path", options.path, "a table is expected")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,8 +84,7 @@ def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
     Works through chunks of samples: no float copy of the whole set is made.
     """
     step = max(1, CHUNK // x[0].numel())
-    planes = x.numpy().reshape(len(x), x.shape[1], -1)  # (n, channels or features, values of one)
-    chunks = [planes[i : i + step] for i in range(0, len(x), step)]
+    chunks = _Planes(x, step)
     unit = 255.0 if x.dtype == torch.uint8 else 1.0
     levels = x.dtype == torch.uint8 and x.dim() == 4
     mean, std = _of_levels(chunks, unit) if levels else _of_numbers(chunks, unit)
@@ -100,10 +100,28 @@ def pixel_mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     step = max(1, CHUNK // x[0].numel())
     unit = 255.0 if x.dtype == torch.uint8 else 1.0
-    chunks = [x[i : i + step].double() / unit for i in range(0, len(x), step)]
-    mean = torch.stack([chunk.sum(0) for chunk in chunks]).sum(0) / len(x)
-    square = torch.stack([((chunk - mean) ** 2).sum(0) for chunk in chunks]).sum(0) / len(x)
+    starts = range(0, len(x), step)
+    mean = torch.stack([(x[i : i + step].double() / unit).sum(0) for i in starts]).sum(0) / len(x)
+    around = ((x[i : i + step].double() / unit - mean) ** 2 for i in starts)
+    square = torch.stack([one.sum(0) for one in around]).sum(0) / len(x)
     return mean, square.sqrt() + 0.001
+
+
+class _Planes(Sequence[np.ndarray]):
+    """Samples in chunks (n, channels or features, values of one), each made when it is looked at: what is
+    mapped from the disk is never whole in memory."""
+
+    def __init__(self, x: Tensor, step: int) -> None:
+        self.x, self.step = x.numpy(), step
+
+    def __len__(self) -> int:
+        return -(-len(self.x) // self.step)
+
+    def __getitem__(self, at: Any) -> Any:
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        part = self.x[at * self.step : (at + 1) * self.step]
+        return part.reshape(len(part), part.shape[1], -1)
 
 
 def _of_levels(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:

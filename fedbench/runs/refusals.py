@@ -233,7 +233,10 @@ def estimate(run: Run) -> Memory:
     ahead = -(-(getattr(config.schedule, "concurrency", None) or 0) // config.clients.per_round)
     sums = cost.uplink * (1 + ahead + (2 * N if run.algorithm.caches else 0))
     sample = 3 * item * ds.x_train[0].numel()
-    held = sum(t.numel() * t.element_size() for t in (ds.x_train, ds.y_train, ds.x_test, ds.y_test))
+    parts = {name: getattr(ds, name) for name in ("x_train", "y_train", "x_test", "y_test")}
+    size = {name: t.numel() * t.element_size() for name, t in parts.items()}
+    mapped = sum(size[name] for name in ds.on_disk)  # on a CPU it stays where it is
+    held = sum(size.values()) - (mapped if run.device.type == "cpu" else 0)
 
     # a chunk of clients in a local step or, where that is more, in a full pass: the vectors of their method
     # before and after it, the gradient apart and as one vector, and one gradient of the model
@@ -258,7 +261,7 @@ def estimate(run: Run) -> Memory:
     graphed = run.graphs != "off" and choice.engine != "loop"
     return Memory(
         process=PROCESS[torch.version.cuda is not None],
-        data=held * (1 + len(run.validation) / n) + n * (4 * 8 + 2 * item),
+        data=held + sum(size.values()) * len(run.validation) / n + n * (4 * 8 + 2 * item),
         schedule=2.0 * JOB_BYTES * config.rounds * config.clients.per_round,
         state=float(run.state_bytes) if here else 0.0,
         server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),

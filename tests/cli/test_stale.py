@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedbench import files
 from fedbench.config import identity as inputs
 from fedbench.config.identity import MARK
 
@@ -88,14 +89,14 @@ def test_a_package_of_the_users_counts_with_all_its_files(
 def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Size and time say that the content is as it was, in later processes too."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(inputs, "REMEMBERED", 10)
+    monkeypatch.setattr(files, "REMEMBERED", 10)
     read: list[Path] = []
-    real = inputs._read
-    monkeypatch.setattr(inputs, "_read", lambda file: read.append(file) or real(file))
+    real = files._read
+    monkeypatch.setattr(files, "_read", lambda file: read.append(file) or real(file))
     file = tmp_path / "large.npz"
     file.write_text("x" * 100)
     first = inputs.inputs({"dataset.path": str(file)})
-    inputs._hash_of.cache_clear()  # as a new process
+    files._hash_of.cache_clear()  # as a new process
     assert inputs.inputs({"dataset.path": str(file)}) == first
     assert len(read) == 1
     (stored,) = (tmp_path / "cache").rglob("hashes.json")

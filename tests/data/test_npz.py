@@ -238,7 +238,7 @@ def test_path_is_needed_and_must_exist(tmp_path: Path) -> None:
         read(tmp_path, path=None)
     with pytest.raises(ConfigError, match=r"^dataset.path=.*none.npz: no such file"):
         read(tmp_path / "none.npz")
-    with pytest.raises(ConfigError, match="no such file"):
+    with pytest.raises(DataError, match=r": needs the files x_train.npy, .*; x_train.npy is missing$"):
         read(tmp_path)
 
 

@@ -56,7 +56,7 @@ def test_a_selection_of_classes_is_relabelled_in_the_order_given(tmp_path: Path)
     ("classes", "line"),
     [
         ([3, 10], "dataset.classes=10: has no training or no test samples: digits has 10 classes, from 0 on"),
-        ([3, 3], "dataset.classes=[3, 3]: must be a list of two or more different labels, such as [0, 1, 7]"),
+        ([3, 3], "dataset.classes=[3,3]: must be a list of two or more different labels, such as [0, 1, 7]"),
         (5, "dataset.classes=5: must be a list of two or more different labels, such as [0, 1, 7]"),
     ],
 )

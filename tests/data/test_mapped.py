@@ -1,0 +1,164 @@
+"""Directories of .npy files: samples stay on the disk, and nothing reads or copies them as a whole."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from option_helpers import load
+
+from fedbench import files
+from fedbench.api import compose_config
+from fedbench.data import Dataset
+from fedbench.errors import ConfigError, DataError
+from fedbench.runs.run import Run
+
+RNG = np.random.default_rng(0)
+COLOURS = {
+    "x_train": RNG.integers(0, 256, (600, 16, 16, 3), dtype=np.uint8),
+    "y_train": RNG.integers(0, 3, 600),
+    "x_test": RNG.integers(0, 256, (60, 16, 16, 3), dtype=np.uint8),
+    "y_test": RNG.integers(0, 3, 60),
+    "client": RNG.permutation(np.arange(600) % 5),
+}
+GREY: dict[str, Any] = {key: x[..., 0] if key[0] == "x" else x for key, x in COLOURS.items()}
+NUMBERS: dict[str, Any] = {
+    key: x.reshape(len(x), -1)[:, :7].astype(np.float32) if key[0] == "x" else x for key, x in COLOURS.items()
+}
+
+
+@pytest.fixture(autouse=True)
+def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def write(directory: Path, arrays: dict[str, Any] = COLOURS, **changes: Any) -> Path:
+    directory.mkdir(exist_ok=True)
+    for key, array in {**arrays, **changes}.items():
+        np.save(directory / f"{key}.npy", array)
+    return directory
+
+
+def read(path: Path, **keys: Any) -> Dataset:
+    return load({"name": "npz", "path": str(path), **keys}, "unused", seed=0, clients=1)
+
+
+@pytest.mark.parametrize("per", [None, "pixel"])
+def test_samples_and_statistics_are_those_of_the_arrays(per: str | None, tmp_path: Path) -> None:
+    data = read(write(tmp_path / "a"), normalize_per=per)
+    assert data.on_disk == ("x_train", "x_test")
+    for got, key in ((data.x_train, "x_train"), (data.x_test, "x_test")):
+        np.testing.assert_array_equal(got, COLOURS[key].transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(data.client, COLOURS["client"])
+    values, axes = COLOURS["x_train"].astype(float) / 255, (0,) if per else (0, 1, 2)
+    mean, std = values.mean(axes), values.std(axes) + (0.001 if per else 0)
+    if per:
+        mean, std = mean.transpose(2, 0, 1), std.transpose(2, 0, 1)
+    for result, expected in ((data.mean, mean), (data.std, std)):
+        assert result is not None
+        np.testing.assert_allclose(result.numpy().reshape(expected.shape), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_normalising_never_has_all_in_memory(kind: type, tmp_path: Path) -> None:
+    x = np.resize(COLOURS["x_train"].astype(kind), (40_000, 16, 16, 3))  # 30 or 120 MB
+    path = write(
+        tmp_path / "a", x_train=x, x_test=x[:60], y_train=np.arange(len(x)) % 3, client=np.zeros(len(x), int)
+    )
+    tracemalloc.start()
+    read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < x.nbytes / 4
+
+
+def test_a_run_on_samples_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 GiB in a sparse file whose hash is known, as after a first run: nothing has the time to read it."""
+    n, features = 2**17, 2**20
+    path = write(tmp_path / "a", x_test=np.zeros((4, features), np.uint8), y_test=np.arange(4) % 2)
+    large = np.lib.format.open_memmap(path / "x_train.npy", mode="w+", dtype=np.uint8, shape=(n, features))
+    large[5, :3] = 7
+    large.flush()
+    for key, array in (("y_train", np.arange(n) % 2), ("client", np.arange(n) % 8)):
+        np.save(path / f"{key}.npy", array)
+    real = files._read
+    monkeypatch.setattr(files, "_read", lambda file: "0" * 64 if file.name == "x_train.npy" else real(file))
+    words = ["dataset=npz", f"dataset.path={path}", "dataset.normalize=false", "partition=natural"]
+    words += ["clients.total=8", "clients.per_round=2", "rounds=1", "local.steps=1", "local.batch_size=2"]
+    started = time.monotonic()
+    run = Run(compose_config([*words, "model=logistic", "engine=loop", "progress=none"]))
+    assert run.memory.data < 2**28
+    assert run.dataset.x_train[5, :4].tolist() == [7, 7, 7, 0]
+    assert run.go(tmp_path / "run").status == "completed"
+    assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize(("arrays", "model"), [(NUMBERS, "mlp"), (GREY, "cnn"), (COLOURS, "cnn")])
+def test_a_run_is_that_on_an_npz_file(arrays: dict[str, Any], model: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    write(tmp_path / "a", arrays)
+    losses = []
+    for path in (tmp_path / "a.npz", tmp_path / "a"):
+        words = ["dataset=npz", f"dataset.path={path}", "clients.total=5", "clients.per_round=2", "rounds=2"]
+        words += ["partition=natural", f"model={model}", "local.steps=2", "progress=none", "eval.train=true"]
+        run = tmp_path / f"run of {path.name}"
+        assert Run(compose_config([*words, "dataset.validation=0.2"])).go(run).status == "completed"
+        losses.append(pd.read_csv(run / "metrics.csv").filter(regex="loss$"))
+    assert losses[0].shape == (3, 3)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("keys", "changes", "says"),
+    [
+        (
+            {"classes": [0, 1]},
+            {},
+            "dataset.classes=[0,1]: must be null: samples of a directory of .npy files",
+        ),
+        ({"pool": 0.2}, {}, "dataset.pool=0.2: must be null: samples of a directory of .npy files"),
+        (
+            {},
+            {"x_train": NUMBERS["x_train"].astype(">f4")},
+            "x_train has type >f4; uint8, float32 or float64",
+        ),
+        ({}, {"x_train": NUMBERS["x_train"] * np.float32(np.nan)}, "x_train has a NaN or an infinity"),
+        (
+            {"vocabulary": 300},
+            {"x_train": np.ones((600, 7), int)},
+            "x_train has type int64; int32 is expected",
+        ),
+        ({}, {"x_train": np.array(["a"], object)}, "x_train.npy: cannot be read as an array ("),
+        ({}, {"x_train": np.zeros((0, 7), np.float32)}, "x_train"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    keys: dict[str, Any], changes: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a", NUMBERS, **changes)
+    with pytest.raises((ConfigError, DataError)) as error:
+        read(path, **keys)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_cut_short_and_a_partition_that_leaves_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", NUMBERS)
+    words = ["dataset=npz", f"dataset.path={path}", "partition=lognormal_labels", "clients.total=5"]
+    with pytest.raises(ConfigError, match=r"^partition=lognormal_labels: must give every sample to a client"):
+        Run(compose_config([*words, "clients.per_round=2"]))
+    with (path / "x_test.npy").open("r+b") as stream:
+        stream.truncate(1000)
+    with pytest.raises(DataError, match=r"x_test.npy: cannot be read as an array \("):
+        read(path)
+
+
+def test_a_subset_is_in_memory(tmp_path: Path) -> None:
+    data = read(write(tmp_path / "a"), train_samples=100)
+    assert data.on_disk == ("x_test",)
+    assert len(data.x_train) == 100
