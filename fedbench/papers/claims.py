@@ -80,7 +80,7 @@ def read(directory: Path) -> Evidence | None:
         runs = runs.assign(stage=runs.dir.map(str).str.split("/").str[0])
     settings = {key: value for key, value in content.get("shared", {}).items() if value is not None}
     tables = {name: found[name] for name in sorted(drawn & set(found))}
-    on_test = "tuning" in found and not settings.get("dataset.validation")
+    on_test = "tuning" in found and not content.get("validation")
     return Evidence(runs, rounds, settings, tables, content, on_test)
 
 

@@ -45,6 +45,7 @@ from fedbench.sweeps.launch import Result, sweep
 from fedbench.sweeps.tables import duration
 from fedbench.tuning.search import Task, decide, first_values, search, single
 from fedbench.tuning.selection import Selection, trials_table
+from fedbench.tuning.tune import SHARE, VALIDATION
 
 KEPT = "kept.json"
 _OF_A_RUN = ("status", "rounds", "final_k", "best_accuracy", "best_round", "hyper", "config", "hardware",
@@ -96,8 +97,10 @@ class Maker:
         _write_tables(self.out, [place / stage for stage in stages])
         write_kept(self.out, [place / stage for stage in stages], self.root)
         files, places = self.figure.draw(place, self.out), [result.directory for result in results]
-        say_how_it_was_tuned(self.out, files)
-        write_made(self.out, self.figure, self.made.scale, self.made.digest, files, places, chosen)
+        say_how_it_was_tuned(self.out, files, self.validation)
+        write_made(
+            self.out, self.figure, self.made.scale, self.made.digest, files, places, chosen, self.validation
+        )
         return self.failures
 
     def tune(self, place: Path) -> Chosen:
@@ -108,9 +111,12 @@ class Maker:
             if searched and not any(branch.is_same_task(other) for other in branches):
                 branches.append(branch)
         tasks = [self.task(branch) for branch in branches]
-        found = search(tasks, self.how.seeds, lambda grids: self.sweep(place, grids), self.how.extensions)
+        held_out = [f"{VALIDATION}={self.validation:g}"]
+        found = search(
+            tasks, self.how.seeds, lambda grids: self.sweep(place, grids, held_out), self.how.extensions
+        )
         last = place.with_name("finalists")
-        found = decide(tasks, found, self.how.seeds, lambda grids: self.sweep(last, grids))
+        found = decide(tasks, found, self.how.seeds, lambda grids: self.sweep(last, grids, held_out))
         chosen = list(zip(branches, found, strict=True))
         lost = [branch.method for branch, selection in chosen if selection is None]
         self.failures += [f"{self.figure.name}: all tuning runs of {method} failed" for method in lost]
@@ -148,10 +154,17 @@ class Maker:
         words = [f"{key}={written(value)}" for key, value in given.items()]
         return Run(load_config([*self.words, *words])).hyper["lr"]
 
-    def sweep(self, place: Path, grids: Sequence[Grid]) -> list[Result]:
-        """Run what is missing of a stage. Failed runs are noted, and the others go on."""
+    @property
+    def validation(self) -> float:
+        """The share of training samples that is held out where hyper-parameters are chosen; the chosen ones
+        are run as the experiment says."""
+        return float(str(self.made.base.get(VALIDATION) or SHARE))
+
+    def sweep(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[Result]:
+        """Run what is missing of a stage, with `further` overrides. Failed runs are noted, and the others go
+        on."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
-        results = sweep(self.words, grids, place, self.root / RUNS)  # other figures' runs serve too
+        results = sweep([*self.words, *further], grids, place, self.root / RUNS)  # other figures' runs serve
         failed = [result for result in results if result.status == "failed"]
         if failed:
             count = f"{len(failed)} of {len(results)} runs failed"
@@ -211,8 +224,10 @@ def write_made(
     files: Sequence[Path],
     places: Sequence[Path] = (),
     chosen: Chosen | None = None,
+    validation: float | None = None,
 ) -> None:
-    """made.json: what the results were made from and with. `places`: the directories of the final runs."""
+    """made.json: what the results were made from and with. `places`: the directories of the final runs;
+    `validation`: the share of training samples that hyper-parameters were chosen by."""
     found = [content for place in places if (content := RunDirectory(place).summary) is not None]
     for content in found:  # where the data lay is of this machine; what they were stays
         for file in content.get("data") or []:
@@ -234,6 +249,7 @@ def write_made(
             for branch, selection in chosen or []
             for key, side in selection.edges.items()
         ],
+        **({"validation": validation} if chosen else {}),
         "run_seconds": round(sum(content.get("wall_seconds") or 0.0 for content in found), 1),
         **{key: distinct(content.get(key) for content in found) for key in _PROVENANCE},
     }
@@ -267,17 +283,17 @@ def redraw(figure: Figure, scale: str, root: Path = Path()) -> list[str]:
         with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
             _restore(out, kept)  # under the names that captions say, which are relative to here
             files = figure.draw(Path(kept["place"]), out)
-        say_how_it_was_tuned(out, files)
+        say_how_it_was_tuned(out, files, content.get("validation"))
     _write_json(out / MADE, {**content, "files": sorted(file.name for file in files)})
     return []
 
 
-def say_how_it_was_tuned(out: Path, files: Sequence[Path]) -> None:
-    """Add to the captions of a tuned figure which samples its hyper-parameters were chosen by."""
+def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) -> None:
+    """Add to the captions of a tuned figure which samples its hyper-parameters were chosen by. `share`: of
+    the training samples, which were held out for it; None: the test set."""
     if not (out / "tuning.csv").is_file():
         return
-    share = (read_json(out / KEPT) or {}).get("common", {}).get("config/dataset.validation")
-    whose = f"held-out training samples (dataset.validation={share:g})" if share else "the test set"
+    whose = f"held-out training samples ({VALIDATION}={share:g})" if share else "the test set"
     line = f" Hyper-parameters were chosen by the accuracy on {whose}."
     for file in files:
         if file.suffix == ".json" and (said := read_json(file)) and said.get("text"):

@@ -436,18 +436,18 @@ def test_evidence_is_read_from_the_kept_tables(tmp_path):
     pd.DataFrame({"x": [0.1]}).to_csv(tmp_path / "accuracy.csv", index=False)
     table[:1].to_csv(tmp_path / "tuning.csv", index=False)
     for validation in (None, 0.1):
-        shared = {"dataset": "emnist", "rounds": 400, "local.steps": None, "dataset.validation": validation}
         made = {
             "scale": "cpu",
             "command": "a command",
             "files": ["accuracy.csv", "gone.csv"],
-            "shared": shared,
+            "shared": {"dataset": "emnist", "rounds": 400, "local.steps": None},
+            "validation": validation,
         }
         (tmp_path / MADE).write_text(json.dumps(made))
         data = read(tmp_path)
         assert data.tuned_on_test == (validation is None)
     assert (len(data.runs), len(data.rounds), list(data.tables)) == (12, 132, ["accuracy"])
-    assert data.settings == {"dataset": "emnist", "rounds": 400, "dataset.validation": 0.1}
+    assert data.settings == {"dataset": "emnist", "rounds": 400}
     assert Leads("a", ("b",), where={"stage": "final"})(data).verdict == YES
     assert Leads("a", ("b",), where={"stage": "final-free"})(data).verdict == OPPOSITE
 

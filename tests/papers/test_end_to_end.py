@@ -50,6 +50,10 @@ def test_a_smoke_figure_is_tuned_run_drawn_and_current(
     rows = rounds[(rounds[list(at)] == pd.Series(at)).all(axis=1)]
     assert final == pytest.approx(rows.test_accuracy.mean(), abs=1e-12)
     made = json.loads((out / "made.json").read_text())
+    assert made["validation"] == 0.1
+    caption = json.loads((out / "accuracy.json").read_text())["text"][-1]
+    assert "chosen by the accuracy on held-out training samples (dataset.validation=0.1)." in caption
+    assert "validation_accuracy" not in rounds  # the chosen ones are trained on all samples
     assert "data.root" not in made["shared"]  # where this machine keeps its data is nobody's business
     assert all(Path(file["path"]).name == file["path"] for files in made["data"] for file in files)
     capsys.readouterr()
@@ -76,7 +80,7 @@ def test_the_finalists_of_a_short_search_decide_it(tmp_path: Path, monkeypatch: 
     assert winners.pruned.isna().all()
     (place,) = runs_of(whole.name, "smoke").glob("*/finalists")
     ended = pd.read_csv(place / "runs.csv")
-    assert sorted(ended.final_accuracy) == pytest.approx(sorted(winners["mean"]))
+    assert sorted(ended.final_validation_accuracy) == pytest.approx(sorted(winners["mean"]))
     rounds = pd.read_csv(place / "rounds.csv").groupby("dir")["round"].max()
     assert set(rounds) == {6}
     runs = pd.read_csv(out / "runs.csv")

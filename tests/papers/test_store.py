@@ -113,7 +113,7 @@ def test_what_was_tuned_on_test_data_is_said(tmp_path: Path) -> None:
     (out / "tuning.csv").write_text("role,algorithm,diverged\nwinner,fedbuff,0\n")
     for share, said in ((None, True), (0.1, False)):
         content = json.loads((out / MADE).read_text())
-        content["shared"]["dataset.validation"] = share
+        content["validation"] = share
         (out / MADE).write_text(json.dumps(content))
         write_report(tmp_path)
         text = (tmp_path / "outputs/README.md").read_text()
@@ -260,14 +260,12 @@ def test_a_tuned_figures_caption_says_what_it_was_tuned_on(
 ) -> None:
     """Once, in both files; a figure without a search says nothing."""
     picture, said = tmp_path / "a.json", {"x": "round", "text": ["Mean over 3 seeds."]}
-    common = {} if share is None else {"config/dataset.validation": share}
-    (tmp_path / "kept.json").write_text(json.dumps({"common": common}))
     for tuned in (False, True):
         picture.write_text(json.dumps(said))
         picture.with_suffix(".md").write_text("![a](a.png)\n\nMean over 3 seeds.\n")
         if tuned:
             (tmp_path / "tuning.csv").write_text("")
-        say_how_it_was_tuned(tmp_path, [tmp_path / "a.png", picture, tmp_path / "a.md"])
+        say_how_it_was_tuned(tmp_path, [tmp_path / "a.png", picture, tmp_path / "a.md"], share)
         line = f" Hyper-parameters were chosen by the accuracy on {whose}." if tuned else ""
         assert json.loads(picture.read_text()) == {**said, "text": [f"Mean over 3 seeds.{line}"]}
         assert picture.with_suffix(".md").read_text() == f"![a](a.png)\n\nMean over 3 seeds.{line}\n"
