@@ -144,6 +144,7 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         if node is None:
             raise UsageError(f"--package {args.package}: there is no such section")
         if args.resolve and OmegaConf.is_config(node):
+            OmegaConf.set_readonly(composed.cfg.hydra, False)  # which set_config has made it
             OmegaConf.resolve(node)
         print(OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else node, end="")
 

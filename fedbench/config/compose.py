@@ -122,6 +122,7 @@ class Composer:
                     raise UsageError(
                         f"{item.input_line}: Sweeping over Hydra's configuration is not supported"
                     )
+            check_words(words, self.loader)
             self._offer_registered(parsed)
             first = first_values(words, self.loader)
         return parsed, self.compose(first, words)

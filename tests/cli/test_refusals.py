@@ -60,7 +60,6 @@ KEYS = "`fedbench --help` shows all keys"
         ("colect x", "(did you mean 'collect'?)"),
         ("collect nowhere", "SWEEP_DIR=nowhere: must be the directory of a sweep"),
         ("collect", "the following arguments are required: SWEEP_DIR"),
-        ("list", "the following arguments are required: WHAT"),
         ("list algoritms", "algoritms"),
         ("--multirun seed=range(0,0)", "nothing to run"),
         ("--multirun hydra.run.dir=a,b", "Sweeping over Hydra's configuration is not supported"),

@@ -96,7 +96,11 @@ def test_what_is_read_is_typed_and_has_the_defaults_of_the_classes(cfg: DictConf
         ("dataset", "digits", "one option must be chosen"),
         ("sede", 3, "(did you mean 'seed'?)"),
         ("algorithm.lrr", 3, "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
-        ("local.step", 3, "local has steps, epochs, batch_size, sampler (did you mean 'local.steps'?)"),
+        (
+            "local.step",
+            3,
+            "local has steps, epochs, epochs_range, batch_size, clip_norm, sampler (did you mean",
+        ),
         ("partition.alpha", 3, "alpha belongs to partition=dirichlet"),
         ("lr", 3, "(did you mean 'algorithm.lr'?)"),
     ],

@@ -51,7 +51,7 @@ def test_bad_keys_are_named(tmp_path: Path) -> None:
     assert line(augment="crop") == (
         "dataset.augment=crop: must be one of none, crop_flip (did you mean 'crop_flip'?)"
     )
-    assert line(normalize="yes") == "dataset.normalize=yes: must be true or false"
+    assert line(normalize="often") == "dataset.normalize=often: must be true or false"
     assert line(name="digit").startswith("dataset=digit: must be one of digits, synthetic, mnist")
 
 

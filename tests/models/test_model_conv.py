@@ -89,8 +89,8 @@ def test_hes_start_of_convolutions() -> None:
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"kernels": [3, 3, 3]}, r"model\.kernels=\[3, 3, 3\]: must have 1 entry, or 2: one for each layer"),
-        ({"dropout": [0.1, 0.2]}, r"model\.dropout=\[0\.1, 0\.2\]: must have 1 entry, or 3"),
+        ({"kernels": [3, 3, 3]}, r"model\.kernels=\[3,3,3\]: must have 1 entry, or 2: one for each layer"),
+        ({"dropout": [0.1, 0.2]}, r"model\.dropout=\[0\.1,0\.2\]: must have 1 entry, or 3"),
         ({"pools": [3]}, r"model\.pools=\[3\]: there are 2 convolutions"),
         ({"channels": [0]}, r"model\.channels=\[0\]: must be a list of integers >= 1"),
         ({"dropout": [1.0]}, r"model\.dropout=\[1\.0\]: must be a list of shares in \[0, 1\)"),
