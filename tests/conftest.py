@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,22 @@ def fresh_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
     GlobalHydra.instance().clear()
     for name in ("FEDBENCH_TRACEBACK", "HYDRA_FULL_ERROR"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_methods_of_other_tests() -> Iterator[None]:
+    """A method that a test registers is known to that test alone."""
+
+    def strangers() -> set[str]:
+        registry = sys.modules.get("fedbench.method.registry")
+        methods = registry.registered if registry else {}
+        return {name for name, cls in methods.items() if not cls.__module__.startswith("fedbench.")}
+
+    before = strangers()
+    yield
+    for name in strangers() - before:
+        del sys.modules["fedbench.method.registry"].registered[name]
+        sys.modules["fedbench.fields"].REGISTERED.pop(("algorithm", name), None)
 
 
 @pytest.fixture(autouse=True)
