@@ -255,7 +255,7 @@ ServerLoop.update = fails
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("raise ValueError('a wrong turn')", "fedbench: process 1: internal error: ValueError: a wrong turn"),
+        ("raise ValueError('a wrong turn')", "hook.py, line 7: ValueError: a wrong turn"),
         pytest.param(
             "os.kill(os.getpid(), 9)",
             "another of the 3 processes of this run has ended\n",
