@@ -9,13 +9,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from fedbench.errors import ConfigError
 from fedbench.fields import choice, integer, later, number, text
+from fedbench.files import as_given
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.selection import select_uniforms
 from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace, running_index
@@ -54,9 +54,8 @@ drop     it works as much, and nothing of it arrives""",
 
     def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
         """The participants of rounds 0 to `rounds` - 1. `sizes`: (N,) training samples of each client."""
-        everybody = np.full(rounds, clients, dtype=np.int64)
-        ranks = without_replacement(seed, everybody, per_round)
-        return Participants(ranks.reshape(-1), np.repeat(np.arange(rounds, dtype=np.int64), per_round))
+        ranks = without_replacement(seed, np.full(rounds, clients, dtype=np.int64), per_round)
+        return Participants(ranks.reshape(-1), _rounds(rounds, per_round))
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,7 @@ class Weighted(Participation):
         edges = np.cumsum(sizes) / np.sum(sizes)
         u = select_uniforms(seed, np.arange(rounds * per_round, dtype=np.int64))
         drawn = np.minimum(np.searchsorted(edges, u, side="right"), clients - 1)
-        rounds_of = np.repeat(np.arange(rounds, dtype=np.int64), per_round)
-        each, copies = np.unique(rounds_of * clients + drawn, return_counts=True)
+        each, copies = np.unique(_rounds(rounds, per_round) * clients + drawn, return_counts=True)
         return Participants(each % clients, each // clients, copies.astype(np.int64))
 
 
@@ -115,7 +113,7 @@ class Cyclic(Participation):
         turn = np.arange(rounds, dtype=np.int64) % self.groups
         ranks = without_replacement(seed, np.diff(edges)[turn], per_round)
         client = ranks + edges[turn][:, None]
-        return Participants(client.reshape(-1), np.repeat(np.arange(rounds, dtype=np.int64), per_round))
+        return Participants(client.reshape(-1), _rounds(rounds, per_round))
 
 
 @dataclass(frozen=True)
@@ -140,14 +138,19 @@ class File(Participation):
         count = np.array([len(present) for present in there], dtype=np.int64)
         ranks = without_replacement(seed, count, per_round)
         cohorts = [present[row[: len(present)]] for present, row in zip(there, ranks, strict=True)]
-        rounds_of = np.repeat(np.arange(rounds, dtype=np.int64), np.minimum(count, per_round))
-        return Participants(np.concatenate([np.empty(0, dtype=np.int64), *cohorts]), rounds_of)
+        every = np.concatenate([np.empty(0, dtype=np.int64), *cohorts])
+        return Participants(every, _rounds(rounds, np.minimum(count, per_round)))
 
 
 UNIFORM = Participation()
 PARTICIPATIONS: dict[str, type[Participation]] = {
     cls.name: cls for cls in (Participation, Bernoulli, Weighted, Cyclic, File)
 }
+
+
+def _rounds(rounds: int, jobs: int | Ints) -> Ints:
+    """The round of every job, where each has so many `jobs`."""
+    return np.repeat(np.arange(rounds, dtype=np.int64), jobs)
 
 
 def without_replacement(seed: int, sizes: Ints, per_round: int) -> Ints:
@@ -216,7 +219,7 @@ def _uniforms(trace: Trace, seed: int, word: int) -> Floats:
 def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
     """The rows of a file of participation=file: client, from, to (the last round and one); shape (rows,)."""
     try:
-        with Path(path).expanduser().open(encoding="utf-8-sig", newline="") as file:
+        with as_given(path).open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError("participation.path", path, f"cannot be read: {error}") from None

@@ -67,6 +67,8 @@ def test_paths_are_relative_to_where_the_command_was_given(
     words += ["init_from=first/model.pt", "partition=file", "partition.path=parts.npz"]
     words += ["imports=[own_code_of_chdir]", "hooks=[own_hook_of_chdir.py]"]
     assert main([*words, "hydra.run.dir=one", "hydra.job.chdir=true"]) == 0  # a single run
+    Path("there.csv").write_text("client,from,to\n0,0,\n1,0,\n")
+    words += ["participation=file", "participation.path=there.csv"]
     words += ["-m", "rounds=1", "dataset.normalize=true,false", "seed=0,1", f"hydra/launcher={launcher}"]
     assert main([*words, "hydra.sweep.dir=plain"]) == 0
     assert main([*words, "hydra.sweep.dir=moved", "hydra.job.chdir=true"]) == 0
