@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from fedbench.config.config import CONFUSION, METRICS
 from fedbench.errors import ConfigError
+from fedbench.files import atomically
 
 _OF_SCORES = ("macro_f1", "auroc", "average_precision")
 OF_TASK: dict[str, tuple[str, ...]] = {
@@ -25,7 +27,10 @@ _WORDS = 20  # classes up to which a confusion matrix has its counts written in
 
 
 def refuse(names: Sequence[str], task: str, dataset: str) -> None:
-    """Raise ConfigError for metrics that the task of a data set does not have."""
+    """Raise ConfigError for metrics that the task of a data set does not have, or without their package."""
+    if names and importlib.util.find_spec("torchmetrics") is None:
+        allowed = "needs torchmetrics: pip install 'fedbench-runner[metrics]'"
+        raise ConfigError("eval.metrics", list(names), allowed)
     for name in names:
         if name not in OF_TASK[task]:
             has = ", ".join(OF_TASK[task]) or "none"
@@ -71,19 +76,17 @@ class FurtherMetrics:
         metric = self.metrics[CONFUSION]
         counts = metric.compute().cpu().numpy()
         figure, _ = metric.plot(add_text=len(counts) <= _WORDS)
-        figure.savefig(file, dpi=150, bbox_inches="tight")
+        atomically(file, lambda place: figure.savefig(place, dpi=150, bbox_inches="tight", format="png"))
         plt.close(figure)
-        np.savetxt(file.with_suffix(".csv"), counts, fmt="%d", delimiter=",")
+        table = file.with_suffix(".csv")
+        atomically(table, lambda place: np.savetxt(place, counts, fmt="%d", delimiter=","))
 
 
 def _metric(name: str, multilabel: bool, outputs: int) -> Any:
     """Macro means are over the classes (or labels) that have samples."""
-    try:
-        import torchmetrics.classification as of
-        from torchmetrics.text import Perplexity
-    except ModuleNotFoundError as error:
-        allowed = "needs torchmetrics: pip install 'fedbench-runner[metrics]'"
-        raise ConfigError("eval.metrics", name, allowed) from error
+    import torchmetrics.classification as of
+    from torchmetrics.text import Perplexity
+
     if multilabel:
         kinds = {
             "macro_f1": of.MultilabelF1Score,

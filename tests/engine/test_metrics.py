@@ -93,3 +93,11 @@ def test_what_a_task_lacks_is_refused_in_one_line() -> None:
         refuse(["auroc"], "regression", "x")
     with pytest.raises(ConfigError, match="confusion_matrix is not defined"):
         refuse(["auroc", "confusion_matrix"], "sequence", "x")
+
+
+def test_without_the_package_the_line_says_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a run begins, as any bad input; who asks for no metric does without."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refuse((), "classification", "digits")
+    with pytest.raises(ConfigError, match=r"^eval.metrics=\[auroc\]: needs torchmetrics: pip install"):
+        refuse(["auroc"], "classification", "digits")
