@@ -25,6 +25,7 @@ GROUPS = {
     "delays": "delay",
     "optimizers": "optimizer",
     "lr_schedules": "lr_schedule",
+    "participations": "participation",
     "loggers": "logger",
     "experiments": "experiment",
 }

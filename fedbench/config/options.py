@@ -3,7 +3,7 @@ a `Config`. Torch-free."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,19 +80,20 @@ def completed(choices: Mapping[str, Any]) -> dict[str, Any]:
 def _later_of(names: tuple[str, ...]) -> dict[str, Any]:
     """The `later` options of every run, and of these options of the groups of CLASSES."""
     chosen = zip(CLASSES.items(), names, strict=True)
-    groups = [(f"{group}.", classes[name]) for (group, classes), name in chosen if name in classes]
-    every = [("", Settings), *groups]
-    return {
-        key: rule.default for prefix, cls in every for key, rule in fields.rules(cls, prefix) if rule.later
-    }
+    return _later_in((group, classes[name]) for (group, classes), name in chosen if name in classes)
 
 
 @cache
 def later() -> dict[str, Any]:
     """The declared options that are younger than results that are kept, dotted, with their defaults."""
-    classes = [("", Settings), *((f"{group}.", cls) for group in CLASSES for cls in CLASSES[group].values())]
+    return _later_in((group, cls) for group in CLASSES for cls in CLASSES[group].values())
+
+
+def _later_in(classes: Iterable[tuple[str, type[Any]]]) -> dict[str, Any]:
+    """Of every run, and of these classes of options with their groups."""
+    every = [("", Settings), *((f"{group}.", cls) for group, cls in classes)]
     return {
-        key: rule.default for prefix, cls in classes for key, rule in fields.rules(cls, prefix) if rule.later
+        key: rule.default for prefix, cls in every for key, rule in fields.rules(cls, prefix) if rule.later
     }
 
 

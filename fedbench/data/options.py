@@ -34,6 +34,19 @@ def _samples() -> Any:
     return integer(None, low=1, null="all", help="a random subset of that size, the same for every seed")
 
 
+def _vocabulary() -> Any:
+    help = "x are sequences of tokens below this; 0 is padding"
+    return integer(None, low=2, null="x are no tokens", help=help)
+
+
+def _user() -> Any:
+    return text(None, null="none", help="the column that says whose a row is (partition=natural)")
+
+
+def _test_fraction() -> Any:
+    return number(0.2, low=0, high=0.9, open_low=True, help="of the rows, drawn at random")
+
+
 def _labels(value: Any) -> list[int]:
     whole = isinstance(value, list | tuple) and all(type(label) is int and label >= 0 for label in value)
     if not whole or len(value) < 2 or len(set(value)) < len(value):
@@ -179,9 +192,7 @@ class Npz(DatasetOptions):
         "sample is",
     )
     task: str = choice("classification", TASKS, help="what y is")
-    vocabulary: int | None = integer(
-        None, low=2, null="x are no tokens", help="x are sequences of tokens below this; 0 is padding"
-    )
+    vocabulary: int | None = _vocabulary()
 
 
 @dataclass(frozen=True)
@@ -191,11 +202,11 @@ class Table(DatasetOptions):
     name = "table"
     path: str = text(None, words="the path of a table", help="dataset.path=FILE.csv, .parquet, ...")
     target: str | None = text(None, null="the last column", help="the column of what is learnt")
-    user: str | None = text(None, null="none", help="the column that says whose a row is (partition=natural)")
+    user: str | None = _user()
     test_path: str | None = text(
         None, words="the path of a table", null="test_fraction of the rows", help="where the test set is"
     )
-    test_fraction: float = number(0.2, low=0, high=0.9, open_low=True, help="of the rows, drawn at random")
+    test_fraction: float = _test_fraction()
     task: str = choice("classification", TASKS[:2], help="what the target is")
 
 
@@ -212,16 +223,14 @@ class HuggingFace(DatasetOptions):
     subset: str | None = text(None, null="the only one", help="which configuration of a named data set")
     train: str = text("train", help="the split to train on")
     test: str | None = text("test", null="test_fraction of the training split", help="the split to test on")
-    test_fraction: float = number(0.2, low=0, high=0.9, open_low=True, help="of the rows, drawn at random")
+    test_fraction: float = _test_fraction()
     x: str | None = text(
         None, null="all others, as of a table", help="the column of samples: images, numbers or tokens"
     )
     target: str = text("label", help="the column of what is learnt")
-    user: str | None = text(None, null="none", help="the column that says whose a row is (partition=natural)")
+    user: str | None = _user()
     task: str = choice("classification", TASKS, help="what the target is")
-    vocabulary: int | None = integer(
-        None, low=2, null="x are no tokens", help="x are sequences of tokens below this; 0 is padding"
-    )
+    vocabulary: int | None = _vocabulary()
 
 
 @dataclass(frozen=True)

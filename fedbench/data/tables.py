@@ -53,6 +53,8 @@ def load_hf(options: HuggingFace) -> Dataset:
     Classes are those of a ClassLabel, else the target's values, sorted. Without a column of samples all but
     target and user are features, as in a table. Raises ConfigError and DataError.
     """
+    import pandas as pd
+
     where = as_given(options.path)
     splits = _splits(options, where)
     named = {"x": options.x, "target": options.target, "user": options.user}
@@ -73,7 +75,7 @@ def load_hf(options: HuggingFace) -> Dataset:
             if name not in named.values() and type(kind).__name__ not in plain:
                 allowed = f"must be the column of samples: {name} has more than one number in a row"
                 raise ConfigError("dataset.x", None, allowed)
-        x = _features([one.to_pandas() for one in splits], [options.target, options.user])
+        x = _features(pd.concat([one.to_pandas() for one in splits]), [options.target, options.user])
     else:
         x = np.concatenate([_column(one, options.x, options.path) for one in splits])
         if options.vocabulary is None and x.dtype.kind in "iub" and x.dtype != np.uint8:
@@ -167,7 +169,7 @@ def _columns(paths: Sequence[Path], target: str | None, user: str | None) -> Col
     if frame[target].isna().any():
         row = int(np.flatnonzero(frame[target].isna())[0])
         raise DataError(f"{paths[0]}: the target {target} is empty in row {row}")
-    x = _features([frame], [target, user])
+    x = _features(frame, [target, user])
     who = None if user is None else frame[user].astype(str).to_numpy(dtype=str)
     return x, frame[target].to_numpy(), who, [len(one) for one in frames]
 
@@ -180,12 +182,12 @@ def _check(known: Sequence[str], where: Path | str, named: Mapping[str, str | No
             raise ConfigError(f"dataset.{key}", name, f"must be a column of {where}: {there}", known)
 
 
-def _features(frames: Sequence[Any], others: Sequence[str | None]) -> np.ndarray:
+def _features(frame: Any, others: Sequence[str | None]) -> np.ndarray:
     """(n, f) of all columns but `others`: numbers as they are, others one-hot."""
     import pandas as pd
 
-    frame = pd.concat(frames, ignore_index=True).drop(columns=[name for name in others if name is not None])
-    x: Any = pd.get_dummies(frame, dtype=float).to_numpy(dtype=np.float64)
+    kept = frame.drop(columns=[name for name in others if name is not None])
+    x: Any = pd.get_dummies(kept, dtype=float).to_numpy(dtype=np.float64)
     return np.asarray(x)
 
 

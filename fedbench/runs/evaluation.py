@@ -246,7 +246,7 @@ class PersonalEvaluator:
         sums = self._zeros()
         mine = torch.from_numpy(loop.trainer.mine(np.arange(self.clients))).to(self.kind.device)
         for ids in mine.split(HELD):
-            self._add(ids, own, sums)
+            self._add(ids, map(own, ids), sums)
         both = loop.group.sum({"losses": sums[0], "right": sums[1]})
         return both["losses"].sum().item() / self.clients, both["right"].cpu().numpy()
 
@@ -255,25 +255,20 @@ class PersonalEvaluator:
         (C,), models (C, d), and batch-norm statistics (C, ...)."""
         sums = self._zeros()
         for ids, thetas, statistics in models:
-            place = {client: row for row, client in enumerate(ids.tolist())}
-
-            def own(client: Tensor) -> tuple[Tensor, Vectors]:
-                row = place[int(client)]  # noqa: B023
-                return thetas[row], {name: value[row] for name, value in statistics.items()}  # noqa: B023
-
-            self._add(ids, own, sums)
+            rows = ({name: value[c] for name, value in statistics.items()} for c in range(len(ids)))
+            self._add(ids, zip(thetas, rows, strict=True), sums)
         return _or_nan(sums[1] / sums[2], sums[2]).cpu().numpy()
 
     def _zeros(self) -> Tensor:
         return torch.zeros(3, self.clients, dtype=torch.float64, device=self.kind.device)
 
-    def _add(self, ids: Tensor, own: Callable[[Tensor], tuple[Tensor, Vectors]], sums: Tensor) -> None:
-        """Add weighted losses, right answers and weights (3, N) of clients `ids`; `own`: one's model."""
+    def _add(self, ids: Tensor, models: Iterable[tuple[Tensor, Vectors]], sums: Tensor) -> None:
+        """Add weighted losses, right answers and weights (3, N) of clients `ids`, each with its model."""
         weights = self.weights(ids)
         holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
         parts = [torch.nonzero(kind[self.kind] == k).flatten() for k in range(holders.shape[1])]
-        for client, held, weight in zip(ids, holders, weights, strict=True):
-            theta, statistics = own(client)
+        each = zip(ids, holders, weights, models, strict=True)
+        for client, held, weight, (theta, statistics) in each:
             for index in (part for part, has in zip(parts, held, strict=True) if has and len(part)):
                 lost, marks = self.evaluator.per_sample(theta, statistics, index)
                 share = weight[self.kind[index]]

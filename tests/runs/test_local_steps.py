@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from run_files import metrics, same_model
-from tests_support import stop_after
+from run_files import same_model
+from tests_support import assert_goes_on
 
 from fedbench import algorithms
 from fedbench.api import compose_config
@@ -178,14 +178,7 @@ def test_a_sweep_names_the_optimizers_in_its_table(tmp_path: Path, monkeypatch: 
 def test_a_run_that_stops_goes_on_with_what_its_optimizers_have_kept(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan(*words).go(tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(KeyboardInterrupt):
-            plan(*words).go(tmp_path / "stopped")
-    plan(*words).go(tmp_path / "stopped")
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
-    assert same_model(tmp_path / "stopped", tmp_path / "whole")
+    assert_goes_on(lambda: plan(*words), tmp_path, monkeypatch)
     plan(*words, "optimizer.keep=false").go(tmp_path / "fresh")
     assert not same_model(tmp_path / "fresh", tmp_path / "whole")
 

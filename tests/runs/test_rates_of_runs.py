@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from run_files import metrics, same_model
-from tests_support import stop_after
+from run_files import same_model
+from tests_support import assert_goes_on
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -55,14 +55,7 @@ def test_a_run_that_stops_goes_on_at_the_rate_of_its_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["algorithm=scaffold", *COSINE, "server_lr_schedule=exponential"]
-    plan(*words).go(tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(KeyboardInterrupt):
-            plan(*words).go(tmp_path / "stopped")
-    plan(*words).go(tmp_path / "stopped")
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
-    assert same_model(tmp_path / "stopped", tmp_path / "whole")
+    assert_goes_on(lambda: plan(*words), tmp_path, monkeypatch)
     plan("algorithm=scaffold").go(tmp_path / "constant")
     assert not same_model(tmp_path / "constant", tmp_path / "whole")
 
