@@ -36,6 +36,8 @@ TUNING = {
     "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
     "paper": Tuning(first=None, others=None, extensions=2, seeds=(0, 1), samples=40),
 }
+SEARCHED = 100
+"""What is added to a seed of `Tuning`, so that no seed that chooses hyper-parameters is evaluated."""
 
 
 def shown(name: str, scale: str, root: Path = Path()) -> Path:

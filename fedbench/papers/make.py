@@ -29,6 +29,7 @@ from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, SCALES, made
 from fedbench.papers.figure import (
     RUNS,
+    SEARCHED,
     TUNING,
     Branch,
     Experiment,
@@ -112,11 +113,10 @@ class Maker:
                 branches.append(branch)
         tasks = [self.task(branch) for branch in branches]
         held_out = [f"{VALIDATION}={self.validation:g}"]
-        found = search(
-            tasks, self.how.seeds, lambda grids: self.sweep(place, grids, held_out), self.how.extensions
-        )
+        seeds = [SEARCHED + seed for seed in self.how.seeds]
+        found = search(tasks, seeds, lambda grids: self.sweep(place, grids, held_out), self.how.extensions)
         last = place.with_name("finalists")
-        found = decide(tasks, found, self.how.seeds, lambda grids: self.sweep(last, grids, held_out))
+        found = decide(tasks, found, seeds, lambda grids: self.sweep(last, grids, held_out))
         chosen = list(zip(branches, found, strict=True))
         lost = [branch.method for branch, selection in chosen if selection is None]
         self.failures += [f"{self.figure.name}: all tuning runs of {method} failed" for method in lost]
@@ -293,7 +293,10 @@ def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) 
     the training samples, which were held out for it; None: the test set."""
     if not (out / "tuning.csv").is_file():
         return
-    whose = f"held-out training samples ({VALIDATION}={share:g})" if share else "the test set"
+    if share:
+        whose = f"held-out training samples ({VALIDATION}={share:g}), with seeds that are not evaluated"
+    else:
+        whose = "the test set"
     line = f" Hyper-parameters were chosen by the accuracy on {whose}."
     for file in files:
         if file.suffix == ".json" and (said := read_json(file)) and said.get("text"):

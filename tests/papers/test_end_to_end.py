@@ -52,7 +52,10 @@ def test_a_smoke_figure_is_tuned_run_drawn_and_current(
     made = json.loads((out / "made.json").read_text())
     assert made["validation"] == 0.1
     caption = json.loads((out / "accuracy.json").read_text())["text"][-1]
-    assert "chosen by the accuracy on held-out training samples (dataset.validation=0.1)." in caption
+    assert "chosen by the accuracy on held-out training samples (dataset.validation=0.1)" in caption
+    assert "with seeds that are not evaluated." in caption
+    (searched,) = runs_of(name, "smoke").glob("*/tuning/runs.csv")
+    assert set(pd.read_csv(searched).seed) == {100}
     assert "validation_accuracy" not in rounds  # the chosen ones are trained on all samples
     assert "data.root" not in made["shared"]  # where this machine keeps its data is nobody's business
     assert all(Path(file["path"]).name == file["path"] for files in made["data"] for file in files)

@@ -253,7 +253,10 @@ def test_bad_input_is_one_line(
 
 @pytest.mark.parametrize(
     ("share", "whose"),
-    [(None, "the test set"), (0.1, "held-out training samples (dataset.validation=0.1)")],
+    [
+        (None, "the test set"),
+        (0.1, "held-out training samples (dataset.validation=0.1), with seeds that are not evaluated"),
+    ],
 )
 def test_a_tuned_figures_caption_says_what_it_was_tuned_on(
     share: float | None, whose: str, tmp_path: Path
