@@ -166,11 +166,11 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    from fedbench.figures.style import COLOURS, MARKERS, MUTED, RC, WIDTHS
+    from fedbench.figures.style import COLOURS, MARKERS, MUTED, SHEET, WIDTHS
 
     models = list(dict.fromkeys(row["model"] for row in rows))
     names = list(dict.fromkeys(row["contender"] for row in rows))
-    with plt.rc_context(RC):
+    with plt.style.context(SHEET):
         figure, axes = plt.subplots(figsize=(WIDTHS["two"], 2.4), layout="constrained")
         axes.axhline(1.0, color=MUTED, linewidth=0.6)
         for i, name in enumerate(names):

@@ -135,11 +135,11 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    from fedbench.figures.style import BAND, COLOURS, RC, WIDTHS
+    from fedbench.figures.style import BAND, COLOURS, SHEET, WIDTHS
 
     axes_names = [axis for axis in AXES if any(row["axis"] == axis for row in rows)]
     algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
-    with plt.rc_context(RC):
+    with plt.style.context(SHEET):
         figure, grid = plt.subplots(
             2,
             len(axes_names),

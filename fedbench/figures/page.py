@@ -27,7 +27,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from fedbench.errors import ConfigError, RunError
 from fedbench.figures.lines import Floats
-from fedbench.figures.style import FONT, MUTED, RC, WIDTHS, LineStyle
+from fedbench.figures.style import FONT, MUTED, SHEET, WIDTHS, LineStyle
 
 LINE = FONT * 1.3 / 72
 """Height of a line of text in inches."""
@@ -48,10 +48,9 @@ def sheet(style: Path | None = None) -> AbstractContextManager[None]:
 
     On top of it: what the user's matplotlibrc names, and the file `style`. Raises ConfigError for that file.
     """
-    usual: Any = matplotlib.rcParamsDefault
-    settings: Any = dict(dict.items(usual)) | RC
+    settings: Any = dict(dict.items(matplotlib.rcParamsDefault))
     rc = Path(matplotlib.matplotlib_fname())
-    for file in (rc if rc.parent != Path(matplotlib.get_data_path()) else None, style):
+    for file in (SHEET, rc if rc.parent != Path(matplotlib.get_data_path()) else None, style):
         if file is not None:
             try:
                 settings |= dict(dict.items(matplotlib.rc_params_from_file(file, use_default_template=False)))

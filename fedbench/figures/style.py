@@ -1,5 +1,5 @@
-"""How things look and what they are called in figures: print sizes, fonts, a fixed look for every method; the
-names of columns, keys and choices.
+"""How things look and what they are called in figures: print sizes, a fixed look for every method; the names
+of columns, keys and choices. The tables of looks and names are looks.yaml.
 
 Colours are those of Okabe and Ito (2008), which colour-blind readers can tell apart; their yellow is left
 out because a thin yellow line vanishes on white paper, and a wine red of Paul Tol stands in for it. Eight
@@ -13,23 +13,37 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from fedbench.config.config import GROUPS
 
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, VERMILLION, PURPLE, WINE = "#0072B2", "#D55E00", "#CC79A7", "#882255"
-COLOURS = (BLUE, VERMILLION, GREEN, BLACK, ORANGE, SKY, PURPLE, WINE)
-SOLID: Any = "solid"
-DASHED, DOTTED, DASHDOT, LONG = (
-    (0, (4, 1.5)),
-    (0, (1, 1.2)),
-    (0, (4, 1.2, 1, 1.2)),
-    (0, (8, 1.5, 1, 1.5, 1, 1.5)),
-)
-DASHES: tuple[Any, ...] = (SOLID, DASHED, DASHDOT, DOTTED, LONG)
+PALETTE = {
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "green": "#009E73",
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "purple": "#CC79A7",
+    "wine": "#882255",
+}
+_DASHES: dict[str, Any] = {
+    "solid": "solid",
+    "dashed": (0, (4, 1.5)),
+    "dashdot": (0, (4, 1.2, 1, 1.2)),
+    "dotted": (0, (1, 1.2)),
+    "long": (0, (8, 1.5, 1, 1.5, 1, 1.5)),
+}
+COLOURS, DASHES = tuple(PALETTE.values()), tuple(_DASHES.values())
+BLUE, VERMILLION = PALETTE["blue"], PALETTE["vermillion"]
+DASHED, DOTTED = _DASHES["dashed"], _DASHES["dotted"]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
+SHEET = Path(__file__).with_name("print.mplstyle")
+"""The settings of matplotlib for figures of print size."""
 WIDTHS = {"one": 3.25, "two": 6.75}
 """Widths in inches of a figure in one column and across two columns."""
 FONT = 8.0
@@ -49,38 +63,6 @@ AUTO, POINTS = "auto", "points"
 """The choice of a band that fits the number of seeds, and of a point for each seed instead of a band."""
 STAR: dict[str, Any] = {"marker": "*", "markersize": 8.0, "markeredgecolor": "black", "markeredgewidth": 0.6}
 """What a theorem or a search has chosen."""
-
-_TEXTS = (
-    "font.size",
-    "legend.fontsize",
-    *(f"{part}.labelsize" for part in ("axes", "xtick", "ytick", "figure")),
-)
-RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so a figure looks the same everywhere
-    **dict.fromkeys((*_TEXTS, "axes.titlesize"), FONT),
-    "mathtext.fontset": "dejavusans",
-    **dict.fromkeys(("pdf.fonttype", "ps.fonttype"), 42),  # TrueType: publishers refuse Type 3
-    **dict.fromkeys(("savefig.dpi", "figure.dpi"), 300),
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.6,
-    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.5,
-    **dict.fromkeys(("xtick.major.size", "ytick.major.size", "axes.labelpad"), 2.5),
-    **dict.fromkeys(("xtick.major.pad", "ytick.major.pad", "axes.titlepad"), 2.0),
-    "axes.formatter.useoffset": False,
-    "axes.formatter.limits": (-3, 6),
-    "legend.handlelength": 2.2,
-    "legend.handletextpad": 0.5,
-    "legend.columnspacing": 0.8,
-    "legend.labelspacing": 0.25,
-    "legend.borderpad": 0.2,
-    "legend.borderaxespad": 0.0,
-    "svg.hashsalt": "fedbench",  # the same picture has the same bytes
-}
-
 
 # ---- looks -----------------------------------------------------------------------------------------------
 
@@ -102,58 +84,17 @@ class LineStyle:
         return {**said, "markeredgecolor": self.colour, "markeredgewidth": 0.7}
 
 
-ALGORITHMS: dict[str, LineStyle] = {
-    name: LineStyle(label, colour, dash, marker)
-    for name, label, colour, dash, marker in (
-        ("fedavg", "FedAvg", BLACK, DASHED, "s"),
-        ("scaffold", "SCAFFOLD", BLUE, DASHDOT, "^"),
-        ("scaffold_m", "SCAFFOLD-M", SKY, DASHED, "D"),
-        ("scaffold_m_vr", "SCAFFOLD-M-VR", GREEN, DOTTED, "v"),
-        ("padamfed", "PAdaMFed", VERMILLION, SOLID, "o"),
-        ("padamfed_vr", "PAdaMFed-VR", PURPLE, SOLID, "X"),
-        ("fedavg_m", "FedAvg-M", ORANGE, DASHDOT, "s"),
-        ("fedcm", "FedCM", GREEN, LONG, "P"),
-        ("fedavgm", "FedAvgM", ORANGE, DOTTED, "D"),
-        ("slowmo", "SlowMo", PURPLE, DASHED, "P"),
-        ("fednova", "FedNova", GREEN, DASHDOT, "o"),
-        ("fedprox", "FedProx", GREEN, DASHED, "v"),
-        ("fedproxvr", "FedProxVR", VERMILLION, DASHED, "^"),
-        ("feddyn", "FedDyn", SKY, DOTTED, "s"),
-        ("fedexp", "FedExP", BLACK, DOTTED, "X"),
-        ("fedsps", "FedSPS", WINE, DOTTED, "o"),
-        ("led", "LED", VERMILLION, DOTTED, "P"),
-        ("mime", "MIME", BLACK, LONG, "D"),
-        ("mimelite", "MIMELite", SKY, LONG, "X"),
-        ("vrl_sgd", "VRL-SGD", BLACK, DASHDOT, "D"),
-        ("fedbn", "FedBN", BLUE, DOTTED, "*"),
-        ("fedadagrad", "FedAdagrad", GREEN, DASHED, "X"),
-        ("fedadam", "FedAdam", ORANGE, SOLID, "^"),
-        ("fedyogi", "FedYogi", PURPLE, DASHDOT, "v"),
-        ("fedams", "FedAMS", SKY, DASHDOT, "P"),
-        ("local_amsgrad", "Local AMSGrad", BLACK, LONG, "s"),
-        ("fedadt", "FedADT", VERMILLION, LONG, "v"),
-        ("fafed", "FAFED", ORANGE, LONG, "o"),
-        ("adamasfl", "AdaMasFL", WINE, SOLID, "D"),
-        ("masfl", "MasFL", BLUE, SOLID, "s"),
-        ("fedbuff", "FedBuff", BLACK, DASHED, "o"),
-        ("ca2fl", "CA2FL", GREEN, SOLID, "v"),
-        ("fadas", "FADAS", ORANGE, DASHDOT, "X"),
-        ("defedavg_iid", "DeFedAvg-iid", SKY, SOLID, "P"),
-        ("defedavg_niid", "DeFedAvg-niid", SKY, DOTTED, "^"),
-        ("fedasync", "FedAsync", PURPLE, LONG, "^"),
-        ("dude_asgd", "DuDe-ASGD", BLACK, SOLID, "*"),
-    )
-}
-READINGS: dict[str, LineStyle] = {
-    label: LineStyle(label, colour, dash, marker)
-    for label, colour, dash, marker in (
-        ("PAdaMFed (tensor)", GREEN, DASHED, ">"),
-        ("PAdaMFed-VR (tensor)", ORANGE, DASHED, "<"),
-        ("AdaMasFL (tensor)", PURPLE, DASHED, "h"),
-        ("FedProxVR (SVRG)", BLUE, SOLID, "p"),
-        ("FedProxVR (SARAH)", VERMILLION, DASHED, "8"),
-    )
-}
+_SAID: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("looks.yaml").read_text(encoding="utf-8")
+)
+
+
+def _look(label: str, colour: str, dash: str, marker: str) -> LineStyle:
+    return LineStyle(label, PALETTE[colour], _DASHES[dash], marker)
+
+
+ALGORITHMS = {name: _look(*said) for name, said in _SAID["algorithms"].items()}
+READINGS = {label: _look(label, *said) for label, said in _SAID["readings"].items()}
 """Methods with several readings in the papers' figures, where the algorithm's own look is the first one's."""
 
 
@@ -212,63 +153,7 @@ def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
 
 # ---- names -----------------------------------------------------------------------------------------------
 
-_AXES = {
-    "updates": "Server update",
-    "train_loss": "Training loss",
-    "final_accuracy": "Final test accuracy",
-    "best_accuracy": "Best test accuracy",
-    "best_round": "Round of the best accuracy",
-    "grad_norm": "Gradient norm",
-    "uplink_bytes": "Uplink (bytes)",
-    "downlink_bytes": "Downlink (bytes)",
-    "staleness_mean": "Mean staleness",
-    "staleness_max": "Largest staleness",
-    "wall_seconds": "Wall-clock time (s)",
-    "algorithm.lr": "Learning rate η",
-    "algorithm.server_lr": "Server learning rate γ",
-    "algorithm.beta": "β",
-    "partition.alpha": "Dirichlet α",
-    "schedule.concurrency": "Concurrent clients",
-    "clients.per_round": "Clients per round",
-    "clients.total": "Clients",
-    "local.steps": "Local steps",
-    "local.epochs": "Local epochs",
-    "local.batch_size": "Batch size",
-    "loss.scale": "Factor on the loss",
-    "factor": "Learning rate / own best or prescribed",
-}
-SYMBOLS = {
-    "rounds": "T",
-    "clients.total": "N",
-    "clients.per_round": "S",
-    "schedule.concurrency": "M_c",
-    "local.steps": "K",
-    "local.epochs": "epochs",
-    "local.batch_size": "B",
-    "algorithm.lr": "lr",
-    "algorithm.server_lr": "server lr",
-    "algorithm.beta": "β",
-    "algorithm.mu": "μ",
-}
-_OPTIONS = {
-    "mnist": "MNIST",
-    "fmnist": "Fashion-MNIST",
-    "emnist": "EMNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "logistic": "softmax regression",
-    "mlp": "MLP",
-    "cnn": "CNN",
-    "cnn_small": "small CNN",
-    "rnn": "RNN",
-    "resnet18": "ResNet-18",
-    "dirichlet": "Dirichlet",
-    "dirichlet_clients": "Dirichlet of clients",
-    "powerlaw": "power law",
-    "lognormal_labels": "log-normal sizes",
-    "sync": "synchronous",
-    "async": "asynchronous",
-}
+_AXES, SYMBOLS, _OPTIONS = _SAID["axes"], _SAID["symbols"], _SAID["options"]
 _METRICS = {"R2": "R²", "subset accuracy": "share with all labels right"}
 PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
 _WIDTH, _FULL = "model.width", 64  # channels of the network that is called ResNet-18

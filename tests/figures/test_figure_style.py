@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib import rc_params_from_file
 
 from fedbench.figures import style
 
@@ -93,8 +94,9 @@ def test_variants_keep_the_colour_and_change_dash_and_marker() -> None:
 
 def test_print_sizes_and_fonts() -> None:
     assert style.WIDTHS == {"one": 3.25, "two": 6.75}
-    sizes = [value for key, value in style.RC.items() if re.search(r"(label|title|font)\.?size$", key)]
-    assert sizes
+    settings = dict(dict.items(rc_params_from_file(style.SHEET, use_default_template=False)))
+    sizes = [value for key, value in settings.items() if re.search(r"(label|title|font)\.?size$", key)]
+    assert len(sizes) == 7
     assert min(sizes) >= 8
-    assert style.RC["pdf.fonttype"] == 42
-    assert style.RC["savefig.dpi"] == 300
+    assert settings["pdf.fonttype"] == 42
+    assert settings["savefig.dpi"] == 300
