@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.fields import choice, nonnegative, positive, share
-from fedbench.method import Algorithm, Client, Counts, Record, Setting, Vectors, register
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
 
 
 @register("fedasync")
@@ -25,6 +25,7 @@ class FedAsync(Algorithm):
     paper = "Xie et al., OPT 2020"
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "alpha", "rho")
+    every_arrival = True
 
     lr: float = positive(0.1)
     alpha: float = share(0.6)
@@ -32,11 +33,6 @@ class FedAsync(Algorithm):
     staleness: str = choice("polynomial", ("constant", "polynomial", "hinge"))
     a: float = nonnegative(0.5, help="polynomial and hinge")
     b: float = nonnegative(4.0, help="hinge only")
-
-    def refusal(self, setting: Setting) -> str | None:
-        if setting.counts.S != 1:
-            return f"updates on every single arrival: it needs clients.per_round=1, not {setting.counts.S}"
-        return super().refusal(setting)
 
     def local_init(self, client: Client, h: Record) -> Vectors:
         return {"x": client.down.theta}

@@ -88,6 +88,7 @@ class Algorithm(Configured):
     fixed_steps: ClassVar[int | None] = None  # the method defines K itself
     schedules: ClassVar[tuple[str, ...]] = ("sync", "async")
     full_participation: ClassVar[bool] = False  # the method is only defined for S = N
+    every_arrival: ClassVar[bool] = False  # the method is only defined for S = 1
     keeps_buffers: ClassVar[bool] = False  # batch-norm statistics stay at the client
     caches: ClassVar[bool] = False
     """The server keeps what each client sent last, 0 at first: `mean` has the mean of what it kept of this
@@ -151,6 +152,8 @@ class Algorithm(Configured):
     def refusal(self, setting: Setting) -> str | None:
         """Why this run makes no sense for this method, or None."""
         n = setting.counts
+        if self.every_arrival and n.S != 1:
+            return f"updates on every single arrival: it needs clients.per_round=1, not {n.S}"
         if self.full_participation and n.S < n.N:
             return f"is defined for full participation only (clients.per_round={n.S}, clients.total={n.N})"
         if setting.schedule not in self.schedules:

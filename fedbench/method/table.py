@@ -60,7 +60,7 @@ def entry(cls: type[Algorithm]) -> Entry:
         gradients=f"{passes}{steps}{first}",
         tuned=", ".join(tuned) or "none",
         problem_dependent=", ".join(cls.problem_dependent) or "no",
-        schedules=", ".join(cls.schedules) + (" (full participation)" if cls.full_participation else ""),
+        schedules=", ".join(cls.schedules) + _cohort(cls),
         checked_by=cls.checked_by.partition("::")[0].rpartition("/")[2],
     )
 
@@ -70,6 +70,12 @@ def markdown(methods: Iterable[type[Algorithm]]) -> str:
     titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
     rows = [titles, ["---"] * len(titles), *(list(dataclasses.astuple(e)) for e in table(methods))]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+
+
+def _cohort(cls: type[Algorithm]) -> str:
+    if cls.full_participation:
+        return " (full participation)"
+    return " (S = 1)" if cls.every_arrival else ""
 
 
 def _units(size: int) -> str:

@@ -144,6 +144,8 @@ class FADAS(Method):
 
 
 class DuDe(Method):
+    """Also ACE, which is the same with an update on every arrival."""
+
     def start(self) -> None:
         self.G = np.array([self.p.grad(i, self.theta) for i in range(self.p.N)])
 
@@ -155,6 +157,22 @@ class DuDe(Method):
 
     def update(self) -> None:
         self.theta = self.theta - self.h["server_lr"] * self.G.mean(0)
+
+
+class AREA(Method):
+    """By what its sums of residuals are equal to: the mean of the models that all clients last trained."""
+
+    def start(self) -> None:
+        self.w = np.tile(self.theta, (self.p.N, 1))
+
+    def work(self, i: int, theta: Vector) -> Vector:
+        return theta + super().work(i, theta)
+
+    def arrive(self, i: int, upload: Vector, tau: int) -> None:
+        self.w[i] = upload
+
+    def update(self) -> None:
+        self.theta = self.w.mean(0)
 
 
 class MasFL(Method):

@@ -23,6 +23,7 @@ MOMENTUM = {"lr": 0.15, "server_lr": 0.3, "beta": 0.4}
         ("masfl", MOMENTUM, "c", "c"),
         ("adamasfl", MOMENTUM, "c", "c"),
         ("dude_asgd", {"server_lr": 0.4}, "G", "g"),
+        ("area", {"lr": 0.2}, "w", "theta"),
     ],
 )
 def test_server_record_is_the_mean_of_the_last_received_ones(

@@ -38,6 +38,9 @@ CASES: dict[str, tuple[str, type[oracle.Method], dict[str, Any], int]] = {
     "fadas-delay-adaptive-min": (
         "fadas", oracle.FADAS, {**ADAM, "server_lr": 0.4, "delay_threshold": 1.0, "da_form": "min"}, 2,
     ),
+    "area": ("area", oracle.AREA, {"lr": 0.2}, 2),
+    "area-3": ("area", oracle.AREA, {"lr": 0.2}, 3),
+    "ace": ("ace", oracle.DuDe, {"server_lr": 0.4}, 1),
     "dude_asgd": ("dude_asgd", oracle.DuDe, {"server_lr": 0.4}, 2),
     "masfl": ("masfl", oracle.MasFL, MOMENTUM, 2),
     "masfl-3": ("masfl", oracle.MasFL, MOMENTUM, 3),

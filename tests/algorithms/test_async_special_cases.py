@@ -124,6 +124,12 @@ def test_full_participation_makes_dude_asgd_mini_batch_sgd() -> None:
     assert relative_error(found, fedbuff) < SAME
 
 
+def test_full_participation_makes_area_fedavg() -> None:
+    trace, rounds = equal_durations(N)
+    fedavg = path("fedavg", {"lr": 0.2, "server_lr": 1.0, "weighting": "uniform"}, rounds)
+    assert relative_error(path("area", {"lr": 0.2}, trace), fedavg) < SAME
+
+
 # ---- any trace: each other -------------------------------------------------------------------------
 
 
@@ -186,6 +192,15 @@ def test_fedasync_is_fedbuff_only_one_job_at_a_time(concurrency: int, equal: boo
     values = {"lr": 0.2, "alpha": 0.7, "rho": 0.0, "staleness": "constant"}
     error = relative_error(path("fedasync", values, trace), path("fedbuff", LOCAL, trace))
     assert error < SAME if equal else error > 1e-2
+
+
+def test_ace_is_dude_asgd_with_an_update_on_every_arrival() -> None:
+    own = make_trace(T, 1, HALF_NORMAL, algorithms.get("ace").dispatch, pool=None)
+    assert staleness(own).max() >= N - 1
+    values = {"server_lr": 0.4}
+    for trace in (stale(per_round=1), own):
+        found, expected = (path(name, values, trace, steps=1) for name in ("ace", "dude_asgd"))
+        assert all((a == b).all() for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("name", ["defedavg_iid", "defedavg_niid"])

@@ -27,23 +27,25 @@ MOMENTUM = ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=0.
 TAKE_ALL = {
     "ca2fl", "defedavg_iid", "defedavg_niid", "fadas", "fedadagrad", "fedadam", "fedams", "fedasync",
     "fedavg", "fedavgm", "fedbn", "fedbuff", "feddyn", "fedexp", "fedprox", "fedyogi", "led", "slowmo",
+    "area",
 }  # fmt: skip
 NEED_SGD = {"scaffold", "vrl_sgd"}
 OWN_STEPS = {
-    "adamasfl", "dude_asgd", "fafed", "fedadt", "fedavg_m", "fedcm", "fednova", "fedproxvr", "fedsps",
+    "ace", "adamasfl", "dude_asgd", "fafed", "fedadt", "fedavg_m", "fedcm", "fednova", "fedproxvr", "fedsps",
     "local_amsgrad", "masfl", "mime", "mimelite", "padamfed", "padamfed_vr", "scaffold_m", "scaffold_m_vr",
 }  # fmt: skip
 NOT_CLIPPED = {
-    "adamasfl", "dude_asgd", "fafed", "fedproxvr", "fedsps", "masfl", "mime", "mimelite", "padamfed",
+    "ace", "adamasfl", "dude_asgd", "fafed", "fedproxvr", "fedsps", "masfl", "mime", "mimelite", "padamfed",
     "padamfed_vr", "scaffold_m_vr",
 }  # fmt: skip
-NO_RATE = {"adamasfl", "dude_asgd", "fedsps", "padamfed", "padamfed_vr"}  # lr from a theorem, or none
+NO_RATE = {"ace", "adamasfl", "dude_asgd", "fedsps", "padamfed", "padamfed_vr"}  # lr from a theorem, or none
 NO_SERVER_RATE = {
-    "adamasfl", "fafed", "fedadt", "fedasync", "feddyn", "fedexp", "fedproxvr", "fedsps", "led",
+    "adamasfl", "area", "fafed", "fedadt", "fedasync", "feddyn", "fedexp", "fedproxvr", "fedsps", "led",
     "local_amsgrad", "padamfed", "padamfed_vr", "vrl_sgd",
 }  # fmt: skip
 METHODS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
 EVERYONE = {cls.name for cls in algorithms.every() if cls.full_participation}
+ALONE = {cls.name for cls in algorithms.every() if cls.every_arrival}
 
 
 def plan(*words: str) -> Run:
@@ -52,9 +54,9 @@ def plan(*words: str) -> Run:
 
 def refused(method: str, *words: str) -> str:
     """Why a run of the method cannot have these options; "" where it can."""
-    cohort = "1" if method == "fedasync" else "5" if method in EVERYONE else "2"
+    cohort = "1" if method in ALONE else "5" if method in EVERYONE else "2"
     own = ["model=mlp", "model.norm=layer"] if method == "fedbn" else []
-    own += ["local.steps=1"] if method == "dude_asgd" else []
+    own += ["local.steps=1"] if algorithms.get(method).fixed_steps == 1 else []
     try:
         plan(f"algorithm={method}", f"clients.per_round={cohort}", *own, *words)
     except ConfigError as error:

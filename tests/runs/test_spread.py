@@ -60,8 +60,8 @@ FAST = {
     "rates": ["algorithm=scaffold", "lr_schedule=cosine", "server_lr_schedule=exponential"],
 }
 NEEDS = {"vrl_sgd": FULL, "led": FULL, "fafed": FULL, "fedbn": BN}
-OF_ALL = ("defedavg_iid", "dude_asgd")  # asynchronously, every client is always at work
-ALONE = {"fedasync"}  # one client makes an update
+OF_ALL = ("area", "defedavg_iid", "dude_asgd")  # asynchronously, every client is always at work
+ALONE = {cls.name for cls in algorithms.every() if cls.every_arrival}  # one client makes an update
 
 
 def needs(name: str, schedule: str) -> list[str]:

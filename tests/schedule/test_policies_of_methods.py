@@ -18,6 +18,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "defedavg_niid": {"pool": "queue", "refill": "at_aggregation", "concurrency": 6},
     "defedavg_iid": {"pool": "self", "refill": "at_aggregation", "concurrency": 9},
     "dude_asgd": {"pool": "self", "refill": "at_aggregation", "concurrency": 9},
+    "ace": {"pool": "self", "refill": "at_aggregation", "concurrency": 9},
+    "area": {"pool": "self", "refill": "immediate", "concurrency": 9},
     "fedbuff": {"pool": "idle", "refill": "immediate", "concurrency": 6},
     "ca2fl": {"pool": "idle", "refill": "immediate", "concurrency": 6},
     "fadas": {"pool": "idle", "refill": "immediate", "concurrency": 6},
