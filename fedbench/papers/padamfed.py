@@ -185,6 +185,7 @@ MORE = (
     More("PAdaMFed's Figure 2, two more seeds", "padamfed/fig2", 2),
     More("PAdaMFed in the settings that the paper leaves open, one more seed", "padamfed/settings", 0.5),
     More("PAdaMFed on CIFAR-10, one more seed", "padamfed/cifar10", 0.5),
+    More("PAdaMFed on CIFAR-10, iid", "padamfed/cifar10", 1, by="padamfed/cifar10_iid"),
 )
 
 PAPER = Paper((
@@ -196,5 +197,7 @@ PAPER = Paper((
     Figure("padamfed/settings",
            "Accuracy with the theorems' step sizes in settings that the paper leaves open", by_setting),
     Figure("padamfed/cifar10", "Accuracy against rounds, CIFAR-10, ResNet-18, Dirichlet(0.5)", by_rounds,
+           tuned=True, start=START),
+    Figure("padamfed/cifar10_iid", "Accuracy against rounds, CIFAR-10, ResNet-18, iid", by_rounds,
            tuned=True, start=START),
 ), tuple(_claims()), ROWS, MORE)  # fmt: skip
