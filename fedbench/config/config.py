@@ -48,6 +48,7 @@ GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay", *LA
 METRICS = ("macro_f1", "auroc", "average_precision", *(f"recall_at_{k}" for k in (2, 3, 5, 10)), "perplexity")
 """What `eval.metrics` may have that is a number (fedbench.engine.metrics computes it)."""
 CONFUSION = "confusion_matrix"
+MEAN_OF_TWO, MEAN_OF_CLIENTS = "mean_of_two", "mean_of_all_clients"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,14 @@ class Local:
     )
     batch_size: int | None = integer(
         32, low=1, null="all samples of the client", help="B, samples of a mini-batch"
+    )
+    batch_share: float | None = later(
+        share(
+            None,
+            null="local.batch_size",
+            help="mini-batches are this share of each client's samples, rounded up, in place of "
+            "local.batch_size (SCAFFOLD: 0.2)",
+        )
     )
     clip_norm: float | None = later(
         positive(None, null="off", help="longer gradients of mini-batches are shortened to this norm")
@@ -133,6 +142,15 @@ class Eval:
     )
     final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
+    model: str = later(
+        choice(
+            "last",
+            ("last", MEAN_OF_TWO, MEAN_OF_CLIENTS),
+            help="what is evaluated: the server's model; mean_of_two: the mean of its last two (FedExP); "
+            "mean_of_all_clients: the mean of the models that clients ended their last jobs with, the "
+            "initial one where there was none (FedDyn). model.pt is the server's",
+        )
+    )
     metrics: tuple[str, ...] = later(
         custom(
             [],

@@ -50,6 +50,7 @@ ABSENT_AT_DEFAULT = {
     "eval.clients": False,
     "algorithm.norm": "vector",
     "algorithm.scale": 1.0,
+    "algorithm.epsilon_decay": 1.0,
     "model.width": 64,
 }
 """Keys younger than results that are kept: these values say what older configurations say without them.

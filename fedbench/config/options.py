@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Settings
+from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Local, Settings
 from fedbench.data.options import DATASETS, PARTITIONS, UserDataset, read_dataset
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
 from fedbench.loggers.options import read_loggers
@@ -252,6 +252,14 @@ def _rules(config: Config) -> None:
     if local.epochs_range is not None and (local.steps is not None or local.epochs is not None):
         allowed = "stands in place of local.steps and local.epochs, which must be null"
         raise ConfigError("local.epochs_range", list(local.epochs_range), allowed)
+    crops = {"dataset.pad_mode": "zeros", "dataset.augment_probability": 1.0}
+    for key, unused in crops.items() if config.dataset.augment == "none" else ():
+        if config.choices.get(key, unused) != unused:
+            raise ConfigError(key, config.choices[key], "needs dataset.augment=crop_flip, and that is none")
+    if local.batch_share is not None and local.batch_size != (usual := Local().batch_size):
+        given = "null" if local.batch_size is None else local.batch_size
+        allowed = f"stands in place of local.batch_size={given}, which must be left at its default, {usual}"
+        raise ConfigError("local.batch_share", local.batch_share, allowed)
 
 
 def unknown_key(

@@ -66,6 +66,19 @@ class DatasetOptions:
     augment: str = choice(
         "none", AUGMENT, help="crop_flip: random crop after padding by 4, random horizontal flip"
     )
+    pad_mode: str = later(
+        choice(
+            "zeros", ("zeros", "reflect"), help="what crop_flip pads with: raw zeros, or the image mirrored"
+        )
+    )
+    augment_probability: float = later(
+        number(
+            1.0,
+            low=0,
+            high=1,
+            help="that crop_flip crops a sample (FedDyn: 0.5); it flips with probability 1/2 in any case",
+        )
+    )
     train_samples: int | None = _samples()
     test_samples: int | None = _samples()
     normalize_per: str | None = choice(

@@ -29,7 +29,7 @@ from fedbench.data.options import (
     UserDataset,
 )
 from fedbench.data.tables import load_hf, load_table
-from fedbench.data.transforms import mean_std, pixel_mean_std
+from fedbench.data.transforms import PAD, mean_std, pixel_mean_std
 from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
 from fedbench.fields import REGISTERED, options_of_function, read
 from fedbench.files import as_given
@@ -99,6 +99,10 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     if options.augment != "none" and len(data.shape) != 3:
         allowed = f"must be none: {data.name} has no images but {data.shape[0]} features"
         raise ConfigError("dataset.augment", options.augment, allowed)
+    if options.pad_mode == "reflect" and min(data.shape[1:]) <= PAD:
+        size = "x".join(map(str, data.shape[1:]))
+        allowed = f"must be zeros: {size} pixels are not more than the {PAD} that would be mirrored"
+        raise ConfigError("dataset.pad_mode", options.pad_mode, allowed)
     if options.pool is not None:
         data = pooled(data)
     if options.normalize_per is not None and len(data.shape) != 3:

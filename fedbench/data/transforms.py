@@ -34,11 +34,21 @@ def to_input(x: Tensor, mean: Tensor | None, std: Tensor | None, dtype: torch.dt
     return (value - mean.to(dtype)) / std.to(dtype)
 
 
-def augment_batch(x: Tensor, key: Key, mode: str, fill: Tensor | float = 0.0) -> Tensor:
+def augment_batch(
+    x: Tensor,
+    key: Key,
+    mode: str,
+    fill: Tensor | float = 0.0,
+    reflect: bool = False,
+    probability: float = 1.0,
+) -> Tensor:
     """Random crop after padding by 4, then a horizontal flip with probability 1/2, per image (B, C, H, W).
 
     `key`: two 0-dim int64 tensors. The draws of image b are the two words of Threefry(key, (b, 0)): the
     window's top row is (9 * word0) >> 32, its left column (9 * word1) >> 32, and bit 0 of word0 flips.
+    `reflect`: the padding is the image mirrored at its first and last rows and columns, which are not
+    repeated. `probability`: of a crop; below 1 an image is cropped where the first word of
+    Threefry(key, (b, 1)) is less than this times 2^32.
     `x` is already normalised, so the padding takes `fill`: pass `Dataset.black`, on the device of `x`, to
     pad with raw zeros (black), as cropping before normalisation does. The default 0 is right without
     normalisation.
@@ -50,15 +60,23 @@ def augment_batch(x: Tensor, key: Key, mode: str, fill: Tensor | float = 0.0) ->
     word0, word1 = threefry2x32(key, (image, torch.zeros_like(image)))
     span = 2 * PAD + 1
     top, left = ((word0 * span) >> 32) - PAD, ((word1 * span) >> 32) - PAD
+    if probability < 1:
+        crops = threefry2x32(key, (image, torch.ones_like(image)))[0] < probability * 2**32
+        top, left = top * crops, left * crops
     column = torch.arange(width, device=x.device)
     rows = top[:, None] + torch.arange(height, device=x.device)  # (B, H) source row of every output row
     flipped = torch.where((word0 & 1)[:, None] == 1, width - 1 - column, column)
     columns = left[:, None] + flipped  # (B, W)
+    if reflect:
+        last = height - 1, width - 1
+        rows, columns = (end - (end - at.abs()).abs() for at, end in zip((rows, columns), last, strict=True))
     row_inside, column_inside = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
     inside = row_inside[:, None, :, None] & column_inside[:, None, None, :]
     whole = (batch, channels, height, width)
     picked = x.gather(2, rows.clamp(0, height - 1)[:, None, :, None].expand(whole))
     picked = picked.gather(3, columns.clamp(0, width - 1)[:, None, None, :].expand(whole))
+    if reflect:
+        return picked
     padding = torch.as_tensor(fill, device=x.device).to(x.dtype)
     return torch.where(inside, picked, padding)
 

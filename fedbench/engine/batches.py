@@ -2,8 +2,8 @@
 
 A client goes through its data in passes; every pass is a fresh permutation, cut into batches of
 min(B, n_i) (the last batch of a pass may be smaller), for as many passes as its K_i steps need. So E local
-epochs are exactly E * ceil(n_i / B) steps. The permutation of pass p of a job depends only on (seed, stream,
-client, n, p): it sorts hashed keys.
+epochs are exactly E * ceil(n_i / B) steps. Every client may have its own B. The permutation of pass p of a
+job depends only on (seed, stream, client, n, p): it sorts hashed keys.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.torch_internals import pytree
+from fedbench.fields import exact
 from fedbench.rng import MASK, Stream, fold, make_key, uniform
 
 HOST_DRAW = 2**16
@@ -145,7 +146,16 @@ def repeat_first(value: Tensor, more: int, dim: int = 0) -> Tensor:
     return torch.cat([value, first.expand(*value.shape[:dim], more, *value.shape[dim + 1 :])], dim)
 
 
-def local_steps(sizes: np.ndarray, steps: int | None, epochs: int | None, batch: int | None) -> np.ndarray:
+def batches_of_share(sizes: np.ndarray, share: float) -> np.ndarray:
+    """B_i (N,) of clients with `sizes` (N,) samples: ceil(share n_i), so that a pass has at most
+    ceil(1 / share) batches."""
+    part = exact(share)
+    return -(-sizes * part.numerator // part.denominator)
+
+
+def local_steps(
+    sizes: np.ndarray, steps: int | None, epochs: int | None, batch: int | np.ndarray | None
+) -> np.ndarray:
     """K_i of every client (N,), from local.steps or local.epochs (passes of ceil(n_i / B) batches)."""
     if epochs is None:
         return np.full(len(sizes), steps, dtype=np.int64)
@@ -155,7 +165,7 @@ def local_steps(sizes: np.ndarray, steps: int | None, epochs: int | None, batch:
 
 
 class BatchPlanner:
-    """Draws `BatchIndices`. `batch`=None means the full local batch.
+    """Draws `BatchIndices`. `batch`: B, or B_i (N,); None: the full local batch.
 
     `blocks`: instead of going through the data in passes, every step draws one of floor(n_i / B) + 2 blocks:
     the floor(n_i / B) whole ones, the rest (which may be empty) and an empty one, as FedProxVR's scripts do
@@ -166,14 +176,14 @@ class BatchPlanner:
         self,
         clients: ClientIndex,
         seed: int,
-        batch: int | None,
+        batch: int | np.ndarray | None,
         steps: np.ndarray,
         blocks: bool = False,
         equal_steps: bool | None = None,
     ) -> None:
         """`steps`: (N,) K_i. `equal_steps`: whether all jobs make as many; None: where all K_i are one."""
-        self.clients, self.seed, self.batch, self.blocks = clients, seed, batch, blocks
-        self.steps = steps
+        self.clients, self.seed, self.blocks, self.steps = clients, seed, blocks, steps
+        self.batch = None if batch is None else np.broadcast_to(batch, len(clients))  # (N,)
         per_client = clients.sizes if batch is None else np.minimum(clients.sizes, batch)
         self.width = int(per_client.max())
         # every batch of every client has `width` samples: no masks needed
@@ -205,7 +215,7 @@ class BatchPlanner:
         elif self.blocks:
             index, count = self._block(stream, jobs, length)
         else:
-            per_pass = -(-jobs.sizes // self.batch)
+            per_pass = -(-jobs.sizes // self.batch[jobs.client])
             slots = int((-(-length // per_pass) * jobs.sizes).max())
             index, count = self._shuffled(stream, jobs, length, slots)
         whole = self.uniform and self.equal_steps
@@ -232,13 +242,17 @@ class BatchPlanner:
         return index.expand(length, -1, -1), size.expand(length, -1)
 
     def _block(self, stream: Stream, jobs: Jobs, length: int) -> tuple[Tensor, Tensor]:
-        assert self.batch is not None
-        size = torch.from_numpy(jobs.sizes)
+        size, batch = torch.from_numpy(jobs.sizes), self._sizes(jobs)
         draw = uniform(_fold(_tensors(self._key(stream, jobs)), torch.arange(length)[:, None]))
-        first = (draw * (size // self.batch + 2)).long() * self.batch  # (K, C)
-        count = (size - first).clamp(0, self.batch)
+        first = (draw * (size // batch + 2)).long() * batch  # (K, C)
+        count = torch.minimum((size - first).clamp(min=0), batch)
         slot = torch.minimum(first[:, :, None] + torch.arange(self.width), size[:, None] - 1)
         return self._samples(jobs.ids, slot), count
+
+    def _sizes(self, jobs: Jobs) -> Tensor:
+        """B (C,) of jobs' mini-batches."""
+        assert self.batch is not None
+        return torch.from_numpy(self.batch[jobs.client])
 
     def _samples(self, ids: Tensor, slot: Tensor) -> Tensor:
         """The samples in the places `slot` (..., C, B) of clients `ids` (C,)."""
@@ -246,14 +260,13 @@ class BatchPlanner:
         return order[start[ids][:, None] + slot]
 
     def _shuffled(self, stream: Stream, jobs: Jobs, length: int, slots: int) -> tuple[Tensor, Tensor]:
-        assert self.batch is not None
         host = torch.device("cpu")
         place = host if slots * len(jobs.client) <= HOST_DRAW else self.clients.device
         k = torch.arange(length)[:, None]
-        size, width = torch.from_numpy(jobs.sizes), self.width
-        per_pass = (size + self.batch - 1) // self.batch  # (C,) batches in one pass
-        count = torch.minimum(size - (k % per_pass) * self.batch, torch.full_like(size, self.batch))
-        first = (k // per_pass) * size + (k % per_pass) * self.batch  # (K, C) first slot of a batch
+        size, batch, width = torch.from_numpy(jobs.sizes), self._sizes(jobs), self.width
+        per_pass = (size + batch - 1) // batch  # (C,) batches in one pass
+        count = torch.minimum(size - (k % per_pass) * batch, batch)
+        first = (k // per_pass) * size + (k % per_pass) * batch  # (K, C) first slot of a batch
         given = (jobs.ids, size, _tensors(self._key(stream, jobs)), first, count)
         ids, size, key, first, there = to_device(given, place)
         shuffled = _permutations(key, size, slots, once=slots <= jobs.sizes.min())

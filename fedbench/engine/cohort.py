@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, Masks, to_device
-from fedbench.engine.executors import Executor, Facts, Work
+from fedbench.engine.executors import LATEST, Executor, Facts, Work
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
 from fedbench.process_group import ALONE, ProcessGroup
@@ -85,6 +85,7 @@ class CohortTrainer:
             moved = jobs.ids, batches.tensors, self._facts(jobs), sums
             ids, tensors, facts, sums = to_device(moved, self.device)
             mine = self.store.gather(ids)
+            mine.pop(LATEST, None)  # no part of the training
             start = self._statistics(statistics, mine, len(at))
             if self.algorithm.full_gradient:
                 facts = facts._replace(full_grad=self._full_gradient(down["theta"], start, jobs))
@@ -152,6 +153,12 @@ class CohortTrainer:
                 _, grads, moving = gradient(models, moving, batches.step(k))
                 models = models - lr * grads
             yield ids, models, moving
+
+    def mean_of_latest(self) -> Tensor:
+        """Mean (d,) of the models that all clients have had last, each counting as much."""
+        everyone = torch.arange(len(self.planner.clients), device=self.device).split(self.chunk)
+        sums = [self.store.gather(ids)[LATEST].sum(0, dtype=torch.float64) for ids in everyone]
+        return (torch.stack(sums).sum(0) / len(self.planner.clients)).to(self.dtype)
 
     # ---- pieces ------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from fedbench.optimizer import PLAIN, Optimizer
 
 OPTIMIZER = "optimizer."  # before the names of its state and of its numbers, among a method's own
 CLIP_NORM = "local.clip_norm"
+LATEST = "latest"  # name of a client's model after its last job, beside what its method keeps
 
 
 class Facts(NamedTuple):
@@ -113,11 +114,13 @@ class LocalProgram:
         masked: bool,
         optimizer: Optimizer = PLAIN,
         clip_norm: float | None = None,
+        keeps_models: bool = False,
     ) -> None:
-        """`masked`: clients of one cohort may make different numbers of steps."""
+        """`masked`: clients of one cohort may make different numbers of steps. `keeps_models`: a client keeps
+        the model that its job ends with, for evaluations."""
         self.algorithm = algorithm.without_numbers()
         self.objective, self.masked = objective, masked
-        self.optimizer, self.clip_norm = optimizer, clip_norm
+        self.optimizer, self.clip_norm, self.keeps_models = optimizer, clip_norm, keeps_models
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -176,7 +179,8 @@ class LocalProgram:
         after, numbers = _of_optimizer(local), _of_optimizer(h)
         oracle.travelled = self.optimizer.travelled(facts.steps, before, after, numbers)
         upload, keep = self.algorithm.local_final(Record(local), oracle, Record(h))
-        return upload, {**keep, **_named(after)} if self.optimizer.keep else keep
+        more = _named(after) if self.optimizer.keep else {}
+        return upload, {**keep, **more, **({LATEST: local["y"]} if self.keeps_models else {})}
 
     def accumulate(
         self, total: Tensor, theta: Tensor, statistics: Vectors, weight: Tensor, batch: Batch

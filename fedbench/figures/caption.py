@@ -29,7 +29,7 @@ _EARLY = {
 }
 """Statuses of runs whose lines stop early."""
 _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.steps", "local.epochs",
-           "local.batch_size")  # fmt: skip
+           "local.batch_size", "local.batch_share")  # fmt: skip
 _NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 
 
@@ -53,6 +53,8 @@ def settings_line(shared: Mapping[str, Any]) -> str:
         parts.append(f"delays {shared['delay']}")
     if "local.steps" in shared and shared["local.steps"] is shared.get("local.epochs") is None:
         shared = {**shared, "local.steps": STEPS}
+    if shared.get("local.batch_share") is not None:
+        shared = {**shared, "local.batch_size": None}
     parts += [f"{style.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
     if shared.get("loss.scale", 1) != 1:
         parts.append(f"loss × {shared['loss.scale']:g}")

@@ -32,6 +32,9 @@ class Cost:
     full_passes: int  # full local passes per job
     local: int = dataclasses.field(default=0, compare=False)  # what a client holds while it works
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
+    has_y: bool = dataclasses.field(
+        default=False, compare=False
+    )  # a client's model is y, local state of its own
 
 
 class _ShapeClient(Client):
@@ -89,6 +92,7 @@ def measure(algorithm: Algorithm, setting: Setting) -> Cost:
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
         local=size(local) + carried,
         descends=client.descends,
+        has_y="y" in local,
     )
 
 

@@ -108,16 +108,17 @@ class Measurement:
         """The numbers of a row, and the clients' scores (N,), as far as they are asked for; all are read from
         the device at once."""
         loop, evaluator, asked = self.run.loop, self.run.evaluator, self.eval
-        test, scores = self._of(evaluator, self.personal)
+        theta = loop.evaluated()
+        test, scores = self._of(evaluator, self.personal, theta)
         numbers = {"test_loss": test[0], "test_accuracy": test[1]}
         if asked.grad_norm:
-            loss, gradient = evaluator.gradient(loop.theta, loop.statistics, self.weights)
+            loss, gradient = evaluator.gradient(theta, loop.statistics, self.weights)
             numbers |= {"train_loss": loss} if asked.train else {}
             numbers["grad_norm"] = torch.linalg.vector_norm(gradient.double())
         elif asked.train:
-            numbers["train_loss"] = evaluator.train_loss(loop.theta, loop.statistics, self.weights)
+            numbers["train_loss"] = evaluator.train_loss(theta, loop.statistics, self.weights)
         if self.validation is not None:
-            held_out, _ = self._of(self.validation, self.own_validation)
+            held_out, _ = self._of(self.validation, self.own_validation, theta)
             numbers |= dict(zip(OF_VALIDATION, held_out, strict=True))
         flat = [torch.isfinite(loop.theta).all(), *numbers.values()]
         each = scores if asked.clients else []
@@ -128,15 +129,16 @@ class Measurement:
         return found, read[len(flat) :] if asked.clients else None
 
     def _of(
-        self, evaluator: Evaluator, personal: PersonalEvaluator | None
+        self, evaluator: Evaluator, personal: PersonalEvaluator | None, theta: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """[loss, score] on an evaluator's samples, and [the clients' scores (N,)] where there are any."""
+        """[loss, score] of a model on an evaluator's samples, and [the clients' scores (N,)] where there are
+        any."""
         loop = self.run.loop
         if personal is not None:
             loss, scores = personal.test(loop)
             both = torch.tensor([loss, sum(scores.tolist()) / len(scores)], dtype=torch.float64)
             return [*both.to(loop.theta.device)], [torch.from_numpy(scores).to(loop.theta.device)]
-        losses, marks = evaluator.whole(loop.theta, loop.statistics)
+        losses, marks = evaluator.whole(theta, loop.statistics)
         each = [] if self.clients is None or evaluator is self.validation else [self.clients.of(marks)]
         return [losses.double().mean(), evaluator.task.score(marks, evaluator.y)], each
 

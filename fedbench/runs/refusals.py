@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedbench import schedule
+from fedbench.config.config import MEAN_OF_CLIENTS
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import ModelCost, wide_batch
 from fedbench.engine.cohort import FULL_PASS_WIDTH
@@ -97,8 +98,8 @@ def of_partition(run: Run) -> None:
     """Clients' scores where no client has test samples, a mini-batch larger than what is trained on."""
     if run.config.eval.clients and run.test_client is not None and (run.test_client < 0).all():
         raise ConfigError("eval.clients", True, "no test sample is one of a client's; must be false")
-    n, batch = int(run.sizes.sum()), run.config.local.batch_size
-    if batch is not None and batch > n:
+    n, batch, share = int(run.sizes.sum()), run.config.local.batch_size, run.config.local.batch_share
+    if share is None and batch is not None and batch > n:
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
 
 
@@ -128,6 +129,26 @@ def of_local_steps(run: Run) -> None:
         raise ConfigError("optimizer", optimizer.name, f"must be sgd: {why}")
     instead = "; loss.weight_decay adds it to every gradient" if said == "weight_decay" else ""
     raise ConfigError(f"optimizer.{said}", options[said], f"must be 0: {why}{instead}")
+
+
+def of_evaluation(run: Run) -> None:
+    """The evaluation of a mean of models where there is no such mean, or no time at which it is."""
+    config, method, asked = run.config, run.algorithm, run.config.eval.model
+    state, why = run.model.state_dict(), ""
+    if asked == "last":
+        return
+    if method.is_personal:
+        why = f"{method.name}'s clients evaluate their own"
+    elif any(name in state for name, _ in run.model.named_buffers()):
+        why = "batch norm's statistics are of one model; model.norm has others"
+    elif asked == MEAN_OF_CLIENTS and config.schedule.name == "async":
+        why = "a client's last model is only known where rounds are synchronous"
+    elif asked == MEAN_OF_CLIENTS and run.group.size > 1:
+        why = f"{run.group.size} processes have a part of the clients each"
+    elif asked == MEAN_OF_CLIENTS and not run.cost.has_y:
+        why = f"{method.name}'s clients have no model y of their own"
+    if why:
+        raise ConfigError("eval.model", asked, f"must be last: {why}")
 
 
 def of_state(run: Run) -> None:
@@ -209,7 +230,7 @@ def of_memory(run: Run) -> None:
     there = total_memory(run.device) // (run.group.beside if run.device.type == "cpu" else 1)
     if memory.total <= there:
         return
-    keys = {
+    keys: dict[str, tuple[str, Any]] = {
         "data": ("dataset.train_samples", config.dataset.train_samples),
         "schedule": ("rounds", config.rounds),
         "state": ("clients.total", config.clients.total),
@@ -218,6 +239,8 @@ def of_memory(run: Run) -> None:
         "graphs": ("cuda_graph", config.cuda_graph),
         "evaluation": ("eval.batch_size", config.eval.batch_size),
     }
+    if config.local.batch_share is not None:
+        keys["clients"] = ("local.batch_share", config.local.batch_share)
     if config.chunk is not None:
         keys["clients"] = ("chunk", config.chunk)
     key, value = keys[max(keys, key=lambda name: getattr(memory, name))]

@@ -16,11 +16,11 @@ import torch
 
 from fedbench import algorithms, data, schedule
 from fedbench.config import imports
-from fedbench.config.config import Config, flat
+from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.data.label_skew import UNUSED
 from fedbench.data.options import Natural
-from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
+from fedbench.engine.batches import BatchPlanner, ClientIndex, batches_of_share, local_steps
 from fedbench.engine.choose import (
     NOTHING_COMPILED,
     CompiledStep,
@@ -60,6 +60,8 @@ from fedbench.runs.training import Training
 from fedbench.schedule.rates import UNSCHEDULED
 
 DEFAULT_STEPS = 10
+KEPT_TO_EVALUATE = {MEAN_OF_TWO: "server_state", MEAN_OF_CLIENTS: "client_state"}
+"""What of a run's costs grows by a model, for a choice of `eval.model`."""
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +110,10 @@ class Run:
 
         self.model = initial_model(config, ds, self.device)  # on the CPU
         self.layout = layout = Layout(self.model)
-        self.steps = local_steps(self.sizes, *self._steps_or_epochs(), config.local.batch_size)  # (N,) K_i
+        self.batch: int | np.ndarray | None = config.local.batch_size  # None: all of a client's samples
+        if config.local.batch_share is not None:
+            self.batch = batches_of_share(self.sizes, config.local.batch_share)  # (N,)
+        self.steps = local_steps(self.sizes, *self._steps_or_epochs(), self.batch)  # (N,) K_i
         K = int(self.steps[0]) if self._equal_steps else None
         self.counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
         norm = layout.positions(set(norm_parameters(self.model)))
@@ -128,6 +133,9 @@ class Run:
         self.hyper = self.algorithm.resolve(self.counts, notes.append)  # what is measured is not known yet
         self._notes = self.notes = tuple([*notes, ds.note] if ds.note else notes)
         self.cost = measure(self.algorithm, self.setting)
+        refusals.of_evaluation(self)
+        if kept := KEPT_TO_EVALUATE.get(config.eval.model):
+            self.cost = replace(self.cost, **{kept: getattr(self.cost, kept) + layout.d})
         refusals.of_local_steps(self)
         refusals.of_state(self)
         self.load, self.graphs = self._load(), config.cuda_graph if self.device.type == "cuda" else "off"
@@ -193,7 +201,7 @@ class Run:
         config, ds = self.config, self.dataset
         sample = data.to_input(ds.x_train[:1], ds.mean, ds.std, self.dtype)
         cost = measure_model(copy.deepcopy(self.model), sample)  # counting moves batch-norm statistics
-        width = min(int(self.sizes.max()), config.local.batch_size or len(ds.y_train))
+        width = int((self.sizes if self.batch is None else np.minimum(self.sizes, self.batch)).max())
         cohort = min(config.clients.per_round, config.clients.total)
         calls = config.rounds * int(self.steps.max())
         return Load(cost, self.layout.d, width, cohort, calls).among(self.group.size)
@@ -222,11 +230,12 @@ class Run:
         self.loop = self.evaluator = None  # type: ignore[assignment]  # their memory first, if there are any
         group.use(device)
         here = self.session.on_device(self)
-        index, B = ClientIndex(self.assignment, self.counts.N, device), config.local.batch_size
+        index, B = ClientIndex(self.assignment, self.counts.N, device), self.batch
         blocks = config.local.sampler == "blocks"
         planner = BatchPlanner(index, config.seed, B, self.steps, blocks, self._equal_steps)
         objective, local = here.objective, (config.optimizer, config.local.clip_norm)
-        program = LocalProgram(self.algorithm, objective, not planner.equal_steps, *local)
+        keeps_models = config.eval.model == MEAN_OF_CLIENTS
+        program = LocalProgram(self.algorithm, objective, not planner.equal_steps, *local, keeps_models)
 
         self.chosen, line = self._choose(program, planner.width, here)
         self.choice, line = group.first((kept, None) if kept else (self.chosen, line))
@@ -243,7 +252,7 @@ class Run:
         theta = self.layout.flatten({name: p.detach() for name, p in self.model.named_parameters()})
         moving = {name: value.to(device) for name, value in objective.statistics_of(self.model).items()}
         theta = theta.clone().to(device)
-        given = self.trace, self.counts, self.hyper, theta, moving, self.rates
+        given = self.trace, self.counts, self.hyper, theta, moving, self.rates, config.eval.model
         self.loop = ServerLoop(self.algorithm, trainer, *given)
         x, y = ds.x_test.to(device), targets(ds.y_test, device, self.dtype)
         batch = config.eval.batch_size or refusals.eval_batch(device, self.load.cost)

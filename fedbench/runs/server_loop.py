@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO
 from fedbench.engine.cohort import CACHED, STATISTICS, CohortTrainer, Sums
+from fedbench.engine.executors import LATEST
 from fedbench.method import Algorithm, Counts, Record, Vectors
 
 if TYPE_CHECKING:
@@ -35,11 +37,15 @@ class ServerLoop:
         theta: Tensor,
         statistics: Vectors,
         rates: Mapping[str, Callable[[int], float]] | None = None,
+        evaluated: str = "last",
     ) -> None:
-        """`rates`: of hyper-parameters that change over rounds, what they are multiplied with in each."""
+        """`rates`: of hyper-parameters that change over rounds, what they are multiplied with in each.
+        `evaluated`: a choice of `eval.model`."""
         self.algorithm, self.trainer, self.trace, self.counts = algorithm, trainer, trace, counts
         self.version, self.statistics, self.group, self.rates = 0, statistics, trainer.group, rates or {}
         self.server: Vectors = {"theta": theta}
+        self.evaluates = evaluated
+        self.before: Tensor | None = None  # theta of the version before, where that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
         self._use(hyper)
 
@@ -47,6 +53,12 @@ class ServerLoop:
     def theta(self) -> Tensor:
         """The global model (d,) of the present version."""
         return self.server["theta"]
+
+    def evaluated(self) -> Tensor:
+        """The model (d,) of which a row tells."""
+        if self.evaluates == MEAN_OF_CLIENTS:
+            return self.trainer.mean_of_latest()
+        return self.theta if self.before is None else (self.before + self.theta) / 2
 
     def start(self, measured: Mapping[str, float] | None = None) -> None:
         """The survey before round 0 (if the algorithm has one), server state and clients' state.
@@ -63,6 +75,8 @@ class ServerLoop:
             store.fill(algorithm.client_init(theta, Record({}), h))
         if self.trainer.program.optimizer.keep:
             store.fill(self.trainer.program.fresh(theta))
+        if self.evaluates == MEAN_OF_CLIENTS:
+            store.fill({LATEST: theta})
         if algorithm.keeps_buffers:
             store.fill({STATISTICS + name: value for name, value in self.statistics.items()})
         self.server = algorithm.server_init(theta, Record(survey), h)
@@ -70,6 +84,8 @@ class ServerLoop:
     def update(self) -> None:
         """Train the jobs that start from the present version, then make the next one."""
         t, algorithm = self.version, self.algorithm
+        if self.evaluates == MEAN_OF_TWO:
+            self.before = self.theta
         if not len(self.trace.applied(t)):  # nobody took part
             self.version = t + 1
             return
@@ -168,6 +184,7 @@ class ServerLoop:
             "statistics": self.statistics,
             "clients": self.trainer.store.state_dict(),
             "pending": pending,
+            **({} if self.before is None else {"before": self.before}),
             **({"beside": elsewhere} if elsewhere else {}),  # what is pending at the other processes
         }
 
@@ -177,6 +194,7 @@ class ServerLoop:
         self.version = state["version"]
         self._use(state["hyper"])
         self.server, self.statistics = _to(state["server"], device), _to(state["statistics"], device)
+        self.before = state["before"].to(device) if "before" in state else None
         self.trainer.store.load_state_dict(state["clients"])
         self.pending = {}
         for part in [state["pending"], *state.get("beside", [])][self.group.rank :: self.group.size]:

@@ -90,7 +90,9 @@ class Session:
         self._made = None  # frees the device's memory before the next data go there
         objective = _objective(run)
         loss = objective.loss
-        facts = config.dataset.name, dataset.classes, dataset.augment, loss.__module__, loss.__qualname__
+        own = config.dataset
+        augmented = dataset.augment, own.pad_mode, own.augment_probability
+        facts = own.name, dataset.classes, *augmented, loss.__module__, loss.__qualname__
         cache = None if rest is None else CompileCache(place(), run.device)
         here = OnDevice(objective, Programs(cache, (rest, *facts), objective.data.held))
         if rest is not None:
@@ -102,6 +104,7 @@ def _objective(run: Run) -> Objective:
     """Losses and gradients of the run's model on its training data, all on the device."""
     ds, device, dtype, loss = run.dataset, run.device, run.dtype, run.config.loss
     mean, std = (None if value is None else value.to(device, dtype) for value in (ds.mean, ds.std))
+    chosen = run.config.dataset
     black = None if ds.augment == "none" else ds.black.to(device, dtype)
 
     def to_input(x: Tensor) -> Tensor:
@@ -109,11 +112,13 @@ def _objective(run: Run) -> Objective:
 
     def augment(x: Tensor, key: tuple[Tensor, Tensor]) -> Tensor:
         assert black is not None
-        return data.augment_batch(x, key, ds.augment, black)
+        return data.augment_batch(
+            x, key, ds.augment, black, chosen.pad_mode == "reflect", chosen.augment_probability
+        )
 
     x, y = ds.x_train.to(device), targets(ds.y_train, device, dtype)
     noise = None
-    if share := run.config.dataset.noise:
+    if share := chosen.noise:
         each = torch.from_numpy(np.maximum(run.assignment, 0)) * (share / (run.counts.N - 1))
         noise = each.to(device, dtype)
     held = (x, y, *(tensor for tensor in (mean, std, black, noise) if tensor is not None))

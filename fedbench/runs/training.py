@@ -201,7 +201,7 @@ class Training:
         if self.config.trace:
             atomically(here.path / JOBS, lambda file: schedule.write_jobs_csv(run.trace, file))
         if (further := run.evaluator.further) and CONFUSION in further.metrics:
-            run.evaluator.whole(run.loop.theta, run.loop.statistics)
+            run.evaluator.whole(run.loop.evaluated(), run.loop.statistics)
             further.draw_confusion(here.path / f"{CONFUSION}.png")
         summary = self._summary()
         here.write_summary({**summary, "files": here.sizes()})

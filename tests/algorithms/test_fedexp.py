@@ -15,17 +15,19 @@ from fedbench import algorithms
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-def test_fedexp_follows_the_pseudo_code(weighting: str, engine: str) -> None:
+@pytest.mark.parametrize("decay", [1.0, 0.4])
+def test_fedexp_follows_the_pseudo_code(decay: float, weighting: str, engine: str) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)
     gammas = []
 
     def step(theta: np.ndarray, d: np.ndarray, each: Each) -> np.ndarray:
-        gammas.append(max(1.0, sum(w * (one @ one) for w, one in each) / (2 * (d @ d + 0.03))))
+        epsilon = 0.03 * decay ** len(gammas)
+        gammas.append(max(1.0, sum(w * (one @ one) for w, one in each) / (2 * (d @ d + epsilon))))
         return theta + gammas[-1] * d
 
     reference = server_path(p, cohorts, weighting, step)
-    values = {"lr": ETA, "epsilon": 0.03, "weighting": weighting}
+    values = {"lr": ETA, "epsilon": 0.03, "epsilon_decay": decay, "weighting": weighting}
     assert (
         relative_error(engine_path(p, "fedexp", cohorts, steps=K, engine=engine, values=values), reference)
         < 1e-9

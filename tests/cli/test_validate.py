@@ -99,7 +99,7 @@ def test_what_is_read_is_typed_and_has_the_defaults_of_the_classes(cfg: DictConf
         (
             "local.step",
             3,
-            "local has steps, epochs, epochs_range, batch_size, clip_norm, sampler (did you mean",
+            "local has steps, epochs, epochs_range, batch_size, batch_share, clip_norm, sampler (did",
         ),
         ("partition.alpha", 3, "alpha belongs to partition=dirichlet"),
         ("lr", 3, "(did you mean 'algorithm.lr'?)"),

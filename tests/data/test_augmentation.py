@@ -20,6 +20,7 @@ from fedbench.errors import ConfigError
 from fedbench.rng import fold, threefry2x32
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.session import Session
 
 
 def keys(count: int) -> tuple[Tensor, Tensor]:
@@ -27,13 +28,18 @@ def keys(count: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(words[0]), torch.from_numpy(words[1])
 
 
-def plain(x: np.ndarray, key: tuple[int, int], fill: float) -> np.ndarray:
+def plain(
+    x: np.ndarray, key: tuple[int, int], fill: float, reflect: bool = False, probability: float = 1.0
+) -> np.ndarray:
     """Pad by 4, cut a window, mirror it: image by image."""
     out = np.empty_like(x)
     for b, image in enumerate(x):
         word0, word1 = threefry2x32(key, (b, 0))
         top, left = word0 * 9 // 2**32, word1 * 9 // 2**32
-        padded = np.pad(image, ((0, 0), (4, 4), (4, 4)), constant_values=fill)
+        if threefry2x32(key, (b, 1))[0] / 2**32 >= probability:
+            top = left = 4
+        how = {"mode": "reflect"} if reflect else {"constant_values": fill}
+        padded = np.pad(image, ((0, 0), (4, 4), (4, 4)), **how)
         window = padded[:, top : top + image.shape[1], left : left + image.shape[2]]
         out[b] = window[:, :, ::-1] if word0 % 2 else window
     return out
@@ -46,6 +52,66 @@ def test_crop_and_flip_follow_the_plain_derivation(shape: tuple[int, ...], fill:
     k0, k1 = keys(1)
     got = augment_batch(torch.from_numpy(x), (k0[0], k1[0]), "crop_flip", fill)
     assert np.array_equal(got, plain(x, (int(k0[0]), int(k1[0])), np.float32(fill)))
+
+
+@pytest.mark.parametrize("shape", [(64, 3, 32, 32), (200, 2, 5, 7)])
+@pytest.mark.parametrize(("reflect", "probability"), [(True, 1.0), (True, 0.3), (False, 0.5), (False, 0.0)])
+def test_mirrored_padding_and_crops_of_some(
+    shape: tuple[int, ...], reflect: bool, probability: float
+) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    k0, k1 = keys(1)
+    got = augment_batch(torch.from_numpy(x), (k0[0], k1[0]), "crop_flip", -0.5, reflect, probability)
+    assert np.array_equal(got, plain(x, (int(k0[0]), int(k1[0])), np.float32(-0.5), reflect, probability))
+
+
+def test_as_many_samples_are_cropped_as_asked_and_half_of_all_are_flipped() -> None:
+    n, position = 20_000, torch.arange(16)
+    x = torch.stack(torch.meshgrid(position, position, indexing="ij")).expand(n, 2, 16, 16).float()
+    k0, k1 = keys(1)
+    out = augment_batch(x, (k0[0], k1[0]), "crop_flip", probability=0.25).long()
+    flipped = out[:, 1, 8, 7] > out[:, 1, 8, 8]
+    moved = (out[:, 0, 8, 8] != 8) | (out[:, 1, 8, 8] != torch.where(flipped, 7, 8))
+    cropped = 0.25 * (1 - 1 / 81)  # one window of 81 is the image itself
+    assert abs(moved.double().mean() - cropped) < 5 * (cropped * (1 - cropped) / n) ** 0.5
+    for some in (moved, ~moved):
+        assert abs(flipped[some].double().mean() - 0.5) < 5 * 0.5 / int(some.sum()) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["dataset.pad_mode=reflect"], r"dataset\.pad_mode=reflect: needs dataset\.augment=crop_flip"),
+        (["dataset.augment_probability=0.5"], r"dataset\.augment_probability=0\.5: needs dataset\.augment="),
+        (["dataset.augment=crop_flip", "dataset.augment_probability=2"], r"must be a number in \[0, 1\]"),
+        (["dataset.augment=crop_flip", "dataset.pad_mode=same"], "must be one of zeros, reflect"),
+    ],
+)
+def test_padding_that_cannot_be_is_one_line(words: list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        compose_config(words)
+
+
+def test_an_image_of_four_pixels_has_nothing_to_mirror(tmp_path: Path) -> None:
+    x, y = np.zeros((20, 4, 9), np.uint8), np.arange(20) % 2
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words = ["dataset=npz", f"dataset.path={tmp_path}/a.npz", "dataset.augment=crop_flip"]
+    with pytest.raises(ConfigError, match=r"^dataset\.pad_mode=reflect: must be zeros: 1?x?4x9 pixels"):
+        Run(compose_config([*words, "dataset.pad_mode=reflect"]))
+
+
+def test_runs_differ_by_how_they_crop(tmp_path: Path) -> None:
+    """Also one after another in a process, where the objective is taken over, and in what compiled programs
+    are kept by."""
+    words = ["rounds=1", "clients.total=4", "clients.per_round=4", "local.steps=2", "progress=none"]
+    words += ["threads=1", "engine=vmap", "dataset.augment=crop_flip", "dataset.train_samples=200"]
+    session, found, programs = Session(), [], set()
+    for more in ([], ["dataset.pad_mode=reflect"], ["dataset.augment_probability=0.5"]):
+        run = Run(compose_config([*words, *more]), session)
+        run.go(tmp_path / str(len(found)))
+        found.append(RunDirectory(tmp_path / str(len(found))).metrics.test_loss[1])
+        programs.add(session.on_device(run).programs.objective)
+    assert len({*found}) == len(programs) == 3
 
 
 def test_none_leaves_the_batch_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,18 @@ import pytest
 import torch
 
 from fedbench.api import compose_config
-from fedbench.engine.batches import Batch, BatchIndices, BatchPlanner, ClientIndex, local_steps
+from fedbench.engine.batches import (
+    Batch,
+    BatchIndices,
+    BatchPlanner,
+    ClientIndex,
+    batches_of_share,
+    local_steps,
+)
 from fedbench.engine.objective import DeviceData, Objective
 from fedbench.rng import Stream, fold, make_key
 from fedbench.runs.run import Run
+from fedbench.runs.run_directory import RunDirectory
 
 SIZES = (1, 7, 20, 33)
 
@@ -158,3 +167,52 @@ def test_an_empty_batch_has_the_gradient_zero() -> None:
     loss, grad, _ = objective.loss_and_grad(theta, {}, empty)
     assert loss == 0
     assert torch.equal(grad, torch.zeros(8))
+
+
+def test_a_share_of_each_clients_samples_is_its_batch() -> None:
+    """ceil(0.3 n): 1 of 1, 3 of 7, 6 of 20, 10 of 33; the last one of a pass has what is left."""
+    assignment = np.repeat(np.arange(len(SIZES)), SIZES)
+    index = ClientIndex(assignment, len(SIZES))
+    share = batches_of_share(index.sizes, 0.3)
+    p = BatchPlanner(index, 0, share, local_steps(index.sizes, None, 2, share))
+    plan = draw(p, [0, 1, 2, 3], [0, 4, 2, 9])
+    expected = [[1], [3, 3, 1], [6, 6, 6, 2], [10, 10, 10, 3]]
+    for client, lengths in enumerate(expected):
+        parts = batches(plan, client)
+        assert [len(b) for b in parts] == 2 * lengths
+        own = np.flatnonzero(assignment == client).tolist()
+        for one in (parts[: len(lengths)], parts[len(lengths) :]):
+            assert sorted(s for b in one for s in b) == own
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "expected"), [(0.2, 1128, 226), (0.07, 100, 7), (0.1, 30, 3), (1 / 3, 9, 3)]
+)
+def test_a_share_is_of_decimals(share: float, n: int, expected: int) -> None:
+    """0.07 times 100 is 7.000000000000001 in binary."""
+    assert batches_of_share(np.array([n]), share).tolist() == [expected]
+    assert -(-n // expected) == round(1 / share + 0.49)  # an epoch has ceil(1 / share) steps
+
+
+def test_runs_with_a_share(tmp_path: Path) -> None:
+    """Engines agree; a share of 1 is the full local batch; an epoch costs ceil(n / B) gradients."""
+    words = ["dtype=float64", "rounds=3", "clients.total=8", "clients.per_round=8", "partition=dirichlet"]
+    words += ["progress=none", "threads=1", "algorithm=scaffold", "dataset.train_samples=300"]
+    ways = {
+        "loop": ["engine=loop", "local.epochs=1", "local.batch_share=0.2"],
+        "vmap": ["engine=vmap", "local.epochs=1", "local.batch_share=0.2"],
+        "one": ["engine=vmap", "local.steps=2", "local.batch_share=1"],
+        "full": ["engine=vmap", "local.steps=2", "local.batch_size=null"],
+    }
+    rows = {}
+    for name, way in ways.items():
+        run = Run(compose_config([*words, *way]))
+        run.go(tmp_path / name)
+        rows[name] = RunDirectory(tmp_path / name).metrics
+    np.testing.assert_allclose(rows["loop"].test_loss, rows["vmap"].test_loss, rtol=1e-12)
+    np.testing.assert_allclose(rows["one"].test_loss, rows["full"].test_loss, rtol=1e-12)
+    assert rows["one"].test_loss[3] < rows["one"].test_loss[0]
+    sizes = np.bincount(np.load(tmp_path / "vmap" / "partition.npz")["client"])
+    assert len({*sizes}) > 3
+    a_pass = sum(math.ceil(n / math.ceil(n / 5)) for n in sizes.tolist())
+    assert rows["vmap"].gradient_evaluations.tolist() == [0, a_pass, 2 * a_pass, 3 * a_pass]

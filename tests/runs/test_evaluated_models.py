@@ -1,0 +1,134 @@
+"""eval.model: whose numbers a row has, derived in NumPy from models that other runs leave, and that training
+knows nothing of it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_files import metrics, model, same_model
+
+from fedbench.api import compose_config
+from fedbench.errors import ConfigError
+from fedbench.runs.run import Run
+from fedbench.runs.run_directory import RunDirectory
+
+N, LR = 6, 0.3
+BASE = [
+    f"clients.total={N}", "clients.per_round=2", "partition=dirichlet", "dtype=float64", "threads=1",
+    "progress=none", "engine=vmap", "local.steps=1", "local.batch_size=null", f"algorithm.lr={LR}",
+]  # fmt: skip
+TWO, ALL = "eval.model=mean_of_two", "eval.model=mean_of_all_clients"
+
+
+def go(directory: Path, *words: str) -> Run:
+    run = Run(compose_config([*BASE, *words]))
+    run.go(directory)
+    return run
+
+
+def weights(directory: Path) -> np.ndarray:
+    """Weights and biases of softmax regression (10, 65)."""
+    found = model(directory)
+    return np.concatenate([found["1.weight"].numpy(), found["1.bias"].numpy()[:, None]], 1)
+
+
+def inputs(run: Run, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised pixels with a 1 behind them (n, 65), and labels."""
+    ds = run.dataset
+    train = ds.x_train.double().numpy().reshape(len(ds.x_train), -1)
+    unit = 255 if ds.x_train.dtype.itemsize == 1 else 1
+    x = getattr(ds, f"x_{part}").double().numpy().reshape(-1, train.shape[1]) / unit
+    x = (x - float(ds.mean)) / float(ds.std)
+    return np.concatenate([x, np.ones((len(x), 1))], 1), getattr(ds, f"y_{part}").numpy()
+
+
+def probabilities(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
+    z = np.exp(x @ theta.T - (x @ theta.T).max(1, keepdims=True))
+    return z / z.sum(1, keepdims=True)
+
+
+def loss(theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+    return float(-np.log(probabilities(theta, x)[np.arange(len(y)), y]).mean())
+
+
+def test_a_row_tells_of_the_mean_that_is_asked_for(tmp_path: Path) -> None:
+    """Models of all versions are what runs of 0 to 5 rounds leave; clients' are one gradient step away."""
+    run = go(tmp_path / "last", "rounds=5", "trace=true", "eval.train=true")
+    thetas = []
+    for rounds in range(6):
+        go(tmp_path / str(rounds), f"rounds={rounds}")
+        thetas.append(weights(tmp_path / str(rounds)))
+    test, (x, y) = inputs(run, "test"), inputs(run, "train")
+
+    two = [thetas[0], *((a + b) / 2 for a, b in zip(thetas, thetas[1:], strict=False))]
+    with open(tmp_path / "last" / "jobs.csv", newline="") as stream:
+        jobs = list(csv.DictReader(stream))
+    latest, every = [thetas[0]] * N, [thetas[0]]
+    for t in range(5):
+        for job in (job for job in jobs if int(job["start_version"]) == t):
+            mine = run.partition == int(job["client"])
+            residual = probabilities(thetas[t], x[mine]) - np.eye(10)[y[mine]]
+            latest[int(job["client"])] = thetas[t] - LR * residual.T @ x[mine] / mine.sum()
+        every.append(np.mean(latest, 0))
+    assert any(one is thetas[0] for one in latest)  # somebody has not worked
+
+    for word, expected in (("eval.model=last", thetas), (TWO, two), (ALL, every)):
+        go(tmp_path / word, "rounds=5", "eval.train=true", word)
+        rows = RunDirectory(tmp_path / word).metrics
+        np.testing.assert_allclose(rows.test_loss, [loss(one, *test) for one in expected], rtol=1e-10)
+        np.testing.assert_allclose(rows.train_loss, [loss(one, x, y) for one in expected], rtol=1e-10)
+        right = [(probabilities(one, test[0]).argmax(1) == test[1]).mean() for one in expected]
+        np.testing.assert_allclose(rows.test_accuracy, right, rtol=1e-12)
+        assert same_model(tmp_path / word, tmp_path / "last")
+
+
+@pytest.mark.parametrize("engine", ["vmap", "loop"])
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_feddyn_with_all_clients_evaluates_what_its_server_is_made_of(
+    engine: str, place: str, tmp_path: Path
+) -> None:
+    """theta^1 = 2 ybar^1 - theta^0, so the clients' mean after one round is the mean of the server's two."""
+    words = ["algorithm=feddyn", f"clients.per_round={N}", "rounds=1", "local.steps=3", f"engine={engine}"]
+    words += ["chunk=4", f"state.place={place}"]
+    for name, word in (("two", TWO), ("all", ALL)):
+        go(tmp_path / name, *words, word)
+    two, every = (RunDirectory(tmp_path / name).metrics for name in ("two", "all"))
+    np.testing.assert_allclose(two.test_loss, every.test_loss, rtol=1e-12)
+    assert two.test_loss[1] < two.test_loss[0]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddyn", "scaffold", "mime", "fedsps", "fedadt"])
+@pytest.mark.parametrize("word", [TWO, ALL])
+def test_no_number_of_the_training_changes(method: str, word: str, tmp_path: Path) -> None:
+    lr = [f"algorithm.lr={LR}"] if method != "fedsps" else []
+    base = [w for w in BASE if not w.startswith("algorithm.lr")]
+    for name, more in (("last", []), ("other", [word])):
+        Run(compose_config([*base, *lr, f"algorithm={method}", "rounds=3", *more])).go(tmp_path / name)
+    assert same_model(tmp_path / "last", tmp_path / "other")
+    last, other = metrics(tmp_path / "last"), metrics(tmp_path / "other")
+    assert last[0] == other[0]
+    assert last[3]["test_loss"] != other[3]["test_loss"]
+    for costs in ("uplink_bytes", "downlink_bytes", "gradient_evaluations"):
+        assert last[3][costs] == other[3][costs]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([ALL, "schedule=async"], "a client's last model is only known where rounds are synchronous"),
+        ([ALL, "algorithm=fedproxvr"], "fedproxvr's clients have no model y of their own"),
+        ([TWO, "algorithm=fedbn", "model=mlp", "model.norm=layer"], "fedbn's clients evaluate their own"),
+        ([TWO, "model=cnn", "model.norm=batch"], "batch norm's statistics are of one model"),
+    ],
+)
+def test_where_there_is_no_mean_it_is_refused(words: list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^eval\.model=mean_of_\w+: must be last: {why}"):
+        Run(compose_config([*BASE, *words]))
+
+
+def test_two_server_models_are_evaluated_without_rounds_too(tmp_path: Path) -> None:
+    go(tmp_path, TWO, "schedule=async", "schedule.concurrency=3", "delay=exponential", "rounds=3")
+    assert len(RunDirectory(tmp_path).metrics.test_loss) == 4
