@@ -18,6 +18,7 @@ from fedbench.rng import Stream
 
 STATISTICS = "statistics:"  # prefix of batch-norm statistics kept in a client's state
 CACHED = "cached_"  # prefix of what the server kept of earlier uploads
+SENT = "sent_"  # prefix of what the server remembers to have sent
 FULL_PASS_WIDTH = 256
 
 
@@ -95,6 +96,9 @@ class CohortTrainer:
                 keep = {**keep, **{STATISTICS + name: value for name, value in moved_statistics.items()}}
             if keep:
                 self.store.scatter(ids, keep)
+            if self.algorithm.recalls:
+                sent = {SENT + name: value.expand(len(at), *value.shape) for name, value in down.items()}
+                uploads = {**uploads, **sent}
             for prefix, of_uploads, of_statistics in sums:
                 for update, share in of_uploads.items():
                     total = pending.setdefault(update, Sums())

@@ -78,7 +78,8 @@ def measure(algorithm: Algorithm, setting: Setting) -> Cost:
     local = {**local, **algorithm.local_step(Record(local), client, h)}
     upload, keep = algorithm.local_final(Record(local), client, h)
     if not algorithm.caches:  # else its means are more than those of one upload
-        mean = Record({**({} if once else survey), **upload})
+        sent = {f"sent_{name}": value for name, value in down.items()} if algorithm.recalls else {}
+        mean = Record({**({} if once else survey), **upload, **sent})
         algorithm.server_step(Record(server), mean, setting.counts, h)
     survey_size, carried = size(survey), sum(setting.optimizer.state.values()) * setting.d
     return Cost(

@@ -11,6 +11,7 @@ CURVES = Path(__file__).parents[2] / "outputs" / "benchmarks" / "methods_quickst
 """Written by scripts/method_curves; a wheel does not carry it."""
 NEEDS = {
     "ace": "clients.per_round=1 local.steps=1",
+    "asyncfeded": "clients.per_round=1",
     "dude_asgd": "local.steps=1",
     "fafed": "clients.per_round=20",
     "fedasync": "clients.per_round=1",

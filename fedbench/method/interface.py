@@ -93,6 +93,9 @@ class Algorithm(Configured):
     caches: ClassVar[bool] = False
     """The server keeps what each client sent last, 0 at first: `mean` has the mean of what it kept of this
     update's clients, before it, under `cached_<name>`."""
+    recalls: ClassVar[bool] = False
+    """The server remembers what it sent: `mean` has the mean of what this update's clients had been sent
+    under `sent_<name>`. Nothing more travels."""
     problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
     dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
     own_step: ClassVar[str] = "makes local steps of its own"  # why they do not go through client.descend

@@ -254,7 +254,8 @@ def estimate(run: Run) -> Memory:
     item, d, N, n, model = run.dtype.itemsize, run.layout.d, config.clients.total, len(ds.y_train), load.cost
     here = choice.state == "memory" or (choice.state == "host" and run.device.type == "cpu")
     ahead = -(-(getattr(config.schedule, "concurrency", None) or 0) // config.clients.per_round)
-    sums = cost.uplink * (1 + ahead + (2 * N if run.algorithm.caches else 0))
+    recalled = cost.downlink if run.algorithm.recalls else 0
+    sums = (cost.uplink + recalled) * (1 + ahead + (2 * N if run.algorithm.caches else 0))
     sample = 3 * item * ds.x_train[0].numel()
     parts = {name: getattr(ds, name) for name in ("x_train", "y_train", "x_test", "y_test")}
     size = {name: t.numel() * t.element_size() for name, t in parts.items()}

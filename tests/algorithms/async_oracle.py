@@ -103,6 +103,21 @@ class FedBuff(Method):
         self.buffer = np.zeros_like(self.theta)
 
 
+class AsyncFedED(Method):
+    """A job brings the model that it started from along with its change."""
+
+    def work(self, i: int, theta: Vector) -> tuple[Vector, Vector]:  # type: ignore[override]
+        return theta, super().work(i, theta)
+
+    def arrive(self, i: int, upload: tuple[Vector, Vector], tau: int) -> None:
+        start, change = upload
+        s = np.sqrt(((self.theta - start) ** 2).sum() / (change**2).sum())
+        self.step = self.h["server_lr"] / (s + self.h["epsilon"]) * change
+
+    def update(self) -> None:
+        self.theta = self.theta + self.step
+
+
 class CA2FL(Method):
     def start(self) -> None:
         self.cache = np.zeros((self.p.N, len(self.theta)))

@@ -29,6 +29,7 @@ CASES: dict[str, tuple[str, type[oracle.Method], dict[str, Any], int]] = {
     "fedasync-hinge": ("fedasync", oracle.FedAsync, {**ASYNC, "staleness": "hinge", "a": 1.5, "b": 1.0}, 1),
     "fedbuff": ("fedbuff", oracle.FedBuff, LOCAL, 3),
     "fedbuff-weighted": ("fedbuff", oracle.FedBuff, {**LOCAL, "staleness_power": 0.5, "momentum": 0.6}, 2),
+    "asyncfeded": ("asyncfeded", oracle.AsyncFedED, {"lr": 0.2, "server_lr": 0.9, "epsilon": 0.6}, 1),
     "ca2fl": ("ca2fl", oracle.CA2FL, LOCAL, 2),
     "defedavg_iid": ("defedavg_iid", oracle.FedBuff, LOCAL, 3),
     "defedavg_niid": ("defedavg_niid", oracle.FedBuff, LOCAL, 2),

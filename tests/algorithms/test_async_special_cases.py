@@ -23,6 +23,7 @@ from problem import relative_error
 
 from fedbench import algorithms
 from fedbench.engine.cohort import Sums
+from fedbench.method import Counts, Record
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.schedule.trace import Trace
 
@@ -201,6 +202,45 @@ def test_ace_is_dude_asgd_with_an_update_on_every_arrival() -> None:
     for trace in (stale(per_round=1), own):
         found, expected = (path(name, values, trace, steps=1) for name in ("ace", "dude_asgd"))
         assert all((a == b).all() for a, b in zip(found, expected, strict=True))
+
+
+def test_asyncfeded_without_staleness_is_fedbuff_with_the_largest_weight() -> None:
+    trace = stale(per_round=1, concurrency=1)
+    values = {"lr": 0.2, "server_lr": 0.35, "epsilon": 0.5}
+    assert relative_error(path("asyncfeded", values, trace), path("fedbuff", LOCAL, trace)) < SAME
+
+
+def test_asyncfeded_of_a_large_epsilon_is_fedbuff() -> None:
+    """The distance counts ever less beside it: lambda = c epsilon gives server_lr c as epsilon grows."""
+    trace = stale(per_round=1)
+    fedbuff = path("fedbuff", LOCAL, trace)
+    errors = [
+        relative_error(path("asyncfeded", {"lr": 0.2, "server_lr": 0.7 * e, "epsilon": e}, trace), fedbuff)
+        for e in (1.0, 1e3, 1e6)
+    ]
+    assert errors[0] > 1e-2
+    assert errors[1] < 1e-2
+    assert errors[2] < 1e-5
+
+
+def test_the_farther_the_model_has_gone_the_less_a_change_weighs_in_asyncfeded() -> None:
+    method = algorithms.get("asyncfeded").create({"server_lr": 0.8, "epsilon": 0.5})
+    h = Record({"server_lr": torch.tensor(0.8), "epsilon": torch.tensor(0.5)})
+    counts, change = Counts(S=1, N=2, K=1, T=1), torch.tensor([3.0, 4.0])
+
+    def weight(gone: float, scale: float = 1.0) -> float:
+        start = torch.tensor([gone * scale, 0.0])
+        received = Record({"delta": scale * change, "sent_theta": start})
+        theta = method.server_step(Record({"theta": torch.zeros(2)}), received, counts, h)["theta"]
+        return float(theta[1] / (scale * change[1]))
+
+    weights = [weight(gone) for gone in (0.0, 1.0, 5.0, 50.0)]
+    assert weights == pytest.approx([0.8 / (s + 0.5) for s in (0.0, 0.2, 1.0, 10.0)])
+    assert weights[0] == pytest.approx(0.8 / 0.5)  # the largest there is
+    assert weight(5.0, scale=100.0) == pytest.approx(weights[2])  # no unit of length
+    received = Record({"delta": 0 * change, "sent_theta": change})
+    theta = method.server_step(Record({"theta": torch.ones(2)}), received, counts, h)["theta"]
+    assert theta.tolist() == [1.0, 1.0]  # nothing sent, nothing moved: no 0 / 0
 
 
 @pytest.mark.parametrize("name", ["defedavg_iid", "defedavg_niid"])

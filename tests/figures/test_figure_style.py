@@ -18,7 +18,7 @@ NAMES = {
     "adamasfl", "scaffold_m", "scaffold_m_vr", "fedavg_m", "fedcm", "padamfed", "padamfed_vr",
     "scaffold", "fedprox", "feddyn", "fedadagrad", "fedadam", "fedyogi", "fedavgm", "slowmo", "fednova",
     "fedams", "local_amsgrad", "fedadt", "led", "mime", "mimelite", "fedsps", "fafed", "fedexp",
-    "fedproxvr", "fedasync", "fedbuff", "fadas", "area", "ace",
+    "fedproxvr", "fedasync", "fedbuff", "fadas", "area", "ace", "asyncfeded",
 }
 # fmt: on
 # and a wine red of Paul Tol

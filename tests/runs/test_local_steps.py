@@ -27,7 +27,7 @@ MOMENTUM = ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=0.
 TAKE_ALL = {
     "ca2fl", "defedavg_iid", "defedavg_niid", "fadas", "fedadagrad", "fedadam", "fedams", "fedasync",
     "fedavg", "fedavgm", "fedbn", "fedbuff", "feddyn", "fedexp", "fedprox", "fedyogi", "led", "slowmo",
-    "area",
+    "area", "asyncfeded",
 }  # fmt: skip
 NEED_SGD = {"scaffold", "vrl_sgd"}
 OWN_STEPS = {

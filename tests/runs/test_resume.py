@@ -68,6 +68,8 @@ def dying_after_every_update(directory: Path, *words: str) -> int:
         ["algorithm=slowmo"],
         ["algorithm=ca2fl", *ASYNC],
         ["algorithm=dude_asgd", *ASYNC, "local.steps=1"],
+        ["algorithm=asyncfeded", *ASYNC, "clients.per_round=1"],
+        ["algorithm=area", *ASYNC, "schedule.concurrency=null"],
         ["algorithm=masfl", *ASYNC],
         ["algorithm=fedavg", *ASYNC, "schedule.p_fail=0.3"],
         ["algorithm=scaffold", "state.place=disk"],
