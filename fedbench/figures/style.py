@@ -111,8 +111,8 @@ def of_algorithm(name: str) -> LineStyle:
 
 def of_rank(label: str, rank: int) -> LineStyle:
     """The style of the line with this rank among lines that stand for no algorithm (values of a key)."""
-    looks = (looks[rank % len(looks)] for looks in (COLOURS, DASHES, MARKERS))
-    return LineStyle(label, *looks)
+    colour, dash, marker = (looks[rank % len(looks)] for looks in (COLOURS, DASHES, MARKERS))
+    return LineStyle(label, colour, dash, marker)
 
 
 def variant(style: LineStyle, rank: int, label: str) -> LineStyle:
@@ -153,7 +153,9 @@ def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
 
 # ---- names -----------------------------------------------------------------------------------------------
 
-_AXES, SYMBOLS, _OPTIONS = _SAID["axes"], _SAID["symbols"], _SAID["options"]
+_AXES: dict[str, str] = _SAID["axes"]
+SYMBOLS: dict[str, str] = _SAID["symbols"]
+_OPTIONS: dict[str, str] = _SAID["options"]
 _METRICS = {"R2": "R²", "subset accuracy": "share with all labels right"}
 PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
 _WIDTH, _FULL = "model.width", 64  # channels of the network that is called ResNet-18
