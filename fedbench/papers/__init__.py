@@ -5,8 +5,8 @@ A further paper is a file of this directory and its name here.
 
 from __future__ import annotations
 
-from fedbench.papers import across, adamasfl, fedproxvr, padamfed
+from fedbench.papers import across, adamasfl, fedproxvr, padamfed, peers
 
-PAPERS = (padamfed.PAPER, adamasfl.PAPER, fedproxvr.PAPER, across.PAPER)
+PAPERS = (padamfed.PAPER, adamasfl.PAPER, fedproxvr.PAPER, across.PAPER, *peers.PAPERS)
 FIGURES = {item.name: item for paper in PAPERS for item in paper.figures}
 CLAIMS = tuple(claim for paper in PAPERS for claim in paper.claims)

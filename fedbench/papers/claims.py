@@ -294,7 +294,8 @@ def readings(figure: str, tests: Mapping[str, Test]) -> Readings:
 @dataclass(frozen=True, eq=False)
 class Claim:
     """One claim. `rounds`, `scale`: the least at which its tests count. `post_hoc`: it was added when the
-    results were known. `ours`: a question of ours, which no paper states."""
+    results were known. `kind`: `paper`; `peers`, a table of another suite or paper, of which a smaller
+    setting shows nothing for certain; `construction`, true whatever is trained; `ours`, no paper's."""
 
     name: str
     text: str
@@ -329,6 +330,10 @@ def judge(claim: Claim, reading: Reading, evidence: Evidence) -> Finding:
         return replace(
             finding, verdict=UNKNOWN, reason=f"needs {claim.rounds} rounds, these are {rounds:g}", p=None
         )
+    if claim.kind == "peers" and scale != "paper" and finding.verdict in (YES, OPPOSITE):
+        verdict = CONSISTENT if finding.verdict == YES else UNKNOWN
+        reason = f"{finding.reason}; a smaller setting".strip("; ")
+        return replace(finding, verdict=verdict, reason=reason, p=None)
     return finding
 
 

@@ -32,7 +32,12 @@ from fedbench.papers.claims import (
 from fedbench.papers.figure import SHOWN, SMOKE, Figure, Paper, command, markdown, shown
 
 MARKS = {YES: "yes", CONSISTENT: "~", UNKNOWN: "?", OPPOSITE: "no"}
-KINDS = {"paper": "Claims of the papers", "construction": "True by construction", "ours": "Our own questions"}
+KINDS = {
+    "paper": "Claims of the papers",
+    "peers": "Tables of other suites and papers",
+    "construction": "True by construction",
+    "ours": "Our own questions",
+}
 SETTINGS = ("dataset", "model", "rounds", "clients.total", "clients.per_round", "local.steps")
 """Shared choices that the ledger states beside a number."""
 LEGEND = """\
@@ -60,7 +65,8 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
     found = {name: next(out for out in places if made(out)) for name, places in kept_at.items()
              if any(map(made, places))}  # fmt: skip
     evidence = {name: kept for name, out in found.items() if (kept := read(out)) is not None}
-    judged = {claim: said for paper in PAPERS for claim, said in judgements(paper, evidence).items()}
+    judged = {claim: said for paper in PAPERS for claim, said in judgements(paper, evidence).items()
+              if claim.kind != "peers" or any(one.figure in evidence for one, _ in said)}  # fmt: skip
     table = pd.DataFrame([row for claim, said in judged.items() for row in _rows(claim, said, evidence)])
     report, page, csv = top / "README.md", top / "ledger.md", place / "claims.csv"
     place.mkdir(parents=True, exist_ok=True)
@@ -80,7 +86,7 @@ def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Ju
         for claim in paper.claims
     }
     tested = [(claim, rank) for claim, said in judged.items() for rank, (_, one) in enumerate(said)
-              if one.p is not None and claim.kind == "paper"]  # fmt: skip
+              if one.p is not None and claim.kind in ("paper", "peers")]  # fmt: skip
     adjusted = holm([judged[claim][rank][1].p or 0.0 for claim, rank in tested])
     for (claim, rank), p in zip(tested, adjusted, strict=True):
         reading, one = judged[claim][rank]
@@ -134,6 +140,8 @@ def _ledger(judged: Mapping[Claim, Judged], evidence: Mapping[str, Evidence], cs
     yield f"# Ledger\n\n{LEGEND}\nEvery number with its test and settings: [claims.csv]({csv}). Generated.\n"
     for kind, title in KINDS.items():
         mine = {claim: said for claim, said in judged.items() if claim.kind == kind}
+        if not mine:
+            continue
         yield f"## {title}: {len(mine)} ({_counts(mine.values())})\n"
         rows = []
         for claim, said in mine.items():
@@ -178,6 +186,11 @@ def _page(
         f" {len(kinds['ours'])} questions of our own: {_counts(kinds['ours'])}. All stand in"
         " [ledger.md](ledger.md).\n"
     )
+    if kinds["peers"]:
+        yield (
+            f"{len(kinds['peers'])} rows of tables of other suites and papers (presets `peers/NAME`), at the"
+            f" settings that their pages name: {_counts(kinds['peers'])}. A smaller setting is ~ at most.\n"
+        )
     yield (
         "**True by construction**, whatever is trained (a factor on the loss changes nothing, step sizes"
         " follow from S, K and T, traffic, delays, the optimum that FedProxVR's bound prescribes):"

@@ -175,12 +175,14 @@ class Near(Test):
 
     def _judge(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, self.where)
+        rows = tuned(rows) if self.column == "final_accuracy" else rows
         scores = by_seed(data, rows, self.column)
         middle = float(scores.median() if self.column == "T" else scores.mean())
         slack = self.tolerance * (self.value if self.column == "T" else 1.0)
         text = said(scores, self.column)
         last = said(by_seed(data, rows, "final_accuracy"))
-        numbers = f"{short(self.method)} {text}" + f"; last evaluations {last}" * (self.column != "T")
+        also = f"; last evaluations {last}" * (self.column == "best_accuracy")
+        numbers = f"{short(self.method)} {text}{also}"
         n, seeds = len(scores), seeds_of(rows)
         if abs(middle - self.value) <= slack:
             return Finding(plainly(True, n), numbers, few(n), seeds, text)

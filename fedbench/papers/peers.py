@@ -1,0 +1,229 @@
+"""The tables of other suites and papers: presets `experiment=peers/<name>`, and what they published.
+
+peers.csv has a line for every number: the cell that it stands in (`where` and `method` pick runs), its
+standard deviation, and how it is known. `readme`, `code`: the authors' own files. `second`: a public source
+that quotes the paper. `rerun`: somebody else's. `other`: another network, so only its order counts. `memory`:
+recollection of a paper whose text was not at hand. It is shown and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbench.config.compose import load_config
+from fedbench.config.config import flat
+from fedbench.config.identity import NOT_IDENTITY
+from fedbench.config.overrides import written
+from fedbench.papers.claims import Claim, Reading, Untested, rows_of, said, short, tuned
+from fedbench.papers.figure import Figure, Paper, experiment, markdown
+from fedbench.papers.tests import Leads, Near
+from fedbench.runs.run_directory import RunDirectory
+
+NUMBERS = pd.read_csv(Path(__file__).with_name("peers.csv"), dtype=str, keep_default_na=False)
+CELL = ["setting", "where", "method"]
+PUBLISHED = ["value", "unit", "deviation", "tag", "source"]
+DECIDES = ("readme", "code", "second", "rerun")
+"""How a number may be known that decides a verdict."""
+ORDERS = ("readme", "code", "other")
+"""Where all of a row's numbers are known so, its best method is a claim."""
+TAGS = {"memory": "from memory, not checked", "second": "second-hand", "other": "another network"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. `note`: what differs from the source at every scale. `target`: the accuracy that rounds are
+    counted to; None: accuracies are compared."""
+
+    name: str
+    paper: str
+    about: str
+    note: str = ""
+    target: float | None = None
+
+    @property
+    def numbers(self) -> pd.DataFrame:
+        """Its lines of peers.csv."""
+        return NUMBERS[NUMBERS.table == self.name]
+
+    @property
+    def figure(self) -> Figure:
+        """What makes it."""
+        return Figure(f"peers/{self.name}", f"{self.paper}: {self.about}", partial(write, self))
+
+
+def write(table: Table, runs: Path, out: Path) -> list[Path]:
+    """The table as CSV and Markdown: a row for each cell that was run."""
+    parts: dict[str, list[pd.DataFrame]] = {"runs": [], "rounds": []}
+    stages = sorted(runs.glob("final*"))
+    for stage in stages:
+        for name, found in parts.items():
+            content = pd.read_csv(stage / f"{name}.csv")
+            found.append(content.assign(dir=f"{stage.name}/" + content.dir))
+    ours, rounds = (pd.concat(found, ignore_index=True) for found in parts.values())
+    made = pd.DataFrame([
+        {"setting": setting, "method": short(str(method)), "published": _published(lines),
+         **_ours(table, ours, rounds, _where(str(where)), str(method)), "note": lines.note.iloc[0]}
+        for (setting, where, method), lines in table.numbers.groupby(CELL, sort=False)
+    ])  # fmt: skip
+    absent = int((made["ours (n)"] == "").sum())
+    made = made[made["ours (n)"] != ""]
+    made = made.loc[:, (made != "").any()]
+    files = [out / "table.csv", out / "table.md"]
+    made.to_csv(files[0], index=False, lineterminator="\n")
+    differs = _differs(table, [RunDirectory(runs / place).summary or {} for place in ours.dir])
+    text = "\n\n".join([markdown(made).rstrip(), *_text(table, differs, absent)])
+    files[1].write_text(text + "\n", encoding="utf-8")
+    return files
+
+
+def _where(words: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words.split())
+
+
+def _published(lines: pd.DataFrame) -> str:
+    """`68.2% +- 0.7% (NIID-Bench, readme); 63.4% (Flower's rerun)`."""
+    parts = []
+    for value, unit, deviation, tag, source in lines[PUBLISHED][lines.value != ""].to_numpy(str).tolist():
+        spread = f" +- {deviation}%" if deviation else ""
+        known = "" if tag == "rerun" else f", {TAGS.get(tag, tag)}"
+        parts.append(f"{value}{unit if unit == '%' else ''}{spread} ({source}{known})")
+    return "; ".join(parts) or "none"
+
+
+def _ours(
+    table: Table, runs: pd.DataFrame, rounds: pd.DataFrame, where: dict[str, str], method: str
+) -> dict[str, str]:
+    """Our number in a cell, and what was chosen for it where several values were tried."""
+    try:
+        rows = rows_of(runs, method, where)
+    except Untested:
+        return {"ours (n)": "", "chosen": ""}
+    if table.target is None:
+        best = tuned(rows)
+        number = said(best.groupby("seed").final_accuracy.mean())
+    else:
+        needed = rounds_to(table.target, rounds[rounds.dir.isin(rows.dir)])
+        keys = _keys(rows)
+        labels = rows[keys].map(str).agg(" ".join, axis=1) if keys else pd.Series("", index=rows.index)
+        middle = rows.dir.map(needed).groupby(labels).median()
+        best = rows[labels == middle.idxmin()]
+        last = int(rounds[rounds.dir.isin(best.dir)]["round"].max())
+        number = f"{middle.min():.0f}" if np.isfinite(middle.min()) else f"> {last}"
+        number += f" ({len(best)})"
+    chosen = {key: rows[key].dropna().unique() for key in _keys(rows)}
+    words = [f"{key.partition('.')[2]}={best[key].iloc[0]:g} of {len(values)}"
+             for key, values in chosen.items() if len(values) > 1 and number[0] != ">"]  # fmt: skip
+    return {"ours (n)": number, "chosen": ", ".join(words)}
+
+
+def _keys(rows: pd.DataFrame) -> list[str]:
+    """A method's own keys."""
+    return [key for key in map(str, rows.columns) if key.startswith("algorithm.")]
+
+
+def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
+    """Rounds until the best test accuracy so far reaches `target`, linearly between evaluations, of each run
+    (`dir`); infinite where it never does."""
+    found = {}
+    for name, curve in rounds.sort_values("round").groupby("dir"):
+        best = curve.test_accuracy.astype(float).fillna(0.0).cummax().to_numpy()
+        at = curve["round"].to_numpy(float)
+        place = int(np.argmax(best >= target))
+        if best[-1] < target:
+            found[name] = np.inf
+        elif place == 0:
+            found[name] = at[0]
+        else:
+            share = (target - best[place - 1]) / (best[place] - best[place - 1])
+            found[name] = at[place - 1] + share * (at[place] - at[place - 1])
+    return pd.Series(found, dtype=float)
+
+
+def _differs(table: Table, summaries: Sequence[dict[str, Any]]) -> list[str]:
+    """Settings of our runs that the preset has at no place of scale paper: `rounds=15 (50)`."""
+    paper, words = experiment(table.figure, "paper"), {}
+    first = {key: values[0] for key, values in {**paper.params, **paper.branches[0].along}.items()}
+    first |= {**paper.branches[0].context, "algorithm": paper.branches[0].algorithm}
+    given = [f"{key}={written(value)}" for key, value in first.items()]
+    theirs = flat(load_config([f"experiment={paper.figure.name}", "scale=paper", *given]))
+    for config in (summary.get("config", {}) for summary in summaries):
+        for key, value in config.items():
+            if key not in theirs or key in (*NOT_IDENTITY, "seed", "algorithm") or key.startswith("eval."):
+                continue
+            meant = [theirs[key], *paper.params.get(key, [])]
+            for branch in paper.branches:
+                meant += [branch.context.get(key, theirs[key]), *branch.along.get(key, [])]
+            if value not in meant:
+                words[key] = f"{key}={value} ({'all' if theirs[key] is None else theirs[key]})"
+    return list(words.values())
+
+
+def _text(table: Table, differs: Sequence[str], absent: int) -> Iterator[str]:
+    what = "Rounds" if table.target else "Accuracies after the last round"
+    until = f" to {table.target:.0%} test accuracy, of the best so far, interpolated" if table.target else ""
+    yield f"{what}{until}. Ours: mean +- standard deviation (number of seeds)."
+    if any(table.numbers.tag == "memory"):
+        yield "What is from memory was not checked against the paper and decides no verdict."
+    if differs:
+        yield f"Not as at scale paper (its values): {', '.join(differs)}."
+    if absent:
+        yield f"{absent} more cells are run at scale paper only."
+    if table.note:
+        yield table.note
+
+
+TABLES = (
+    Table("niid_fmnist", "NIID-Bench", "Fashion-MNIST, ten parties",
+          "SCAFFOLD's correction is part of the direction, so it passes the momentum; theirs is added behind"
+          " it. Their tests of noise have noise too."),
+    Table("fedavg_2nn", "FedAvg", "MNIST, 2NN, rounds to 97 %",
+          "The learning rate of each row is the best of those tried, by the test set, as theirs is.",
+          target=0.97),
+    Table("scaffold_emnist", "SCAFFOLD", "EMNIST, softmax regression, rounds to 50 %",
+          "The paper does not say which split: this is the balanced one. The learning rate of each cell is"
+          " the best of those tried, by the test set.", target=0.5),
+    Table("fednova_logistic", "FedNova", "synthetic(1, 1), softmax regression, random local epochs",
+          "The paper has curves and no table. Its learning rate, 0.02, is from memory."),
+    Table("niid_cifar10", "NIID-Bench", "CIFAR-10, ten parties",
+          "SCAFFOLD's correction is part of the direction, so it passes the momentum; theirs is added behind"
+          " it. Their tests of noise have noise too."),
+)  # fmt: skip
+
+
+def _claims(table: Table) -> Iterator[Claim]:
+    """A row's numbers of each source, and its order where the authors' own files have it."""
+    known, figure = table.numbers[table.numbers.unit == "%"], f"peers/{table.name}"
+    for words, lines in known.groupby(["setting", "where", "source", "tag"], sort=False):
+        setting, where, source, tag = map(str, words)
+        row, filters = f"{table.paper}, {table.about}, {setting}", _where(where)
+        name = f"{table.name}-{setting}-{source}".replace(" ", "-")
+        claim = partial(Claim, source=f"{source} ({tag})", kind="peers")
+        values = {str(line.method): float(str(line.value)) for line in lines.itertuples()}
+        if tag in DECIDES:
+            near = [
+                Reading(f"{short(method)} {value:g}%", figure, Near(
+                    method, value / 100, "final_accuracy", max(1.0, float(spread or 0)) / 100, filters))
+                for (method, value), spread in zip(values.items(), lines.deviation, strict=True)
+            ]  # fmt: skip
+            yield claim(name, f"{row}: within a point, or their deviation", readings=tuple(near))
+        if tag in ORDERS and len(values) > 2:
+            best = max(values, key=values.__getitem__)
+            others = tuple(method for method in values if method != best)
+            test = Leads(best, others, "final_accuracy", filters)
+            yield claim(
+                f"{name}-best", f"{row}: {short(best)} is the best", readings=(Reading("", figure, test),)
+            )
+
+
+PAPERS = tuple(
+    Paper(tuple(table.figure for table in TABLES if table.paper == paper),
+          tuple(claim for table in TABLES if table.paper == paper for claim in _claims(table)))
+    for paper in dict.fromkeys(table.paper for table in TABLES)
+)  # fmt: skip

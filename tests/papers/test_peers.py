@@ -1,0 +1,124 @@
+"""The tables of other suites and papers: their settings, how numbers are known, rounds to a target."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedbench.cli import main
+from fedbench.papers import FIGURES
+from fedbench.papers.claims import Claim, Evidence, judge
+from fedbench.papers.figure import experiment, shown
+from fedbench.papers.peers import NUMBERS, PAPERS, TABLES, rounds_to
+
+compose_experiment = functools.cache(lambda name, scale: experiment(FIGURES[f"peers/{name}"], scale))
+CLAIMS = [claim for paper in PAPERS for claim in paper.claims]
+
+# what the sources say, typed from them
+NIID = {"local.epochs": 10, "local.batch_size": 64, "loss.weight_decay": 1e-5, "rounds": 50,
+        "dataset.normalize": False}  # fmt: skip
+SETTINGS: dict[str, dict[str, Any]] = {
+    "niid_fmnist": NIID,
+    "niid_cifar10": {**NIID, "dataset.augment": "crop_flip"},
+    "fedavg_2nn": {"local.epochs": 1, "target": 0.97, "rounds": 5000},
+    "scaffold_emnist": {"target": 0.5, "rounds": 1000, "local.batch_size": 226},
+    "fednova_logistic": {"local.epochs_range": [1, 5], "local.batch_size": 20},
+}
+SWEPT: dict[str, dict[str, Any]] = {
+    "niid_fmnist": {"seed": [0, 1, 2], "clients.total": [10], "clients.per_round": [10],
+                    "algorithm.lr": [0.01], "model.preset": ["niid"]},
+    "niid_cifar10": {"seed": [0, 1, 2], "clients.per_round": [10], "algorithm.lr": [0.01],
+                     "model.preset": ["niid"]},
+    "fedavg_2nn": {"clients.total": [100], "model.hidden": [[200, 200]], "dataset": ["mnist"]},
+    "scaffold_emnist": {"clients.total": [100], "clients.per_round": [20], "model": ["logistic"]},
+    "fednova_logistic": {"clients.total": [30], "clients.per_round": [30], "algorithm.lr": [0.02],
+                         "dataset": ["synthetic"]},
+}  # fmt: skip
+
+
+def test_every_table_is_tested() -> None:
+    """The settings below are those of all tables, and every number belongs to one."""
+    names = [table.name for table in TABLES]
+    assert sorted(names) == sorted(SETTINGS) == sorted(SWEPT)
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_settings_at_scale_paper_are_the_sources(name: str) -> None:
+    """Common keys, and those that the whole sweep has."""
+    made = compose_experiment(name, "paper")
+    assert {key: made.base[key] for key in SETTINGS[name]} == SETTINGS[name]
+    assert {key: made.params[key] for key in SWEPT[name]} == SWEPT[name]
+
+
+@pytest.mark.parametrize("name", ["niid_fmnist", "niid_cifar10"])
+def test_niid_bench_has_seven_partitions_of_four_methods(name: str) -> None:
+    """Momentum 0.9 in every method, FedProx with four mu, balanced Dirichlet cuts that are drawn again."""
+    made = compose_experiment(name, "paper")
+    small = [branch for branch in made.branches if branch.context.get("clients.total", 10) == 10]
+    assert len(small) == 7 * 4
+    for branch in small:
+        own = branch.algorithm == "fednova"
+        assert branch.context.get("optimizer.momentum") == (0 if own else 0.9)
+        assert branch.context.get("algorithm.momentum") == (0.9 if own else None)
+        if branch.algorithm == "fedprox":
+            assert branch.along == {"algorithm.mu": [0.001, 0.01, 0.1, 1]}
+        if branch.context["partition"] == "dirichlet":
+            keys = [f"partition.{key}" for key in ("alpha", "balance", "redraw", "min_size")]
+            assert [branch.context[key] for key in keys] == [0.5, True, True, 10]
+
+
+def test_numbers_from_memory_decide_nothing() -> None:
+    """No claim has such a number, and none counts rounds; others stand as their source has them."""
+    claimed = {(claim.name, claim.source) for claim in CLAIMS}
+    assert not [source for _, source in claimed if "memory" in source]
+    tags = set(NUMBERS[NUMBERS.value != ""].tag)
+    assert tags <= {"memory", "readme", "code", "second", "rerun", "other"}
+    assert ("niid_cifar10-Dirichlet(0.5)-NIID-Bench", "NIID-Bench (readme)") in claimed
+    cell = NUMBERS[(NUMBERS.table == "niid_cifar10") & (NUMBERS.setting == "Dirichlet(0.5)")]
+    own = cell[cell.tag == "readme"].set_index("method").value.to_dict()
+    assert own == {"fedavg": "68.2", "fedprox": "67.9", "scaffold": "69.8", "fednova": "66.8"}
+
+
+def _judged(claim: Claim, scale: str, accuracies: list[float]) -> str:
+    runs = pd.DataFrame({"final_accuracy": accuracies, "seed": range(len(accuracies))})
+    runs = runs.assign(dir=runs.seed.map(str), algorithm="fedavg", status="completed", partition="dirichlet")
+    runs["clients.total"] = 10
+    return judge(claim, claim.readings[0], Evidence(runs, made={"scale": scale})).verdict
+
+
+def test_a_smaller_setting_is_consistent_at_most() -> None:
+    """FedAvg's 68.2 % on CIFAR-10: within a point, and far below, of three seeds and of one."""
+    claim = next(claim for claim in CLAIMS if claim.name == "niid_cifar10-Dirichlet(0.5)-NIID-Bench")
+    near, far = [0.68, 0.682, 0.684], [0.5, 0.51, 0.52]
+    assert [_judged(claim, "paper", one) for one in (near, far)] == ["yes", "opposite here"]
+    assert [_judged(claim, "cpu", one) for one in (near, far)] == ["consistent", "cannot tell"]
+    assert [_judged(claim, "cpu", one[:1]) for one in (near, far)] == ["consistent", "cannot tell"]
+
+
+def test_rounds_to_a_target_are_interpolated_on_the_best_so_far() -> None:
+    """0.4, 0.8, 0.6, 1.0: 0.5 is reached a quarter behind round 1, 0.9 half a round behind round 3."""
+    curve = pd.DataFrame({"dir": "a", "round": [1, 2, 3, 4], "test_accuracy": [0.4, 0.8, 0.6, 1.0]})
+    flat = pd.DataFrame({"dir": "b", "round": [1, 2], "test_accuracy": [0.1, 0.2]})
+    both = pd.concat([curve, flat])
+    assert rounds_to(0.5, both).to_dict() == {"a": pytest.approx(1.25), "b": np.inf}
+    assert rounds_to(0.9, both)["a"] == pytest.approx(3.5)
+    assert rounds_to(0.3, both)["a"] == 1
+
+
+@pytest.mark.slow
+def test_a_preset_runs_to_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NIID-Bench on digits: two partitions of four methods, published numbers beside ours."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["figures", "peers/niid_fmnist", "--scale", "smoke"]) == 0
+    table = pd.read_csv(shown("peers/niid_fmnist", "smoke") / "table.csv")
+    assert list(table.method) == ["FedAvg", "FedProx", "SCAFFOLD", "FedNova"] * 2
+    assert table["ours (n)"].str.fullmatch(r"\d+\.\d% \(1\)").all()
+    assert "from memory, not checked" in table.published[0]
+    text = (shown("peers/niid_fmnist", "smoke") / "table.md").read_text()
+    assert "rounds=2 (50)" in text
+    assert "decides no verdict" in text
