@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from fedbench.fields import choice, nonnegative, positive, share
 from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
@@ -40,6 +41,11 @@ class FedExP(Algorithm):
         return {"delta": delta, "square": torch.sum(delta**2)}, {}
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
-        below = 2 * (torch.sum(mean.delta**2) + h.epsilon * h.epsilon_decay**n.t)
-        ratio = mean.square / torch.where(below > 0, below, 1.0)  # Delta = 0 moves nothing, whatever gamma
+        ratio = extrapolation(mean.square, mean.delta, h.epsilon * h.epsilon_decay**n.t)
         return {"theta": server.theta + torch.clamp(ratio, min=1.0) * mean.delta}
+
+
+def extrapolation(square: Tensor, step: Tensor, epsilon: Tensor) -> Tensor:
+    """square / (2 (||step||^2 + epsilon)) of a mean squared norm and the server's direction (d,)."""
+    below = 2 * (torch.sum(step**2) + epsilon)
+    return square / torch.where(below > 0, below, 1.0)  # a step of 0 moves nothing, whatever its factor

@@ -8,8 +8,39 @@ from torch import Tensor
 from fedbench.method import Algorithm, Client, Counts, Record, Setting, Vectors, choice, positive, register
 
 
+class ControlVariates(Algorithm):
+    """SCAFFOLD's clients with option 2, and their c at the server."""
+
+    def refusal(self, setting: Setting) -> str | None:
+        if setting.optimizer.adaptive:
+            why = "needs SGD's sum of directions, which an adaptive optimizer does not leave"
+            return f"{why} (optimizer={setting.optimizer.name})"
+        return super().refusal(setting)
+
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
+        return {"theta": theta, "c": torch.zeros_like(theta)}
+
+    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
+        return {"c": torch.zeros_like(theta)}
+
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
+        return {"theta": server.theta, "c": server.c}
+
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        q = client.grad(local.y) - client.mine.c + client.down.c
+        return {"y": client.descend(local.y, q, h.lr)}
+
+    def control_variate(self, local: Record, client: Client, h: Record) -> Tensor:
+        """c_i+ (d,)."""
+        return client.mine.c - client.down.c + (client.down.theta - local.y) / (client.travelled * h.lr)
+
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        c = self.control_variate(local, client, h)
+        return {"delta": local.y - client.down.theta, "dc": c - client.mine.c}, {"c": c}
+
+
 @register("scaffold")
-class Scaffold(Algorithm):
+class Scaffold(ControlVariates):
     """Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: stochastic controlled averaging for
     federated learning", ICML 2020, Algorithm 1.
 
@@ -41,29 +72,11 @@ class Scaffold(Algorithm):
 
     def refusal(self, setting: Setting) -> str | None:
         if self.option == 2 and setting.optimizer.adaptive:
-            why = "needs SGD's sum of directions, which an adaptive optimizer does not leave"
-            return f"with option=2 {why} (optimizer={setting.optimizer.name}); give algorithm.option=1"
-        return super().refusal(setting)
+            return f"with option=2 {super().refusal(setting)}; give algorithm.option=1"
+        return Algorithm.refusal(self, setting)
 
-    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
-        return {"theta": theta, "c": torch.zeros_like(theta)}
-
-    def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
-        return {"c": torch.zeros_like(theta)}
-
-    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
-        return {"theta": server.theta, "c": server.c}
-
-    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        q = client.grad(local.y) - client.mine.c + client.down.c
-        return {"y": client.descend(local.y, q, h.lr)}
-
-    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
-        if self.option == 1:
-            c = client.full_grad
-        else:
-            c = client.mine.c - client.down.c + (client.down.theta - local.y) / (client.travelled * h.lr)
-        return {"delta": local.y - client.down.theta, "dc": c - client.mine.c}, {"c": c}
+    def control_variate(self, local: Record, client: Client, h: Record) -> Tensor:
+        return client.full_grad if self.option == 1 else super().control_variate(local, client, h)
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {

@@ -12,7 +12,8 @@ from fedbench.method.cost import measure
 from fedbench.method.interface import Algorithm, Setting
 from fedbench.theory.setting import Counts
 
-_D, _NORM = 1000, 7  # a pretend model: numbers in all, and in normalisation layers
+_SIZES = (600, 393, 7)  # a pretend model's tensors; the last is of normalisation layers
+_D, _NORM, _B = sum(_SIZES), _SIZES[-1], len(_SIZES)
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def entry(cls: type[Algorithm]) -> Entry:
     """The table's row of one method at its class defaults."""
     algorithm = cls()
     counts = Counts(S=2, N=2, K=4, T=4)
-    setting = Setting(counts, algorithm.schedules[0], _D, torch.arange(_NORM))
+    setting = Setting(counts, algorithm.schedules[0], _D, torch.arange(_NORM), _SIZES)
     algorithm.bind(setting)
     cost = measure(algorithm, setting)
     once = f" (+{_units(cost.survey_uplink)} once)" if cost.survey_uplink else ""
@@ -83,6 +84,8 @@ def _units(size: int) -> str:
         return "0"
     if size % _D == 0:
         return f"{size // _D}d"
+    if size % _D == _B:
+        return f"{size // _D}d + B"
     if size == _NORM:
         return "norm layers"
     if (size + _NORM) % _D == 0:

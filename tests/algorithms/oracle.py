@@ -80,9 +80,9 @@ def weights(p: Problem, cohort: list[int], weighting: str = "samples") -> np.nda
 
 
 def cost(name: str, **values: object) -> Cost:
-    """Measured cost of a method for a model of 1000 numbers, 7 of them in normalisation layers."""
+    """Measured cost of a method for a model of 1000 numbers in three tensors, 7 in normalisation layers."""
     algorithm = algorithms.get(name).create(values)
-    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", 1000, torch.arange(7))
+    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", 1000, torch.arange(7), (600, 393, 7))
     algorithm.bind(setting)
     return measure(algorithm, setting)
 

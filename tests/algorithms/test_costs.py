@@ -19,13 +19,14 @@ COSTS: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(("fedavg", "fedprox", "fednova", "fedexp", "fedasync", "fedsps"), FEDAVG),
     **dict.fromkeys(("fedsps scope=global", "defedavg_iid", "defedavg_niid"), FEDAVG),
     **dict.fromkeys(("fedadagrad", "fedadam", "fedyogi"), (1, 1, 0, 0, 0, 2, 1, 0)),
-    **dict.fromkeys(("fedavgm", "slowmo", "fedbuff", "ca2fl"), (1, 1, 0, 0, 0, 1, 1, 0)),
+    **dict.fromkeys(("fedavgm", "slowmo", "fedbuff", "ca2fl", "fedexp_m"), (1, 1, 0, 0, 0, 1, 1, 0)),
     **dict.fromkeys(("fedams", "fadas"), (1, 1, 0, 0, 0, 3, 1, 0)),
     "asyncfeded": FEDAVG,  # the start models are the server's own
     "feddyn": (1, 1, 0, 0, 1, 1, 1, 0),
     **dict.fromkeys(("vrl_sgd", "led"), (1, 1, 0, 0, 1, 0, 1, 0)),
     **dict.fromkeys(("fedavg_m", "fedcm"), (1, 2, 0, 0, 0, 1, 1, 0)),
     "scaffold": (2, 2, 0, 0, 1, 1, 1, 0),
+    "scaffold_exp": (2, 2, 0, 0, 1, 1, 1, 0),
     "scaffold option=1": (2, 2, 0, 0, 1, 1, 1, 1),
     "scaffold_m": (2, 2, 0, 0, 1, 2, 1, 0),
     "scaffold_m_vr": (2, 3, 1, 1, 1, 3, 2, 0),  # theta^{t-1} is kept and sent by the server
@@ -38,6 +39,14 @@ COSTS: dict[str, tuple[float, ...]] = {
     "area": (1, 1, 0, 0, 1, 0, 1, 0),
     "fafed": (3, 3, 2, 1, 1, 2, 2, 0),
     "local_amsgrad": (2, 2, 0, 0, 2, 1, 1, 0),
+    "delta_sgd": (1, 1, 0, 0, 0, 0, 2, 0),
+    "delta_sgd same_batch=false": FEDAVG,
+    **dict.fromkeys(("fedhyper", "fedhyper variant=GM", "fedhyper variant=SL"), (1, 1, 0, 0, 0, 1, 1, 0)),
+    "fedhyper variant=CL": (1, 2, 0, 0, 0, 1, 1, 0),
+    "fedhyper variant=FULL": (1, 2, 0, 0, 0, 2, 1, 0),
+    "fedlada": (2, 3, 0, 0, 0, 2, 1, 0),
+    "fedadamw": (1.003, 2.003, 0, 0, 0, 1.003, 1, 0),  # a number for each of three tensors
+    "fedadamw second_moment=coordinate": (2, 3, 0, 0, 0, 2, 1, 0),
     "fedadt": (3, 3, 0, 0, 3, 2, 1, 0),
     "fedbn": (0.993, 0.993, 0, 0, 0.007, 0, 1, 0),  # of 1000 numbers 7 are of normalisation layers
     "fedproxvr": (1, 1, 0, 0, 0, 0, 2, 1),

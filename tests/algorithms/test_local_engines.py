@@ -17,12 +17,16 @@ from fedbench.runs.server_loop import ServerLoop
 
 SIZES = (3, 9, 14, 6)
 METHODS = {
+    "delta_sgd": {},
     "fafed": {},
+    "fedadamw": {},
     "fedadt": {},
     "fedams": {"bias_correction": True},
     "fedbn": {},
     "fedproxvr": {"lr": 0.1, "estimator": "sarah", "output": "random"},
     "fedsps": {"scope": "global"},
+    "fedhyper": {"variant": "FULL"},
+    "fedlada": {},
     "local_amsgrad": {"bias_correction": True},
     "mime": {"base": "adam", "lr": 0.01},
     "mimelite": {},
@@ -60,7 +64,9 @@ def test_loop_and_chunked_vmap_agree(name: str, options: dict) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fafed", "fedbn", "fedproxvr", "fedsps"])
+@pytest.mark.parametrize(
+    "name", ["delta_sgd", "fafed", "fedadamw", "fedbn", "fedhyper", "fedlada", "fedproxvr", "fedsps"]
+)
 def test_compiled_agrees(name: str) -> None:
     options = {"steps": None, "epochs": 2}
     a, b = result(start(name, "loop", **options)), result(start(name, "compile", chunk=2, **options))

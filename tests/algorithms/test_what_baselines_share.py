@@ -16,7 +16,8 @@ from fedbench.method import Counts
 CONF = Path(__file__).parents[2] / "conf"
 
 NAMES = ("fedprox", "fednova", "fedexp", "fedadagrad", "fedadam", "fedyogi", "fedavgm", "slowmo", "feddyn",
-         "vrl_sgd", "led", "fedavg_m", "fedcm", "scaffold_m", "scaffold_m_vr")  # fmt: skip
+         "vrl_sgd", "led", "fedavg_m", "fedcm", "scaffold_m", "scaffold_m_vr",
+         "fedexp_m", "scaffold_exp", "delta_sgd", "fedhyper", "fedlada", "fedadamw")  # fmt: skip
 FULL = ("vrl_sgd", "led")
 
 

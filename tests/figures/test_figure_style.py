@@ -18,7 +18,8 @@ NAMES = {
     "adamasfl", "scaffold_m", "scaffold_m_vr", "fedavg_m", "fedcm", "padamfed", "padamfed_vr",
     "scaffold", "fedprox", "feddyn", "fedadagrad", "fedadam", "fedyogi", "fedavgm", "slowmo", "fednova",
     "fedams", "local_amsgrad", "fedadt", "led", "mime", "mimelite", "fedsps", "fafed", "fedexp",
-    "fedproxvr", "fedasync", "fedbuff", "fadas", "area", "ace", "asyncfeded",
+    "fedproxvr", "fedasync", "fedbuff", "fadas", "area", "ace", "asyncfeded", "fedexp_m", "scaffold_exp",
+    "delta_sgd", "fedhyper", "fedlada", "fedadamw",
 }
 # fmt: on
 # and a wine red of Paul Tol

@@ -25,13 +25,14 @@ ADAM = ["optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01"]
 MOMENTUM = ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=0.5"]
 
 TAKE_ALL = {
-    "ca2fl", "defedavg_iid", "defedavg_niid", "fadas", "fedadagrad", "fedadam", "fedams", "fedasync",
-    "fedavg", "fedavgm", "fedbn", "fedbuff", "feddyn", "fedexp", "fedprox", "fedyogi", "led", "slowmo",
-    "area", "asyncfeded",
+    "area", "asyncfeded", "ca2fl", "defedavg_iid", "defedavg_niid", "fadas", "fedadagrad", "fedadam",
+    "fedams", "fedasync", "fedavg", "fedavgm", "fedbn", "fedbuff", "feddyn", "fedexp", "fedexp_m", "fedhyper",
+    "fedprox", "fedyogi", "led", "slowmo",
 }  # fmt: skip
-NEED_SGD = {"scaffold", "vrl_sgd"}
+NEED_SGD = {"scaffold", "scaffold_exp", "vrl_sgd"}
 OWN_STEPS = {
-    "ace", "adamasfl", "dude_asgd", "fafed", "fedadt", "fedavg_m", "fedcm", "fednova", "fedproxvr", "fedsps",
+    "ace", "adamasfl", "delta_sgd", "dude_asgd", "fafed", "fedadamw", "fedadt", "fedavg_m", "fedcm",
+    "fedlada", "fednova", "fedproxvr", "fedsps",
     "local_amsgrad", "masfl", "mime", "mimelite", "padamfed", "padamfed_vr", "scaffold_m", "scaffold_m_vr",
 }  # fmt: skip
 NOT_CLIPPED = {
@@ -40,8 +41,9 @@ NOT_CLIPPED = {
 }  # fmt: skip
 NO_RATE = {"ace", "adamasfl", "dude_asgd", "fedsps", "padamfed", "padamfed_vr"}  # lr from a theorem, or none
 NO_SERVER_RATE = {
-    "adamasfl", "area", "fafed", "fedadt", "fedasync", "feddyn", "fedexp", "fedproxvr", "fedsps", "led",
-    "local_amsgrad", "padamfed", "padamfed_vr", "vrl_sgd",
+    "adamasfl", "area", "delta_sgd", "fafed", "fedadamw", "fedadt", "fedasync", "feddyn", "fedexp",
+    "fedexp_m", "fedhyper", "fedproxvr", "fedsps", "led", "local_amsgrad", "padamfed", "padamfed_vr",
+    "scaffold_exp", "vrl_sgd",
 }  # fmt: skip
 METHODS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
 EVERYONE = {cls.name for cls in algorithms.every() if cls.full_participation}

@@ -1,0 +1,84 @@
+"""FedLADA."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Setting,
+    Vectors,
+    decay,
+    positive,
+    register,
+    share,
+)
+
+
+@register("fedlada")
+class FedLADA(Algorithm):
+    """Sun, Shen, Sun, Ding, Tao, "Efficient federated learning via local adaptive amended optimizer with
+    linear speedup", IEEE TPAMI 2023, arXiv:2308.00522.
+
+        client:  y = theta;  m = 0;  v_i = vhat_i = v;  K times  q = grad F(y; xi)
+                   m <- b1 m + (1-b1) q;   v_i <- b2 v_i + (1-b2) q^2;   vhat_i <- max(vhat_i, v_i)
+                   y <- y - eta (alpha m / sqrt(vhat_i) + (1-alpha) g)
+        server:  g <- mean_{S_t} (theta - y_i) / (eta K);   v <- mean_{S_t} vhat_i
+                 theta <- theta + gamma mean_{S_t} (y_i - theta)
+
+    g starts at 0 and v at epsilon^2, the only guard under the root: with a small epsilon the very first step
+    is eta alpha (1-b1)/sqrt(1-b2) per coordinate, whatever the gradient's size. v never decreases. g is the
+    mean of all local directions, which a client sums by itself: (theta - y)/eta loses digits in float32.
+    With alpha = 1 it steers nothing; with b1 = 0 and v held at 1 the method is FedCM, whose beta is alpha.
+    No code of the authors is known to us; two implementations by others agree on these equations (one takes
+    Adam without the maximum, and epsilon outside the root).
+    The server keeps theta, g and v, a client nothing. Travels: up 2d (mean direction, vhat_i; where clients
+    make different numbers of steps also y_i - theta, 3d), down 3d. eta = lr and epsilon are tuned, gamma =
+    server_lr (convention D) 1; alpha 0.1, beta1 0.9, beta2 0.99 or 0.999.
+    """
+
+    paper = "Sun et al., TPAMI 2023"
+    checked_by = "tests/algorithms/test_fedlada.py::test_follows_the_pseudo_code"
+    problem_dependent = ("lr", "server_lr", "epsilon")
+    own_step = "makes adaptive steps of its own"
+    schedules = ("sync",)
+
+    lr: float = positive(0.003)
+    server_lr: float = positive(1.0)
+    alpha: float = share(0.1, help="weight of the client's own direction; the rest goes along the global one")
+    beta1: float = decay(0.9)
+    beta2: float = decay(0.99)
+    epsilon: float = positive(1e-8, help="its square is where v starts")
+
+    def bind(self, setting: Setting) -> None:
+        self._equal_steps = setting.counts.K is not None
+
+    def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
+        return {"theta": theta, "g": torch.zeros_like(theta), "v": h.epsilon**2 * torch.ones_like(theta)}
+
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
+        return vars(server)
+
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        theta, v = client.down.theta, client.down.v
+        return {"y": theta, "m": torch.zeros_like(theta), "v": v, "vhat": v, "u": torch.zeros_like(theta)}
+
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        q = client.grad(local.y)
+        m = h.beta1 * local.m + (1 - h.beta1) * q
+        v = h.beta2 * local.v + (1 - h.beta2) * q * q
+        vhat = torch.maximum(local.vhat, v)
+        u = h.alpha * m / torch.sqrt(vhat) + (1 - h.alpha) * client.down.g
+        return {"y": local.y - h.lr * u, "m": m, "v": v, "vhat": vhat, "u": local.u + u}
+
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        upload = {"u": local.u / client.steps, "vhat": local.vhat}
+        return upload if self._equal_steps else {**upload, "delta": local.y - client.down.theta}, {}
+
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
+        delta = mean.delta if n.K is None else -h.lr * n.K * mean.u
+        return {"theta": server.theta + h.server_lr * delta, "g": mean.u, "v": mean.vhat}
