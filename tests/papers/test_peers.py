@@ -12,9 +12,10 @@ import pytest
 
 from fedbench.cli import main
 from fedbench.papers import FIGURES
-from fedbench.papers.claims import Claim, Evidence, judge
+from fedbench.papers.claims import Claim, Evidence, judge, rows_of
 from fedbench.papers.figure import experiment, shown
 from fedbench.papers.peers import NUMBERS, PAPERS, TABLES, rounds_to
+from fedbench.sweeps.plan import points
 
 compose_experiment = functools.cache(lambda name, scale: experiment(FIGURES[f"peers/{name}"], scale))
 CLAIMS = [claim for paper in PAPERS for claim in paper.claims]
@@ -22,22 +23,71 @@ CLAIMS = [claim for paper in PAPERS for claim in paper.claims]
 # what the sources say, typed from them
 NIID = {"local.epochs": 10, "local.batch_size": 64, "loss.weight_decay": 1e-5, "rounds": 50,
         "dataset.normalize": False}  # fmt: skip
+CROP = {"dataset.augment": "crop_flip", "dataset.pad_mode": "zeros", "dataset.augment_probability": 1.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "niid_fmnist": NIID,
-    "niid_cifar10": {**NIID, "dataset.augment": "crop_flip"},
-    "fedavg_2nn": {"local.epochs": 1, "target": 0.97, "rounds": 5000},
-    "scaffold_emnist": {"target": 0.5, "rounds": 1000, "local.batch_size": 226},
+    "niid_cifar10": {**NIID, "dataset.augment": "crop_flip", "dataset.pad_mode": "reflect"},
+    "fedavg_2nn": {"local.epochs": 1, "target": 0.97, "eval.every": 1},
+    "fedavg_cnn": {"target": 0.99, "eval.every": 1},
+    "scaffold_emnist": {"target": 0.5, "rounds": 1000, "local.batch_share": 0.2},
+    "feddyn_cifar10": {"local.epochs": 5, "local.batch_size": 50, "local.clip_norm": 10, "rounds": 1000,
+                       "optimizer.weight_decay": 1e-3, "lr_schedule": "exponential",
+                       "lr_schedule.factor": 0.998,
+                       "participation": "bernoulli", **CROP, "dataset.augment_probability": 0.5,
+                       "eval.model": "mean_of_all_clients"},
+    "fedexp_cifar10": {"local.steps": 20, "local.batch_size": 50, "local.clip_norm": 10, "rounds": 500,
+                       "optimizer.weight_decay": 1e-4, "lr_schedule": "exponential",
+                       "lr_schedule.factor": 0.998,
+                       **CROP, "eval.every": 5},
+    "pfl_cifar10": {"local.epochs": 1, "local.batch_size": 10, "rounds": 3000, "eval.every": 10,
+                    "dataset.augment": "none"},
+    "fednova_cifar10": {"local.batch_size": 32, "rounds": 100, "lr_schedule": "step",
+                        "lr_schedule.factor": 0.1,
+                        "lr_schedule.milestones": [50, 75], "loss.weight_decay": 1e-4, **CROP},
     "fednova_logistic": {"local.epochs_range": [1, 5], "local.batch_size": 20},
-}
+    "fedopt_emnist": {"local.epochs": 1, "local.batch_size": 20, "rounds": 1500, "eval.every": 10,
+                      "eval.final_k": 10},
+    "fedopt_shakespeare": {"local.epochs": 1, "local.batch_size": 4, "rounds": 1200, "eval.every": 10,
+                           "eval.final_k": 10},
+    "fadas_cifar10": {"local.epochs": 2, "local.batch_size": 50, "rounds": 500,
+                      "optimizer.weight_decay": 1e-4,
+                      "schedule": "async", "schedule.concurrency": 25, "delay": "bands",
+                      "delay.preset": "fadas_large", "delay.dirichlet": [3, 2, 1]},
+}  # fmt: skip
 SWEPT: dict[str, dict[str, Any]] = {
     "niid_fmnist": {"seed": [0, 1, 2], "clients.total": [10], "clients.per_round": [10],
                     "algorithm.lr": [0.01], "model.preset": ["niid"]},
     "niid_cifar10": {"seed": [0, 1, 2], "clients.per_round": [10], "algorithm.lr": [0.01],
                      "model.preset": ["niid"]},
     "fedavg_2nn": {"clients.total": [100], "model.hidden": [[200, 200]], "dataset": ["mnist"]},
+    "fedavg_cnn": {"clients.total": [100], "model": ["cnn"], "dataset": ["mnist"]},
     "scaffold_emnist": {"clients.total": [100], "clients.per_round": [20], "model": ["logistic"]},
+    "feddyn_cifar10": {"clients.total": [100], "clients.per_round": [10], "algorithm.lr": [0.1],
+                       "model.preset": ["feddyn"]},
+    "fedexp_cifar10": {"clients.total": [100], "clients.per_round": [20], "algorithm.lr": [0.00998],
+                       "partition": ["dirichlet_clients"], "partition.alpha": [0.5], "model": ["resnet18"]},
+    "pfl_cifar10": {"clients.total": [1000], "clients.per_round": [50], "algorithm.lr": [0.1],
+                    "model.preset": ["pfl"]},
+    "fednova_cifar10": {"clients.total": [16], "clients.per_round": [16], "partition": ["dirichlet"],
+                        "partition.alpha": [0.1], "partition.balance": [True], "partition.redraw": [True],
+                        "partition.min_size": [10], "partition.seed": [2020], "seed": [0, 1, 2],
+                        "model.preset": ["vgg11"]},
     "fednova_logistic": {"clients.total": [30], "clients.per_round": [30], "algorithm.lr": [0.02],
                          "dataset": ["synthetic"]},
+    "fedopt_emnist": {"clients.total": [3400], "clients.per_round": [10], "dataset": ["leaf"],
+                      "model.preset": ["pfl"]},
+    "fedopt_shakespeare": {"clients.total": [715], "clients.per_round": [10], "dataset": ["leaf"],
+                           "dataset.task": ["sequence"], "model": ["char_lstm"]},
+    "fadas_cifar10": {"seed": [42], "clients.total": [50], "clients.per_round": [5], "algorithm.lr": [0.1],
+                      "partition": ["dirichlet"], "partition.alpha": [0.3], "model": ["resnet18"],
+                      "model.norm": ["batch"]},
+}  # fmt: skip
+# method -> client rate, server rate, epsilon, as powers of ten (Reddi et al.)
+ADAPTIVE: dict[str, dict[str, tuple[float, ...]]] = {
+    "fedopt_emnist": {"fedadagrad": (-1.5, -1, -2), "fedadam": (-1.5, -2.5, -4), "fedyogi": (-1.5, -2.5, -4),
+                      "fedavgm": (-1.5, -0.5), "fedavg": (-1, 0)},
+    "fedopt_shakespeare": {"fedadagrad": (0, -0.5, -1), "fedadam": (0, -2, -3), "fedyogi": (0, -2, -3),
+                           "fedavgm": (0, -0.5), "fedavg": (0, 0)},
 }  # fmt: skip
 
 
@@ -70,6 +120,54 @@ def test_niid_bench_has_seven_partitions_of_four_methods(name: str) -> None:
         if branch.context["partition"] == "dirichlet":
             keys = [f"partition.{key}" for key in ("alpha", "balance", "redraw", "min_size")]
             assert [branch.context[key] for key in keys] == [0.5, True, True, 10]
+
+
+@pytest.mark.parametrize("name", list(ADAPTIVE))
+def test_adaptive_methods_have_the_tuned_rates_of_their_table(name: str) -> None:
+    """Five methods, rates to six digits."""
+    made = compose_experiment(name, "paper")
+    found = {branch.algorithm: branch.context for branch in made.branches}
+    assert set(found) == set(ADAPTIVE[name])
+    for method, powers in ADAPTIVE[name].items():
+        keys = ("algorithm.lr", "algorithm.server_lr", "algorithm.epsilon")
+        given = [found[method][key] for key in keys[: len(powers)]]
+        assert given == pytest.approx([10**power for power in powers], rel=1e-5)
+
+
+def test_methods_have_their_own_settings() -> None:
+    """FedDyn's alpha and mu, FedExP's epsilon of 20 clients, FedNova's rates, FADAS."""
+
+    def own(name: str, method: str, key: str) -> set[Any]:
+        made = compose_experiment(name, "paper")
+        return {branch.context.get(key) for branch in made.branches if branch.algorithm == method}
+
+    assert own("feddyn_cifar10", "feddyn", "algorithm.alpha") == {0.01}
+    assert own("feddyn_cifar10", "fedprox", "algorithm.mu") == {1e-4}
+    assert own("fedexp_cifar10", "fedexp", "algorithm.epsilon") == {20 * 0.001}
+    assert own("fedexp_cifar10", "fedexp", "algorithm.epsilon_decay") == {0.998 * 0.998}
+    assert own("fedexp_cifar10", "fedexp", "eval.model") == {"mean_of_two"}
+    assert own("fedexp_cifar10", "fedprox", "algorithm.mu") == {0.1}
+    assert own("pfl_cifar10", "fedprox", "algorithm.mu") == {0.01}
+    assert own("pfl_cifar10", "fedavg", "rounds") == {1500, None}
+    assert own("scaffold_emnist", "fedprox", "algorithm.mu") == {1}
+    assert own("fadas_cifar10", "fadas", "algorithm.server_lr") == {1e-4, 1e-3}
+    made = compose_experiment("fednova_cifar10", "paper")
+    for branch in made.branches:
+        moving = 0.9 in (branch.context["optimizer.momentum"], branch.context.get("algorithm.momentum"))
+        assert branch.context["algorithm.lr"] == (0.02 if moving else 0.05)
+    assert {str(branch.context.get("local.epochs_range")) for branch in made.branches} == {"None", "[2, 5]"}
+
+
+def test_every_cell_picks_what_is_run_at_scale_paper() -> None:
+    """No number of peers.csv stands beside nothing: some branch has its method and its choices."""
+    for words, _ in NUMBERS.groupby(["table", "where", "method"]):
+        name, where, method = map(str, words)
+        made, rows = compose_experiment(name, "paper"), []
+        for branch in made.branches:
+            runs = {key: values[0] for key, values in made.params.items()}
+            rows += [{**runs, **branch.context, **point, "algorithm": branch.algorithm}
+                     for point in points(branch.along)]  # fmt: skip
+        assert len(rows_of(pd.DataFrame(rows), method, dict(word.split("=") for word in where.split())))
 
 
 def test_numbers_from_memory_decide_nothing() -> None:
