@@ -40,6 +40,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "applied": {},
     "outstanding": {"alpha": 0.35},
     "discarded": {"hatch": "//////", "edgecolor": "white", "linewidth": 0.0},
+    "interrupted": {"hatch": "||||||", "edgecolor": "white", "linewidth": 0.0},
 }
 _FAILED: dict[str, Any] = {"marker": "x", "color": VERMILLION, "linestyle": "none", "markersize": 4.5,
                            "markeredgewidth": 1.3}  # fmt: skip
@@ -283,8 +284,8 @@ def _draw_trace(shown: Window, staleness: pd.DataFrame, width: str, text: Sequen
 
 
 def _time_line(ax: Axes, shown: Window, norm: Normalize) -> None:
-    """Bars coloured by start version. A job that failed ends in a cross, one that was discarded is hatched,
-    one that is outstanding is pale and runs out of the picture."""
+    """Bars coloured by start version. A job that failed ends in a cross, one that was discarded or stopped is
+    hatched, one that is outstanding is pale and runs out of the picture."""
     rows = {client: row for row, client in enumerate(shown.clients)}
     for job in shown.jobs.to_dict("records"):
         start, row, finish = float(job["dispatch_time"]), rows[int(job["client"])], float(job["finish_time"])

@@ -17,6 +17,7 @@ NEEDS = {
     "fedasync": "clients.per_round=1",
     "fedbn": "model.norm=layer",
     "led": "clients.per_round=20",
+    "ringmaster_asgd": "clients.per_round=1 local.steps=1",
     "vrl_sgd": "clients.per_round=20",
 }
 """What methods fix of the task, by their definition."""

@@ -102,7 +102,8 @@ def _all_applied(
 
 
 Dispatch = Mapping[str, str]
-"""What an algorithm brings along for keys left null: `pool`, `refill`, `concurrency` ("all" = N)."""
+"""What an algorithm brings along for keys left null: `pool`, `refill`, `concurrency`, `tau_cut` ("all": N and
+N - 1)."""
 
 
 class Clients(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, custom, integer, nonnegative, number, positive
+from fedbench.fields import choice, custom, integer, later, nonnegative, number, positive, switch
 from fedbench.schedule.classes import Bands, HeteroExponential, ThreeLevel
 from fedbench.schedule.laws import (
     Constant,
@@ -111,7 +111,13 @@ list                as schedule.list says""",
     rate: float | None = positive(None, null="launch=closed", help="launch=open: starts per unit of time")
     gaps: str | None = choice(None, ("constant", "poisson"), null="constant", help="of an open launch")
     tau_cut: int | None = integer(
-        None, low=0, null="none", help="an upload staler than this is discarded on arrival"
+        None,
+        low=0,
+        null="the algorithm's own, else none",
+        help="an upload staler than this is discarded on arrival",
+    )
+    interrupt: bool = later(
+        switch(False, help="true: a job is stopped, and sends nothing, as soon as it is staler than tau_cut")
     )
     staleness: int | tuple[int, ...] | None = custom(
         None,
@@ -153,22 +159,25 @@ MOST_FAILURES = 0.9999
 def complete(
     schedule: Sync | Async, clients: int, per_update: int, dispatch: Mapping[str, str] | None = None
 ) -> Async | None:
-    """A schedule over N `clients` with S jobs `per_update`, its pool, refill and concurrency (M_c; 0 under an
-    an open launch) settled; None where it is synchronous.
+    """A schedule over N `clients` with S jobs `per_update`, its pool, refill, tau_cut and concurrency (M_c; 0
+    under an open launch) settled; None where it is synchronous.
 
-    `dispatch`: what the algorithm brings along for these keys ("all" = N clients); it holds where the user
-    left them null. Raises ConfigError where options do not fit each other.
+    `dispatch`: what the algorithm brings along for these keys; it holds where the user left them null ("all":
+    as concurrency N clients, as tau_cut the work of all others, N - 1). Raises ConfigError where options do
+    not fit each other.
     """
     if per_update > clients:
         raise ConfigError("clients.per_round", per_update, f"must be at most clients.total={clients}")
     if isinstance(schedule, Sync):
         return None
+    brought = dispatch or {}
     if schedule.staleness is not None:
         for name, value in vars(schedule).items():
             if name != "staleness" and value not in (None, 0):
                 raise _error(schedule, name, "must be null where schedule.staleness is prescribed")
+        if "tau_cut" in brought:
+            raise _error(schedule, "staleness", "must be null: the algorithm discards what arrives too late")
         return schedule
-    brought = dispatch or {}
     pool = schedule.pool or brought.get("pool", "idle")
     refill = schedule.refill or brought.get("refill", "immediate")
     if schedule.select == "lowest" and pool not in ("idle", "idle_incl_buffered"):
@@ -181,11 +190,16 @@ def complete(
         allowed = f"must be at most {MOST_FAILURES}: of {needed:,} jobs one arrives, so an update of "
         allowed += f"clients.per_round={per_update} takes {per_update * needed:,}"
         raise _error(schedule, "p_fail", allowed)
+    tau_cut = clients - 1 if schedule.tau_cut is None and "tau_cut" in brought else schedule.tau_cut
+    if schedule.interrupt and tau_cut is None:
+        raise _error(schedule, "interrupt", "must be false unless schedule.tau_cut says what is too stale")
+    if schedule.interrupt and pool == "queue":
+        raise _error(schedule, "interrupt", "must be false with schedule.pool=queue")
     _check_changes(schedule, clients)
     _check_list(schedule, pool, clients)
     everyone = brought.get("concurrency") == "all"
     concurrency = 0 if schedule.rate else _concurrency(schedule, clients, per_update, refill, everyone)
-    return replace(schedule, pool=pool, refill=refill, concurrency=concurrency)
+    return replace(schedule, pool=pool, refill=refill, tau_cut=tau_cut, concurrency=concurrency)
 
 
 def overlapping(schedule: Async) -> bool:

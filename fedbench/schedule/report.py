@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedbench.schedule.trace import APPLIED, DISCARDED, FAILED, OUTSTANDING, STATUS, Ints, Trace
+from fedbench.schedule.trace import (
+    APPLIED,
+    DISCARDED,
+    FAILED,
+    INTERRUPTED,
+    OUTSTANDING,
+    STATUS,
+    Ints,
+    Trace,
+)
 
 _ROWS = 1 << 16  # rows formatted at once
 _COLUMNS = (
@@ -37,8 +46,8 @@ def counters(trace: Trace) -> Counters:
 
 def cumulative_steps(trace: Trace, steps: int | Ints, first: int = 0) -> Ints:
     """Local steps computed up to version t, shape (updates + 1,), the `first` of each job not counted: K for
-    each job received, or the part of them that it makes, and floor(u (K - first)) for one that failed after
-    the part u of its work. `steps`: K, or one number per client (N,)."""
+    each job received, or the part of them that it makes, and floor(u (K - first)) for one that failed or was
+    stopped after the part u of its work. `steps`: K, or one number per client (N,)."""
     k = np.broadcast_to(np.asarray(steps, dtype=np.int64), (trace.clients,))[trace.client]
     made = np.maximum(np.rint(trace.work * k).astype(np.int64), 1) - first
     return _cumulative_work(trace, made, k - first)
@@ -46,13 +55,13 @@ def cumulative_steps(trace: Trace, steps: int | Ints, first: int = 0) -> Ints:
 
 def cumulative_passes(trace: Trace, batches: Ints) -> Ints:
     """Mini-batches of one full local pass a job, up to version t: all of a job received, floor(u batches) of
-    one that failed. `batches`: (N,)."""
+    one that failed or was stopped. `batches`: (N,)."""
     return _cumulative_work(trace, batches[trace.client], batches[trace.client])
 
 
 def _cumulative_work(trace: Trace, made: Ints, all_of_it: Ints) -> Ints:
-    """Sums of what received jobs have `made`, and of the part that failed ones did of `all_of_it`; (J,)."""
-    failed = trace.status == FAILED
+    """Sums of what received jobs have `made`, and of the part that others did of `all_of_it`; (J,)."""
+    failed = np.isin(trace.status, (FAILED, INTERRUPTED))
     part = trace.work * all_of_it
     whole = np.rint(part)  # a given part, such as 0.29 of 100 steps, may lie a rounding error below
     done = np.where(np.abs(part - whole) <= 1e-12 * whole, whole, np.floor(part)).astype(np.int64)
@@ -82,6 +91,7 @@ def summary(trace: Trace) -> dict[str, Any]:
             "outstanding": int(counts[OUTSTANDING]),
             "discarded": int(counts[DISCARDED]),
             "failed": int(counts[FAILED]),
+            "interrupted": int(counts[INTERRUPTED]),
             "wasted": trace.jobs - int(counts[APPLIED]),
         },
         "parked_slots_max": int(trace.parked.max(initial=0)),

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from heapq import heappop, heappush
+from itertools import takewhile
 from math import log1p
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedbench.errors import ConfigError
 from fedbench.schedule.delays import BlockwiseDraws, Delays
 from fedbench.schedule.options import Async
 from fedbench.schedule.selection import ANYONE, LAUNCHES, NEVER, Pool, select_draws
-from fedbench.schedule.trace import DISCARDED, FAILED, Floats, Ints, Ledger, Trace
+from fedbench.schedule.trace import DISCARDED, FAILED, INTERRUPTED, Floats, Ints, Ledger, Trace
 
 DRAW = 1 << 53  # draws in [0, 1) are multiples of 1 / DRAW
 
@@ -119,12 +120,14 @@ class Simulation:
         self.failures = BlockwiseDraws(failures, clients, expected) if policy.p_fail > 0 else None
         self.pool, self.gaps = Pool(policy, clients, seed, leave, join), select_draws(seed, LAUNCHES)
         self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
+        self.interrupts = policy.interrupt
         self.ledger = Ledger()
         self.now: float = 0  # in ticks, as all times but those of the ledger
         self.version = 0
         self.ends: dict[float, list[int]] = {}  # time -> the jobs that end then
         self.times: list[float] = []  # the keys of `ends`, as a heap
         self.dying: dict[int, float] = {}  # job -> the part of its work that it does before it fails
+        self.running: dict[int, tuple[float, float]] = {}  # interrupt: job -> its begin and duration
         self.queues: dict[int, deque[int]] = {}  # pool=queue: the jobs waiting at each busy client
         self.buffer: list[int] = []
         self.in_flight = self.peak = 0
@@ -182,6 +185,8 @@ class Simulation:
         aggregated: list[int] = []
         for job in tick:
             client = client_of[job]
+            if self.interrupts and self.running.pop(job, None) is None:
+                continue  # it was stopped before
             self.in_flight -= 1
             if client in self.queues:
                 self._next_in_queue(client)
@@ -198,6 +203,8 @@ class Simulation:
                     aggregated += self._close()
                     if self.version == self.rounds:
                         break
+        if self.interrupts and self.version < self.rounds:
+            self._interrupt(freed)
         if not self.immediate:
             return self._at_aggregation(aggregated)
         return self._all_parked(freed) if self.parked else freed
@@ -213,6 +220,18 @@ class Simulation:
         self.version += 1
         self.last_attempt = len(self.ledger.client) + self.lost_launches + self.patience
         return clients
+
+    def _interrupt(self, freed: list[int]) -> None:
+        """Stop the jobs that have become too stale to count; the oldest come first."""
+        assert self.policy.tau_cut is not None
+        ledger, oldest = self.ledger, self.version - self.policy.tau_cut
+        for job in list(takewhile(lambda job: ledger.start[job] < oldest, self.running)):
+            begin, duration = self.running.pop(job)
+            if duration:
+                self.dying[job] = min(self.dying.get(job, 1.0), (self.now - begin) / duration)
+            ledger.finish_time[job] = self.now / self.unit
+            self.in_flight -= 1
+            self._reject(job, ledger.client[job], INTERRUPTED, freed)
 
     def _reject(self, job: int, client: int, status: int, freed: list[int]) -> None:
         self.ledger.rejected.append((job, self.version, status, self.dying.pop(job, 1.0)))
@@ -271,6 +290,8 @@ class Simulation:
         elif work < 1.0:
             self.dying[job] = work
             end += self.timeout
+        if self.interrupts:
+            self.running[job] = self.now, duration
         self.ledger.begin_time[job], self.ledger.finish_time[job] = self.now / self.unit, end / self.unit
         if end in self.ends:
             self.ends[end].append(job)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-STATUS = ("applied", "outstanding", "discarded", "failed")
-"""Names of the status codes 0, 1, 2, 3."""
-APPLIED, OUTSTANDING, DISCARDED, FAILED = range(4)
+STATUS = ("applied", "outstanding", "discarded", "failed", "interrupted")
+"""Names of the status codes 0, 1, ... Discarded: it arrived in vain. Interrupted: it was stopped before."""
+APPLIED, OUTSTANDING, DISCARDED, FAILED, INTERRUPTED = range(5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ class Trace:
     begin_time: Floats  # when its client took it up; nan: still waiting at its client
     finish_time: Floats  # when it ends, or would have ended; nan: still waiting at its client
     status: NDArray[np.int8]  # index into STATUS
-    arrival_version: Ints  # the server's version when the job arrived or failed; -1: outstanding
-    work: Floats  # fraction of the local steps done: 1, or less for a failed job and for one that does less
+    arrival_version: Ints  # the server's version when the job arrived, failed or was stopped; -1: outstanding
+    work: Floats  # fraction of the local steps done: 1, or less where a job failed, was stopped or does less
     update_time: Floats
     in_flight: Ints  # at each update: jobs assigned but not applied, without those being applied
     parked: Ints  # at each update: slots that found no client to work for them

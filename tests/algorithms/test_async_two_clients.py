@@ -17,7 +17,7 @@ from tests_support import make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.schedule import build_trace
+from fedbench.schedule import STATUS, build_trace
 from fedbench.schedule.trace import Trace
 
 H, A = np.array([(1.0, 3.0), (2.0, 0.5)]), np.array([(1.0, -1.0), (-1.0, 2.0)])
@@ -90,6 +90,23 @@ def test_worked_example(case: str, engine: str) -> None:
     name, values, steps, expected = GOLDEN[case]
     found = path(name, values, steps, trace(TRACE_A, 4), engine)
     np.testing.assert_allclose(found, expected, rtol=0, atol=6e-12)
+
+
+FRESH = [(1.9, 0.4), (1.81, -0.02), (1.729, -0.314), (1.6561, -0.5198), (1.59049, -0.66386)]
+ALL = [(1.9, 0.4), (1.81, -0.02), (1.21, 0.03), (1.129, -0.264), (1.1161, -0.4848)]
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+@pytest.mark.parametrize(("R", "expected"), [(1, FRESH), (2, FRESH), (3, ALL)])
+def test_worked_example_of_ringmaster(R: int, expected: list[tuple[float, float]], interrupt: bool) -> None:
+    """The slow client is too late for R = 1 and 2, and stopped or heard in vain; R = 3 waits for it."""
+    events = trace(TRACE_A, 5, tau_cut=R - 1, interrupt=interrupt)
+    found = path("ringmaster_asgd", {"server_lr": 0.1}, 1, events)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    ended = {0: (2.5, "discarded"), 1: (2.0 if R == 2 else 1.0, "interrupted")}[interrupt]
+    if R < 3:
+        slow = np.flatnonzero(events.client == 1)[0]
+        assert (events.finish_time[slow], STATUS[events.status[slow]]) == ended
 
 
 # ---- a fast and a slow client ---------------------------------------------------------------------

@@ -21,6 +21,7 @@ COSTS: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(("fedadagrad", "fedadam", "fedyogi"), (1, 1, 0, 0, 0, 2, 1, 0)),
     **dict.fromkeys(("fedavgm", "slowmo", "fedbuff", "ca2fl", "fedexp_m"), (1, 1, 0, 0, 0, 1, 1, 0)),
     **dict.fromkeys(("fedams", "fadas"), (1, 1, 0, 0, 0, 3, 1, 0)),
+    "ringmaster_asgd": FEDAVG,
     "asyncfeded": FEDAVG,  # the start models are the server's own
     "feddyn": (1, 1, 0, 0, 1, 1, 1, 0),
     **dict.fromkeys(("vrl_sgd", "led"), (1, 1, 0, 0, 1, 0, 1, 0)),

@@ -191,14 +191,17 @@ def test_the_time_line_shows_every_job_once(tmp_path: Path, drawn: Callable[...,
 
 
 def test_failed_and_discarded_jobs_look_different(tmp_path: Path, drawn: Callable[..., Page]) -> None:
-    text = GOLDEN.replace("5,3,1,2,0,2.5,3.75,applied", "5,3,1,,,2.5,3.75,failed").replace(
-        "7,1,2,4,0,3.75,6.25,applied", "7,1,2,,,3.75,6.25,discarded"
-    )
+    text = GOLDEN.replace("5,3,1,2,0,2.5,3.75,applied", "5,3,1,,,2.5,3.75,failed")
+    text = text.replace("7,1,2,4,0,3.75,6.25,applied", "7,1,2,,,3.75,6.25,discarded")
+    text = text.replace("8,2,3,,,4.0,8.0,outstanding", "8,2,3,,,4.0,5.5,interrupted")
     page = drawn(trace(jobs(tmp_path, text), PlotOptions(width="two")))
     (cross,) = (mark for mark in page.figure.axes[0].lines if mark.get_gid() == "failed")
     assert cross.get_xydata().tolist() == [[3.75, 3.0]]
-    assert sum(bool(bar.get_hatch()) for bar in page.figure.axes[0].collections) == 1
-    assert {"applied", "outstanding", "discarded", "failed", "update"} <= {text for text, _ in texts(page)}
+    hatches = [bar.get_hatch() for bar in page.figure.axes[0].collections if bar.get_hatch()]
+    assert len(hatches) == len(set(hatches)) == 2
+    assert {"applied", "outstanding", "discarded", "interrupted", "failed", "update"} <= {
+        text for text, _ in texts(page)
+    }
 
 
 @pytest.mark.parametrize("width", ["one", "two"])

@@ -32,14 +32,16 @@ TAKE_ALL = {
 NEED_SGD = {"scaffold", "scaffold_exp", "vrl_sgd"}
 OWN_STEPS = {
     "ace", "adamasfl", "delta_sgd", "dude_asgd", "fafed", "fedadamw", "fedadt", "fedavg_m", "fedcm",
-    "fedlada", "fednova", "fedproxvr", "fedsps",
-    "local_amsgrad", "masfl", "mime", "mimelite", "padamfed", "padamfed_vr", "scaffold_m", "scaffold_m_vr",
+    "fedlada", "fednova", "fedproxvr", "fedsps", "local_amsgrad", "masfl", "mime", "mimelite", "padamfed",
+    "padamfed_vr", "ringmaster_asgd", "scaffold_m", "scaffold_m_vr",
 }  # fmt: skip
 NOT_CLIPPED = {
     "ace", "adamasfl", "dude_asgd", "fafed", "fedproxvr", "fedsps", "masfl", "mime", "mimelite", "padamfed",
     "padamfed_vr", "scaffold_m_vr",
 }  # fmt: skip
-NO_RATE = {"ace", "adamasfl", "dude_asgd", "fedsps", "padamfed", "padamfed_vr"}  # lr from a theorem, or none
+NO_RATE = {  # lr from a theorem, or none
+    "ace", "adamasfl", "dude_asgd", "fedsps", "padamfed", "padamfed_vr", "ringmaster_asgd",
+}  # fmt: skip
 NO_SERVER_RATE = {
     "adamasfl", "area", "delta_sgd", "fafed", "fedadamw", "fedadt", "fedasync", "feddyn", "fedexp",
     "fedexp_m", "fedhyper", "fedproxvr", "fedsps", "led", "local_amsgrad", "padamfed", "padamfed_vr",

@@ -218,6 +218,10 @@ def test_epochs_and_weighting_of_the_training_loss(tmp_path: Path) -> None:
         (["algorithm=padamfed", "local.steps=null", "local.epochs=1"], r"algorithm\.lr=null: .*local\.steps"),
         (["local.batch_size=2000"], r"local\.batch_size=2000: must be at most the 1437"),
         (["algorithm=fedbn"], r"algorithm=fedbn: .*normalisation"),
+        (
+            ["algorithm=ringmaster_asgd", "schedule=async", "clients.per_round=1", "schedule.staleness=3"],
+            r"schedule\.staleness=3: must be null: the algorithm discards what arrives too late",
+        ),
         (["algorithm=dude_asgd", "local.steps=3"], r"local\.steps=3: dude_asgd makes exactly 1"),
         (["init_from=nowhere.pt"], r"init_from=nowhere.pt: there is no such file"),
     ],

@@ -35,7 +35,7 @@ class Naive:
         self.M, self.rate = keys.concurrency, keys.rate
         self.refill, self.pool = keys.refill or "immediate", keys.pool or "idle"
         self.lowest, self.distinct = keys.select == "lowest", keys.draw == "without_replacement"
-        self.tau_cut, self.p_fail = keys.tau_cut, keys.p_fail
+        self.tau_cut, self.p_fail, self.interrupt = keys.tau_cut, keys.p_fail, keys.interrupt
         # given durations: fractions of the decimal numbers, so nothing is rounded before it is compared
         self.exact = cfg.delay.name in ("constant", "table", "none")
         whole = cfg.delay.name == "none" and float(keys.timeout).is_integer()
@@ -117,7 +117,7 @@ class Naive:
 
     def start_clock(self, job: dict[str, Any]) -> None:
         d, leave = self.number(self.D[job["client"], job["n"]]), self.leave.get(job["client"], INF)
-        job["clock"] = self.now
+        job.update(clock=self.now, d=d)
         if self.now >= leave:  # the client left while the job waited
             job.update(fails=True, u=0, end=max(self.now, leave + self.timeout))
         elif self.now + job["u"] * d > leave:
@@ -169,6 +169,15 @@ class Naive:
                     self.buffer = []
                     if len(self.updates) == self.T:
                         return self
+            version = len(self.updates)
+            for j in self.live() if self.interrupt else []:
+                job = self.jobs[j]
+                if version - job["v"] > self.tau_cut:
+                    done = (self.now - job["clock"]) / job["d"] if job["d"] else 1
+                    job.update(status="interrupted", arrival=version, live=False, end=self.now)
+                    job["work"] = min(done, job["u"])
+                    freed.append(job["client"])
+                    rejected.append(job["client"])
             if self.rate is not None:
                 if self.now == (launches + 1) / self.rate:
                     launches += 1

@@ -48,6 +48,8 @@ def configs(draw, failures: bool = True) -> dict:
         keys["p_fail"] = draw(st.sampled_from([0.0, 0.2, 0.4]))
         keys["timeout"] = draw(st.sampled_from([0.0, 0.5]))
         keys["tau_cut"] = draw(st.sampled_from([None, 0, 2]))
+        if keys["tau_cut"] is not None and keys["pool"] != "queue":
+            keys["interrupt"] = draw(st.booleans())
         some = st.lists(st.integers(0, clients - 1), unique=True, max_size=clients // 2)
         keys["join"] = [[i, draw(st.sampled_from([0.0, 0.6, 1.0, 3.5]))] for i in draw(some)]
         keys["leave"] = [[i, draw(st.sampled_from([3.6, 4.0, 6.25, 9.0]))] for i in draw(some)]

@@ -6,7 +6,15 @@ from naive_schedule import config
 
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.schedule import STATUS, build_trace, check, counters, durations, summary
+from fedbench.schedule import (
+    STATUS,
+    build_trace,
+    check,
+    counters,
+    cumulative_steps,
+    durations,
+    summary,
+)
 
 EXP = {"name": "exponential", "mean": 1.0}
 FAILED = STATUS.index("failed")
@@ -126,6 +134,26 @@ def test_stale_uploads_are_discarded_on_arrival():
     assert (trace.work[cut] == 1).all()
 
 
+def test_stale_jobs_are_stopped_before_they_arrive():
+    """Client 0 takes 1, client 1 takes 2.5; after two updates client 1 is too late, and starts again."""
+    keys = {"concurrency": 2, "pool": "self", "tau_cut": 1, "interrupt": True}
+    trace = build_trace(config(5, 2, 1, 0, {"name": "table", "table": [1.0, 2.5]}, **keys))
+    slow = trace.client == 1
+    assert [STATUS[code] for code in trace.status[slow]] == ["interrupted", "interrupted", "outstanding"]
+    assert trace.dispatch_time[slow].tolist() == [0.0, 2.0, 4.0]
+    assert trace.finish_time[slow].tolist() == [2.0, 4.0, 6.5]
+    assert trace.start_version[slow].tolist() == [0, 2, 4]
+    assert trace.arrival_version[slow].tolist() == [2, 4, -1]
+    assert trace.work[slow].tolist() == [0.8, 0.8, 1.0]
+    assert trace.client[trace.applied_update >= 0].tolist() == [0] * 5
+    found = counters(trace)
+    assert found.received.tolist() == [0, 1, 2, 3, 4, 5]  # what was stopped has sent nothing
+    assert found.dispatched.tolist() == [0, 2, 3, 5, 6, 8]
+    # of 9 local steps a job that was stopped after four fifths has made 7
+    assert cumulative_steps(trace, 9).tolist() == [0, 9, 18, 34, 43, 59]
+    assert summary(trace)["jobs"]["interrupted"] == 2
+
+
 def test_jobs_in_the_queue_of_a_client_that_leaves_fail_without_work():
     delay = {"name": "table", "table": [100.0, 1.0]}
     keys = {"concurrency": 2, "pool": "queue", "refill": "at_aggregation", "leave": [[0, 7.5]]}
@@ -145,6 +173,11 @@ def test_jobs_in_the_queue_of_a_client_that_leaves_fail_without_work():
             {"p_fail": 0.9999999},
             "schedule.p_fail=0.9999999: must be at most 0.9999: of 10,000,000 jobs one arrives, so an update "
             "of clients.per_round=2 takes 20,000,000",
+        ),
+        ({"interrupt": True}, "schedule.interrupt=true: must be false unless schedule.tau_cut says"),
+        (
+            {"interrupt": True, "tau_cut": 2, "pool": "queue"},
+            "schedule.interrupt=true: must be false with schedule.pool=queue",
         ),
         ({"launch": "open", "rate": 1e12}, "schedule.rate=1000000000000.0: no progress: after 3 jobs and "),
         ({"launch": "open", "rate": 1e12, "pool": "all"}, "launches that found nobody, update 0 still waits"),

@@ -155,7 +155,7 @@ def test_dropped_stragglers_do_not_arrive() -> None:
         assert trace.position[trace.applied(t)].tolist() == [0, 1, 2]
     assert summary(trace)["jobs"] == {
         **{"dispatched": 5 * T, "applied": 3 * T, "outstanding": 0},
-        **{"discarded": 2 * T, "failed": 0, "wasted": 2 * T},
+        **{"discarded": 2 * T, "failed": 0, "interrupted": 0, "wasted": 2 * T},
     }
 
 

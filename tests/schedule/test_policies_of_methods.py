@@ -24,6 +24,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "ca2fl": {"pool": "idle", "refill": "immediate", "concurrency": 6},
     "fadas": {"pool": "idle", "refill": "immediate", "concurrency": 6},
     "fedasync": {"pool": "idle", "refill": "immediate", "concurrency": 6},
+    "ringmaster_asgd": {"pool": "self", "refill": "immediate", "concurrency": 9, "tau_cut": 8},
     "asyncfeded": {"pool": "idle", "refill": "immediate", "concurrency": 6},
     "masfl": {"pool": "idle", "refill": "immediate", "concurrency": 6},
     "adamasfl": {"pool": "idle", "refill": "immediate", "concurrency": 6},

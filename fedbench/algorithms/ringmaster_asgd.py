@@ -1,0 +1,58 @@
+"""Ringmaster ASGD."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
+
+
+@register("ringmaster_asgd")
+class RingmasterASGD(Algorithm):
+    """Maranjyan, Tyurin, Richtarik, "Ringmaster ASGD: the first asynchronous SGD with optimal time
+    complexity", ICML 2025 (arXiv 2501.16168).
+
+        client:  one stochastic gradient g = grad F(theta^v; xi);  sends g
+        server, on every arrival:  delay = k - v, k the number of updates so far
+                 delay < R:   theta <- theta - gamma g;   k <- k + 1
+                 delay >= R:  the gradient is thrown away, and k stays
+                 the client goes on at once, from the present theta
+
+    It is asynchronous SGD on a schedule that discards: R - 1 = schedule.tau_cut is the largest staleness that
+    counts, N - 1 unless given (R = N); with schedule.interrupt=true a client is stopped as soon as its
+    delay reaches R, and need not finish what would be thrown away. One arrival makes one update
+    (clients.per_round=1). All N clients work; K = 1. Nobody keeps anything but theta. Travels: up 1d,
+    down 1d. gamma = server_lr (it multiplies a gradient) and R are tuned together. For homogeneous data: a
+    client that is always slower than R updates is never heard. R = N is our default, the largest R that the
+    experiments of code of the authors' line try.
+    """
+
+    title = "Ringmaster ASGD"
+    paper = "Maranjyan et al., ICML 2025"
+    checked_by = "tests/algorithms/test_ringmaster.py::test_follows_the_papers_loop"
+    problem_dependent = ("server_lr",)
+    own_step = "makes no local steps"
+    fixed_steps = 1
+    every_arrival = True
+    dispatch: ClassVar[dict[str, str]] = {
+        "refill": "immediate",
+        "pool": "self",
+        "concurrency": "all",
+        "tau_cut": "all",
+    }
+
+    server_lr: float = positive(0.03)
+
+    def local_init(self, client: Client, h: Record) -> Vectors:
+        return {"g": torch.zeros_like(client.down.theta)}
+
+    def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
+        return {"g": client.grad(client.down.theta)}
+
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"g": local.g}, {}
+
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
+        return {"theta": server.theta - h.server_lr * mean.g}
