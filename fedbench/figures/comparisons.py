@@ -4,7 +4,7 @@ and one setting for all tasks."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,9 +30,7 @@ VARIED = {"S": "clients.per_round", "K": "local.steps"}
 """The counts that grow, one in each panel, while the other one is what most runs have."""
 
 
-def draw_speedup(
-    directories: Sequence[Path], powers: Mapping[str, float], fit: Fit, width: str = "two"
-) -> Drawing:
+def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: Fit) -> Drawing:
     """Draw a panel for each count that the runs vary.
 
     `powers`: algorithm -> exponent of S K T in its theorem. `fit(x, y)`: slope of log y against log x over
@@ -44,12 +42,11 @@ def draw_speedup(
     norms = _norms(runs)
     if norms.empty:
         raise DataError("no run has gradient norms; eval.grad_norm=true writes them")
-    parts = {label: _along_count(norms, label) for label in VARIED}
-    data = pd.concat([_mean(part, fit).assign(varied=label) for label, part in parts.items() if len(part)])
+    data = pd.concat([part for count in VARIED for part in _along(norms, count, fit)], ignore_index=True)
     labels = _labels(data, powers)
     panels = [
-        Panel(str(label), f"S K T, growing {label}", "Mean gradient norm", _traces(part, powers, labels))
-        for label, part in data.groupby("varied", sort=False)
+        Panel("work", f"S K T, growing {count}", "Mean gradient norm", _traces(part, powers, labels))
+        for count, part in data.groupby("varied", sort=False)
     ]
     shared = caption.common(runs)
     slopes = ", ".join(f"{of_algorithm(name).label} {power:.3g}" for name, power in powers.items())
@@ -62,7 +59,7 @@ def draw_speedup(
     )
     text = " ".join([text, *caption.data_notes(runs), *caption.mixed(runs)])
     said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
-    return draw_grid(panels, len(panels), width, data.reset_index(drop=True), said)
+    return draw_grid(panels, len(panels), "two", data, said)
 
 
 def _norms(runs: Sequence[Run]) -> pd.DataFrame:
@@ -78,26 +75,20 @@ def _norms(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:4])
 
 
-def _along_count(norms: pd.DataFrame, label: str) -> pd.DataFrame:
-    """Every algorithm's runs along a count, the others at their commonest values; without those algorithms
-    that have one value of it only."""
-    parts = []
-    for _, part in norms.groupby("algorithm", sort=False):
-        for other in VARIED.keys() - {label}:
-            part = part[part[other] == part[other].mode().iloc[0]]
-        parts += [part] if part[label].nunique() > 1 else []
-    return pd.concat(parts) if parts else norms.iloc[:0]
-
-
-def _mean(norms: pd.DataFrame, fit: Fit) -> pd.DataFrame:
-    """Columns algorithm, work, grad_norm (mean over seeds), n, slope, slope_half (NaN below three points)."""
-    parts = []
+def _along(norms: pd.DataFrame, count: str, fit: Fit) -> Iterator[pd.DataFrame]:
+    """Every algorithm along a count, the others at their commonest values: algorithm, work, grad_norm (mean
+    over seeds), n, slope, slope_half (NaN below three points), varied. Without those that have one value of
+    the count only."""
     for name, part in norms.groupby("algorithm", sort=False):
-        found = part.groupby("work", sort=True).grad_norm.agg(grad_norm="mean", n="size").reset_index()
+        for other in VARIED.keys() - {count}:
+            part = part[part[other] == part[other].mode().iloc[0]]
+        if part[count].nunique() < 2:
+            continue
+        found = part.groupby("work").grad_norm.agg(grad_norm="mean", n="size").reset_index()
         few = len(found) < 3
-        value, half = (np.nan, np.nan) if few else fit(part.work.tolist(), part.grad_norm.tolist())
-        parts.append(found.assign(algorithm=name, slope=value, slope_half=half))
-    return pd.concat(parts)[["algorithm", "work", "grad_norm", "n", "slope", "slope_half"]]
+        slope, half = (np.nan, np.nan) if few else fit(part.work.tolist(), part.grad_norm.tolist())
+        found.insert(0, "algorithm", name)
+        yield found.assign(slope=slope, slope_half=half, varied=count)
 
 
 def _labels(data: pd.DataFrame, powers: Mapping[str, float]) -> dict[str, str]:
@@ -112,10 +103,10 @@ def _labels(data: pd.DataFrame, powers: Mapping[str, float]) -> dict[str, str]:
 
 
 def _traces(table: pd.DataFrame, powers: Mapping[str, float], labels: Mapping[str, str]) -> list[Trace]:
-    parts = {name: table[table.algorithm == name] for name in powers if (table.algorithm == name).any()}
+    parts = {name: part for name in powers if len(part := table[table.algorithm == name])}
     looks = apart([(name, of_algorithm(name).label, of_algorithm(name).label) for name in parts])
     traces = [
-        Trace(look, part.work.to_numpy(), part.grad_norm.to_numpy(), labels[name], wide=rank == 0)
+        Trace(look, part.work.to_numpy(), part.grad_norm.to_numpy(), labels[name], wide=not rank)
         for rank, (look, (name, part)) in enumerate(zip(looks, parts.items(), strict=True))
     ]
     x = np.unique(table.work.to_numpy())
@@ -203,19 +194,13 @@ def draw_settings(
             ax.plot(mine.accuracy, rank, **dots, gid="accuracy")
             ax.hlines(rank, mine.low, mine.high, color=look.colour, linewidth=1, zorder=2, gid="spread")
             ax.plot(mine.without_noise, rank, **dots | tick, gid="bound")
-        _rows_of(ax, rows)
-        ax.set(xlim=(0, 1), xlabel=style.axis("final_accuracy"))
+        ax.set_yticks(range(len(rows)), rows)
+        ax.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel=style.axis("final_accuracy"))
         large = f"batches of {samples}".replace(" ", "\N{NO-BREAK SPACE}")
         page.legend(
             {line.label: handle(line.style, linestyle="none") for line in series} | marks(**{large: tick})
         )
         return Drawing(page, data, said)
-
-
-def _rows_of(ax: Axes, labels: Sequence[str]) -> None:
-    """A row for each label, the first one on top."""
-    ax.set_yticks(range(len(labels)), labels)
-    ax.set_ylim(len(labels) - 0.5, -0.5)
 
 
 def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataFrame:
@@ -340,21 +325,20 @@ def by_task(table: pd.DataFrame) -> pd.Series:
     return table.groupby(["schedule", "method", "task"], sort=False).relative.mean()
 
 
-def draw_untuned(directories: Sequence[Path], width: str = "two") -> Drawing:
+def draw_untuned(directories: Sequence[Path]) -> Drawing:
     """Draw a row for each method with a point for each task, its median and worst; a panel for each schedule,
-    side by side in two columns."""
+    side by side."""
     runs = read(directories)
     table = scores(runs)
     groups = {kind: part.droplevel(0).unstack("task", sort=False)
               for kind, part in by_task(table).groupby("schedule", sort=False)}  # fmt: skip
-    down, across = (len(groups), 1) if width == "one" else (1, len(groups))
     most = max(map(len, groups.values()))
     values = pd.concat([part.stack() for part in groups.values()])
     low: float = math.floor(10 * float(values[values > 0].min())) / 10 if values.any() else 0.0
     strip = low - 0.12 * (1 - low) * bool((values == 0).any())
     with sheet():
-        page = Page(width, down * (most * 0.26 + 0.6))
-        grid = page.figure.subplots(down, across, sharex=True, squeeze=False).flat
+        page = Page("two", most * 0.26 + 0.6)
+        grid = page.figure.subplots(1, len(groups), sharex=True, squeeze=False).flat
         for ax, (kind, part) in zip(grid, groups.items(), strict=True):
             if strip < low:
                 ax.axvspan(strip, low, color=STRIP, linewidth=0, zorder=0.4, gid="strip")

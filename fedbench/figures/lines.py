@@ -269,16 +269,11 @@ def results(series: Series, x: str, y: str, kind: str) -> Line:
     rows = [(*place(run, x), np.nan if run.diverged else run.result(y), run.diverged) for run in series.runs]
     found = pd.DataFrame(rows, columns=["x", "theorem", "y", "diverged"])
     found = found[found.x.notna() & (found.diverged | found.y.notna())].astype({"x": float, "y": float})
-    places = list(found.groupby(["x", "theorem"]))
-    values = np.full((len(series.runs), len(places)), np.nan)
-    for column, (_, part) in enumerate(places):
-        values[: len(part), column] = part.y
-    points = spread(values, band(kind, series.n), within(y, series.runs)).assign(
-        x=np.array([at for (at, _), _ in places], dtype=float),
-        diverged=np.array([part.diverged.sum() for _, part in places], dtype=int),
-        theorem=np.array([by_theorem for (_, by_theorem), _ in places], dtype=bool),
-    )
-    return Line(series, points, each=found.loc[~found.diverged, ["x", "y"]])
+    found["rank"] = found.groupby(["x", "theorem"]).cumcount()
+    values = found.pivot(index="rank", columns=["x", "theorem"], values="y").sort_index(axis=1)
+    points = spread(values, band(kind, series.n), within(y, series.runs)).reset_index()
+    points["diverged"] = found.groupby(["x", "theorem"]).diverged.sum().to_numpy(int)
+    return Line(series, points.astype({"theorem": bool}), each=found.loc[~found.diverged, ["x", "y"]])
 
 
 def place(run: Run, x: str) -> tuple[float | None, bool]:
@@ -315,7 +310,9 @@ def within(y: str, runs: Sequence[Run]) -> tuple[float, float]:
     return (worst(metric(runs)), 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
 
 
-def spread(values: Floats, kind: str, bounds: tuple[float, float] = (-np.inf, np.inf)) -> pd.DataFrame:
+def spread(
+    values: Floats | pd.DataFrame, kind: str, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> pd.DataFrame:
     """Columns mean, low, high (ends of the spread `kind`) and n of values (runs, points); NaN or infinite
     means no value, and below two values there is no spread. `bounds`: what no end leaves."""
     kept = pd.DataFrame(values).replace([np.inf, -np.inf], np.nan)

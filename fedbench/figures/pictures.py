@@ -26,7 +26,7 @@ from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing, Page, sheet, ticks
-from fedbench.figures.results import read
+from fedbench.figures.results import read, read_table
 from fedbench.figures.style import BLUE, MUTED, PARTITION_KEYS, VERMILLION, WIDTHS
 from fedbench.runs.run_directory import JOBS, PARTITION, RunDirectory
 
@@ -190,10 +190,7 @@ def read_jobs(path: Path) -> pd.DataFrame:
     file = path / JOBS
     if not file.is_file():
         raise DataError(f"{path}: no jobs.csv here (trace=true writes it)")
-    try:
-        jobs = pd.read_csv(file)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
+    jobs = read_table(file)
     missing = [name for name in COLUMNS if name not in jobs]
     if missing:
         raise DataError(f"{file}: no column '{missing[0]}'")
@@ -207,9 +204,8 @@ def read_jobs(path: Path) -> pd.DataFrame:
 
 def update_times(jobs: pd.DataFrame) -> pd.DataFrame:
     """When each update happened: at the last arrival among its jobs (never before the update before it)."""
-    applied = jobs[jobs["applied_update"].notna()]
-    last = applied.groupby("applied_update")["finish_time"].max().sort_index()
-    return pd.DataFrame({"update": last.index.astype(int), "time": last.cummax().to_numpy()})
+    last = jobs.groupby("applied_update").finish_time.max().cummax()
+    return pd.DataFrame({"update": last.index.astype(int), "time": last.to_numpy()})
 
 
 def window(jobs: pd.DataFrame) -> Window:
@@ -228,8 +224,8 @@ def window(jobs: pd.DataFrame) -> Window:
 
 def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
     """Applied jobs by staleness (applied_update - start_version): columns staleness, jobs."""
-    applied = jobs[jobs["applied_update"].notna()]
-    counts = np.bincount((applied["applied_update"] - applied["start_version"]).astype(int), minlength=1)
+    staleness = (jobs["applied_update"] - jobs["start_version"]).dropna().astype(int)
+    counts = np.bincount(staleness, minlength=1)
     return pd.DataFrame({"staleness": np.arange(len(counts)), "jobs": counts})
 
 

@@ -205,8 +205,8 @@ def _summary(place: RunDirectory) -> dict[str, Any]:
 
 
 def _sweep(path: Path) -> Iterator[Run]:
-    runs, rounds = _table(path / "runs.csv"), path / "rounds.csv"
-    metrics = _numbers(_table(rounds), rounds) if rounds.is_file() else {}
+    runs, rounds = _texts(path / "runs.csv"), path / "rounds.csv"
+    metrics = _metrics(rounds) if rounds.is_file() else {}
     outside = {*OUTCOMES, *METRICS, "dir"}
     for row in runs.to_dict("records"):
         if row.get("status") in UNFINISHED:
@@ -218,17 +218,23 @@ def _sweep(path: Path) -> Iterator[Run]:
         yield _made(place, {**completed(summary.get("config", {})), **choices}, said, summary, own)
 
 
-def _table(file: Path) -> pd.DataFrame:
-    """A CSV file as text cells."""
+def read_table(file: Path, **how: Any) -> pd.DataFrame:
+    """A CSV file; `how`: options of pandas. Raises DataError where it cannot be read."""
     try:
-        return pd.read_csv(file, dtype=str, keep_default_na=False)
+        table: pd.DataFrame = pd.read_csv(file, **how)
     except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
+    return table
 
 
-def _numbers(table: pd.DataFrame, file: Path) -> dict[str, pd.DataFrame]:
+def _texts(file: Path) -> pd.DataFrame:
+    return read_table(file, dtype=str, keep_default_na=False)
+
+
+def _metrics(file: Path) -> dict[str, pd.DataFrame]:
     """The metrics of every run of rounds.csv, by its `dir`; empty cells are NaN. Rows in order of the
     round."""
+    table = _texts(file)
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
     columns: dict[str, Any] = {"dir": table.get("dir", "")}

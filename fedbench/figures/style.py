@@ -20,25 +20,16 @@ import yaml
 
 from fedbench.config.config import GROUPS
 
-PALETTE = {
-    "blue": "#0072B2",
-    "vermillion": "#D55E00",
-    "green": "#009E73",
-    "black": "#000000",
-    "orange": "#E69F00",
-    "sky": "#56B4E9",
-    "purple": "#CC79A7",
-    "wine": "#882255",
-}
+SAID: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("looks.yaml").read_text(encoding="utf-8")
+)
+"""The tables of looks and names."""
+_PALETTE: dict[str, str] = SAID["colours"]
 _DASHES: dict[str, Any] = {
-    "solid": "solid",
-    "dashed": (0, (4, 1.5)),
-    "dashdot": (0, (4, 1.2, 1, 1.2)),
-    "dotted": (0, (1, 1.2)),
-    "long": (0, (8, 1.5, 1, 1.5, 1, 1.5)),
+    name: (0, tuple(lengths)) if lengths else name for name, lengths in SAID["dashes"].items()
 }
-COLOURS, DASHES = tuple(PALETTE.values()), tuple(_DASHES.values())
-BLUE, VERMILLION = PALETTE["blue"], PALETTE["vermillion"]
+COLOURS, DASHES = tuple(_PALETTE.values()), tuple(_DASHES.values())
+BLUE, VERMILLION = _PALETTE["blue"], _PALETTE["vermillion"]
 DASHED, DOTTED = _DASHES["dashed"], _DASHES["dotted"]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -84,17 +75,12 @@ class LineStyle:
         return {**said, "markeredgecolor": self.colour, "markeredgewidth": 0.7}
 
 
-_SAID: dict[str, dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("looks.yaml").read_text(encoding="utf-8")
-)
-
-
 def _look(label: str, colour: str, dash: str, marker: str) -> LineStyle:
-    return LineStyle(label, PALETTE[colour], _DASHES[dash], marker)
+    return LineStyle(label, _PALETTE[colour], _DASHES[dash], marker)
 
 
-ALGORITHMS = {name: _look(*said) for name, said in _SAID["algorithms"].items()}
-READINGS = {label: _look(label, *said) for label, said in _SAID["readings"].items()}
+ALGORITHMS = {name: _look(*said) for name, said in SAID["algorithms"].items()}
+READINGS = {label: _look(label, *said) for label, said in SAID["readings"].items()}
 """Methods with several readings in the papers' figures, where the algorithm's own look is the first one's."""
 
 
@@ -153,10 +139,9 @@ def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
 
 # ---- names -----------------------------------------------------------------------------------------------
 
-_AXES: dict[str, str] = _SAID["axes"]
-SYMBOLS: dict[str, str] = _SAID["symbols"]
-_OPTIONS: dict[str, str] = _SAID["options"]
-_METRICS = {"R2": "R²", "subset accuracy": "share with all labels right"}
+_AXES: dict[str, str] = SAID["axes"]
+_OPTIONS: dict[str, str] = SAID["options"]
+SYMBOLS: dict[str, str] = SAID["symbols"]
 PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
 _WIDTH, _FULL = "model.width", 64  # channels of the network that is called ResNet-18
 _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
@@ -165,7 +150,7 @@ _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 def axis(name: str, metric: str = "accuracy") -> str:
     """A column or key as the label of an axis. `metric`: what accuracies are."""
     label = _AXES.get(name, name.split(".")[-1].replace("_", " ").capitalize())
-    return label.replace("accuracy", _METRICS.get(metric, metric))
+    return label.replace("accuracy", str(SAID["metrics"].get(metric, metric)))
 
 
 def option(name: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from fedbench.errors import ConfigError
 from fedbench.figures.page import Drawing, Panel, Trace, draw_grid
-from fedbench.figures.style import apart, of_algorithm, of_rank
+from fedbench.figures.style import SAID, apart, of_algorithm, of_rank
 from fedbench.theory.fedproxvr import Optimum, sweep
 from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, masfl_least_updates, prescribe
 
@@ -20,14 +21,8 @@ from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, masfl_
 GAMMAS = tuple(float(f"{value:.6g}") for value in np.logspace(-5, 1, 25))
 SIGMA2S = (0.1, 0.5, 1.0, 5.0)
 SMOOTHNESS, WEAK_CONVEXITY = 1.0, 0.5
-QUANTITIES = {
-    "beta": r"$\beta$",
-    "mu": r"$\mu$",
-    "tau": r"$\tau$",
-    "theta": r"$\theta$",
-    "factor": r"$\Theta$",
-    "objective": r"$(1+\gamma\tau)/\Theta$",
-}
+QUANTITIES: dict[str, str] = SAID["optimum"]
+"""Columns of the table, and their symbols."""
 PROBLEMS = {
     "reduced": "(23)-(24), both bounds on τ tight",
     "full": "(20), β free as far as τ allows",
@@ -101,15 +96,7 @@ AXES: dict[str, tuple[str, tuple[float, ...]]] = {
 }
 COLUMNS = {"lr": r"$\eta$", "reach": r"$\eta\gamma$", "beta": r"$\beta$"}
 _SIGNS = {"=": "=", "<=": "≤", "~": "∼"}
-_SYMBOLS = {
-    "L": "L",
-    "Delta": "Δ",
-    "sigma2": "σ²",
-    "sigma_h2": "σ_h²",
-    "G0": "G₀",
-    "G": "G",
-    "tau_max": "τ_max",
-}
+_SYMBOLS: dict[str, str] = SAID["constants"]
 
 
 def axes_of(kind: str) -> list[str]:
@@ -130,12 +117,8 @@ def stepsize_table(kind: str) -> pd.DataFrame:
 
 
 def _prescribed(algorithm: str, base: Counts, axis: str, x: float) -> dict[str, Any]:
-    counts = Counts(
-        **{name: int(x) if name == axis else getattr(base, name) for name in ("S", "K", "T", "N")}
-    )
-    constants = ONES.scaled(x) if axis == "loss" else ONES
-    if axis == "tau_max":
-        constants = Constants(**{**ONES.known(), "tau_max": x})
+    counts = replace(base, **{axis: int(x)}) if axis in ("S", "K", "T") else base
+    constants = replace(ONES, tau_max=x) if axis == "tau_max" else ONES.scaled(x) if axis == "loss" else ONES
     row: dict[str, Any] = {"algorithm": algorithm, "axis": axis, "x": x}
     try:
         own = {"epsilon": EPSILON} if algorithm == "fadas" else {}

@@ -4,7 +4,7 @@ ICPP 2020, as in its talk."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from fedbench.figures.results import Run, number, read
 from fedbench.papers.claims import Claim, Reading, Row, readings
 from fedbench.papers.figure import Figure, More, Paper, Search, markdown, picture
 from fedbench.papers.tests import Leads, Moves, Near
-from fedbench.runs.run_directory import RunDirectory
 
 TALK = "FedProxVR talk, ICPP 2020"
 SVRG, SARAH = "fedproxvr algorithm.estimator=svrg", "fedproxvr algorithm.estimator=sarah"
@@ -83,19 +83,21 @@ def by_mu(runs: Path, out: Path) -> list[Path]:
 
 def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
     """The table of best hyper-parameters: a row for every method in every reading; CSV, Markdown, JSON."""
-    rows, n, what = [], 0, ""
-    for stage, reading in READINGS.items():
-        if not (runs / stage).is_dir():
-            continue
-        table = pd.read_csv(runs / stage / "runs.csv")
-        estimators = table[ESTIMATOR]
-        method = table.algorithm.where(estimators.isna(), table.algorithm + " " + estimators.map(str))
-        n += len(table)
-        for name, part in table.groupby(method, sort=False):
-            found = [RunDirectory(runs / stage / place).summary or {} for place in part.dir]
-            rows.append({"reading": reading, "method": str(name), **_row(part, found, smoothness)})
-            what = _task(found[0].get("config", {}))
-    made = pd.DataFrame(rows)
+    found = [
+        {"reading": reading, **_row(run, smoothness)}
+        for stage, reading in READINGS.items()
+        if (runs / stage).is_dir()
+        for run in read([runs / stage])
+    ]
+    methods = pd.DataFrame(found).groupby(["reading", "method"], sort=False)
+    made = methods[["tau", "lr", "beta", "mu", "B"]].first()
+    made["T"] = methods["T"].median().astype(int)
+    # series by series: grouped means differ from these in the last digit
+    made["best accuracy"] = methods.best.apply(pd.Series.mean)
+    made["std"] = methods.best.apply(pd.Series.std)
+    made["final accuracy"] = methods.final.apply(pd.Series.mean)
+    made = made.assign(seeds=methods.size()).reset_index()
+    what = found[-1]["task"]
     text = (
         f"Data, model, rounds: {what}. beta = 1/(eta L) with L = {smoothness:g}, as the paper's rates imply."
         " Its L bounds every sample's loss; algorithm.L=null would measure that of the mean loss at theta^0,"
@@ -105,31 +107,26 @@ def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
     files = [out / "table.csv", out / "table.md", out / "table.json"]
     made.to_csv(files[0], index=False, lineterminator="\n")
     files[1].write_text(markdown(made) + f"\n{text}\n", encoding="utf-8")
-    files[2].write_text(json.dumps({"text": [text], "n": n}, indent=1) + "\n", encoding="utf-8")
+    files[2].write_text(json.dumps({"text": [text], "n": len(found)}, indent=1) + "\n", encoding="utf-8")
     return files
 
 
-def _task(config: Mapping[str, Any]) -> str:
-    taken = config.get("dataset.train_samples")
+def _row(run: Run, smoothness: float) -> dict[str, Any]:
+    """What the table says of a run."""
+    config, taken = run.choices, run.choices.get("dataset.train_samples")
     data = str(config.get("dataset")) + (f" ({taken:,} of its training samples)" if taken else "")
-    return f"{data}, {config.get('model')}, {config.get('rounds')}"
-
-
-def _row(rows: pd.DataFrame, found: Sequence[Mapping[str, Any]], smoothness: float) -> dict[str, Any]:
-    config = found[0].get("config", {})
-    lr = found[0].get("hyper", {}).get("lr") or float("nan")
-    best = pd.Series([content.get("best_accuracy") for content in found], dtype=float).dropna()
+    lr = number(run.hyper.get("lr")) or float("nan")
     return {
+        "method": " ".join(str(config[key]) for key in ("algorithm", ESTIMATOR) if config.get(key)),
         "tau": config.get("local.steps"),
         "lr": lr,
         "beta": 1 / (lr * smoothness),
-        "mu": config.get("algorithm.mu", 0),
+        "mu": config.get(MU) or 0,
         "B": config.get("local.batch_size"),
-        "T": int(pd.Series([content.get("best_round", 0) for content in found]).median()),
-        "best accuracy": best.mean(),
-        "std": best.std(ddof=1),
-        "final accuracy": pd.to_numeric(rows.final_accuracy, errors="coerce").mean(),
-        "seeds": len(found),
+        "T": run.extra.get("best_round", 0),
+        "best": number(run.extra.get("best_accuracy")),
+        "final": number(run.outcome.get("final_accuracy")),
+        "task": f"{data}, {config.get('model')}, {config.get('rounds')}",
     }
 
 

@@ -183,6 +183,19 @@ class Branch:
         searched = [self.search.name] if self.search else []
         return "-".join(["final", *searched, *(key.split(".")[-1] for key in sorted(self.along))])
 
+    @property
+    def named(self) -> dict[str, Value]:
+        """What sets its search apart in a table."""
+        search: dict[str, Value] = {"search": self.search.name} if self.search else {}
+        return {**search, "algorithm": self.algorithm, **self.context}
+
+    @property
+    def words(self) -> str:
+        """The same in words."""
+        if self.search:
+            return f"{self.method} ({self.search.name})"
+        return " ".join([self.method, *map(str, filter(None, self.context.values()))])
+
     def is_same_task(self, other: Branch) -> bool:
         """Whether both are tuned together."""
         return self.algorithm == other.algorithm and self.context == other.context

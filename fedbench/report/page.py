@@ -67,19 +67,12 @@ def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, progr
     shared = caption.common([one.run for one in runs if one.whole])
     data = {
         "curves": {y: json.loads(figure.to_json()) for y, figure in drawn.items()},
-        "heat": [json.loads(one.figure.to_json()) for one in heats],
+        "heat": [json.loads(figure.to_json()) for _, figure in heats],
     }
     files = [
-        link
+        _link(file, out, file.name + "/" * file.is_dir())
         for directory in directories
-        for link in (
-            _link(directory.resolve(), out, f"{directory.resolve().name}/"),
-            *(
-                _link(file, out, file.name)
-                for file in sorted({file for kind in _TOP_FILES for file in directory.glob(kind)})
-                if file.is_file()
-            ),
-        )
+        for file in [directory.resolve(), *sorted(f for kind in _TOP_FILES for f in directory.glob(kind))]
     ]
     parts = {
         "title": escape(", ".join(map(caption.place, directories))),
@@ -109,7 +102,7 @@ def _own(name: str) -> str:
 
 def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
     """How many runs, how they ended, what they share, what to beware of."""
-    whole, counts = [one.run for one in runs if one.whole], Counter(one.status for one in runs)
+    whole, counts = [one.run for one in runs if one.whole], Counter(one.run.status for one in runs)
     ends = ", ".join(f"{counts[kind]} {kind}" for kind in dict.fromkeys([*STATUSES, *counts]) if counts[kind])
     first = f"{caption.counted(len(runs), 'run')} ({ends}) of {caption.counted(len(found), 'setting')}"
     if found:
@@ -146,13 +139,13 @@ def _note(found: Sequence[Setting]) -> str:
     return text
 
 
-def _heat_maps(heats: Sequence[plots.HeatMap], pairs: int) -> str:
+def _heat_maps(heats: Sequence[tuple[str, Any]], pairs: int) -> str:
     if not heats:
         return "<p>Fewer than two keys with at least two values each were searched.</p>"
     parts = [
-        f'<figure><figcaption>{escape(one.title)}</figcaption><div class="plot" data-heat="{rank}" '
-        f'style="height:{one.figure.layout.height}px"></div></figure>'
-        for rank, one in enumerate(heats)
+        f'<figure><figcaption>{escape(title)}</figcaption><div class="plot" data-heat="{rank}" '
+        f'style="height:{figure.layout.height}px"></div></figure>'
+        for rank, (title, figure) in enumerate(heats)
     ]
     more = f"<p>The first {len(heats)} of {pairs} pairs of keys are drawn.</p>" if len(heats) < pairs else ""
     return more + "\n".join(parts)
@@ -195,7 +188,7 @@ def _troubles_table(runs: Sequence[PageRun], page: Path) -> str:
     """A row per run that did not complete, with the reason; a sentence where there is none."""
     rows = []
     for one in runs:
-        if one.status != COMPLETED:
+        if one.run.status != COMPLETED:
             log = one.place / LOG
             name = _link(log if log.is_file() else one.place, page, one.name)
             done = f"{one.run.result('round') or 0:.0f}"
@@ -229,7 +222,7 @@ def _number(value: object, form: str) -> str:
 
 
 def _status(one: PageRun) -> str:
-    return f'<span class="{escape(one.status)}">{escape(one.status)}</span>'
+    return f'<span class="{escape(one.run.status)}">{escape(one.run.status)}</span>'
 
 
 def _link(target: Path, page: Path, text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -101,14 +100,6 @@ def _thin(points: pd.DataFrame, every: int) -> pd.DataFrame:
     return points.iloc[sorted({*range(0, len(points), every), *range(len(points))[-1:]})]
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """A heat map and what it shows."""
-
-    title: str
-    figure: Any
-
-
 def pairs(settings: Sequence[Setting], keys: Sequence[str]) -> list[tuple[str, str]]:
     """The pairs of `keys` of which settings that have both have at least two values each."""
 
@@ -119,8 +110,9 @@ def pairs(settings: Sequence[Setting], keys: Sequence[str]) -> list[tuple[str, s
     return [pair for pair in itertools.combinations(keys, 2) if crossed(pair)]
 
 
-def heat_map(settings: Sequence[Setting], across: str, up: str, result: str) -> HeatMap:
-    """The mean over seeds of every setting that completed, the best one over all other keys.
+def heat_map(settings: Sequence[Setting], across: str, up: str, result: str) -> tuple[str, Any]:
+    """A title and a plotly Figure: the mean over seeds of every setting that completed, the best one over
+    all other keys.
 
     `result`: what the numbers are, in words.
     """
@@ -164,7 +156,7 @@ def heat_map(settings: Sequence[Setting], across: str, up: str, result: str) -> 
         yaxis={"title": {"text": escape(up, quote=False)}, **axis},
     )
     best = " and the best over all other keys" if any(len(held) > 1 for held in cells.values()) else ""
-    return HeatMap(f"{result} by {across} and {up}: mean over seeds{best}", figure)
+    return f"{result} by {across} and {up}: mean over seeds{best}", figure
 
 
 def _order(value: Hashable) -> tuple[int, float, str]:

@@ -22,7 +22,7 @@ from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
 from fedbench.runs.run_directory import FAILED, MISSING, PAUSED, RUNNING, RunDirectory
-from fedbench.sweeps.tables import RunStatus, jobs_of, manifest, run_statuses, swept_in
+from fedbench.sweeps.tables import jobs_of, manifest, run_statuses, swept_in
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; of more, dash and marker are not told apart on a screen
@@ -30,7 +30,10 @@ _SAME_COLOUR = 3  # lines; of more, dash and marker are not told apart on a scre
 
 @dataclass(frozen=True)
 class PageRun:
-    """A run, where it lies and under which name, and why it did not complete (empty where it did)."""
+    """A run, where it lies and under which name, and why it did not complete (empty where it did).
+
+    Its status: completed, diverged, starved, failed, paused, running, stopped or missing.
+    """
 
     run: Run
     place: Path
@@ -40,12 +43,7 @@ class PageRun:
     @property
     def whole(self) -> bool:
         """Whether all its choices are known: of a run that has not begun, only what is swept may be."""
-        return self.status != MISSING and bool(self.run.choices)
-
-    @property
-    def status(self) -> str:
-        """completed, diverged, starved, failed, paused, running, stopped or missing."""
-        return self.run.status
+        return self.run.status != MISSING and bool(self.run.choices)
 
 
 @dataclass(frozen=True)
@@ -108,17 +106,12 @@ def gather(directory: Path) -> list[PageRun]:
         # a run that has measured nothing: what its configuration says, or, without one, what was planned
         choices = RunDirectory(place).choices or planned.get(place, {})
         run = runs.get(place) or Run(str(place), dict(choices), {}, pd.DataFrame())
-        made.append(_page_run(place, run, found.get(place), top))
+        if place in found:
+            ended = {"status": found[place].status, "error": run.outcome.get("error") or found[place].error}
+            run = dataclasses.replace(run, outcome={**run.outcome, **ended})
+        name = place.relative_to(top).as_posix() if place.is_relative_to(top) else str(place)
+        made.append(PageRun(run, place, top.name if name == "." else name, _reason(run)))
     return made
-
-
-def _page_run(place: Path, run: Run, found: RunStatus | None, top: Path) -> PageRun:
-    status, error = run.outcome.get("status"), run.outcome.get("error")
-    if found is not None:
-        status, error = found.status, error or found.error
-    run = dataclasses.replace(run, outcome={**run.outcome, "status": status, "error": error})
-    name = place.relative_to(top).as_posix() if place.is_relative_to(top) else str(place)
-    return PageRun(run, place, top.name if name == "." else name, _reason(run))
 
 
 def _reason(run: Run) -> str:
@@ -154,7 +147,7 @@ def settings(runs: Sequence[PageRun]) -> list[Setting]:
     colours = Counter(one.series.style.colour for one in found)
     if max(colours.values(), default=0) <= _SAME_COLOUR:
         return found
-    looks = [of_rank(one.series.label, rank) for rank, one in enumerate(found)]
     return [
-        Setting(dataclasses.replace(one.series, style=look)) for one, look in zip(found, looks, strict=True)
+        Setting(dataclasses.replace(one.series, style=of_rank(one.series.label, rank)))
+        for rank, one in enumerate(found)
     ]

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
+import pandas as pd
 from matplotlib.axes import Axes
 
 from fedbench.config.overrides import Value
 from fedbench.figures import style
 from fedbench.figures.page import Drawing, Page, handle, limit, log_worthy, marks, sheet, ticks
 from fedbench.figures.style import STAR, WIDTHS, LineStyle, apart
-from fedbench.tuning.selection import Selection, Trial, trials_table
+from fedbench.tuning.selection import Selection, trials_table
 
 Chosen = Sequence[tuple[Mapping[str, Value], Selection]]
 _MOST = 3  # panels in a row
@@ -25,41 +25,63 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
     worse end: it diverged), a line through the best at each value, a star at the winner. `chosen`: what sets
     a task apart, and its search."""
     looks = apart([_named(fixed, chosen) for fixed, _ in chosen])
-    found = [(look, selection) for look, (_, selection) in zip(looks, chosen, strict=True)]
-    searched = dict.fromkeys(key for _, s in found for key in s.trials[0].values)
-    keys = [key for key in searched if any(len(_numbers(s.trials, key)) > 1 for _, s in found)]
-    columns = min(max(len(keys), 1), _MOST)
-    rows = -(-max(len(keys), 1) // columns)
+    tables = [selection.table() for _, selection in chosen]
+    y = "rounds_to_target" if any("rounds_to_target" in table for table in tables) else "final_accuracy"
+    trials = [_of_trials(table, y) for table in tables]
+    searched = dict.fromkeys(key for _, selection in chosen for key in selection.trials[0].values)
+    keys = [key for key in searched if any(_numbers(table, key).nunique() > 1 for table in tables)]
+    panels: list[str | None] = [*keys] or [None]  # where nothing was searched, the tasks stand side by side
+    columns = min(len(panels), _MOST)
+    rows = -(-len(panels) // columns)
     width = "one" if columns == 1 else "two"
     with sheet():
         page = Page(width, rows * max(WIDTHS[width] / columns * 0.7, 1.6))
-        panels = page.figure.subplots(rows, columns, sharey=True, squeeze=False).flat
-        for rank, ax in enumerate(panels):
-            if rank < max(len(keys), 1):
-                _panel(ax, keys[rank] if keys else None, found, rank % columns == 0)
-            else:
-                ax.remove()
-        page.legend({look.label: handle(look) for look in looks} | _marks(found))
-    y = _y([selection for _, selection in chosen])
-    said: dict[str, Any] = {"x": keys, "y": y, "rule": rule, "text": [_caption(rule, y)]}
-    return Drawing(page, trials_table(chosen), said)
-
-
-def _caption(rule: str, y: str) -> str:
-    return (
+        grid = list(page.figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
+        for ax in grid[len(panels) :]:
+            ax.remove()
+        for rank, (ax, key) in enumerate(zip(grid, panels, strict=False)):
+            for place, (look, table) in enumerate(zip(looks, trials, strict=True)):
+                at = table.assign(x=float(place) if key is None else _numbers(table, key))
+                _draw_trials(ax, at.dropna(subset="x"), look, worst=0.03 if y == "final_accuracy" else 0.97)
+            ax.set(xlabel="" if key is None else style.axis(key))
+            ax.set(ylabel="" if rank % columns else style.axis(y, _metric(chosen)))
+            if key is None:
+                ax.set_xticks([])
+                continue
+            every = np.unique(pd.concat([_numbers(table, key) for table in tables]).dropna())
+            limit(ax, "x", every, log=log_worthy(every, 10.0), margin=0.05)
+            ticks(ax, x=5)
+        every_trial = pd.concat(trials)
+        said: dict[str, Any] = {"winner": STAR}
+        if every_trial.hollow.any():
+            said["fewer_rounds"] = {"marker": "o", "markerfacecolor": "white"}
+        if every_trial.lost.any():
+            said["diverged"] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
+        page.legend({look.label: handle(look) for look in looks} | marks(**said))
+    text = (
         f"{style.axis(y)} of every trial, mean over the seeds of the search; the line joins the best at each"
         f" value. {rule}"
     )
+    return Drawing(page, trials_table(chosen), {"x": keys, "y": y, "rule": rule, "text": [text]})
 
 
-def _y(searches: Sequence[Selection]) -> str:
-    """What decides, as a column of trials.csv or runs.csv."""
-    to_target = any(one.rounds is not None for selection in searches for one in selection.trials)
-    return "rounds_to_target" if to_target else "final_accuracy"
+def _of_trials(table: pd.DataFrame, y: str) -> pd.DataFrame:
+    """The trials of a task that have not failed, with what is drawn of them: y, and whether they have
+    diverged (`lost`) or had fewer rounds (`hollow`)."""
+    height = table["mean" if y == "final_accuracy" else y]
+    hollow = table.pruned.notna() if "pruned" in table else False
+    return table.assign(y=height, lost=table.diverged == table.seeds, hollow=hollow)[table.seeds > 0]
 
 
-def _metric(searches: Sequence[Selection]) -> str:
-    runs = [run for selection in searches for one in selection.trials for run in one.counted]
+def _numbers(table: pd.DataFrame, key: str) -> pd.Series[float]:
+    """The values of a key that are numbers; NaN for the others."""
+    values = table.get(key, pd.Series(np.nan, index=table.index))
+    return pd.to_numeric(values.where(~values.map(type).isin([bool])), errors="coerce").astype(float)
+
+
+def _metric(chosen: Chosen) -> str:
+    """What was measured: that of the runs that have not diverged."""
+    runs = [run for _, selection in chosen for one in selection.trials for run in one.counted]
     metrics = {run.metric for run in runs if run.status != "diverged"}
     return metrics.pop() if len(metrics) == 1 else "score"
 
@@ -71,57 +93,20 @@ def _named(fixed: Mapping[str, Value], chosen: Chosen) -> tuple[str | None, str,
     return style.named(["algorithm", *(key for key in shown if key != "algorithm")], fixed)
 
 
-def _numbers(tried: Sequence[Trial], key: str) -> set[float]:
-    values = [one.values.get(key) for one in tried]
-    return {float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
-
-
-def _panel(ax: Axes, key: str | None, found: Sequence[tuple[LineStyle, Selection]], leftmost: bool) -> None:
-    """One panel; without a key, where nothing was searched, the tasks side by side."""
-    every = np.array(sorted({x for _, s in found for x in _numbers(s.trials, key or "")}))
-    worse = 0.03 if all(one.rounds is None for _, s in found for one in s.trials) else 0.97
-    for rank, (look, selection) in enumerate(found):
-        tried = [one for one in selection.trials if one.counted]
-        if key is not None:
-            tried = [one for one in tried if isinstance(one.values.get(key), int | float)]
-        best: dict[float, Trial] = {}
-        for one in tried:
-            at = float(one.values[key]) if key is not None else float(rank)
-            point: dict[str, Any] = {"markersize": 3, "markeredgewidth": 0.7, "alpha": 0.6, "gid": "trial"}
-            point |= {"markerfacecolor": look.colour, "markeredgecolor": look.colour}
-            if one.diverged:
-                point |= {"markersize": 5, "alpha": 1.0, "gid": "diverged", "clip_on": False}
-                ax.plot(at, worse, "x", transform=ax.get_xaxis_transform(), **point)
-                continue
-            if one.pruned is None:
-                best[at] = max(best.get(at, one), one, key=lambda it: it.merit)
-            else:
-                point["markerfacecolor"] = "white"
-            ax.plot(at, _height(one), look.marker, **point)
-            if one.values == selection.winner:
-                ax.plot(at, _height(one), color=look.colour, gid="winner", zorder=4, **STAR)
-        line = [(x, _height(best[x])) for x in sorted(best)]
-        if line:
-            ax.plot(*zip(*line, strict=True), **{**look.line(), "marker": ""}, gid="best")
-    if len(every):
-        limit(ax, "x", every, log=log_worthy(every, 10.0), margin=0.05)
-        ticks(ax, x=5)
-    else:
-        ax.set_xticks([])
-    ax.set_xlabel(style.axis(key) if key else "")
-    searches = [selection for _, selection in found]
-    ax.set_ylabel(style.axis(_y(searches), _metric(searches)) if leftmost else "")
-
-
-def _height(one: Trial) -> float:
-    return one.mean if one.rounds is None else one.rounds
-
-
-def _marks(found: Sequence[tuple[LineStyle, Selection]]) -> dict[str, Artist]:
-    said: dict[str, Any] = {"winner": STAR}
-    tried = [one for _, selection in found for one in selection.trials]
-    if any(one.pruned is not None for one in tried):
-        said["fewer_rounds"] = {"marker": "o", "markerfacecolor": "white"}
-    if any(one.diverged and one.counted for one in tried):
-        said["diverged"] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
-    return {**marks(**said)}
+def _draw_trials(ax: Axes, trials: pd.DataFrame, look: LineStyle, worst: float) -> None:
+    """The trials of a task in one panel; `worst`: the height of those that have diverged."""
+    point = {"linestyle": "none", "color": look.colour, "marker": look.marker, "markersize": 3}
+    point |= {"markeredgewidth": 0.7, "alpha": 0.6, "gid": "trial"}
+    cross = {"marker": "x", "markersize": 5, "alpha": 1.0, "clip_on": False, "gid": "diverged"}
+    ended, whole = trials[~trials.lost], trials[~trials.lost & ~trials.hollow]
+    best = whole.groupby("x").y.agg("max" if worst < 0.5 else "min").reset_index()
+    winner = {"color": look.colour, "linestyle": "none", "zorder": 4, "gid": "winner", **STAR}
+    for part, looks in (
+        (whole, point),
+        (ended[ended.hollow], point | {"markerfacecolor": "white"}),
+        (trials[trials.lost].assign(y=worst), point | cross | {"transform": ax.get_xaxis_transform()}),
+        (best, {**look.line(), "marker": "", "gid": "best"}),
+        (ended[ended.role == "winner"], winner),
+    ):
+        if len(part):  # matplotlib's layout takes a line without points for an endless one
+            ax.plot(part.x, part.y, **looks)

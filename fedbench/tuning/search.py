@@ -7,7 +7,7 @@ import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -16,7 +16,7 @@ import numpy as np
 
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
-from fedbench.sweeps.launch import Result
+from fedbench.sweeps.launch import Result, sweep
 from fedbench.tuning.selection import Selection, Trial, select
 
 Point = Mapping[str, Value]
@@ -197,7 +197,8 @@ class Task:
     `first`: the grids over the keys of `space` that are tried first; `extends`: whether a winner at an edge
     carries the search on at last, also beyond the values of `space`; `asks`: says what comes after `first`;
     `finalists`: where `rounds` is in `fixed`, how many of the best are run without it at last. `metric`: of
-    eval.metrics, what is selected by in place of the accuracy.
+    eval.metrics, what is selected by in place of the accuracy. `algorithm`: that of all tasks, where `fixed`
+    has none.
     """
 
     fixed: Mapping[str, Value]
@@ -207,6 +208,12 @@ class Task:
     asks: Optuna | None = None
     finalists: int = 0
     metric: str | None = None
+    algorithm: str = ""
+
+    @property
+    def named(self) -> dict[str, Value]:
+        """What sets it apart: its method and context."""
+        return {"algorithm": self.algorithm, **self.fixed}
 
     def grid(self, values: Grid, seeds: Sequence[int]) -> Grid:
         """The runs of some values of its space. These count more than `fixed`."""
@@ -233,6 +240,26 @@ class Task:
 
 Run = Callable[[Sequence[Grid]], Iterable[Result]]
 """Runs the union of grids."""
+
+
+@dataclass
+class Stages:
+    """Sweeps that belong together. `words`: overrides of all their runs; `reuse`: where finished runs serve
+    them too. Failed runs are noted, and the others go on."""
+
+    words: Sequence[str]
+    reuse: Path
+    config_dir: str | None = None
+    failures: list[str] = field(default_factory=list)
+
+    def run(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[Result]:
+        """Run what is missing of a stage in `place`, with `further` overrides."""
+        results = sweep([*self.words, *further], grids, place, self.reuse, self.config_dir)
+        failed = [result for result in results if result.status == "failed"]
+        if failed:
+            count = f"{len(failed)} of {len(results)} runs failed"
+            self.failures.append(f"{place.name}: {count}: {failed[0].error} (see {place / 'runs.csv'})")
+        return results
 
 
 def search(tasks: Sequence[Task], seeds: Sequence[int], run: Run, extensions: int) -> list[Selection | None]:

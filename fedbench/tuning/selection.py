@@ -88,6 +88,7 @@ class Trial:
             **({} if self.rounds is None else {"rounds_to_target": self.rounds, "reached": there}),
             "diverged": status.count("diverged"),
             "failed": status.count("failed"),
+            **({} if self.pruned is None else {"pruned": self.pruned}),
         }
 
 
@@ -140,12 +141,10 @@ class Selection:
     def table(self) -> pd.DataFrame:
         """One row per configuration tried: the keys, seeds, mean, std, diverged, failed, role (winner,
         neighbour or empty) and the winner's edges."""
-        frame = pd.DataFrame([one.row() for one in self.trials])
-        pruned = [one.pruned for one in self.trials]
-        if any(rung is not None for rung in pruned):
-            frame["pruned"] = pruned
         roles = [self._role(one.values) for one in self.trials]
-        return frame.assign(role=roles, edge=[self.edge if role == "winner" else "" for role in roles])
+        return pd.DataFrame([one.row() for one in self.trials]).assign(
+            role=roles, edge=[self.edge if role == "winner" else "" for role in roles]
+        )
 
 
 def _ranked(trials: Iterable[Trial]) -> list[Trial]:

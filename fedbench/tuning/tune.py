@@ -3,8 +3,8 @@ picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from omegaconf import OmegaConf
 from fedbench.config.compose import Composer, config_directories
 from fedbench.config.config import Config
 from fedbench.config.options import read_file
-from fedbench.config.overrides import Grid, Value
+from fedbench.config.overrides import Value
 from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError, UsageError
 from fedbench.files import write_text
-from fedbench.sweeps.launch import Result, sweep, sweep_planned
+from fedbench.sweeps.launch import Result, sweep_planned
 from fedbench.sweeps.plan import forecast, grids_of, of_file, points
-from fedbench.tuning.search import Optuna, Range, Space, Task, draws, is_grid, search, single
+from fedbench.tuning.search import Optuna, Point, Range, Space, Stages, Task, draws, is_grid, search, single
 from fedbench.tuning.selection import Selection, Trial, result_row, trials_table
 
 SEARCHES = ("grid", "random", "optuna")
@@ -72,12 +72,11 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """What is to be tuned. `words`: overrides of all runs; `methods`: the algorithm of every task; `seeds`:
-    all that are given; `config`: of the first run."""
+    """What is to be tuned. `words`: overrides of all runs; `seeds`: all that are given; `config`: of the
+    first run."""
 
     words: Sequence[str]
     tasks: Sequence[Task]
-    methods: Sequence[str]
     seeds: Sequence[int]
     directory: Path
     config: Config
@@ -109,8 +108,9 @@ class TuningPlan:
         yield f"selected by: {held if share else 'the test set, by which results are optimistic'}"
         seeds = ", ".join(map(str, self.final))
         yield f"winners: measured on the test set with seed{'s' * (len(self.final) > 1)} {seeds}"
-        for task, method in zip(self.tasks, self.methods, strict=True):
-            name = ", ".join([method, *(f"{k}={v}" for k, v in task.fixed.items() if k != "algorithm")])
+        for task in self.tasks:
+            method, *context = task.named.items()
+            name = ", ".join([str(method[1]), *(f"{key}={value}" for key, value in context)])
             if not task.space:
                 yield f"{name}: nothing to search"
                 continue
@@ -168,12 +168,9 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
         fixed, grids = grids_of(params, plain, of_file(node.get("grids") or [], loader), loader)
     given = {text.partition("=")[0].lstrip("+") for text in fixed}
     searchpath = config_directories(cfg.hydra)
-    made = [
-        (task, method)
-        for grid in grids
-        for task, method in _tasks({**grid, **ranges}, given, config, options, searchpath)
+    tasks = [
+        task for grid in grids for task in _tasks({**grid, **ranges}, given, config, options, searchpath)
     ]
-    tasks, methods = [task for task, _ in made], [method for _, method in made]
     if options.keys and not any(task.space for task in tasks):
         raise UsageError(f"tune: --keys {','.join(options.keys)}: no method has values to try there")
     seeds = dict.fromkeys(seed for grid in grids for seed in grid.get("seed", [config.seed]))
@@ -182,7 +179,7 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + fixed
     if not any(text.startswith("hydra/launcher=") for text in words):
         words.insert(0, "hydra/launcher=processes")
-    return TuningPlan(words, tasks, methods, list(seeds), place, config, options)
+    return TuningPlan(words, tasks, list(seeds), place, config, options)
 
 
 def _range(item: Override) -> Range:
@@ -198,7 +195,7 @@ def _range(item: Override) -> Range:
 
 def _tasks(
     grid: Space, given: set[str], config: Config, options: TuneOptions, searchpath: Sequence[Path]
-) -> list[tuple[Task, str]]:
+) -> Iterator[Task]:
     """The tasks of a grid: a search over what is searched, for each point of the rest; where nothing is, over
     the values of conf/grid, or of the user's file of that name, for keys that are not given."""
     many = {key for key, values in grid.items() if isinstance(values, Range) or len(values) > 1}
@@ -208,7 +205,6 @@ def _tasks(
     if not is_grid(rest):
         key = next(key for key, values in rest.items() if isinstance(values, Range))
         raise ConfigError(key, rest[key], f"an interval is for what is searched; name it: --keys {key}")
-    made = []
     for context in points(rest):
         method = str(context.get("algorithm", config.algorithm.name))
         files = [directory / "grid" / f"{method}.yaml" for directory in searchpath]
@@ -216,21 +212,23 @@ def _tasks(
         usual = {f"algorithm.{key}": values for key, values in (read_file(file) if file else {}).items()}
         taken = {*given, *context}
         usual = {k: v for k, v in usual.items() if k not in taken and (not options.keys or options.names(k))}
-        made.append((_task(context, space or usual, options), method))
-    return made
+        searched = space or usual
+        first, asks = _first(searched, options)
+        yield Task(context, searched, single(first), asks=asks, metric=options.metric, algorithm=method)
 
 
-def _task(context: Mapping[str, Value], space: Space, options: TuneOptions) -> Task:
-    if not space or options.search == "grid":
-        if not is_grid(space):
-            key, values = next((k, v) for k, v in space.items() if isinstance(v, Range))
-            allowed = "has no end of values for a grid; --search random or optuna draws from it"
-            raise ConfigError(key, values, allowed)
-        return Task(context, space, single(points(space)), metric=options.metric)
-    if options.search == "random":
-        return Task(context, space, single(draws(space, options.trials)), metric=options.metric)
-    asks = Optuna(space, options.trials)
-    return Task(context, space, single(asks.more(None)), asks=asks, metric=options.metric)
+def _first(space: Space, options: TuneOptions) -> tuple[Iterable[Point], Optuna | None]:
+    """The points that are tried first, and what says the next ones. ConfigError for a range in a grid."""
+    if space and options.search == "optuna":
+        asks = Optuna(space, options.trials)
+        return asks.more(None), asks
+    if space and options.search == "random":
+        return draws(space, options.trials), None
+    if not is_grid(space):
+        key, values = next((k, v) for k, v in space.items() if isinstance(v, Range))
+        allowed = "has no end of values for a grid; --search random or optuna draws from it"
+        raise ConfigError(key, values, allowed)
+    return points(space), None
 
 
 def _place(cfg: Any, parsed: Sequence[Override]) -> Path:
@@ -267,34 +265,37 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     options = options or TuneOptions()
     plan = read(overrides, options)
     print("\n".join(plan.announced), flush=True)
-    stages = _Stages(plan)
-    selections = search(plan.tasks, plan.selecting, stages.trials, options.extend)
+    stages, place = Stages(plan.words, plan.directory, options.config_dir), plan.directory
+    selections = search(
+        plan.tasks, plan.selecting, lambda grids: stages.run(place / "trials", grids), options.extend
+    )
     found: list[tuple[Mapping[str, Value], Selection]] = []
     chosen = []
-    for task, method, selection in zip(plan.tasks, plan.methods, selections, strict=True):
-        fixed = {"algorithm": method, **task.fixed}
+    for task, selection in zip(plan.tasks, selections, strict=True):
+        method = task.named["algorithm"]
         if selection is None:
             stages.failures.append(f"all runs of {method} failed")
         elif selection.diverged:
             line = f"all {len(selection.trials)} configurations of {method} diverged"
             stages.failures.append(f"{line}: smaller step sizes are needed")
-            found.append((fixed, replace(selection, winner={})))
+            found.append((task.named, replace(selection, winner={})))
         else:
-            found.append((fixed, selection))
-            chosen.append((task, fixed, selection))
+            found.append((task.named, selection))
+            chosen.append((task, selection))
     if not found:
-        return Tuned(plan.directory, pd.DataFrame(), pd.DataFrame(), stages.failures)
-    tried = _written(plan.directory / "trials.csv", trials_table(found))
-    winners = [task.grid(single([won.winner])[0], plan.final) for task, _, won in chosen]
-    runs = stages.run("final", winners) if winners else []
-    rows = [result_row(fixed, won, _final(task, won.winner, runs)) for task, fixed, won in chosen]
-    results = pd.DataFrame(rows)
-    if rows:
-        _written(plan.directory / "results.csv", results)
+        return Tuned(place, pd.DataFrame(), pd.DataFrame(), stages.failures)
+    tried = _written(place / "trials.csv", trials_table(found))
+    winners = [task.grid(single([won.winner])[0], plan.final) for task, won in chosen]
+    runs = stages.run(place / "final", winners) if winners else []
+    results = pd.DataFrame(
+        [result_row(task.named, won, _final(task, won.winner, runs)) for task, won in chosen]
+    )
+    if len(results):
+        _written(place / "results.csv", results)
     from fedbench.tuning.picture import draw
 
-    draw(found, f"Winner: {plan.rule}.").save(plan.directory / "tuning")
-    return Tuned(plan.directory, tried, results, stages.failures)
+    draw(found, f"Winner: {plan.rule}.").save(place / "tuning")
+    return Tuned(place, tried, results, stages.failures)
 
 
 def _final(task: Task, winner: Mapping[str, Value], runs: Sequence[Result]) -> Trial:
@@ -306,25 +307,3 @@ def _final(task: Task, winner: Mapping[str, Value], runs: Sequence[Result]) -> T
 def _written(file: Path, table: pd.DataFrame) -> pd.DataFrame:
     write_text(file, table.to_csv(index=False, lineterminator="\n"))
     return table
-
-
-@dataclass
-class _Stages:
-    """The sweeps of a tuning, `trials` and `final`. Failed runs are noted, and the others go on."""
-
-    plan: TuningPlan
-    failures: list[str] = field(default_factory=list)
-
-    def trials(self, grids: Sequence[Grid]) -> list[Result]:
-        """Run trials."""
-        return self.run("trials", grids)
-
-    def run(self, stage: str, grids: Sequence[Grid]) -> list[Result]:
-        """Run what is missing of a stage."""
-        plan, place = self.plan, self.plan.directory / stage
-        results = sweep(plan.words, grids, place, plan.directory, plan.options.config_dir)
-        failed = [result for result in results if result.status == "failed"]
-        if failed:
-            count = f"{len(failed)} of {len(results)} runs failed"
-            self.failures.append(f"{stage}: {count}: {failed[0].error} (see {place / 'runs.csv'})")
-        return results

@@ -80,7 +80,7 @@ def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
 
 def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path, drawn: Callable[..., Page]) -> None:
     """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others."""
-    page = drawn(draw_untuned([sweep(tmp_path / "sweep")], width="one"))
+    page = drawn(draw_untuned([sweep(tmp_path / "sweep")]))
     (ax,) = page.figure.axes
     (cross,) = (line for line in ax.lines if line.get_gid() == "diverged")
     strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()

@@ -12,10 +12,10 @@ import pytest
 from fedbench.cli import main
 from fedbench.errors import DataError
 from fedbench.figures.style import WIDTHS
-from fedbench.papers import CLAIMS, FIGURES, PAPERS, figure, make
+from fedbench.papers import CLAIMS, FIGURES, PAPERS, figure, kept, make
 from fedbench.papers.claims import CONSISTENT, MADE, YES, Claim, Evidence, readings
 from fedbench.papers.figure import Figure, Paper, shown
-from fedbench.papers.make import KEPT, say_how_it_was_tuned, write_kept
+from fedbench.papers.kept import KEPT, say_how_it_was_tuned, write_kept
 from fedbench.papers.report import judgements, write_report
 from fedbench.papers.tests import Leads
 from fedbench.runs import provenance
@@ -54,15 +54,15 @@ def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
 def test_results_of_other_configurations_are_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """absent, current, incomplete, then stale as soon as the grid of a tuned algorithm changes."""
     now = figure.experiment(FIGURES[NAME], "smoke").digest
-    assert make.state(NAME, "smoke", tmp_path) == "absent"
+    assert kept.state(NAME, "smoke", tmp_path) == "absent"
     out = keep(tmp_path, now)
-    assert make.state(NAME, "smoke", tmp_path) == "current"
+    assert kept.state(NAME, "smoke", tmp_path) == "current"
     (out / "updates.png").unlink()
-    assert make.state(NAME, "smoke", tmp_path) == "incomplete"
+    assert kept.state(NAME, "smoke", tmp_path) == "incomplete"
     (out / "updates.png").write_bytes(b"png")
     read = figure.algorithm_file
     monkeypatch.setattr(figure, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
-    assert make.state(NAME, "smoke", tmp_path) == "stale"
+    assert kept.state(NAME, "smoke", tmp_path) == "stale"
 
 
 def test_check_says_what_is_stale(
@@ -198,7 +198,7 @@ def test_kept_results_are_current() -> None:
     """No change of the code alone makes a committed figure stale, and each is a figure's."""
     root = Path(__file__).parents[2]
     published = [made.parent for made in (root / "outputs/figures").rglob("made.json")]
-    states = {shown(name, scale, root): state for name, scale, state in make.states(root)}
+    states = {shown(name, scale, root): state for name, scale, state in kept.states(root)}
     assert published
     assert {place: states.get(place) for place in published} == dict.fromkeys(published, "current")
 

@@ -18,7 +18,7 @@ def asked(*overrides: str, **how) -> TuningPlan:
 
 
 def spaces(found: TuningPlan) -> dict[str, list[str]]:
-    return {method: sorted(task.space) for method, task in zip(found.methods, found.tasks, strict=True)}
+    return {str(task.named["algorithm"]): sorted(task.space) for task in found.tasks}
 
 
 def test_what_is_swept_of_the_algorithm_is_searched_for_every_method_and_context() -> None:
@@ -55,7 +55,10 @@ def test_other_keys_are_searched_where_they_are_named() -> None:
 def test_an_experiments_file_says_methods_and_seeds() -> None:
     """The quickstart sweeps three methods over three seeds."""
     found = asked("experiment=quickstart", keys=("lr",))
-    assert (list(found.methods), found.seeds) == (["fedavg", "scaffold", "padamfed"], [0, 1, 2])
+    assert ([task.named["algorithm"] for task in found.tasks], found.seeds) == (
+        ["fedavg", "scaffold", "padamfed"],
+        [0, 1, 2],
+    )
 
 
 def test_a_users_grid_counts_before_ours(tmp_path: Path) -> None:
