@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedbench.models.recurrence import tell_compiler
+from fedbench.models.recurrence import LSTM, tell_compiler
 from fedbench.models.recurrent import Recurrent
 
 TORCH = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -32,6 +34,67 @@ def test_equals_torch_with_the_same_weights(cell: str, layers: int, steps: int) 
     wanted = torch.autograd.grad((expected * weight).sum(), [x, *theirs.parameters()])
     for name, a, b in zip(["x", *dict(ours.named_parameters())], grads, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12, msg=name)
+
+
+@pytest.fixture
+def cells_on_the_cpu() -> Iterator[None]:
+    """Torch's fused kernels of an LSTM cell, which only CUDA has: their equations, and autograd."""
+
+    def cell(pre: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        i, f, g, o = pre.chunk(4, -1)
+        gates = torch.cat((i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()), -1)
+        new = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * new.tanh(), new, gates
+
+    def forward(
+        inputs: Tensor, hidden: Tensor, c: Tensor, b1: Tensor | None = None, b2: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        assert (b1, b2, inputs.dim(), hidden.dim(), c.dim()) == (None, None, 2, 2, 2)
+        return cell(inputs + hidden, c)
+
+    def backward(
+        to_h: Tensor | None, to_c: Tensor | None, c: Tensor, new: Tensor, gates: Tensor, has_bias: bool
+    ) -> tuple[Tensor, Tensor, None]:
+        assert (gates.dim(), has_bias) == (2, False)
+        i, f, g, o = gates.chunk(4, -1)
+        pre = torch.cat((i.logit(), f.logit(), g.atanh(), o.logit()), -1)
+        torch.testing.assert_close(cell(pre, c)[1], new, rtol=1e-9, atol=1e-9)  # it belongs to these
+
+        def pulled(pre: Tensor, c: Tensor) -> Tensor:
+            h, new, _ = cell(pre, c)
+            return (h * to_h).sum() + (0 if to_c is None else (new * to_c).sum())
+
+        return *torch.func.grad(pulled, argnums=(0, 1))(pre, c), None
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("_thnn_fused_lstm_cell", forward, "CPU")
+    library.impl("_thnn_fused_lstm_cell_backward_impl", backward, "CPU")
+    yield
+    library._destroy()
+
+
+@pytest.mark.usefixtures("cells_on_the_cpu")
+@pytest.mark.parametrize("steps", [1, 6])
+def test_an_lstm_of_fused_cells_is_the_plain_one(steps: int) -> None:
+    generator = torch.Generator().manual_seed(2)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    driven, weight, grad_ = random(3, steps, 4, 20), random(3, 20, 5) / 3, random(3, steps, 4, 5)
+    given = [x.clone() for x in (driven, weight, grad_)]
+    lstm = LSTM()
+    states, kept = lstm.fused_forward(driven, weight)
+    for ours, plain in zip((states, kept), lstm.plain_forward(driven, weight), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
+        assert ours.is_contiguous()
+    gates = lstm.fused_backward(grad_, kept, weight)
+    torch.testing.assert_close(gates, lstm.plain_backward(grad_, kept, weight), rtol=1e-9, atol=1e-12)
+    assert gates.is_contiguous()
+    assert all(map(torch.equal, (driven, weight, grad_), given))
+    first = lstm.fused_backward(grad_[:1], kept[:1], weight[:1])  # of one client, whose axes change freely
+    torch.testing.assert_close(first, gates[:1], rtol=1e-12, atol=1e-12)
+    assert torch.equal(grad_, given[2])
 
 
 def together(model: nn.Module, clients: int = 3) -> tuple[dict[str, Tensor], Tensor]:

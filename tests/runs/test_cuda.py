@@ -66,6 +66,7 @@ def after_three_updates(arguments: list[str]) -> ServerLoop:
         ["algorithm=fedavg", "model=cnn_small", "local.epochs=1"],
         ["algorithm=scaffold", "model=mlp", "model.dropout=0.3", "local.epochs=1"],
         ["algorithm=padamfed", "model=rnn", "model.hidden=16"],
+        ["algorithm=fedprox", "model=rnn", "model.cell=lstm", "model.hidden=16", "local.steps=2"],
         ["algorithm=padamfed_vr", "model=cnn", "model.norm=group"],
         ["algorithm=fedproxvr", "model=logistic"],
         ["algorithm=mime", "model=mlp"],

@@ -23,6 +23,7 @@ JOBS = {
     "dropout": ["model=mlp", "model.dropout=0.3"],
     "cnn_small": ["model=cnn_small"],
     "rnn": ["model=rnn", "model.hidden=16"],
+    "lstm": ["model=rnn", "model.cell=lstm", "model.hidden=16"],
     "gru": ["model=rnn", "model.cell=gru", "model.hidden=16"],
     "resnet18": ["model=resnet18", "model.width=4"],
     "scaffold": ["model=mlp", "algorithm=scaffold"],
