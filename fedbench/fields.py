@@ -16,9 +16,10 @@ import dataclasses
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -235,7 +236,7 @@ def later(option: Any) -> Any:
 
 def section(cls: type) -> Any:
     """Options below a key of their own: `delay.transfer.up`, `clients.total`."""
-    return dataclasses.field(default_factory=cls)
+    return dataclasses.field(default_factory=cls, metadata={_METADATA: cls})
 
 
 def _field(default: Any, rule: Rule) -> Any:
@@ -307,42 +308,33 @@ def exact(value: float) -> Fraction:
 # ---- reading -------------------------------------------------------------------------------------------
 
 
-def rule_of(field: dataclasses.Field[Any]) -> Rule | None:
-    """The rule of a declared option; None for fields that are none."""
-    return field.metadata.get(_METADATA)
+@cache
+def options_of(cls: type[_Dataclass]) -> dict[str, Rule | type[Any]]:
+    """What a class declares, by name: the rule of an option, or the class of a section. A class's own come
+    before those that it shares."""
+    found = {field.name: field.metadata.get(_METADATA) for field in dataclasses.fields(cls)}
 
+    def level(name: str) -> int:
+        return max(i for i, base in enumerate(cls.__mro__) if name in vars(base).get("__annotations__", ()))
 
-def options_of(cls: type[_Dataclass]) -> list[dataclasses.Field[Any]]:
-    """The fields that are options, or sections of them: a class's own before those that it shares."""
-    found = {field.name: field for field in dataclasses.fields(cls) if rule_of(field) or _section_of(field)}
-    declared: dict[str, None] = {}
-    for base in reversed(cls.__mro__):
-        names = vars(base).get("__annotations__", {})
-        own = {name: None for name in names if name in found and name not in declared}
-        declared = {**own, **declared}
-    return [found[name] for name in declared]
+    return {name: declared for name in sorted(found, key=level) if (declared := found[name]) is not None}
 
 
 def rules(cls: type[_Dataclass], prefix: str = "") -> Iterator[tuple[str, Rule]]:
     """All options of a class in order, those of sections under dotted names."""
-    for field in options_of(cls):
-        rule = rule_of(field)
-        if rule is not None:
-            yield prefix + field.name, rule
-        elif (inner := _section_of(field)) is not None:
-            yield from rules(inner, f"{prefix}{field.name}.")
+    for name, declared in options_of(cls).items():
+        if isinstance(declared, Rule):
+            yield prefix + name, declared
+        else:
+            yield from rules(declared, f"{prefix}{name}.")
 
 
 def defaults(cls: type[_Dataclass]) -> dict[str, Any]:
     """The default of every option, sections nested: what a configuration file of the class would say."""
-    values: dict[str, Any] = {}
-    for field in options_of(cls):
-        inner, rule = _section_of(field), rule_of(field)
-        if inner is not None:
-            values[field.name] = defaults(inner)
-        elif rule is not None:
-            values[field.name] = copy.copy(rule.default)
-    return values
+    return {
+        name: copy.copy(declared.default) if isinstance(declared, Rule) else defaults(declared)
+        for name, declared in options_of(cls).items()
+    }
 
 
 def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
@@ -354,15 +346,15 @@ def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
     """
     said = spelling if isinstance(spelling, Mapping) else {}
     values: dict[str, Any] = {}
-    for field in options_of(type(options)):
-        rule, value = rule_of(field), getattr(options, field.name)
-        if rule is None:
-            if below := plain(value, said.get(field.name)):
-                values[field.name] = below
-        elif not (rule.later and rule.value("", rule.default) == value):
+    for name, declared in options_of(type(options)).items():
+        value = getattr(options, name)
+        if not isinstance(declared, Rule):
+            if below := plain(value, said.get(name)):
+                values[name] = below
+        elif not (declared.later and declared.value("", declared.default) == value):
             plain_value = unread(value)
-            same = field.name in said and said[field.name] == plain_value and not isinstance(value, bool)
-            values[field.name] = said[field.name] if same else plain_value
+            same = name in said and said[name] == plain_value and not isinstance(value, bool)
+            values[name] = said[name] if same else plain_value
     return values
 
 
@@ -381,22 +373,21 @@ def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -
     `group`: the dotted name above the keys ("" at the top), for messages; `owner`: who has the keys, such as
     `partition=dirichlet` (default: the group).
     """
-    prefix = f"{group}." if group else ""
-    fields = {field.name: field for field in options_of(cls)}
+    prefix, options = f"{group}." if group else "", options_of(cls)
     for key in values:
-        if key not in fields:
-            raise unknown_key(prefix + str(key), values[key], [prefix + name for name in fields], owner)
+        if key not in options:
+            raise unknown_key(prefix + str(key), values[key], [prefix + name for name in options], owner)
     given: dict[str, Any] = {}
-    for name, field in fields.items():
-        inner, rule = _section_of(field), rule_of(field)
-        if inner is not None:
-            below = {} if values.get(name) is None else values[name]
-            if not isinstance(below, Mapping):
-                raise ConfigError(prefix + name, below, f"is a section; write {prefix}{name}.KEY=VALUE")
-            given[name] = read(inner, below, prefix + name)
-        elif rule is not None:
-            value = values[name] if name in values else defaults(cls)[name]
-            given[name] = rule.value(prefix + name, value)
+    for name, declared in options.items():
+        value = values.get(name)
+        if isinstance(declared, Rule):
+            given[name] = declared.value(
+                prefix + name, value if name in values else copy.copy(declared.default)
+            )
+        elif value is None or isinstance(value, Mapping):
+            given[name] = read(declared, value or {}, prefix + name)
+        else:
+            raise ConfigError(prefix + name, value, f"is a section; write {prefix}{name}.KEY=VALUE")
     return cls(**given)
 
 
@@ -409,14 +400,11 @@ def read_named(classes: Mapping[str, type[T]], values: Mapping[str, Any], group:
     return read(classes[name], rest, group, f"{group}={name}")
 
 
-def _section_of(field: dataclasses.Field[Any]) -> type[_Dataclass] | None:
-    made = field.default_factory
-    return made if isinstance(made, type) and dataclasses.is_dataclass(made) else None
+class UnknownKey(ConfigError):
+    """A key that nobody declares."""
 
 
-def unknown_key(
-    key: str, value: object, known: Sequence[str], owner: str = "", hint: str = ""
-) -> ConfigError:
+def unknown_key(key: str, value: object, known: Iterable[str], owner: str = "", hint: str = "") -> UnknownKey:
     """The error for a key that is none of `known`, which are dotted names like it. `owner`: who has those
     beside it, such as `algorithm=fedavg`; `hint`: what to say in place of the nearest of them."""
     section = key.rpartition(".")[0]
@@ -427,4 +415,4 @@ def unknown_key(
     has = f"{owner or section} has {', '.join(beside) or 'no keys'}"
     has = has if section and len(beside) <= FEW else "`fedbench --help` shows all keys"
     text = f"no such key; {has}{f' ({hint})' if hint else ''}"
-    return ConfigError(key, value, text)
+    return UnknownKey(key, value, text)

@@ -15,7 +15,7 @@ from fedbench import algorithms
 from fedbench.config.config import Settings
 from fedbench.config.options import CLASSES
 from fedbench.errors import word
-from fedbench.fields import Rule, defaults, options_of, rule_of, rules
+from fedbench.fields import Rule, defaults, options_of, rules
 from fedbench.loggers.options import LOGGERS
 from fedbench.models.registry import get, names
 
@@ -72,15 +72,13 @@ def option_file(name: str, cls: type[Any], head: str) -> str:
 
 def _keys(cls: type[Any], indent: str) -> Iterator[str]:
     values = defaults(cls)
-    for field in options_of(cls):
-        rule = rule_of(field)
-        if rule is None:
-            section: Any = field.default_factory
-            yield from _comment(inspect.getdoc(section) or "", indent)
-            yield f"{indent}{field.name}:"
-            yield from _keys(section, indent + "  ")
+    for name, rule in options_of(cls).items():
+        if not isinstance(rule, Rule):
+            yield from _comment(inspect.getdoc(rule) or "", indent)
+            yield f"{indent}{name}:"
+            yield from _keys(rule, indent + "  ")
             continue
-        words, line = _help(rule), f"{indent}{field.name}: {_yaml(values[field.name])}"
+        words, line = _help(rule), f"{indent}{name}: {_yaml(values[name])}"
         inline = f"{line} # {words}"
         if words and "\n" not in words and len(inline) <= WIDTH:
             yield inline

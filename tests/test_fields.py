@@ -167,7 +167,7 @@ class Own(Base):
 
 
 def test_a_class_says_its_own_options_before_those_that_it_shares() -> None:
-    assert [item.name for item in options_of(Own)] == ["a", "key", "listed", "speed"]
+    assert [*options_of(Own)] == ["a", "key", "listed", "speed"]
     with pytest.raises(ConfigError, match=r"group=own has a, key, listed, speed"):
         read(Own, {"b": 1}, "group", "group=own")
 

@@ -32,6 +32,7 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
     "server_lr_schedule": RATES,
 }
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
+_DECLARED = tuple(group for group in CLASSES if group != "dataset")  # nobody else's options join them
 
 REGISTERED = ("dataset", "model", "algorithm")
 """The groups to which a module of the user's, named by `imports`, may add options, with or without a file."""
@@ -126,11 +127,11 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     Raises ConfigError where there is no such option.
     """
     if group in CLASSES and name in CLASSES[group]:
-        return ["name", *(field.name for field in fields.options_of(CLASSES[group][name]))]
-    declared = UserDataset if group == "dataset" else None
+        return ["name", *fields.options_of(CLASSES[group][name])]
+    keys = ["name", *(fields.options_of(UserDataset) if group == "dataset" else ())]
     own = fields.REGISTERED.get((group, name))
     own = own if own and not own.__module__.startswith("fedbench.") else None
-    keys = ["name", *(field.name for cls in (declared, own) if cls for field in fields.options_of(cls))]
+    keys += fields.options_of(own) if own else ()
     ours = conf_dir()  # comes last, unless `searchpath` says where it comes
     places = [*searchpath, *([] if ours in searchpath else [ours])]
     files = [file for file in (place / group / f"{name}.yaml" for place in places) if file.is_file()]
@@ -173,9 +174,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
     `searchpath`: further directories in which options of groups are found (the user's own).
     """
-    plain = _with_later_groups(plain)
-    known = [name for name, _ in fields.rules(Settings)]
-    sections = {name.split(".")[0] for name in known if "." in name}
+    plain = _whole(plain)
     for group in GROUPS:
         node = plain.get(group)
         if not isinstance(node, dict) or not isinstance(node.get("name"), str):
@@ -184,38 +183,32 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
                 has = ", ".join(map(str, node)) or "none"
                 allowed = f"its file must hold keys with values, 'name: ...' among them; it has {has}"
             raise ConfigError(group, node, allowed)
-        known += [f"{group}.{name}" for name in option_keys(group, node["name"], searchpath)]
-    for name, value in plain.items():
-        if name in ("experiment", "scale"):
+    for name in ("experiment", "scale"):
+        if name in plain:
             allowed = "its file must begin with the line '# @package _global_': its keys are those of a run"
-            raise ConfigError(name, value, allowed)
-        below = value if isinstance(value, dict) else {}
-        for key, leaf in {f"{name}.{inner}": leaf for inner, leaf in below.items()}.items():
-            if name != "logger" and key not in known:
-                raise unknown_key(key, leaf, known, searchpath, below.get("name") if name in GROUPS else None)
-        if not below and name not in (*known, *sections, "logger"):
-            raise unknown_key(name, value, known, searchpath)
-    config = build(plain)
-    _rules(config)
-    return config
+            raise ConfigError(name, plain[name], allowed)
+    try:
+        for group in REGISTERED:  # the keys of these are known to their files alone
+            chosen, values = f"{group}={plain[group]['name']}", plain[group]
+            keys = option_keys(group, values["name"], searchpath)
+            for key in (key for key in values if key not in keys):
+                raise fields.unknown_key(f"{group}.{key}", values[key], keys, chosen)
+        return _checked(build(plain))
+    except fields.UnknownKey as error:
+        raise _advice(error, plain, searchpath) from None
 
 
 def build(plain: Mapping[str, Any]) -> Config:
     """The same of values whose keys are known to be right, wherever the files of their options lie."""
-    plain = _with_later_groups(plain)
-    settings = fields.read(Settings, {k: v for k, v in plain.items() if k not in (*GROUPS, "logger")}, "")
+    plain = _whole(plain)
+    groups = {group: fields.read_named(CLASSES[group], plain[group], group) for group in _DECLARED}
+    rest = {key: value for key, value in plain.items() if key not in (*GROUPS, "logger")}
     return Config(
-        **vars(settings),
+        **vars(fields.read(Settings, rest, "")),
+        **groups,
         dataset=read_dataset(plain["dataset"]),
-        partition=fields.read_named(PARTITIONS, plain["partition"], "partition"),
         model=_choice(plain["model"]),
         algorithm=_choice(plain["algorithm"]),
-        schedule=fields.read_named(SCHEDULES, plain["schedule"], "schedule"),
-        delay=fields.read_named(DELAYS, plain["delay"], "delay"),
-        optimizer=fields.read_named(OPTIMIZERS, plain["optimizer"], "optimizer"),
-        lr_schedule=fields.read_named(RATES, plain["lr_schedule"], "lr_schedule"),
-        server_lr_schedule=fields.read_named(RATES, plain["server_lr_schedule"], "server_lr_schedule"),
-        participation=fields.read_named(PARTICIPATIONS, plain["participation"], "participation"),
         logger=read_loggers(plain.get("logger")),
         spelling={group: plain.get(group) for group in (*GROUPS, "logger")},
     )
@@ -224,12 +217,11 @@ def build(plain: Mapping[str, Any]) -> Config:
 def checked(config: Config) -> Config:
     """The same configuration, which may have been changed with `dataclasses.replace`, checked. Raises
     ConfigError."""
-    again = build(config.given)
-    _rules(again)
-    return again
+    return _checked(build(config.given))
 
 
-def _with_later_groups(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+def _whole(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the groups that are younger than some configurations."""
     return {**{group: {"name": option} for group, option in LATER_GROUPS.items()}, **plain}
 
 
@@ -238,7 +230,8 @@ def _choice(node: Mapping[str, Any]) -> fields.Choice:
     return fields.Choice(node["name"], options)
 
 
-def _rules(config: Config) -> None:
+def _checked(config: Config) -> Config:
+    """Refuse keys that do not go together. Raises ConfigError."""
     if config.precision != "float32" and config.dtype != "float32":
         allowed = f"is less than dtype={config.dtype} promises; give dtype=float32, or precision=float32"
         raise ConfigError("precision", config.precision, allowed)
@@ -260,13 +253,18 @@ def _rules(config: Config) -> None:
         given = "null" if local.batch_size is None else local.batch_size
         allowed = f"stands in place of local.batch_size={given}, which must be left at its default, {usual}"
         raise ConfigError("local.batch_share", local.batch_share, allowed)
+    return config
 
 
-def unknown_key(
-    key: str, value: object, known: Sequence[str], searchpath: Sequence[Path] = (), chosen: str | None = None
-) -> ConfigError:
-    """The error for a key outside `known`, which are all keys. `chosen`: the option of its group."""
-    section, _, last = key.rpartition(".")
+def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequence[Path]) -> ConfigError:
+    """The same error, with what is most likely meant among all keys of the chosen options."""
+    known = [name for name, _ in fields.rules(Settings)]
+    names = {group: plain[group]["name"] for group in GROUPS}
+    for group, name in names.items():
+        known += [f"{group}.{key}" for key in option_keys(group, name, searchpath)]
+    section, _, last = error.key.rpartition(".")
+    if section not in ("", *(name.rpartition(".")[0] for name in known)):
+        return error
     offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
     beside = [name for name in offered if name.startswith(f"{section}." if section else "")]
     same = next((name for name in offered if name.split(".")[-1] == last), None)
@@ -277,9 +275,9 @@ def unknown_key(
     elif nearest(last, [name.split(".")[-1] for name in beside]):
         match = None  # the nearest one beside it is said
     else:
-        match = meant or same or nearest(key, offered)
+        match = meant or same or nearest(error.key, offered)
     hint = f"did you mean '{match}'?" if match else ""
-    if section in GROUPS and match and chosen is not None:
+    if section in GROUPS and match:
         others = [
             name
             for name in CLASSES.get(section, options(section, searchpath))
@@ -287,5 +285,5 @@ def unknown_key(
         ]
         more = "|..." if len(others) > 5 else ""
         hint = f"{last} belongs to {section}={'|'.join(others[:5])}{more}" if others else hint
-    owner = f"{section}={chosen}" if chosen else section
-    return fields.unknown_key(key, value, beside, owner, hint)
+    owner = f"{section}={names[section]}" if section in GROUPS else section
+    return fields.unknown_key(error.key, error.value, beside, owner, hint)

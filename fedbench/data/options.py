@@ -326,7 +326,7 @@ def read_dataset(values: Mapping[str, Any]) -> DatasetOptions:
     name = values.get("name")
     if not isinstance(name, str) or name in DATASETS:
         return read_named(DATASETS, values, "dataset")
-    shared = {field.name for field in options_of(UserDataset)}
+    shared = options_of(UserDataset).keys()
     options = read(UserDataset, {key: values[key] for key in shared & values.keys()}, "dataset")
     own = {key: value for key, value in values.items() if key not in shared and key != "name"}
     return dataclasses.replace(options, chosen=Choice(name, own))

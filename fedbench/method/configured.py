@@ -53,7 +53,8 @@ class Configured:
     @classmethod
     def options(cls) -> dict[str, Rule]:
         """The declared hyper-parameters by name, those of a base first."""
-        return {field.name: rule for field in dataclasses.fields(cls) if (rule := fields.rule_of(field))}
+        declared: dict[str, Any] = fields.options_of(cls)
+        return {one.name: declared[one.name] for one in dataclasses.fields(cls) if one.name in declared}
 
     @classmethod
     def numbers(cls) -> list[str]:

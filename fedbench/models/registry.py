@@ -78,7 +78,7 @@ class _Made(Model):
     further: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        names = [item.name for item in options_of(type(self)) if item.name != "init"]
+        names = [name for name in options_of(type(self)) if name != "init"]
         named = {name: getattr(self, name) for name in names}
         if self.reads_tokens:
             named[VOCABULARY] = self.vocabulary
@@ -118,7 +118,7 @@ def read_model(chosen: Choice) -> Model:
     cls = get(chosen.name)
     given, further = dict(chosen.options), {}
     if issubclass(cls, _Made) and cls.open_ended:
-        known = {item.name for item in options_of(cls)}
+        known = options_of(cls)
         further = {key: given.pop(key) for key in list(given) if key not in known}
     made = read(cls, given, "model", f"model={chosen.name}")
     return dataclasses.replace(made, further=further) if isinstance(made, _Made) else made
