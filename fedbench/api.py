@@ -16,14 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-
-from fedbench.config.compose import Composed, Composer
+from fedbench.config.compose import Composed, Composer, composing
 from fedbench.config.config import Config
 from fedbench.config.identity import run_dir
 from fedbench.config.options import checked
-from fedbench.config.overrides import refuse_sweeps, written
+from fedbench.config.overrides import written
 from fedbench.errors import DataError, UsageError
 from fedbench.loggers.options import refuse_missing
 from fedbench.process_group import refuse_several
@@ -221,11 +218,7 @@ def run(
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
     refuse_missing(config.logger)
-    here = RunDirectory(place)
-    done = here.finished(config)
-    if done is not None:  # no torch is imported to say that a run is finished
-        here.catch_up(config, done)
-    else:
+    if RunDirectory(place).reported(config) is None:  # no torch is imported to say that a run is finished
         from fedbench.runs.run import Run as ComputedRun
         from fedbench.sweeps.job import session
 
@@ -259,7 +252,7 @@ def sweep(
     if processes is not None:
         words += ["hydra/launcher=processes", f"hydra.launcher.processes={processes}"]
     with _composer(config_dir) as composer, _logging_kept():
-        ended = run_sweep(composer, *composer.read(words))
+        ended = run_sweep(composer, composer.read(words))
         collect(ended.directory)
     if ended.failures:
         counted = f"{len(ended.failures)} of {len(ended.results)} runs failed"
@@ -284,21 +277,14 @@ def _several(key: str, values: Iterable[Any]) -> str:
 
 def _one(composer: Composer, words: Sequence[str]) -> Composed:
     """What one run is. Raises UserError where several are meant."""
-    parsed, composed = composer.read(words)
-    refuse_sweeps(parsed)
-    if composed.cfg.hydra.mode == RunMode.MULTIRUN:
+    composed = composer.read(words)
+    if composed.sweeps:
         raise UsageError(f"{' '.join(words)}: is a sweep, which fedbench.sweep runs")
-    return composed
+    return composed.one_run()
 
 
-@contextlib.contextmanager
-def _composer(config_dir: Place | None = None) -> Iterator[Composer]:
-    """A composer; afterwards Hydra's global state is what it was."""
-    before = GlobalHydra.instance().hydra
-    try:
-        yield Composer(config_dir=None if config_dir is None else str(config_dir))
-    finally:
-        GlobalHydra.instance().hydra = before
+def _composer(config_dir: Place | None) -> contextlib.AbstractContextManager[Composer]:
+    return composing(None if config_dir is None else str(config_dir))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -308,16 +307,22 @@ def exact(value: float) -> Fraction:
 # ---- reading -------------------------------------------------------------------------------------------
 
 
-@cache
 def options_of(cls: type[_Dataclass]) -> dict[str, Rule | type[Any]]:
     """What a class declares, by name: the rule of an option, or the class of a section. A class's own come
     before those that it shares."""
-    found = {field.name: field.metadata.get(_METADATA) for field in dataclasses.fields(cls)}
+    if cls not in _DECLARED:
+        found = {field.name: field.metadata.get(_METADATA) for field in dataclasses.fields(cls)}
 
-    def level(name: str) -> int:
-        return max(i for i, base in enumerate(cls.__mro__) if name in vars(base).get("__annotations__", ()))
+        def level(name: str) -> int:
+            return max(
+                i for i, base in enumerate(cls.__mro__) if name in vars(base).get("__annotations__", ())
+            )
 
-    return {name: declared for name in sorted(found, key=level) if (declared := found[name]) is not None}
+        _DECLARED[cls] = {name: found[name] for name in sorted(found, key=level) if found[name] is not None}
+    return _DECLARED[cls]
+
+
+_DECLARED: dict[type[_Dataclass], dict[str, Any]] = {}
 
 
 def rules(cls: type[_Dataclass], prefix: str = "") -> Iterator[tuple[str, Rule]]:

@@ -16,18 +16,17 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
-from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
 
 from fedbench import __version__, process_group
 from fedbench.config.compose import Composer, config_directories, forced
 from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.options import conf_dir, read_config
-from fedbench.config.overrides import refuse_sweeps
 from fedbench.errors import RunError, UsageError, nearest, word
 from fedbench.fields import rules
-from fedbench.sweeps.launch import FinishedSweep, planned, run, run_sweep, run_with_others
+from fedbench.sweeps.launch import FinishedSweep, planned, run_sweep
 from fedbench.sweeps.plan import forecast
+from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
 
 
@@ -84,21 +83,18 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     if process_group.here().size > 1 and not dry:
         run_with_others(composer, overrides, multirun, process_group.here())
         return None
-    parsed, composed = composer.read(overrides)
-    sweeps = multirun or composed.cfg.hydra.mode == RunMode.MULTIRUN
+    composed = composer.read(overrides)
+    sweeps = multirun or composed.sweeps
     if not sweeps:
-        refuse_sweeps(parsed)
+        composed.one_run()
     if dry:
-        config = None if sweeps else composed.config  # first: it names the key that is not valid
-        runs = (
-            planned(composer, parsed, composed) if config is None else ([(composer.place(composed), config)],)
-        )
+        runs = planned(composer, composed) if sweeps else ([(composer.place(composed), composed.config)],)
         for line in forecast(*runs):
             print(line, flush=True)
-        return None
-    if sweeps:
-        return _report(run_sweep(composer, parsed, composed, chooses=True))
-    run(composer, composed)
+    elif sweeps:
+        return _report(run_sweep(composer, composed, chooses=True))
+    else:
+        run(composer, composed)
     return None
 
 
@@ -128,7 +124,7 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         else:
             hydra.shell_completion(config_name=name, overrides=words)
         return
-    composed = composer.read(words)[1]
+    composed = composer.read(words)
     if args.help:
         print(page(composed.cfg, composer.loader))
     elif args.hydra_help:

@@ -32,7 +32,7 @@ from fedbench.config import imports
 from fedbench.config.config import GROUPS, Config, Settings, container, without_hydra
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.options import REGISTERED, conf_dir, one_option, read_config, read_file
-from fedbench.config.overrides import first_values, listed, parse, recorded
+from fedbench.config.overrides import first_values, listed, parse, recorded, refuse_sweeps
 from fedbench.config.register import JOB_DIR, UserDirectory, register
 from fedbench.errors import ConfigError, UsageError, shortened
 from fedbench.loggers.options import refuse_missing
@@ -51,9 +51,16 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 
 def compose(overrides: Sequence[str] = ()) -> Composed:
     """What `fedbench OVERRIDES...` says. Leaves Hydra as it was. Raises UserError."""
+    with composing() as composer:
+        return composer.read(overrides)
+
+
+@contextlib.contextmanager
+def composing(config_dir: str | None = None) -> Iterator[Composer]:
+    """A composer; afterwards Hydra's global state is what it was."""
     before = GlobalHydra.instance().hydra
     try:
-        return Composer().compose(overrides)
+        yield Composer(config_dir=config_dir)
     finally:
         GlobalHydra.instance().hydra = before
 
@@ -62,7 +69,19 @@ def compose(overrides: Sequence[str] = ()) -> Composed:
 class Composed:
     """What a command line says."""
 
-    cfg: DictConfig  # with Hydra's node, which says where and how to run it
+    cfg: DictConfig  # with Hydra's node, which says where and how to run it; with the first of swept values
+    parsed: Sequence[Override]  # as they were given
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether a file or an override says that it is a sweep."""
+        return bool(self.cfg.hydra.mode == RunMode.MULTIRUN)
+
+    def one_run(self) -> Composed:
+        """Itself, checked, where one run is meant. Raises ConfigError."""
+        refuse_sweeps(self.parsed)
+        self.config  # noqa: B018  # names the key that is not valid
+        return self
 
     @cached_property
     def job(self) -> DictConfig:
@@ -109,41 +128,27 @@ class Composer:
         except (*HYDRA_ERRORS, *more) as error:
             raise explain(error, overrides, self.loader) from error
 
-    def read(self, overrides: Sequence[str]) -> tuple[list[Override], Composed]:
-        """What overrides say, which may sweep: parsed, and composed with the first value of every sweep.
-
-        Raises UserError.
-        """
+    def read(self, overrides: Sequence[str]) -> Composed:
+        """What overrides say, free of things that would execute code; of what they sweep, the first values.
+        Raises UserError."""
         words = [self._without_plus(text) for text in overrides]
-        with self.one_line(words):
-            parsed = parse(words, self.loader)
+        with self.one_line(words, ValueError, TypeError, AttributeError, OSError):
+            parsed = parsed_words(words, self.loader)
             for item in parsed:
                 if item.is_sweep_override() and item.is_hydra_override():
                     raise UsageError(
                         f"{item.input_line}: Sweeping over Hydra's configuration is not supported"
                     )
-            check_words(words, self.loader)
+            self._check_searchpath(parsed)
             self._offer_registered(parsed)
-            first = first_values(words, self.loader)
-        return parsed, self.compose(first, words)
-
-    def compose(self, overrides: Sequence[str], given: Sequence[str] = ()) -> Composed:
-        """The whole configuration, free of things that would execute code. Raises UserError.
-
-        `given`: what a person wrote, where that was a sweep of which `overrides` are one job.
-        """
-        words = [self._without_plus(text) for text in overrides]
-        with self.one_line(given or words, ValueError, TypeError, AttributeError, OSError):
-            check_words(given or words, self.loader)
-            self._check_searchpath(words)
-            self._offer_registered(parse(words))
+            words = first_values(parsed)
             cfg = hydra.compose(self.config_name, list(map(forced, words)), return_hydra_config=True)
         OmegaConf.set_readonly(cfg.hydra, False)
         cfg.hydra.overrides.task = [text for text in words if not text.lstrip("+~").startswith("hydra")]
         dirname = cfg.hydra.job._get_node("override_dirname")
         cfg.hydra.job.override_dirname = dirname._value().replace("++", "")
         check_composed(cfg)
-        return Composed(cfg)
+        return Composed(cfg, parsed)
 
     def place(self, composed: Composed) -> Path:
         """The directory of the single run that was composed."""
@@ -155,7 +160,7 @@ class Composer:
 
     def context(self, cfg: DictConfig) -> HydraContext:
         """What Hydra's launchers and sweepers are given. Executes the modules of the user's callbacks."""
-        return HydraContext(config_loader=self.loader, callbacks=imports.Callbacks(cfg))  # type: ignore[arg-type]
+        return HydraContext(config_loader=self.loader, callbacks=imports.Callbacks(cfg))
 
     def _without_plus(self, text: str) -> str:
         """An override as if its key were there: whoever writes + means the same."""
@@ -186,9 +191,9 @@ class Composer:
                     node = {"name": str(name), **fields.defaults(cls)}
                     store.store(group=group, name=str(name), node=node, provider="fedbench")
 
-    def _check_searchpath(self, words: Sequence[str]) -> None:
+    def _check_searchpath(self, parsed: Sequence[Override]) -> None:
         """Refuse what is no directory: a package would be imported. Raises ConfigError."""
-        given: list[Any] = [item.value() for item in parse(words) if item.key_or_group == "hydra.searchpath"]
+        given: list[Any] = [item.value() for item in parsed if item.key_or_group == "hydra.searchpath"]
         sources = [Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"]
         if not given and (self.config_name != "config" or sources != [conf_dir()]):
             first = [file for place in sources if (file := place / f"{self.config_name}.yaml").is_file()]
@@ -213,7 +218,6 @@ class JobComposer:
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """The configuration of the job with these overrides, without Hydra's node. Raises UserError."""
         try:
-            check_words(overrides)
             base, values = self._divided(overrides)
             cfg = copy.deepcopy(base)
             for item in values:
@@ -234,7 +238,7 @@ class JobComposer:
 
     def _divided(self, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
         """What is composed of the options that are chosen, and the overrides that give values."""
-        parsed = parse(overrides)
+        parsed = parsed_words(overrides)
         values = [item for item in parsed if is_value(item.get_key_element()) and not item.is_delete()]
         words = tuple(str(item.input_line) for item in parsed if item not in values)
         return self._base(words), values
@@ -339,9 +343,9 @@ def forced(text: str) -> str:
 # ---- what is refused -----------------------------------------------------------------------------------
 
 
-def check_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -> None:
-    """Refuse what is no override, and several options of one group, before anything is composed. Raises
-    UserError."""
+def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
+    """Hydra's view of overrides; refused are, before anything is composed, what is none, and several options
+    of one group. Raises UserError."""
     for text in overrides:
         key, _, value = text.partition("=")
         if not key.strip("+~"):
@@ -350,12 +354,14 @@ def check_words(overrides: Sequence[str], loader: ConfigLoader | None = None) ->
             raise UsageError(f"{shortened(text)}: is longer than {LONGEST} characters")
         if "@" in key:
             raise ConfigError(key, value, "no such key; an option is chosen as GROUP=NAME")
-    for item in parse(overrides, loader):
+    parsed = parse(overrides, loader)
+    for item in parsed:
         for chosen in listed(item) if item.key_or_group in ONE else []:
             if isinstance(chosen, list):
                 raise one_option(item.key_or_group, chosen)
             if not isinstance(chosen, str | int | float) and item.key_or_group in GROUPS:
                 raise ConfigError(item.key_or_group, chosen, "must be the name of an option")
+    return parsed
 
 
 def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:

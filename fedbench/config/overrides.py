@@ -111,10 +111,10 @@ def swept(overrides: Sequence[str], loader: ConfigLoader | None = None) -> dict[
     return found
 
 
-def first_values(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[str]:
+def first_values(parsed: Iterable[Override]) -> list[str]:
     """The overrides with every sweep replaced by its first value: the first job of a full grid."""
     result = []
-    for override in parse(overrides, loader):
+    for override in parsed:
         assert override.input_line is not None
         if not override.is_sweep_override():
             result.append(override.input_line)

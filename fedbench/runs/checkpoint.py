@@ -44,6 +44,7 @@ class Saved:
     wall_seconds: float
     way: EngineChoice
     code: tuple[Code, ...]  # that computed it, part by part; empty in checkpoints that do not say it
+    note: str = ""  # of a run that goes on from another one
 
 
 class Checkpointer:
@@ -99,69 +100,72 @@ class Checkpointer:
         raise RunError(f"{self.path} {reason}; resume=false computes the run again") from cause
 
 
-def refuse_other_code(config: Config, saved: Saved | None, file: Path) -> None:
-    """Raise ConfigError where resume=same, and other code computed what the run would go on from."""
+def continuation(run: Run, here: RunDirectory) -> Saved | None:
+    """What `run` goes on from: its own checkpoint, or the end of the same run with fewer rounds, there or
+    beside it. Raises as `own_checkpoint`."""
+    return own_checkpoint(run, here) or _nearby(run, here)
+
+
+def own_checkpoint(run: Run, here: RunDirectory) -> Saved | None:
+    """What `run` goes on from in its directory: its checkpoint, or what has ended there with fewer rounds.
+
+    None where neither is there. Raises RunError where the checkpoint is damaged, ConfigError where what has
+    ended is not the beginning of this run, or other code computed it and resume=same.
+    """
+    config, file = run.config, here.path / CHECKPOINT
+    if not config.resume:
+        return None
+    ended, own = here.earlier(config), Checkpointer(file, run_hash(config))
+    try:
+        saved = own.load()
+    except RunError:
+        if ended is None:
+            raise
+        saved = None  # that of the shorter run
+    if saved is None and ended is not None:
+        saved, reason = _beginning(run, ended)
+        if reason:
+            allowed = f"the run of {ended.rounds} rounds in {here.path} cannot go on: {reason}; "
+            raise ConfigError("rounds", config.rounds, allowed + "give another directory, or that value")
+    _refuse_other_code(config, saved, file)
+    return saved
+
+
+def _nearby(run: Run, here: RunDirectory) -> Saved | None:
+    found = here.earlier_nearby(run.config) if run.config.resume else None
+    if found is None:
+        return None
+    saved, reason = _beginning(run, found)
+    if reason:
+        log.info("not going on from the %d rounds in %s: %s", found.rounds, found.path, reason)
+    _refuse_other_code(run.config, saved, found.path / CHECKPOINT)
+    return saved
+
+
+def _beginning(run: Run, ended: EarlierRun) -> tuple[Saved | None, str | None]:
+    """The end of a shorter run as the beginning of `run`; or why it is none."""
+    reason = refusal(run, ended.rounds)
+    try:
+        saved = Checkpointer(ended.path / CHECKPOINT, ended.identity).load()
+    except RunError as error:
+        return None, reason or str(error)
+    if saved is None:
+        return None, reason or "it has no checkpoint.pt"
+    if saved.way.state == "disk":
+        reason = reason or "its clients' state was on disk and is gone"
+    if reason:
+        return None, reason
+    due = saved.rows[-1].round % run.config.eval.every == 0  # else the longer run does not have the last row
+    rows = saved.rows if due else saved.rows[:-1]
+    code = saved.code or tuple(codes_of(RunDirectory(ended.path).summary or {}))
+    note = f"rounds 1 to {ended.rounds} were computed by the run in {ended.path}"
+    return replace(saved, rows=rows, code=code, note=note), None
+
+
+def _refuse_other_code(config: Config, saved: Saved | None, file: Path) -> None:
     if saved and config.resume == "same" and (reason := refusal_of_other_code(saved.code)):
         allowed = f"{file} {reason}; true goes on from it, false computes the run again"
         raise ConfigError("resume", "same", allowed)
-
-
-def check_code(config: Config, directory: RunDirectory) -> None:
-    """The same of the checkpoint in `directory`, where there is one."""
-    if config.resume == "same":
-        file = directory.path / CHECKPOINT
-        refuse_other_code(config, Checkpointer(file, run_hash(config)).load(), file)
-
-
-@dataclass(frozen=True)
-class Continuation:
-    """The state that a run goes on from, and whose it is."""
-
-    earlier: EarlierRun
-    saved: Saved
-
-    @property
-    def note(self) -> str:
-        """What a reader of the results should know."""
-        return f"rounds 1 to {self.earlier.rounds} were computed by the run in {self.earlier.path}"
-
-
-def continuation(run: Run, directory: RunDirectory) -> Continuation | None:
-    """What `run` in `directory` can go on from: the same with fewer rounds, there or beside it.
-
-    None where there is none, or the run has a checkpoint of its own. Raises ConfigError where `directory`
-    holds one that is not the beginning of this run.
-    """
-    config, here = run.config, directory.earlier(run.config)
-    if directory.has_checkpoint:
-        if here is None:
-            return None  # its own, or a damaged one, which is not to be passed over
-        try:
-            Checkpointer(directory.path / CHECKPOINT, run_hash(config)).load()
-            return None
-        except RunError:  # that of the shorter run
-            pass
-    found = here or directory.earlier_nearby(config)
-    if found is None:
-        return None
-    reason = refusal(run, found.rounds)
-    try:
-        saved = Checkpointer(found.path / CHECKPOINT, found.identity).load()
-    except RunError as error:
-        saved, reason = None, reason or str(error)
-    if saved is not None and saved.way.state == "disk":
-        reason = reason or "its clients' state was on disk and is gone"
-    if saved is not None and reason is None:
-        code = saved.code or tuple(codes_of(RunDirectory(found.path).summary or {}))
-        due = saved.rows[-1].round % config.eval.every == 0  # else the longer run does not have the last row
-        rows = saved.rows if due else saved.rows[:-1]
-        return Continuation(found, replace(saved, rows=rows, code=code))
-    reason = reason or "it has no checkpoint.pt"
-    if here is not None:
-        allowed = f"the run of {found.rounds} rounds in {directory.path} cannot go on: {reason}; "
-        raise ConfigError("rounds", config.rounds, allowed + "give another directory, or that value")
-    log.info("not going on from the %d rounds in %s: %s", found.rounds, found.path, reason)
-    return None
 
 
 def refusal(run: Run, rounds: int) -> str | None:

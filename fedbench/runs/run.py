@@ -50,7 +50,7 @@ from fedbench.method.cost import measure
 from fedbench.models.layers import norm_parameters
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import provenance, refusals
-from fedbench.runs.checkpoint import Checkpointer, Continuation, continuation, refuse_other_code
+from fedbench.runs.checkpoint import Checkpointer, Saved, continuation
 from fedbench.runs.evaluation import spent
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run_directory import CHECKPOINT, FAILED, RunDirectory
@@ -330,10 +330,8 @@ class Run:
         config, here = self.config, RunDirectory(directory)
         with here.locked():
             here.refuse_other(config)
-            summary = here.finished(config)
-            if summary is not None:
-                here.catch_up(config, summary)
-            else:
+            summary = here.reported(config)
+            if summary is None:
                 self._go(here)
                 summary = here.summary or {}
             outcome = Outcome.of(summary, directory)
@@ -343,11 +341,11 @@ class Run:
     def _go(self, here: RunDirectory) -> None:
         """Compute it; where it is computed again, beside what is there, which is replaced at the end."""
         config, start = self.config, time.monotonic()
-        before = continuation(self, here)
+        saved = continuation(self, here)
         target = here if config.resume else here.staging()
         target.write_config(config.given)
         try:
-            self._compute(target, before, here.loggers(config))
+            self._compute(target, saved, here.loggers(config))
         except UserError:
             raise
         except Exception as error:
@@ -375,31 +373,27 @@ class Run:
         self._compute(None, None, None)
 
     def _compute(
-        self, directory: RunDirectory | None, before: Continuation | None, loggers: RunLoggers | None
+        self, directory: RunDirectory | None, saved: Saved | None, loggers: RunLoggers | None
     ) -> None:
-        """From the checkpoint, or from what was computed `before`, to the last file. `directory`, `loggers`:
-        None where another process has them.
+        """From what is `saved` to the last file. `directory`, `loggers`: None where another process has them.
 
         Where the device's memory is too small for a chunk of clients, the run starts again with half of it:
         its numbers are those of the chunk that is recorded.
         """
-        config, group = self.config, self.group
-        saved = checkpointer = None
+        config, group, checkpointer = self.config, self.group, None
         self.set_numerics()
         if directory is not None:
             file = directory.path / CHECKPOINT
             checkpointer = Checkpointer(file, run_hash(config), config.checkpoint.seconds)
-            saved = before.saved if before else checkpointer.load() if config.resume else None
-            refuse_other_code(config, saved, before.earlier.path / CHECKPOINT if before else file)
         if saved is None or group.size == 1:
             saved = group.first(saved)
         else:  # the other processes go on from it too; clients' rows are handed out later
             group.first(replace(saved, walk={**saved.walk, "clients": {}}))
-        kept, notes = saved.way if saved else None, (before.note,) if before else ()
+        kept, notes = (saved.way, (saved.note,) if saved.note else ()) if saved else (None, ())
         while True:
             try:
                 self.prepare(kept, notes, directory.state(config) if directory else Path("state"))
-                if before and self.chosen != self.choice:
+                if saved and saved.note and self.chosen != self.choice:
                     log.warning("chosen for %d rounds: %s; kept: %s", config.rounds, self.chosen, self.choice)
                 Training(self, directory, checkpointer, loggers).go(saved)
                 return

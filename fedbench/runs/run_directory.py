@@ -203,12 +203,6 @@ class RunDirectory:
         return found.astype(dict.fromkeys(whole, "int64"))
 
     @property
-    def curve(self) -> list[tuple[int, float]]:
-        """(round, test accuracy) of its evaluations."""
-        rows = [row for row in self.rows() if row.get("round") and row.get("test_accuracy")]
-        return [(int(row["round"]), float(row["test_accuracy"])) for row in rows]
-
-    @property
     def last_row(self) -> tuple[int, float]:
         """Round, and wall seconds until then, of the last whole row of metrics.csv; 0 where it has none."""
         return self._last_rows()[-1]
@@ -360,14 +354,16 @@ class RunDirectory:
         sweep = str(above) if (above / "sweep.json").is_file() else None
         return RunLoggers(config.logger, LoggedRun(self.path, choices, sweep, run_hash(config)))
 
-    def catch_up(self, config: Config, summary: Mapping[str, Any]) -> None:
-        """Hand on what a logger lacks of a finished run: it failed, was cut off, or is named for the first
-        time."""
+    def reported(self, config: Config) -> dict[str, Any] | None:
+        """The summary of the run `config` where it is `finished` here. A logger is given what it lacks of it:
+        it failed, was cut off, or is named for the first time."""
         from fedbench.loggers.backends import Point
 
-        if config.logger and (loggers := self.loggers(config)).behind:
+        found = self.finished(config)
+        if found is not None and config.logger and (loggers := self.loggers(config)).behind:
             loggers.start([Point.of(row) for row in self.rows()])
-            loggers.close(logged(summary))
+            loggers.close(logged(found))
+        return found
 
     # ---- who computes it ---------------------------------------------------------------------------
 

@@ -7,13 +7,12 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fedbench.config.compose import config_directories, validate
@@ -23,7 +22,6 @@ from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
 from fedbench.errors import UserError
 from fedbench.files import InUse
-from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
 from fedbench.sweeps.tables import collect
 
@@ -66,15 +64,27 @@ def session() -> Session:
     return Session()
 
 
+def computed(config: Config, directory: Path, make: Callable[[], Run]) -> float:
+    """Compute the run that `make` makes of a configuration, in the directory that Hydra has prepared; its
+    score. The traceback of what goes wrong is for run.log."""
+    for name in config.imports:
+        log.info("imports: this run uses the code of %s", name)
+    try:
+        return float(make().go(directory).score)
+    except InUse:
+        raise  # the log is that of the process that has the run
+    except Exception as error:
+        _traceback_log.error("the run failed", exc_info=error)
+        raise
+
+
 class RunJob:
-    """Runs, resumes or reports the job that Hydra has prepared. A `Run` that was made to check the job is run
-    as it is, unless another process runs it."""
+    """Runs, resumes or reports the job of a sweep that Hydra has prepared. A `Run` that was made to check the
+    job is run as it is, unless another process runs it."""
 
     MOST = 10_000_000  # parameters of all runs that wait
 
-    def __init__(self, group: ProcessGroup = ALONE) -> None:
-        """`group`: the processes that compute a run together."""
-        self._group = group
+    def __init__(self) -> None:
         self._waiting: dict[str, Run] = {}
         self._alike: Counter[str] = Counter()
         self._ended = self._total = 0
@@ -84,47 +94,25 @@ class RunJob:
         self._alike = Counter(program(config) for config in configs)
         self._total = self._alike.total()
 
-    def plan(self, config: Config, directory: Path | None = None) -> Run:
-        """The checks that need the user's code and torch: hyper-parameters, data, model, device; and whether
-        what lies in `directory` can go on. The run, which is kept until it is to be computed if it is
-        small."""
+    def plan(self, config: Config) -> Run:
+        """The checks that need the user's code and torch: hyper-parameters, data, model, device. The run,
+        which is kept until it is to be computed if it is small."""
         from fedbench.runs.run import Run
 
-        run = Run(config, session(), self._group)
-        if directory is not None:
-            from fedbench.runs.checkpoint import check_code, continuation
-
-            here = RunDirectory(directory)
-            if here.earlier(config) is not None:
-                continuation(run, here)
-            else:
-                check_code(config, here)
+        run = Run(config, session())
         if run.layout.d + sum(other.layout.d for other in self._waiting.values()) <= self.MOST:
             self._waiting[digest(flat(config))] = run
         return run
-
-    def _planned(self, config: Config) -> Run:
-        """The run that waits, or a new one."""
-        from fedbench.runs.run import Run
-
-        return self._waiting.pop(digest(flat(config)), None) or Run(config, session(), self._group)
-
-    def take_part(self, config: Config) -> None:
-        """Compute this process's share of a checked run whose files another process has."""
-        self._planned(config).take_part()
 
     def __call__(self, cfg: DictConfig) -> float:
         """The final accuracy, for sweepers that maximise it; if the run diverged, the worst there is: 0, and
         of an R2 -inf.
 
-        A single run raises what went wrong as it is. In a sweep the failure is first recorded in the job's
-        directory, and the sweep's tables are rewritten whatever happens.
+        A failure is first recorded in the job's directory, and the sweep's tables are rewritten whatever
+        happens.
         """
         hydra = HydraConfig.get()
         directory = Path(hydra.runtime.output_dir)
-        if hydra.mode != RunMode.MULTIRUN:
-            return self._run(validate(cfg, config_directories(hydra)), directory)
-        sweep = Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir))
         for handler in logging.getLogger().handlers:
             if type(handler) is logging.StreamHandler:
                 handler.addFilter(_of_a_sweep)
@@ -142,26 +130,21 @@ class RunJob:
             raise JobFailed(line, getattr(error, "exit_code", 1)) from error
         finally:
             with contextlib.suppress(UserError, OSError):
-                collect(sweep)
+                collect(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
 
     def _run(self, config: Config, directory: Path) -> float:
-        for name in config.imports:
-            log.info("imports: this run uses the code of %s", name)
-        try:
-            session().alike = self._alike.get(program(config), 1)
-            return float(self._planned(config).go(directory).score)
-        except InUse:
-            raise  # the log is that of the process that has the run
-        except Exception as error:
-            _traceback_log.error("the run failed", exc_info=error)
-            raise
+        from fedbench.runs.run import Run
+
+        session().alike = self._alike.get(program(config), 1)
+        waiting = self._waiting.pop(digest(flat(config)), None)
+        return computed(config, directory, lambda: waiting or Run(config, session()))
 
     def _say(self, line: str) -> None:
         self._ended += 1
         print(f"{self._ended} of {self._total}: {line}" if self._total else line, flush=True)
 
     def __getstate__(self) -> dict[str, Any]:  # another process makes its own runs, and counts none
-        return {"_waiting": {}, "_alike": self._alike, "_group": ALONE, "_ended": 0, "_total": 0}
+        return {**vars(self), "_waiting": {}, "_ended": 0, "_total": 0}
 
 
 def _of_a_sweep(record: logging.LogRecord) -> bool:

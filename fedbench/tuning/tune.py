@@ -151,8 +151,8 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     words = list(overrides)
     if not any(text.lstrip("+").startswith(f"{VALIDATION}=") for text in words):
         words.append(f"{VALIDATION}={SHARE}")
-    parsed, composed = composer.read(words)
-    cfg, config, loader = composed.cfg, composed.config, composer.loader
+    composed = composer.read(words)
+    cfg, parsed, config, loader = composed.cfg, composed.parsed, composed.config, composer.loader
     if config.checkpoint.until is not None:
         allowed = "must be null: trials are compared at their end"
         raise ConfigError("checkpoint.until", config.checkpoint.until, allowed)

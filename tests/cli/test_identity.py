@@ -22,7 +22,7 @@ from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Settings, flat
 from fedbench.config.identity import difference, identity, run_dir, run_hash, slug
 from fedbench.config.options import build, checked
-from fedbench.config.overrides import first_values
+from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
 from fedbench.data.options import PARTITIONS
 from fedbench.errors import ConfigError
@@ -135,7 +135,7 @@ def test_the_hash_may_stand_inside_hydras_node_without_recursion(base: DictConfi
 
 def sweep(*overrides: str) -> str:
     """The directory of a sweep, from the configuration of its first job and what was given."""
-    cfg = composed(*first_values(overrides), hydra=True)
+    cfg = composed(*first_values(parse(overrides)), hydra=True)
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.overrides.task = list(overrides)
     return sweep_dir(cfg)
@@ -155,7 +155,7 @@ def test_sweep_directories_follow_from_values_not_from_their_order() -> None:
 
 def test_the_first_job_of_a_grid_has_every_first_value() -> None:
     words = ["seed=3,1,2", "rounds=7", "local.steps=range(5,9)", "algorithm=scaffold,fedavg"]
-    assert first_values(words) == ["seed=3", "rounds=7", "local.steps=5", "algorithm=scaffold"]
+    assert first_values(parse(words)) == ["seed=3", "rounds=7", "local.steps=5", "algorithm=scaffold"]
 
 
 def test_fixed_values_of_a_swept_group_count() -> None:

@@ -56,7 +56,7 @@ def test_going_on_equals_one_go_beside_and_in_place(tmp_path: Path, overrides: l
         longer = plan(10, *overrides)
         before = continuation(longer, RunDirectory(tmp_path / place))
         assert before is not None
-        trained.append(before.saved.walk["version"])
+        trained.append(before.walk["version"])
         longer.go(tmp_path / place)
         assert_same(tmp_path / place, tmp_path / "whole")
         notes = json.loads((tmp_path / place / "summary.json").read_text())["notes"]

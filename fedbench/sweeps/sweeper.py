@@ -1,0 +1,315 @@
+"""The runs of a sweep: a grid, the launcher that runs it, and how each run ended.
+
+What is there already is not run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.sweeper import Sweeper as HydraSweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from fedbench.config.compose import JobComposer, config_directories
+from fedbench.config.config import Config, flat
+from fedbench.config.identity import run_hash
+from fedbench.config.overrides import Grid, Value, recorded
+from fedbench.config.register import JOB_DIR
+from fedbench.errors import ConfigError, UserError
+from fedbench.files import one_line_os_errors
+from fedbench.runs.metrics import ENDS, worst
+from fedbench.runs.run_directory import SUMMARY, RunDirectory
+from fedbench.sweeps.job import JobFailed, RunJob, held
+from fedbench.sweeps.launcher import Launcher
+from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
+from fedbench.sweeps.tables import collect, write_manifest
+
+LOOK_SECONDS = 1.0  # between two looks at what another process computes
+WORTH = 20.0  # seconds that processes must save, to be started unasked
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one run of a sweep ended."""
+
+    directory: Path
+    choices: Mapping[str, Value]  # every key of the run, dotted
+    status: str  # completed, diverged, failed, ...
+    final_accuracy: float | None
+    best_accuracy: float | None = None
+    error: str | None = None
+    metric: str = "accuracy"  # what the accuracies are
+    rounds_to_target: float | None = None  # infinite: never; None: no target
+    rounds: int = 0  # planned
+    rung: int | None = None  # the rounds of one that had fewer than others of a search: it cannot win
+    validation: float | None = None  # what the final accuracy is on what is held out, where anything is
+    further: Mapping[str, float | None] = field(default_factory=dict)  # final values of further metrics
+
+    @classmethod
+    def of(cls, run: PlannedRun, directory: Path, found: Mapping[str, Any]) -> Result:
+        """What the summary `found` says of a run."""
+        target = run.config.target
+        reached = found.get("rounds_to_validation_accuracy") or found.get("rounds_to_accuracy") or {}
+        at = None if target is None else reached.get(f"{target:g}")
+        return cls(
+            directory,
+            {**flat(run.config), **run.choices},
+            str(found.get("status", "completed")),
+            found.get("final_accuracy"),
+            found.get("best_accuracy"),
+            found.get("error"),
+            str(found.get("metric", "accuracy")),
+            None if target is None else math.inf if at is None else float(at),
+            run.config.rounds,
+            validation=found.get("final_validation_accuracy"),
+            further={name: found[name] for name in ENDS if name in found},
+        )
+
+    def judged(self, by: str | None = None) -> Result:
+        """The same run by what was held out for validation, where anything was. `by`: a metric of
+        eval.metrics in place of the accuracy; of a perplexity, which is best where it is small, minus its
+        value."""
+        if by is None:
+            if self.validation is None:
+                return self
+            return replace(self, final_accuracy=self.validation, metric=f"validation {self.metric}")
+        values = (self.further.get(f"final_{part}_{by}") for part in ("validation", "test"))
+        value = next((value for value in values if value is not None), None)
+        if by == "perplexity" and value is not None:
+            value = -value
+        return replace(self, final_accuracy=value, metric=by)
+
+    @property
+    def score(self) -> float:
+        """The final accuracy; where the run diverged, the worst there is."""
+        diverged = self.status == "diverged" or self.final_accuracy is None
+        return worst(self.metric) if diverged else self.final_accuracy or 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """Rounds to the target, twice all of them where it was not reached; None: no target."""
+        return None if self.rounds_to_target is None else min(self.rounds_to_target, 2.0 * self.rounds)
+
+
+class Sweeper(HydraSweeper):
+    """A full grid like that of Hydra's basic sweeper, with any launcher; its directory can be used again.
+
+    With `grids` it is a union of grids: each adds its own keys to `params`, or replaces them there.
+    """
+
+    def __init__(
+        self,
+        max_batch_size: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        grids: Sequence[Mapping[str, Any]] = (),
+        reuse: str | Path | None = None,
+    ) -> None:
+        """`max_batch_size`: runs that the launcher gets at once; `params`: overrides that stand in a file;
+        `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
+        which are taken over."""
+        self.max_batch_size = max_batch_size
+        self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
+        self.reuse = Path(reuse) if reuse is not None else None
+
+    chooses = False
+    """Whether it takes worker processes where no launcher is asked for and they are worth it."""
+    typed: Sequence[Grid] = ()
+    """Grids of a caller's, which stand in for those of a file."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Called by Hydra: make the launcher."""
+        assert isinstance(task_function, RunJob)
+        self.hydra_context, self.config, self.task = hydra_context, config, task_function
+        self.directory = Path(str(config.hydra.sweep.dir))
+        self.ours = config.hydra.sweep._get_node("subdir")._value() == JOB_DIR  # directories' names
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def planned(self, arguments: list[str]) -> list[PlannedRun]:
+        """The runs of the grids, checked, none of them run; `arguments` count more than `params` and
+        `grids`."""
+        assert self.config is not None
+        assert self.hydra_context is not None
+        loader = self.hydra_context.config_loader
+        grids = self.typed or of_file(self.grids, loader)
+        fixed, wanted = grids_of(self.params, arguments, grids, loader)
+        composer = JobComposer(self.config, loader)
+        file = {"algorithm": self.params["algorithm"]} if "algorithm" in self.params else {}
+        others = [str(name) for grid in of_file([file], loader) for name in grid.get("algorithm", ())]
+        where = config_directories(self.config.hydra)
+        return plan(fixed, wanted, composer, self.task.plan, where, others)
+
+    def _choose_launcher(self, runs: Sequence[PlannedRun]) -> str:
+        """Where no launcher was asked for, take worker processes if there are cores (or GPUs), memory and
+        work for them, all of which two calls of one command have alike; a line where one run follows another.
+
+        A user's callbacks may count on one process.
+        """
+        assert self.config is not None
+        assert self.hydra_context is not None
+        cfg, asked = self.config, recorded(self.config, "hydra")
+        if (
+            not self.chooses
+            or _launcher_of(cfg) != "basic"
+            or any(text.startswith("hydra/launcher=") for text in asked)
+        ):
+            return ""
+        launcher = Launcher()
+        launcher.setup(hydra_context=self.hydra_context, task_function=self.task, config=cfg)
+        slots = launcher.slots(len(runs))
+        count = len(slots)
+        if slots[0] is None:  # on the CPU
+            import torch
+
+            from fedbench.engine.memory import total_memory
+
+            fit = total_memory(torch.device("cpu")) // max(1.0, *(run.memory for run in runs))
+            count = min(count // (cfg.threads or 1), int(fit))
+        saved = sum(run.seconds for run in runs) * (1 - 1 / max(count, 1))
+        if saved < WORTH or cfg.hydra.callbacks:
+            return "one after another in this process (hydra/launcher=processes: side by side)"
+        launcher.processes, self.launcher = count, launcher
+        launcher.note = " (hydra/launcher=basic: one run after another, in this process)"
+        return ""
+
+    def planned_places(self, arguments: list[str]) -> tuple[list[tuple[Path, Config]], list[str | None]]:
+        """The places and configurations of the runs, and the device of each process that would work at
+        once."""
+        runs = self.planned(arguments)
+        self._choose_launcher(runs)
+        launcher = self.launcher
+        slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
+        return [(self.directory / run.name, run.config) for run in runs], slots
+
+    def sweep(self, arguments: list[str]) -> list[Result]:
+        """Run what is missing of the `planned` runs; all results, in the runs' order.
+
+        Raises a UserError with exit code 2 before anything is written if any run is bad input.
+        """
+        runs, directory = self.planned(arguments), self.directory
+        self.places = {run.name: directory / run.name for run in runs} if self.ours else {}
+        self.results: dict[str, Result] = {}
+        if self.reuse is not None and self.ours:
+            _take_over([run for run in runs if not self._is_done(run)], directory, self.reuse)
+        pending = [run for run in runs if not self._is_done(run)]
+        how = self._choose_launcher(runs)
+        self.task.expect(run.config for run in pending)
+        before = f", {len(self.results)} of them finished before" if self.results else ""
+        log.info("%d run%s%s, in %s", len(runs), "s" if len(runs) != 1 else "", before, directory)
+        if how and len(pending) > 1:
+            log.info(how)
+        with one_line_os_errors(f"write {directory}"):
+            directory.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(self.config, directory / "multirun.yaml")
+        swept = list(dict.fromkeys(key for run in runs for key in run.choices))
+        targets = [run.config.target for run in runs if run.config.target is not None]
+        jobs = {run.name: run.choices for run in runs} if self.ours else {}
+        write_manifest(directory, swept, jobs, targets)
+        collect(directory)
+        alone = not isinstance(self.launcher, Launcher) and _launcher_of(self.config) == "basic"
+        size = self.max_batch_size or (1 if alone else max(len(runs), 1))
+        while pending:
+            elsewhere: list[PlannedRun] = []
+            for start in range(0, len(pending), size):
+                batch = [run for run in pending[start : start + size] if not self._is_done(run)]
+                if batch:
+                    elsewhere += self._launch(batch, runs.index(batch[0]))
+            pending, size = self._waited_for(elsewhere), size if self.ours else 1
+        collect(directory)
+        return [self.results[run.name] for run in runs]
+
+    def _is_done(self, run: PlannedRun) -> bool:
+        """Whether a run has ended, here or in another process; where directories may depend on a run's
+        number, all must be launched first."""
+        place = self.places.get(run.name)
+        if run.name not in self.results and place is not None:
+            found = RunDirectory(place).reported(run.config)
+            if found is not None:
+                self.results[run.name] = Result.of(run, place, found)
+        return run.name in self.results
+
+    def _launch(self, runs: Sequence[PlannedRun], number: int) -> list[PlannedRun]:
+        """Launch runs and enter their results; those that another process has. Where another package's
+        launcher gives up, all have failed with its reason: what has ended nevertheless is found by the next
+        sweep."""
+        assert self.launcher is not None
+        if isinstance(self.launcher, Launcher):
+            self.launcher.ended = lambda job: self._is_done(runs[job])
+        named = [[*run.overrides, f"hydra.sweep.subdir={run.name}"] for run in runs]
+        jobs = named if self.ours else [run.overrides for run in runs]
+        try:
+            with one_line_os_errors(f"write {self.directory}"):  # Hydra's own files
+                returned = self.launcher.launch(jobs, initial_job_idx=number)
+        except UserError:
+            raise
+        except Exception as error:
+            name = _launcher_of(self.config)
+            lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            why = JobFailed(f"hydra/launcher={name}: {'; '.join(dict.fromkeys([lines[0], lines[-1]]))}")
+            returned = [JobReturn(overrides=job, status=JobStatus.FAILED, _return_value=why) for job in jobs]
+        elsewhere = []
+        for run, job in zip(runs, returned, strict=True):
+            place = self.places.get(run.name, self.directory / run.name)
+            if job.hydra_cfg is not None:  # wherever the user wanted it
+                place = self.places[run.name] = Path(job.hydra_cfg.hydra.runtime.output_dir)
+            found = RunDirectory(place).summary or {}
+            if held(job):
+                elsewhere.append(run)
+                continue
+            if job.status == JobStatus.FAILED:
+                found = {**found, "status": "failed", "error": str(job._return_value)}
+            self.results[run.name] = Result.of(run, place, found)
+        return elsewhere
+
+    def _waited_for(self, elsewhere: list[PlannedRun]) -> list[PlannedRun]:
+        """Wait until one of the runs that other processes have is free: it has ended there, or is to be run
+        here. Those that have not ended."""
+        if elsewhere:
+            names = ", ".join(run.name for run in elsewhere)
+            them = "it" if len(elsewhere) == 1 else "them"
+            line = "%d left to another process that computes %s, waiting for it: %s"
+            log.info(line, len(elsewhere), them, names)
+        while elsewhere and all(RunDirectory(self.places[run.name]).in_use for run in elsewhere):
+            time.sleep(LOOK_SECONDS)
+        return [run for run in elsewhere if not self._is_done(run)]
+
+
+def _launcher_of(cfg: DictConfig | None) -> str | None:
+    assert cfg is not None
+    return cfg.hydra.runtime.choices.get("hydra/launcher")  # type: ignore[no-any-return]
+
+
+def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> None:
+    """Copy what has finished elsewhere below `reuse`."""
+    elsewhere: dict[str, list[RunDirectory]] = {}
+    for place, directories, files in os.walk(reuse):
+        directories.sort()
+        if SUMMARY in files:
+            directories.clear()
+            elsewhere.setdefault(place.rpartition("-")[2], []).append(RunDirectory(place))
+    taken = 0
+    for run in missing:
+        for other in elsewhere.get(run_hash(run.config, run.choices), []):  # in which directories' names end
+            found = None
+            with contextlib.suppress(ConfigError):  # resume=same, and other code computed it
+                found = other.finished(run.config)
+            if found is not None:
+                other.copy_to(directory / run.name)
+                taken += 1
+                break
+    if taken:
+        log.info("%d taken over from other sweeps below %s", taken, reuse)
