@@ -132,53 +132,28 @@ def results(*directories: Place) -> pd.DataFrame:
 
 def plot(
     *directories: Place,
-    x: str = "round",
-    y: str = "test_accuracy",
     by: str | Sequence[str] = ("algorithm",),
-    where: Mapping[str, Sequence[object]] | None = None,
-    spread: str = "auto",
-    rows: str | None = None,
-    width: str = "one",
-    log: str = "",
-    limits: Mapping[str, tuple[float, float]] | None = None,
-    order: Sequence[str] = (),
-    labels: Mapping[str, str] | None = None,
-    colours: Mapping[str, str] | None = None,
-    caption: bool = False,
     style: Place | None = None,
     out: Place | None = None,
+    **options: Any,
 ) -> Figure:
     """The figure that `fedbench plot DIR...` draws: a line per algorithm, mean and spread over seeds.
 
-    `x`: a column of metrics.csv, or a swept key (`algorithm.lr`); `y`: a column of metrics.csv, against a
-    key also `best_accuracy`. `by`: keys that make a line; `where`: key -> values, only these runs;
-    `spread`: of the band (std, sem, minmax; auto: minmax of two seeds, else std); `rows`: a key, with a
-    picture for each of its values. `width`: "one" or "two" columns of print; `log`: logarithmic axes ("x",
-    "y", "xy"); `limits`: axis -> its ends; `order`, `labels`, `colours`: of lines, by algorithm or name;
-    `caption`: settings and seeds below the picture; `style`: a file of matplotlib settings. `out`: also
-    write PNG and PDF, the points and the caption there. Raises DataError where there is nothing to read,
-    ConfigError for a bad choice.
+    `by`: keys that make a line; `style`: a file of matplotlib settings; `out`: also write PNG and PDF, the
+    points and the caption there. `options` are those of `fedbench.figures.lines.PlotOptions`: `x`, a column
+    of metrics.csv, or a swept key (`algorithm.lr`); `y`, a column of metrics.csv, against a key also
+    `best_accuracy`; `where`, key -> values, only these runs; `spread` of the band (std, sem, minmax; auto:
+    minmax of two seeds, else std); `rows`, a key, with a picture for each of its values; `width`, "one" or
+    "two" columns of print; `log`, logarithmic axes ("x", "y", "xy"); `limits`, axis -> its ends; `order`,
+    `labels`, `colours` of lines, by algorithm or name; `caption`, settings and seeds below the picture.
+    Raises DataError where there is nothing to read, ConfigError for a bad choice.
     """
     from fedbench.figures.drawing import draw
     from fedbench.figures.lines import PlotOptions
 
-    options = PlotOptions(
-        x=x,
-        y=y,
-        by=[by] if isinstance(by, str) else by,
-        where=where or {},
-        spread=spread,
-        rows=rows,
-        width=width,
-        caption=caption,
-        log=tuple(log),
-        limits=limits or {},
-        labels=labels or {},
-        order=order,
-        colours=colours or {},
-        style=Path(style) if style is not None else None,
-    )
-    drawing = draw([os.fspath(place) for place in directories], options)
+    lines = [by] if isinstance(by, str) else by
+    looks = PlotOptions(by=lines, style=None if style is None else Path(style), **options)
+    drawing = draw([os.fspath(place) for place in directories], looks)
     if out is not None:
         drawing.save(os.fspath(out))
     return drawing.figure

@@ -15,6 +15,8 @@ from typing import Any
 
 from fedbench.errors import RunError, UserError
 
+METRICS = "metrics.csv"
+"""The table of a run, and of the logger that writes such a one elsewhere."""
 REMEMBERED = 64_000_000  # bytes of a file from which on its hash is kept between processes
 
 

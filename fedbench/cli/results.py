@@ -10,6 +10,7 @@ from typing import Any
 from fedbench.errors import ConfigError, DataError, Parser, coloured
 from fedbench.runs.metrics import ENDS
 from fedbench.runs.run_directory import FAILED, FINISHED, MISSING, RUNNING, RunDirectory, find_runs
+from fedbench.runs.run_directory import METRICS as METRICS_FILE
 
 METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(ENDS, 1)}
 METRICS |= {name: -1 for name in METRICS if name.endswith("perplexity")}
@@ -164,7 +165,7 @@ def compare(argv: Sequence[str]) -> int:
         "configuration": _differing(flat(one.config), flat(other.config)),
         "computed with": _differing(_computed_with(before), _computed_with(after)),
         "results": _differing(*({name: found.get(name) for name in _ENDS} for found in (before, after))),
-        "metrics.csv": _first_difference(one.metrics, other.metrics),
+        METRICS_FILE: _first_difference(one.metrics, other.metrics),
     }
     table = [["", str(args.one), str(args.other)]]
     for title, rows in parts.items():

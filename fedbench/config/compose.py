@@ -112,8 +112,8 @@ class Composer:
         own = UserDirectory.path = Path(config_dir).absolute() if config_dir else None
         if own and not own.is_dir():
             raise UsageError(f"--config-dir {config_dir}: there is no such directory")
-        if own and own != conf_dir() and (own / "config.yaml").is_file() and self.config_name == "config":
-            _check_first(own / "config.yaml")
+        if own and own != conf_dir() and self.config_name == "config":
+            _check_first(own / f"{self.config_name}.yaml")
         GlobalHydra.instance().clear()
         directory = str(Path(config_path).absolute() if config_path else conf_dir())
         hydra.initialize_config_dir(directory, job_name="fedbench", version_base="1.3")
@@ -395,7 +395,7 @@ def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
 
 def _check_first(file: Path) -> None:
     """Refuse a user's file in place of our own first one that cannot be it. Raises UsageError."""
-    if "defaults" not in read_file(file):
+    if file.is_file() and "defaults" not in read_file(file):
         raise UsageError(
             f"--config-dir {file.parent}: its {file.name} would stand in place of fedbench's, and has no "
             "defaults list; settings of your own go into another file, with 'defaults: [config, _self_]'; "

@@ -15,13 +15,12 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
-from fedbench.files import as_given, locked, read_json, write_json
+from fedbench.files import METRICS, as_given, locked, read_json, write_json
 from fedbench.loggers.options import Csv, LoggerOptions, MLflow, TensorBoard, WandB
 
 log = logging.getLogger(__name__)
@@ -81,11 +80,11 @@ class LoggedRun:
 class Logger:
     """Sends points to one place; an exception ends the logger.
 
-    A run that goes on opens it again, with all points so far: none is to be there twice, and none missing.
+    A run that goes on opens it again and tells it of all points so far: none is to be there twice.
     """
 
-    def open(self, points: Sequence[Point]) -> None:
-        """Begin, with these points."""
+    def open(self) -> None:
+        """Begin."""
         raise NotImplementedError
 
     def log(self, points: Sequence[Point]) -> None:
@@ -104,22 +103,20 @@ class CsvLogger(Logger):
 
     def __init__(self, options: Csv, run: LoggedRun) -> None:
         self.run, self.place = run, run.place(options.directory, "csv")
-        self.columns: list[str] = []
+        self.writer: Any = None
 
-    def open(self, points: Sequence[Point]) -> None:
+    def open(self) -> None:
         self.place.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(dict(self.run.choices), sort_keys=False)
         (self.place / "hparams.yaml").write_text(text, encoding="utf-8")
-        self.stream = open(self.place / "metrics.csv", "w", newline="", encoding="utf-8")  # noqa: SIM115
-        self.writer = csv.writer(self.stream)
-        self.log(points)
+        self.stream = open(self.place / METRICS, "w", newline="", encoding="utf-8")  # noqa: SIM115
 
     def log(self, points: Sequence[Point]) -> None:
         for point in points:
-            if not self.columns:
-                self.columns = ["round", *point.values]
-                self.writer.writerow(self.columns)
-            self.writer.writerow([point.step, *(point.values[name] for name in self.columns[1:])])
+            if self.writer is None:
+                self.writer = csv.DictWriter(self.stream, ["round", *point.values])
+                self.writer.writeheader()
+            self.writer.writerow({"round": point.step, **point.values})
         self.stream.flush()
 
     def close(self, results: Mapping[str, Any] | None) -> None:
@@ -133,7 +130,7 @@ class TensorBoardLogger(Logger):
     def __init__(self, options: TensorBoard, run: LoggedRun) -> None:
         self.run, self.place = run, run.place(options.directory, "tensorboard")
 
-    def open(self, points: Sequence[Point]) -> None:
+    def open(self) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         for old in self.place.glob("events.out.tfevents.*"):
@@ -141,7 +138,6 @@ class TensorBoardLogger(Logger):
         # purge_step: a TensorBoard that has read the old files forgets their points
         self.writer: Any = SummaryWriter(str(self.place), purge_step=0)
         self.writer.add_text("configuration", f"```\n{yaml.safe_dump(dict(self.run.choices))}```")
-        self.log(points)
 
     def log(self, points: Sequence[Point]) -> None:
         for point in points:
@@ -167,7 +163,7 @@ class MLflowLogger(Logger):
     Through MLflow's client alone: no global state, several runs of a process side by side. It sends metrics
     in the background, and `close` waits for them."""
 
-    AT_ONCE = 100  # parameters in one request, as MLflow allows; of metrics 1,000
+    AT_ONCE = 100  # parameters in one request, as MLflow allows
     LONGEST = 500  # characters of a parameter, in the oldest stores
     STATUS: ClassVar = {
         "completed": "FINISHED",
@@ -180,7 +176,7 @@ class MLflowLogger(Logger):
         self.sending: list[Any] = []
         self.there: dict[str, set[int]] = {}  # steps, by metric
 
-    def open(self, points: Sequence[Point]) -> None:
+    def open(self) -> None:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # seven take minutes
         from mlflow.tracking import MlflowClient
 
@@ -199,7 +195,6 @@ class MLflowLogger(Logger):
             for name in self.client.get_run(self.id).data.metrics:
                 history = self.client.get_metric_history(self.id, name)
                 self.there[name] = {metric.step for metric in history}
-        self.log(points)
 
     def _experiment(self) -> str:
         """The experiment's id; made where there is none, maybe by another process just now."""
@@ -229,15 +224,13 @@ class MLflowLogger(Logger):
     def log(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
 
-        metrics = [
-            Metric(name, value, int(1000 * point.seconds), point.step)
-            for point in points
-            for name, value in point.values.items()
-            if point.step not in self.there.get(name, ())
-        ]
-        size = 10 * self.AT_ONCE
-        for part in (metrics[start : start + size] for start in range(0, len(metrics), size)):
-            self.sending.append(self.client.log_batch(self.id, metrics=part, synchronous=False))
+        for point in points:
+            metrics = [
+                Metric(name, value, int(1000 * point.seconds), point.step)
+                for name, value in point.values.items()
+                if point.step not in self.there.get(name, ())
+            ]
+            self.sending.append(self.client.log_batch(self.id, metrics=metrics, synchronous=False))
 
     def close(self, results: Mapping[str, Any] | None) -> None:
         from mlflow.entities import RunTag
@@ -261,7 +254,7 @@ class WandBLogger(Logger):
         self.options, self.about = options, run
         self.place = run.place(options.directory, "")
 
-    def open(self, points: Sequence[Point]) -> None:
+    def open(self) -> None:
         import wandb
 
         library: Any = wandb  # its types are narrower than what it takes
@@ -288,7 +281,6 @@ class WandBLogger(Logger):
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
         )
         self.first = self.run.starting_step  # those before it are there
-        self.log(points)
 
     def log(self, points: Sequence[Point]) -> None:
         for point in [point for point in points if point.step >= self.first]:
@@ -329,21 +321,19 @@ class RunLoggers:
     def start(self, points: Sequence[Point], again: bool = False) -> None:
         """Begin, with what a run that goes on has measured before. `again`: the run is computed anew."""
 
-        def begin(name: str) -> None:
+        def begin(name: str, logger: Logger) -> None:
             self.run.remember(name, all_to=None)
-            logger = BACKENDS[name](self.options[name], self.run)
-            logger.open(points)
-            self._loggers[name] = logger
+            logger.open()
+            logger.log(points)
 
-        for name in self.options:
-            if again:
-                self.run.forget(name)
-            self._one_line(name, partial(begin, name))
+        for name in self.options if again else ():
+            self.run.forget(name)
+        self._loggers = {name: BACKENDS[name](one, self.run) for name, one in self.options.items()}
+        self._each(begin)
 
     def log(self, point: Point) -> None:
         """Add a point."""
-        for name, logger in list(self._loggers.items()):
-            self._one_line(name, partial(logger.log, [point]))
+        self._each(lambda name, logger: logger.log([point]))
 
     def close(self, results: Mapping[str, Any] | None) -> None:
         """Wait until all points have arrived. `results`: of a run that has ended; None: it was stopped."""
@@ -353,17 +343,16 @@ class RunLoggers:
             if results is not None:
                 self.run.remember(name, all_to=dataclasses.asdict(self.options[name]))
 
-        for name, logger in list(self._loggers.items()):
-            self._one_line(name, partial(end, name, logger))
+        self._each(end)
         self._loggers = {}
 
-    def _one_line(self, name: str, call: Callable[[], None]) -> None:
-        """A logger that fails is a line; the run goes on without it."""
-        try:
-            call()
-        except (Exception, SystemExit) as error:  # whatever a library does
-            self._loggers.pop(name, None)
-            line = f"{type(error).__name__}: {error}".splitlines()[0]
-            log.warning(
-                "logger=%s: %s; the run goes on without it (the same command sends the rest)", name, line
-            )
+    def _each(self, call: Callable[[str, Logger], None]) -> None:
+        for name, logger in list(self._loggers.items()):
+            try:
+                call(name, logger)
+            except (Exception, SystemExit) as error:  # whatever a library does
+                del self._loggers[name]
+                said = f"{type(error).__name__}: {error}".splitlines()[0]
+                log.warning(
+                    "logger=%s: %s; the run goes on without it (the same command sends the rest)", name, said
+                )

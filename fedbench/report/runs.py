@@ -21,7 +21,7 @@ from fedbench.errors import DataError
 from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
-from fedbench.runs.run_directory import FAILED, MISSING, PAUSED, RUNNING, RunDirectory
+from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
 from fedbench.sweeps.tables import jobs_of, manifest, run_statuses, swept_in
 
 COMPLETED = "completed"
@@ -91,7 +91,7 @@ def gather(directory: Path) -> list[PageRun]:
     """The runs in `directory` and below it, planned ones in their order. DataError where there are none."""
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory")
-    tables = (directory / "runs.csv").is_file() or any(directory.rglob("metrics.csv"))
+    tables = (directory / "runs.csv").is_file() or any(directory.rglob(METRICS))
     runs = {Path(run.source).resolve(): run for run in (read([directory]) if tables else [])}
     try:
         found = {one.directory.resolve(): one for one in run_statuses(directory)}

@@ -66,7 +66,7 @@ class Checkpointer:
         state = {
             "identity": self.identity,
             "walk": saved.walk,
-            "rows": [dataclasses.asdict(row) for row in saved.rows],
+            "rows": saved.rows,
             "wall_seconds": saved.wall_seconds,
             "code": list(saved.code),
             **dataclasses.asdict(saved.way),
@@ -87,9 +87,11 @@ class Checkpointer:
             elif state["identity"] != self.identity:
                 reason = "was saved by another run"
             else:
+                for row in state["rows"]:
+                    row.update(row.pop("further", {}))  # as older ones have these
                 return Saved(
                     state["walk"],
-                    [Row(**row) for row in state["rows"]],
+                    state["rows"],
                     state["wall_seconds"],
                     EngineChoice(state["engine"], state["chunk"], state.get("state", "memory")),
                     tuple(state.get("code", ())),  # younger than checkpoints that are kept
@@ -155,7 +157,9 @@ def _beginning(run: Run, ended: EarlierRun) -> tuple[Saved | None, str | None]:
         reason = reason or "its clients' state was on disk and is gone"
     if reason:
         return None, reason
-    due = saved.rows[-1].round % run.config.eval.every == 0  # else the longer run does not have the last row
+    due = (
+        saved.rows[-1]["round"] % run.config.eval.every == 0
+    )  # else the longer run does not have the last row
     rows = saved.rows if due else saved.rows[:-1]
     code = saved.code or tuple(codes_of(RunDirectory(ended.path).summary or {}))
     note = f"rounds 1 to {ended.rounds} were computed by the run in {ended.path}"

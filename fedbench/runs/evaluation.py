@@ -27,7 +27,7 @@ from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.evaluate import Evaluator
 from fedbench.method import Record, Vectors
 from fedbench.method.cost import Cost
-from fedbench.runs.metrics import FINETUNED, OF_CLIENTS, OF_VALIDATION, Row
+from fedbench.runs.metrics import ALWAYS, FINETUNED, OF_CLIENTS, OF_VALIDATION, Row
 from fedbench.runs.server_loop import ServerLoop
 
 if TYPE_CHECKING:
@@ -67,22 +67,29 @@ class Measurement:
         run, t = self.run, self.run.loop.version
         numbers, clients = self._measured()
         late = np.concatenate([np.zeros(0, dtype=int), *map(run.trace.staleness, range(last, t))])
-        return Row(
-            round=t,
-            virtual_time=float(run.times[t]),
-            uplink_bytes=int(run.spent.uplink_bytes[t]),
-            downlink_bytes=int(run.spent.downlink_bytes[t]),
-            gradient_evaluations=int(run.spent.gradient_evaluations[t]),
-            staleness_mean=float(late.sum() / len(late)) if len(late) else 0.0,
-            staleness_max=int(late.max(initial=0)),
-            wall_seconds=clock(),
+        return {
+            "round": t,
+            "virtual_time": float(run.times[t]),
             **{"train_loss": None, "grad_norm": None, **numbers},
-            **dict(zip(OF_CLIENTS, summary_of(clients), strict=True) if clients is not None else ()),
-            further=self._further(),
-        )
+            "uplink_bytes": int(run.spent.uplink_bytes[t]),
+            "downlink_bytes": int(run.spent.downlink_bytes[t]),
+            "gradient_evaluations": int(run.spent.gradient_evaluations[t]),
+            "staleness_mean": float(late.sum() / len(late)) if len(late) else 0.0,
+            "staleness_max": int(late.max(initial=0)),
+            "wall_seconds": clock(),
+            **(dict(zip(OF_CLIENTS, summary_of(clients), strict=True)) if clients is not None else {}),
+            **self._further(),
+        }
 
-    def further_columns(self) -> list[str]:
-        """The columns of metrics.csv of eval.metrics and eval.finetune_steps."""
+    @property
+    def columns(self) -> list[str]:
+        """The columns of metrics.csv."""
+        held_out = OF_VALIDATION if self.validation else ()
+        return [*ALWAYS, *held_out, *(OF_CLIENTS if self.eval.clients else ()), *self.further]
+
+    @property
+    def further(self) -> list[str]:
+        """Those of eval.metrics and eval.finetune_steps."""
         names = [name for name in self.eval.metrics if name != CONFUSION]
         parts = ["test", *(["validation"] if self.validation else [])]
         return [f"{part}_{name}" for part in parts for name in names] + [*(FINETUNED if self.tuned else ())]
@@ -97,7 +104,7 @@ class Measurement:
             loop, lr = self.run.loop, self.eval.finetune_lr or self.run.hyper["lr"]
             given = loop.theta, loop.statistics, lr, self.eval.finetune_steps, loop.version
             found += summary_of(self.tuned.accuracies(loop.trainer.finetuned(*given)))
-        return dict(zip(self.further_columns(), found, strict=True))
+        return dict(zip(self.further, found, strict=True))
 
     def take_part(self) -> None:
         """What other processes than the first do while it measures a row."""

@@ -3,71 +3,31 @@ run ended."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.config import METRICS
 from fedbench.files import one_line_os_errors, write_text
 
+Row = dict[str, Any]
+"""The numbers of an evaluated round, by column; None is written as an empty field. What an accuracy is, the
+task says (fedbench.engine.objective)."""
 
-@dataclass
-class Row:
-    """The columns of metrics.csv, in order; those of validation where `dataset.validation`, the clients'
-    where `eval.clients`, and `further` ones where `eval.metrics` or `eval.finetune_steps` ask for them. None
-    is written as an empty field. What an accuracy is, the task says (fedbench.engine.objective)."""
-
-    round: int
-    virtual_time: float
-    train_loss: float | None
-    test_loss: float
-    test_accuracy: float
-    grad_norm: float | None
-    uplink_bytes: int
-    downlink_bytes: int
-    gradient_evaluations: int
-    staleness_mean: float
-    staleness_max: int
-    wall_seconds: float
-    validation_loss: float | None = None
-    validation_accuracy: float | None = None
-    client_accuracy_mean: float | None = None
-    client_accuracy_worst: float | None = None
-    client_accuracy_std: float | None = None
-    further: dict[str, float] = field(default_factory=dict)
-
-    def line(self, columns: Sequence[str]) -> str:
-        """A CSV line; floats in their shortest form that reads back exactly."""
-        numbers = self.numbers
-        values = (numbers.get(name) for name in columns)
-        return ",".join("" if v is None else repr(v) if isinstance(v, float) else str(v) for v in values)
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """All of them, by column."""
-        return {**{name: value for name, value in vars(self).items() if name != "further"}, **self.further}
-
-    @property
-    def stopping_accuracy(self) -> float:
-        """What `target` and `patience` look at: the validation's accuracy where there is one."""
-        return self.test_accuracy if self.validation_accuracy is None else self.validation_accuracy
-
-    @property
-    def finite(self) -> bool:
-        """Whether the losses are numbers; a diverged run's are not."""
-        return all(math.isfinite(v) for v in (self.test_loss, self.train_loss or 0.0))
-
-
-_FIELDS = dataclasses.fields(Row)[:-1]
-_ALWAYS = tuple(field.name for field in _FIELDS)
-INTEGERS = tuple(field.name for field in _FIELDS if field.type == "int")
-OF_CLIENTS, OF_VALIDATION = _ALWAYS[-3:], _ALWAYS[-5:-3]
+ALWAYS = (
+    *("round", "virtual_time", "train_loss", "test_loss", "test_accuracy", "grad_norm"),
+    *("uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_mean", "staleness_max"),
+    "wall_seconds",
+)
+OF_VALIDATION = ("validation_loss", "validation_accuracy")  # where dataset.validation
+OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in ("mean", "worst", "std"))  # where eval.clients
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
 FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in METRICS), *FINETUNED)
-COLUMNS = (*_ALWAYS, *FURTHER)
+COLUMNS = (*ALWAYS, *OF_VALIDATION, *OF_CLIENTS, *FURTHER)
+"""Of metrics.csv, in order, as far as a run asks for them."""
+INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
 ENDS = (
     *("final_validation_accuracy", "best_validation_accuracy"),
     *(f"{when}_{name}" for name in FURTHER for when in ("final", "best")),
@@ -80,23 +40,33 @@ COLUMN = "rounds_to_"
 
 
 class MetricsFile:
-    """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to."""
+    """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to. Floats are in
+    their shortest form that reads back exactly."""
 
-    def __init__(
-        self, path: Path, rows: list[Row], clients: bool, validation: bool, further: Sequence[str] = ()
-    ) -> None:
-        """`clients`, `validation`: with the columns of these; `further`: with these too."""
-        left_out = (() if clients else OF_CLIENTS) + (() if validation else OF_VALIDATION)
-        self.path, self.rows = path, rows
-        self.columns = [*(name for name in _ALWAYS if name not in left_out), *further]
-        lines = [",".join(self.columns), *(row.line(self.columns) for row in rows)]
-        write_text(path, "\n".join(lines) + "\n")
+    def __init__(self, path: Path, rows: list[Row], columns: Sequence[str]) -> None:
+        self.path, self.rows, self.columns = path, rows, columns
+        write_text(path, "".join([",".join(columns) + "\n", *map(self._line, rows)]))
 
     def append(self, row: Row) -> None:
         """Add a row to the file and to `rows`."""
         with one_line_os_errors(f"write {self.path}"), open(self.path, "a") as stream:
-            stream.write(row.line(self.columns) + "\n")
+            stream.write(self._line(row))
         self.rows.append(row)
+
+    def _line(self, row: Row) -> str:
+        values = (row.get(name) for name in self.columns)
+        return ",".join("" if value is None else str(value) for value in values) + "\n"
+
+
+def stopping_accuracy(row: Row) -> float:
+    """What `target` and `patience` look at: the validation's accuracy where there is one."""
+    validated: float | None = row.get("validation_accuracy")
+    return float(row["test_accuracy"]) if validated is None else validated
+
+
+def is_finite(row: Row) -> bool:
+    """Whether the losses are numbers; a diverged run's are not."""
+    return math.isfinite(row["test_loss"]) and math.isfinite(row["train_loss"] or 0.0)
 
 
 def worst(metric: str) -> float:

@@ -25,6 +25,7 @@ from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
 from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
 from fedbench.config.options import build, completed
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
+from fedbench.files import METRICS as METRICS
 from fedbench.files import (
     InUse,
     as_given,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from fedbench.loggers.backends import RunLoggers
 
-SUMMARY, CONFIG, METRICS, CHECKPOINT = "summary.json", "config.yaml", "metrics.csv", "checkpoint.pt"
+SUMMARY, CONFIG, CHECKPOINT = "summary.json", "config.yaml", "checkpoint.pt"
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
 LOCK, STAGING, STATE = ".lock", ".again", "state"
 _WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS)  # summary.json says how many bytes they have

@@ -22,7 +22,15 @@ from fedbench.loggers.backends import Point, RunLoggers
 from fedbench.runs import provenance
 from fedbench.runs.checkpoint import Checkpointer, Saved, write_torch
 from fedbench.runs.evaluation import Measurement
-from fedbench.runs.metrics import LEVELS, MetricsFile, Row, reason_to_stop, rounds_to
+from fedbench.runs.metrics import (
+    LEVELS,
+    MetricsFile,
+    Row,
+    is_finite,
+    reason_to_stop,
+    rounds_to,
+    stopping_accuracy,
+)
 from fedbench.runs.run_directory import (
     JOBS,
     METRICS,
@@ -75,7 +83,7 @@ class Training:
             progress = Progress(mode, label, rounds, self.loop.version, metric, self.config.eval.every)
             results: Mapping[str, Any] | None = {"status": "failed"}
             if self.loggers:
-                self.loggers.start([Point.of(row.numbers) for row in self.rows], again=not self.config.resume)
+                self.loggers.start([Point.of(row) for row in self.rows], again=not self.config.resume)
             try:
                 if saved is None:
                     self._record()
@@ -86,7 +94,7 @@ class Training:
                     t = self.loop.version
                     if due := t % self.config.eval.every == 0 or t == rounds:
                         self._record()
-                    accuracy = self.rows[-1].test_accuracy if due and self.rows else None
+                    accuracy = self.rows[-1]["test_accuracy"] if due and self.rows else None
                     progress.update(t, accuracy, self.loop.trainer.executor.compile_seconds)
                     self._save_or_stop(signals)
                 progress.close()
@@ -125,9 +133,7 @@ class Training:
             if saved is not None:
                 self._go_on_with(saved.code)
                 log.info("going on from round %d", self.loop.version)
-            asked = self.config.eval.clients, len(run.validation) > 0
-            further = self.measurement.further_columns()
-            self.metrics = MetricsFile(here.path / METRICS, self.rows, *asked, further)
+            self.metrics = MetricsFile(here.path / METRICS, self.rows, self.measurement.columns)
 
     def _go_on_with(self, before: tuple[provenance.Code, ...]) -> None:
         """Write down which code computes which part, and say so where it is not the same."""
@@ -147,10 +153,10 @@ class Training:
         if self.metrics is None:
             self.measurement.take_part()
             return
-        last = self.rows[-1].round if self.rows else 0
+        last = self.rows[-1]["round"] if self.rows else 0
         self.metrics.append(self.measurement.row(last, self.wall_seconds))
         if self.loggers:
-            self.loggers.log(Point.of(self.rows[-1].numbers))
+            self.loggers.log(Point.of(self.rows[-1]))
 
     @property
     def _at_end(self) -> bool:
@@ -158,14 +164,15 @@ class Training:
         if not self.rows or self.loop.version == self.run.trace.updates:
             return True
         until, last = self.config.checkpoint.until, self.rows[-1]
-        if self.loop.version > last.round:  # looked at before, and gone on from
+        if self.loop.version > last["round"]:  # looked at before, and gone on from
             return False
-        return (until is not None and last.round >= until) or not last.finite or self._stopped is not None
+        paused = until is not None and last["round"] >= until
+        return paused or not is_finite(last) or self._stopped is not None
 
     @property
     def _stopped(self) -> str | None:
         """Why the run is to end with its last row, before its last round: `target=0.9`; None: it is not."""
-        accuracies = [row.stopping_accuracy for row in self.rows]
+        accuracies = [stopping_accuracy(row) for row in self.rows]
         return reason_to_stop(accuracies, self.config.patience, self.config.target)
 
     def _save_or_stop(self, signals: Signals) -> None:
@@ -222,45 +229,50 @@ class Training:
         """The contents of summary.json."""
         run, config, rows = self.run, self.config, self.rows
         last, executor = rows[-1], run.loop.trainer.executor
-        best = max(rows, key=lambda row: row.test_accuracy)
-        k = min(config.eval.final_k, len(rows))
+        k, done = min(config.eval.final_k, len(rows)), last["round"]
         levels = [*LEVELS, *([config.target] if config.target is not None else [])]
         status = "starved" if run.trace.starved else "completed"  # clients were gone before rounds were
-        if not last.finite:
+        if not is_finite(last):
             status = "diverged"
         elif self._stopped:
             status = "completed"
-        elif last.round < run.trace.updates:
+        elif done < run.trace.updates:
             status = PAUSED
-        accuracy = math.fsum(row.test_accuracy for row in rows[-k:]) / k
-        validated: dict[str, Any] = {}
+
+        def final(name: str) -> float | None:
+            mean = math.fsum(row[name] for row in rows[-k:]) / k
+            return None if status == "diverged" else _finite(mean)
+
+        def reached(name: str) -> dict[str, int | None]:
+            return rounds_to(((row["round"], row[name]) for row in rows), levels)
+
+        best = max(rows, key=lambda row: row["test_accuracy"])
+        measured: dict[str, Any] = {}
         if len(run.validation):  # and the test accuracy in the round that it would choose
-            chosen = max(rows, key=lambda row: row.stopping_accuracy)
-            curve = [(row.round, row.stopping_accuracy) for row in rows]
-            mean = math.fsum(each for _, each in curve[-k:]) / k
-            validated = {
-                "final_validation_accuracy": None if status == "diverged" else mean,
-                "best_validation_accuracy": chosen.stopping_accuracy,
-                "best_validation_round": chosen.round,
-                "accuracy_at_best_validation": chosen.test_accuracy,
-                "rounds_to_validation_accuracy": rounds_to(curve, levels),
+            chosen = max(rows, key=lambda row: row["validation_accuracy"])
+            measured = {
+                "final_validation_accuracy": final("validation_accuracy"),
+                "best_validation_accuracy": chosen["validation_accuracy"],
+                "best_validation_round": chosen["round"],
+                "accuracy_at_best_validation": chosen["test_accuracy"],
+                "rounds_to_validation_accuracy": reached("validation_accuracy"),
             }
-        for name in (name for name in last.further if not name.endswith("_std")):
-            values, choose = [row.further[name] for row in rows], min if name.endswith("perplexity") else max
-            final = None if status == "diverged" else _finite(math.fsum(values[-k:]) / k)
-            validated |= {f"final_{name}": final, f"best_{name}": _finite(choose(values))}
+        for name in (name for name in self.measurement.further if not name.endswith("_std")):
+            choose = min if name.endswith("perplexity") else max
+            best_value = _finite(choose(row[name] for row in rows))
+            measured |= {f"final_{name}": final(name), f"best_{name}": best_value}
         return {
             "status": status,
-            "rounds": last.round,
+            "rounds": done,
             "metric": TASKS[run.dataset.task].metric,
-            "final_accuracy": None if status == "diverged" else accuracy,
+            "final_accuracy": final("test_accuracy"),
             "final_k": k,
-            "best_accuracy": best.test_accuracy,
-            "best_round": best.round,
-            "stopped": self._stopped if last.round < config.rounds else None,
-            "rounds_to_accuracy": rounds_to(((row.round, row.test_accuracy) for row in rows), levels),
-            "final_test_loss": _finite(last.test_loss),
-            **validated,
+            "best_accuracy": best["test_accuracy"],
+            "best_round": best["round"],
+            "stopped": self._stopped if done < config.rounds else None,
+            "rounds_to_accuracy": reached("test_accuracy"),
+            "final_test_loss": _finite(last["test_loss"]),
+            **measured,
             "wall_seconds": self.wall_seconds(),
             "compile_seconds": executor.compile_seconds,
             "device": str(run.device),

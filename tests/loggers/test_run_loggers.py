@@ -49,8 +49,8 @@ class Recorded(Logger):
         if name in self.wrong:
             self.wrong[name]()
 
-    def open(self, points: Sequence[Point]) -> None:
-        self._called("open", [point.step for point in points])
+    def open(self) -> None:
+        self._called("open", None)
 
     def log(self, points: Sequence[Point]) -> None:
         self._called("log", [point.step for point in points])
@@ -76,7 +76,7 @@ def point(step: int) -> Point:
 
 
 def handed(recorded: type[Recorded]) -> list[int]:
-    return [step for name, what in recorded.calls if name in ("open", "log") for step in what]
+    return [step for name, what in recorded.calls if name == "log" for step in what]
 
 
 def test_points_come_in_order_and_none_is_lost(tmp_path: Path, recorded: type[Recorded]) -> None:
@@ -161,7 +161,7 @@ def test_the_values_that_are_handed_on_are_those_of_the_table(
     tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     points: list[Point] = []
-    monkeypatch.setattr(recorded, "open", lambda self, found: points.extend(found))
+    monkeypatch.setattr(recorded, "log", lambda self, found: points.extend(found))
     plain = [*BASE, "eval.train=true"]
     found = api.run(plain, tmp_path)
     api.run([*plain, "logger=csv"], tmp_path)
