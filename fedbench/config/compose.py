@@ -215,33 +215,22 @@ class JobComposer:
         self._master, self._loader = master, loader
         self._bases: dict[tuple[str, ...], DictConfig] = {}
 
-    def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """The configuration of the job with these overrides, without Hydra's node. Raises UserError."""
+    def compose(self, overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
+        """The configuration of the job with these overrides, without Hydra's node; and the overrides as
+        Hydra's launchers take them: a key that no file says is added. Raises UserError."""
         try:
-            base, values = self._divided(overrides)
-            cfg = copy.deepcopy(base)
+            parsed = parsed_words(overrides)
+            values = [item for item in parsed if is_value(item.get_key_element()) and not item.is_delete()]
+            base = self._base(tuple(str(item.input_line) for item in parsed if item not in values))
+            cfg, new = copy.deepcopy(base), set()
             for item in values:
+                section, _, last = item.key_or_group.rpartition(".")
+                if last not in (OmegaConf.select(base, section) if section else base):
+                    new.add(item.input_line)
                 OmegaConf.update(cfg, item.key_or_group, item.value(), merge=True, force_add=True)
         except HYDRA_ERRORS as error:
             raise explain(error, overrides, self._loader) from error
-        return cfg
-
-    def launched(self, overrides: Sequence[str]) -> list[str]:
-        """The same overrides as Hydra's launchers take them: a key that no file says is added."""
-        base, values = self._divided(overrides)
-        new = set()
-        for item in values:
-            section, _, last = item.key_or_group.rpartition(".")
-            if last not in (OmegaConf.select(base, section) if section else base):
-                new.add(item.input_line)
-        return [f"+{text}" if text in new else text for text in overrides]
-
-    def _divided(self, overrides: Sequence[str]) -> tuple[DictConfig, list[Override]]:
-        """What is composed of the options that are chosen, and the overrides that give values."""
-        parsed = parsed_words(overrides)
-        values = [item for item in parsed if is_value(item.get_key_element()) and not item.is_delete()]
-        words = tuple(str(item.input_line) for item in parsed if item not in values)
-        return self._base(words), values
+        return cfg, [f"+{text}" if text in new else text for text in overrides]
 
     def check_places(self, jobs: Sequence[Sequence[str]]) -> None:
         """Refuse a `hydra.sweep.subdir` that gives two jobs one directory. Raises ConfigError."""

@@ -345,7 +345,7 @@ class Run:
         target = here if config.resume else here.staging()
         target.write_config(config.given)
         try:
-            self._compute(target, saved, here.loggers(config))
+            self._compute(target, saved, here.loggers(config) if config.logger else None)
         except UserError:
             raise
         except Exception as error:

@@ -209,11 +209,6 @@ class RunDirectory:
         return self._last_rows()[-1]
 
     @property
-    def last_round(self) -> int:
-        """The last evaluated round; 0 where there is none."""
-        return self.last_row[0]
-
-    @property
     def pace(self) -> float | None:
         """Seconds a round, of the last evaluations: the median. None where there are fewer than two after the
         first one, which compiling makes long."""
@@ -254,7 +249,7 @@ class RunDirectory:
         said = str((self.summary or {}).get("status", ""))
         if said in (*FINISHED, FAILED, PAUSED):
             return said
-        return STOPPED if self.has_checkpoint or self.last_round else MISSING
+        return STOPPED if self.has_checkpoint or self.last_row[0] else MISSING
 
     def outcome(self) -> Outcome:
         """How the run ended. Raises DataError where it has not."""

@@ -114,16 +114,16 @@ def plan(
         rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
         overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
         with _naming_the_run(choices, len(every)):
-            cfg = composer.compose(overrides)
+            cfg, launched = composer.compose(overrides)
             method = str(OmegaConf.select(cfg, "algorithm.name"))
             if foreign := [text for text in rest if _of_others(text, method, others, searchpath)]:
                 overrides = [text for text in overrides if text not in foreign]
-                cfg = composer.compose(overrides)
+                cfg, launched = composer.compose(overrides)
             config = validate(cfg, searchpath)
         name = job_name(config, {key: written(value) for key, value in choices.items()})
         if name in runs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
-        runs.setdefault(name, PlannedRun(name, composer.launched(overrides), choices, config))
+        runs.setdefault(name, PlannedRun(name, launched, choices, config))
     composer.check_places([run.overrides for run in runs.values()])
     checked: dict[str, Run] = {}
     for name, run in runs.items():
@@ -185,7 +185,7 @@ def forecast(runs: Sequence[tuple[Path, Config]], slots: Sequence[str | None] = 
 
 
 def _counts(runs: Sequence[tuple[Path, Config]], missing: Sequence[tuple[RunDirectory, Config]]) -> str:
-    begun = [here.last_round for here, config in missing if here.goes_on(config)]
+    begun = [here.last_row[0] for here, config in missing if here.goes_on(config)]
     parts = [f"{len(runs) - len(missing)} finished already", f"{len(missing) - len(begun)} to run"]
     if begun:
         rounds = ", ".join(map(str, begun[:5]))
