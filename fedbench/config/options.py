@@ -263,7 +263,7 @@ def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequ
     for group, name in names.items():
         known += [f"{group}.{key}" for key in option_keys(group, name, searchpath)]
     section, _, last = error.key.rpartition(".")
-    if section not in ("", *(name.rpartition(".")[0] for name in known)):
+    if "." in section:
         return error
     offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
     beside = [name for name in offered if name.startswith(f"{section}." if section else "")]
