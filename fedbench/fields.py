@@ -386,9 +386,9 @@ def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -
     for name, declared in options.items():
         value = values.get(name)
         if isinstance(declared, Rule):
-            if isinstance(value, Mapping) and declared.kind != "custom":  # `engine.chunk=1`
-                inner = next(iter(value), "")
-                raise unknown_key(f"{prefix}{name}.{inner}", value.get(inner), ())
+            if isinstance(value, Mapping) and value and not group:  # `engine.chunk=1`
+                inner = next(iter(value))
+                raise unknown_key(f"{name}.{inner}", value[inner], ())
             given[name] = declared.value(
                 prefix + name, value if name in values else copy.copy(declared.default)
             )

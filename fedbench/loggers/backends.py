@@ -230,7 +230,8 @@ class MLflowLogger(Logger):
                 for name, value in point.values.items()
                 if point.step not in self.there.get(name, ())
             ]
-            self.sending.append(self.client.log_batch(self.id, metrics=metrics, synchronous=False))
+            if metrics:
+                self.sending.append(self.client.log_batch(self.id, metrics=metrics, synchronous=False))
 
     def close(self, results: Mapping[str, Any] | None) -> None:
         from mlflow.entities import RunTag

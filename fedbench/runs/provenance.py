@@ -114,22 +114,21 @@ def mixed_code(summaries: Iterable[Mapping[str, Any]]) -> str | None:
     were."""
     count: Counter[tuple[tuple[str, str], ...]] = Counter()
     for found in summaries:
-        kinds = []
-        for part in codes_of(found):
-            versions = sorted((key, str(value)) for key, value in (part.get("versions") or {}).items())
-            kinds.append(
-                (("commit", _short(part.get("commit"))), *(one for one in versions if one[0] != "cuda"))
-            )
-        count.update(list(dict.fromkeys(kinds)))
+        count.update(list(dict.fromkeys(map(_kind, codes_of(found)))))
     if len(count) < 2:
         return None
-    all_kinds = [dict(kind) for kind in count]
-    differing = [key for key in all_kinds[0] if len({kind.get(key) for kind in all_kinds}) > 1]
+    kinds = [dict(kind) for kind in count]
+    keys = [key for key in kinds[0] if len({kind.get(key) for kind in kinds}) > 1]
     each = [
-        f"{', '.join(f'{key} {kind.get(key)}' for key in differing)}: {number}"
-        for kind, number in zip(all_kinds, count.values(), strict=True)
+        f"{', '.join(f'{key} {kind.get(key)}' for key in keys)}: {number}"
+        for kind, number in zip(kinds, count.values(), strict=True)
     ]
     return f"computed by different code (runs, or parts of runs): {'; '.join(each)}"
+
+
+def _kind(part: Code) -> tuple[tuple[str, str], ...]:
+    versions = {key: str(value) for key, value in (part.get("versions") or {}).items() if key != "cuda"}
+    return ("commit", _short(part.get("commit"))), *sorted(versions.items())
 
 
 def _short(value: object) -> str:
