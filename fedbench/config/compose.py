@@ -160,7 +160,7 @@ class Composer:
 
     def context(self, cfg: DictConfig) -> HydraContext:
         """What Hydra's launchers and sweepers are given. Executes the modules of the user's callbacks."""
-        return HydraContext(config_loader=self.loader, callbacks=imports.Callbacks(cfg))
+        return HydraContext(config_loader=self.loader, callbacks=imports.Callbacks(cfg))  # type: ignore[arg-type]
 
     def _without_plus(self, text: str) -> str:
         """An override as if its key were there: whoever writes + means the same."""

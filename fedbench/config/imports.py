@@ -10,12 +10,14 @@ import importlib.util
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.callbacks import Callbacks as HydraCallbacks
 from hydra.experimental.callback import Callback
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.identity import inputs
@@ -104,8 +106,8 @@ def own_modules(cfg: DictConfig) -> set[str]:
     return names
 
 
-class Callbacks(HydraCallbacks):
-    """The callbacks that a configuration names; one that breaks is a warning.
+class Callbacks(Callback):
+    """The callbacks that a configuration names, told one after another; one that breaks is a warning.
 
     Another process makes its own: it may not find their classes.
     """
@@ -113,17 +115,32 @@ class Callbacks(HydraCallbacks):
     def __init__(self, cfg: DictConfig) -> None:
         """Executes the user's modules, if there is a callback. Raises UserError."""
         self.cfg = cfg
-        if cfg.hydra.callbacks:
+        nodes = cfg.hydra.callbacks or {}
+        if nodes:
             load(cfg)
         try:
-            super().__init__(cfg)
+            self.each = [instantiate(node) for node in nodes.values()]
         except Exception as error:
             reason = str(error.__cause__ or error).splitlines()[0]
             raise UsageError(f"hydra.callbacks: cannot be made: {reason.rstrip(':')}") from error
-        for one in self.callbacks:
+        for one in self.each:
             if not isinstance(one, Callback):
                 allowed = "must be a subclass of hydra.experimental.callback.Callback"
                 raise UsageError(f"hydra.callbacks: {type(one).__name__} {allowed}")
 
     def __reduce__(self) -> Any:
         return Callbacks, (self.cfg,)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return partial(self._tell, name)
+        return super().__getattribute__(name)
+
+    def _tell(self, what: str, **words: Any) -> None:
+        for one in reversed(self.each) if what.endswith("_end") else self.each:
+            try:
+                getattr(one, what)(**words)
+            except Exception as error:
+                warnings.warn(
+                    f"{type(one).__name__}.{what} raised {type(error).__name__}: {error}", stacklevel=2
+                )
