@@ -208,3 +208,12 @@ def test_without_plotly_one_line_says_how_to_get_it(runs, fedbench: Call, monkey
     line = "fedbench: report: plotly is not installed (pip install 'fedbench-runner[report]')\n"
     assert fedbench("report", "r") == (2, "", line)
     assert not Path("r/report.html").exists()
+
+
+def test_every_method_has_a_marker_on_the_page() -> None:
+    """Of the readings of a paper too, such as AdaMasFL with a norm per tensor."""
+    from fedbench.figures import style
+    from fedbench.report import plots
+
+    looks = [*style.ALGORITHMS.values(), *style.READINGS.values()]
+    assert {look.marker for look in looks} | set(style.MARKERS) <= set(plots._SYMBOLS)
