@@ -168,6 +168,8 @@ def _page(
     yield f"# What was reproduced?\n\n{LEGEND}"
     rows = []
     for row in (row for paper in PAPERS for row in paper.rows):
+        if not {name.partition("/")[0] for name in row.claims} <= set(named):  # of a table that is not kept
+            continue
         picked: Judged = []
         for name, _, words in (one.partition("/") for one in row.claims):
             picked += [pair for pair in judged[named[name]] if not words or pair[0].words == words]
