@@ -156,3 +156,23 @@ def test_the_cuda_tests_pass_with_the_cpus_values(device: Path) -> None:
     assert " passed" in last, done.stdout[-3000:]
     assert "failed" not in last, done.stdout[-3000:]
     assert "error" not in last, done.stdout[-3000:]
+
+
+def test_all_gpu_checks_are_one_script(device: Path, tmp_path: Path) -> None:
+    """`tiny`, with little data in MNIST's place: every step ends well and leaves what it should."""
+    random, y = np.random.default_rng(0), np.arange(1200) % 10
+    x = random.integers(0, 60, (1200, 28, 28))
+    for label in range(10):
+        x[y == label, 7 * (label // 4) : 7 * (label // 4) + 7, 7 * (label % 4) : 7 * (label % 4) + 7] += 150
+    parts = {"x_train": x[:1000], "y_train": y[:1000], "x_test": x[1000:], "y_test": y[1000:]}
+    np.savez(tmp_path / "mnist.npz", **{name: part.astype(np.uint8) for name, part in parts.items()})
+    out = tmp_path / "out"
+    done = null_cuda.script(device, "scripts/gpu_checks", str(tmp_path), str(out), "tiny")
+    steps = (out / "steps.txt").read_text().splitlines()
+    names = [line.partition(":")[0] for line in steps]
+    assert names == ["graphs", "values", "bench", "figure", "bench_rest"], done.stderr[-1000:]
+    assert all(": exit 0 after " in line for line in steps), steps
+    assert done.returncode == 0
+    rows = (out / "engine_cuda.csv").read_text().splitlines()[1:]
+    assert {row.partition(",")[0] for row in rows} == {"mlp", "logistic"}
+    assert len([*out.glob("outputs/smoke/theory/stepsizes/*.png")]) == 2
