@@ -28,6 +28,7 @@ _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond",
     "v": "triangle-down", "P": "cross", "X": "x", "*": "star",
     ">": "triangle-right", "<": "triangle-left", "h": "hexagon", "p": "pentagon", "8": "octagon",
+    "H": "hexagon2", "d": "diamond-tall",
 }  # fmt: skip
 _MARKED = 30  # points; a longer line has no markers
 _SPAN = 100.0  # of the largest value to the smallest: a logarithmic axis
