@@ -39,7 +39,11 @@ def completed(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     [
         ("fedbench sta", 1, ["state."]),
         ("fedbench tune --pru", 2, []),
-        ("fedbench algorithm=fedada", 1, ["algorithm=fedadagrad", "algorithm=fedadam"]),
+        (
+            "fedbench algorithm=fedada",
+            1,
+            [f"algorithm={name}" for name in ("fedadagrad", "fedadam", "fedadamw")],
+        ),
     ],
 )
 def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) -> None:

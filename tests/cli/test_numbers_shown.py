@@ -307,7 +307,7 @@ def test_what_is_asked_of_a_plot_reaches_it(monkeypatch: pytest.MonkeyPatch, tmp
     ((paths, options),) = asked
     assert paths == ["a", str(tmp_path)]
     assert {name: getattr(options, name) for name in given} == given
-    assert (options.log, options.style) == (("x", "y"), Path("s"))
+    assert (tuple(options.log), options.style) == (("x", "y"), Path("s"))
     assert Drawn.saved == ["o"]
 
 
