@@ -32,9 +32,7 @@ class Cost:
     full_passes: int  # full local passes per job
     local: int = dataclasses.field(default=0, compare=False)  # what a client holds while it works
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
-    has_y: bool = dataclasses.field(
-        default=False, compare=False
-    )  # a client's model is y, local state of its own
+    has_y: bool = dataclasses.field(default=False, compare=False)  # a client's model is y, in its local state
 
 
 class _ShapeClient(Client):

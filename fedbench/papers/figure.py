@@ -145,6 +145,16 @@ def picture(
     return draw(places, PlotOptions(x, y, width=width, **options)).save(out / name)
 
 
+def of_stages(stages: Sequence[Path], name: str, **how: Any) -> pd.DataFrame:
+    """A table (`runs`, `rounds`) of several stages of a sweep as one; `dir` says the stage too. `how`:
+    options of pandas.read_csv."""
+    tables: dict[str, pd.DataFrame] = {
+        stage.name: pd.read_csv(stage / f"{name}.csv", **how) for stage in stages
+    }
+    parts = [table.assign(dir=f"{stage}/" + table.dir) for stage, table in tables.items()]
+    return pd.concat(parts, ignore_index=True)
+
+
 def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown, numbers with four digits."""
     lines = [list(map(str, table.columns)), ["---"] * len(table.columns)]

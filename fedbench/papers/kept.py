@@ -23,7 +23,7 @@ from fedbench.figures.caption import distinct
 from fedbench.files import read_json, write_text
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made
-from fedbench.papers.figure import Branch, Figure, command, experiment, shown
+from fedbench.papers.figure import Branch, Figure, command, experiment, of_stages, shown
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.tuning.selection import Selection, trials_table
 from fedbench.tuning.tune import VALIDATION
@@ -34,6 +34,8 @@ _OF_A_RUN = ("status", "rounds", "final_k", "best_accuracy", "best_round", "hype
 """What is kept of a run's summary."""
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 _TABLES = ("runs", "rounds")
+_TEXTS: dict[str, Any] = {"dtype": str, "keep_default_na": False}
+"""How a table is read whose cells stay the texts that they are."""
 Chosen = Sequence[tuple[Branch, Selection]]
 
 
@@ -108,9 +110,7 @@ def how_tuned(chosen: Chosen, validation: float) -> dict[str, Any]:
 def write_tables(out: Path, stages: Sequence[Path]) -> None:
     """runs.csv and rounds.csv of all final stages; `dir` says the stage too."""
     for name in _TABLES:
-        tables = {stage.name: _read_csv(stage / f"{name}.csv") for stage in stages}
-        parts = [table.assign(dir=f"{stage}/" + table.dir) for stage, table in tables.items()]
-        _write_csv(out / f"{name}.csv", pd.concat(parts, ignore_index=True).fillna(""))
+        _write_csv(out / f"{name}.csv", of_stages(stages, name, **_TEXTS).fillna(""))
 
 
 def write_kept(out: Path, stages: Sequence[Path], root: Path) -> None:
@@ -200,16 +200,11 @@ def _restore(out: Path, kept: Mapping[str, Any]) -> None:
         place.mkdir(parents=True)
         RunDirectory(place).write_summary(content)
     for name in _TABLES:
-        table = _read_csv(out / f"{name}.csv")
+        table = pd.read_csv(out / f"{name}.csv", **_TEXTS)
         where = table.dir.str.partition("/")
         for stage, part in table.assign(dir=where[2]).groupby(where[0], sort=False):
             used = (part != "").any()  # an empty column is another stage's
             _write_csv(Path(kept["place"], str(stage), f"{name}.csv"), part.loc[:, used])
-
-
-def _read_csv(file: Path) -> pd.DataFrame:
-    """A table whose cells stay the texts that they are."""
-    return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 def _write_csv(file: Path, table: pd.DataFrame) -> None:

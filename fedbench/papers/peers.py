@@ -23,7 +23,7 @@ from fedbench.config.config import flat
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.overrides import written
 from fedbench.papers.claims import Claim, Row, Untested, readings, rows_of, said, short, tuned
-from fedbench.papers.figure import Figure, Paper, experiment, markdown
+from fedbench.papers.figure import Figure, Paper, experiment, markdown, of_stages
 from fedbench.papers.tests import Leads, Near
 from fedbench.runs.run_directory import RunDirectory
 
@@ -61,13 +61,8 @@ class Table:
 
 def write(table: Table, runs: Path, out: Path) -> list[Path]:
     """The table as CSV and Markdown: a row for each cell that was run."""
-    parts: dict[str, list[pd.DataFrame]] = {"runs": [], "rounds": []}
     stages = sorted(runs.glob("final*"))
-    for stage in stages:
-        for name, found in parts.items():
-            content = pd.read_csv(stage / f"{name}.csv")
-            found.append(content.assign(dir=f"{stage.name}/" + content.dir))
-    ours, rounds = (pd.concat(found, ignore_index=True) for found in parts.values())
+    ours, rounds = of_stages(stages, "runs"), of_stages(stages, "rounds")
     made = pd.DataFrame([
         {"setting": setting, "method": short(str(method)), "published": _published(lines),
          **_ours(table, ours, rounds, _where(str(where)), str(method)), "note": lines.note.iloc[0]}

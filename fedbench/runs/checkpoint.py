@@ -157,9 +157,8 @@ def _beginning(run: Run, ended: EarlierRun) -> tuple[Saved | None, str | None]:
         reason = reason or "its clients' state was on disk and is gone"
     if reason:
         return None, reason
-    due = (
-        saved.rows[-1]["round"] % run.config.eval.every == 0
-    )  # else the longer run does not have the last row
+    # a row that is not due, the longer run does not have
+    due = saved.rows[-1]["round"] % run.config.eval.every == 0
     rows = saved.rows if due else saved.rows[:-1]
     code = saved.code or tuple(codes_of(RunDirectory(ended.path).summary or {}))
     note = f"rounds 1 to {ended.rounds} were computed by the run in {ended.path}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,6 +73,22 @@ class Batches:
     def uniform(self, i: int, t: int) -> float:
         """The number in [0, 1) of client i's job in round t."""
         return float(uniform(make_key(0, Stream.OUTPUT, i, self.n[i, t])))
+
+
+def case(
+    p: Problem, cohorts: list[list[int]], how: str, steps: int
+) -> tuple[dict[str, Any], Batches, Callable[[int], float]]:
+    """Options of `engine_path`, the batches, and the factor on eta in round t. `how`: `steps`, as many for
+    all; `epochs`, clients' own numbers of steps; `rates`, an eta that changes over rounds."""
+    if how == "epochs":
+        batches = Batches(p, cohorts, batch=4, epochs=2)
+        assert len(set(batches.K)) > 1
+        return {"steps": None, "epochs": 2, "batch": 4}, batches, lambda t: 1.0
+    options: dict[str, Any] = {"steps": steps, "batch": 2}
+    factor: Callable[[int], float] = (lambda t: 0.8**t) if how == "rates" else (lambda t: 1.0)
+    if how == "rates":
+        options["rates"] = {"lr": factor}
+    return options, Batches(p, cohorts, steps, 2), factor
 
 
 def weights(p: Problem, cohort: list[int], weighting: str = "samples") -> np.ndarray:

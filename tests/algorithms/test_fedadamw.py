@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import quadratics
-from oracle import Batches, refusal
+from oracle import Batches, case, refusal
 from problem import CLASSES, FEATURES, Problem, engine_path, relative_error, started
 
 from fedbench.fields import read_named
@@ -67,16 +67,9 @@ def test_follows_the_pseudo_code(second_moment: str, m_counter: str, how: str, e
     """As many steps for all, numbers of steps of their own, a rate that changes over rounds."""
     p = Problem()
     cohorts = p.cohorts(T, S)
-    if how == "epochs":
-        options, b = {"steps": None, "epochs": 2, "batch": 4}, Batches(p, cohorts, batch=4, epochs=2)
-        assert len(set(b.K)) > 1
-    else:
-        options, b = {"steps": K, "batch": 2}, Batches(p, cohorts, K, 2)
-    if how == "rates":
-        options["rates"] = {"lr": lambda t: 0.8**t}
+    options, b, factor = case(p, cohorts, how, K)
     values = {**VALUES, "second_moment": second_moment, "m_counter": m_counter}
     path = engine_path(p, "fedadamw", cohorts, engine=engine, values=values, **options)
-    factor = (lambda t: 0.8**t) if how == "rates" else (lambda t: 1.0)
     assert relative_error(path, fedadamw(b, cohorts, second_moment, m_counter, factor)) < 1e-9
 
 

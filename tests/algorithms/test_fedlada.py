@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import quadratics
-from oracle import Batches, refusal
+from oracle import Batches, case, refusal
 from problem import Problem, engine_path, relative_error, started
 
 T, S, K = 8, 3, 4
@@ -46,16 +46,9 @@ def test_follows_the_pseudo_code(how: str, engine: str) -> None:
     """As many steps for all, numbers of steps of their own, a rate that changes over rounds."""
     p = Problem()
     cohorts = p.cohorts(T, S)
-    if how == "epochs":
-        options, b = {"steps": None, "epochs": 2, "batch": 4}, Batches(p, cohorts, batch=4, epochs=2)
-        assert len(set(b.K)) > 1
-    else:
-        options, b = {"steps": K, "batch": 2}, Batches(p, cohorts, K, 2)
-    if how == "rates":
-        options["rates"] = {"lr": lambda t: 0.8**t}
+    options, b, factor = case(p, cohorts, how, K)
     path = engine_path(p, "fedlada", cohorts, engine=engine, values=VALUES, **options)
-    expected = fedlada(b, cohorts, lambda t: 0.8**t if how == "rates" else 1.0)
-    assert relative_error(path, expected) < 1e-9
+    assert relative_error(path, fedlada(b, cohorts, factor)) < 1e-9
 
 
 def test_the_golden_path() -> None:
