@@ -14,7 +14,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from fedbench.config.options import REGISTERED, read_file
+from fedbench.config.options import REGISTERED, options, read_file
 from fedbench.errors import OWN_CODE, UsageError, UserError, shortened, unknown_option
 from fedbench.fields import unknown_key
 
@@ -135,5 +135,9 @@ def _missing_option(error: MissingConfigException) -> UserError:
         return UsageError(one_line(str(error).split("Search path:")[0].split("Config search path:")[0]))
     if (extra := _EXTRAS.get(f"{group}={choice}")) is not None:
         return UsageError(f"{group}={choice}: is not installed (pip install 'fedbench-runner[{extra}]')")
-    own = OWN_CODE if group in REGISTERED else ""
-    return unknown_option(group, choice, error.options, own + origin)
+    own, names = OWN_CODE if group in REGISTERED else "", list(error.options)
+    top, _, below = group.partition("/")
+    if below and top != "hydra":  # experiment=padamfed/fig1: a directory of a group is no group
+        group, choice = top, f"{below}/{choice}"
+        names = sorted({*names, *options(top)})
+    return unknown_option(group, choice, names, own + origin)

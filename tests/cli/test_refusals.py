@@ -21,6 +21,10 @@ KEYS = "`fedbench --help` shows all keys"
         ("algorithm=fedagv", "algorithm=fedagv: must be one of "),
         ("algorithm=fedagv", "(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)"),
         ("experiment=quickstat", "(did you mean 'quickstart'?)"),
+        (
+            "experiment=peers/nid_fmnist",
+            "`fedbench list experiments` shows (did you mean 'peers/niid_fmnist',",
+        ),
         ("dataset@=digits", "dataset@=digits: no such key; an option is chosen as GROUP=NAME"),
         ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
         ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
