@@ -49,6 +49,14 @@ def no_methods_of_other_tests() -> Iterator[None]:
         sys.modules["fedbench.fields"].REGISTERED.pop(("algorithm", name), None)
 
 
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A directory with nothing beside it: a run goes on from shorter runs beside its own directory."""
+    place = tmp_path / "test"
+    place.mkdir()
+    return place
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No test sees programs that another one, or the caller, has compiled."""
