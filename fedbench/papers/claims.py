@@ -98,15 +98,17 @@ def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
         keep &= (runs[key].map(_plain) == text) ^ negated
     if "status" in runs:
         keep &= runs.status != "failed"
-        lost = runs.status == "diverged"
-        runs = runs.assign(**{
-            column: pd.to_numeric(runs[column], errors="coerce").where(~lost, 0.0).fillna(0.0)
-            for column in ("final_accuracy", "best_accuracy") if column in runs
-        })  # fmt: skip
     if not keep.any():
         said = ", ".join(f"{key}={value}" for key, value in where.items())
         raise Untested(f"no runs of {method}{f' with {said}' if said else ''}")
-    return runs[keep]
+    found = runs[keep]
+    if "status" not in found:
+        return found
+    lost = found.status == "diverged"
+    return found.assign(**{
+        column: pd.to_numeric(found[column], errors="coerce").where(~lost, 0.0).fillna(0.0)
+        for column in ("final_accuracy", "best_accuracy") if column in found
+    })  # fmt: skip
 
 
 def _plain(value: object) -> str:
@@ -119,23 +121,36 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     Configurations differ in `algorithm.*` columns. Rows without any value there take everything from the
     theorem; where a method has such rows, they are its configuration and nothing is chosen by accuracy.
     """
-    keys = [key for key in rows.columns if key.startswith("algorithm.")]
-    if not keys or rows.empty:
-        return rows
-    untouched: pd.Series[bool] = rows[keys].apply(pd.to_numeric, errors="coerce").isna().all(axis=1)
-    if untouched.any() and not untouched.all():
-        return rows.loc[untouched]
-    labels = rows[keys].map(str).agg("|".join, axis=1)
-    return rows.loc[labels == rows.final_accuracy.groupby(labels, sort=False).mean().idxmax()]
+    return rows[_of_the_best(rows.final_accuracy, *_configurations(rows))]
 
 
 def curve(rows: pd.DataFrame, key: str) -> pd.Series:
     """Mean final accuracy against `key` (numbers, ascending); at each value the best of the other choices."""
     place = pd.to_numeric(rows[key], errors="coerce") if key in rows else pd.Series(dtype=float)
+    untouched, labels = _configurations(rows.drop(columns=key, errors="ignore"))
     parts = {
-        value: tuned(part.drop(columns=key)).final_accuracy.mean() for value, part in rows.groupby(place)
+        value: part[_of_the_best(part, untouched[part.index], labels[part.index])].mean()
+        for value, part in rows.final_accuracy.groupby(place)
     }
     return pd.Series(parts, dtype=float).sort_index()
+
+
+def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """For each row: whether its numbers are all the theorem's, and which configuration it is of."""
+    keys = [key for key in rows.columns if key.startswith("algorithm.")]
+    untouched = pd.Series(True, index=rows.index)
+    for key in keys:
+        untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
+    if not keys:
+        return untouched, pd.Series(0, index=rows.index)
+    return untouched, rows.groupby(keys, dropna=False, sort=False).ngroup()
+
+
+def _of_the_best(accuracy: pd.Series, untouched: pd.Series, labels: pd.Series) -> pd.Series:
+    """Which rows are of the configuration that counts; each argument has an entry for each row."""
+    if accuracy.empty or (untouched.any() and not untouched.all()):
+        return untouched
+    return labels == accuracy.groupby(labels, sort=False).mean().idxmax()
 
 
 def by_seed(data: Evidence, rows: pd.DataFrame, column: str) -> pd.Series:
