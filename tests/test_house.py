@@ -14,13 +14,14 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fedbench"
 
 # What each floor may import of the package; a floor is the first name below fedbench.
-GROUND = {"errors", "fields", "files", "rng", "process_group", ""}
+GROUND = {"errors", "fields", "files", "rng", "process_group", "torch_internals", ""}
 BELOW: dict[str, set[str]] = {
     "": {"api"},
     "errors": set(),
     "files": set(),
     "process_group": {"engine", "method"},
     "rng": set(),
+    "torch_internals": {"errors"},
     "fields": {"errors"},
     "optimizer": {"errors", "fields"},
     "loggers": set(),

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.engine.torch_internals import pytree
 from fedbench.fields import exact
 from fedbench.rng import MASK, Stream, fold, make_key, uniform
+from fedbench.torch_internals import pytree
 
 HOST_DRAW = 2**16
 """Samples of a chunk's passes up to which they are drawn on the host while a GPU is at work: there their copy

@@ -17,9 +17,9 @@ from fedbench.engine.compiled import Programs, compiler_missing
 from fedbench.engine.executors import Executor, LocalProgram, LoopExecutor
 from fedbench.engine.graph import GraphedSteps
 from fedbench.engine.memory import total_memory
-from fedbench.engine.torch_internals import TorchDispatchMode
 from fedbench.engine.vectorised import CompileExecutor, VmapExecutor
 from fedbench.errors import ConfigError
+from fedbench.torch_internals import TorchDispatchMode
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ configuration's.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -28,12 +27,13 @@ from torch import Tensor
 import fedbench
 from fedbench.engine.graph import PoolOfProcess
 from fedbench.engine.memory import is_out_of_memory
-from fedbench.engine.torch_internals import compile_alone as _compile
-from fedbench.engine.torch_internals import load, pack, pytree
-from fedbench.files import atomically, user_cache
+from fedbench.errors import RunError
+from fedbench.files import atomically, locked, user_cache
+from fedbench.models.recurrence import tell_compiler
+from fedbench.torch_internals import compile_alone, load, pack, pytree
 
 MOST_BYTES = 512 * 2**20
-_SOURCES = ("engine", "method", "algorithms", "models", "data/transforms.py", "rng.py")
+_SOURCES = ("engine", "method", "algorithms", "models", "data/transforms.py", "rng.py", "torch_internals.py")
 """All code that a local step runs."""
 
 _INDUCTORS_OWN = "TORCHINDUCTOR_CACHE_DIR"  # which it sets itself when it first compiles
@@ -88,11 +88,10 @@ class CompileCache:
     def alone(self, name: str) -> Iterator[None]:
         """Hold `name` against other processes that would compile it; not where files cannot be locked."""
         with contextlib.ExitStack() as stack:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RunError):
                 self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 lock = self.directory / f"{name}.lock"
-                stream = stack.enter_context(open(lock, "w"))
-                fcntl.flock(stream, fcntl.LOCK_EX)
+                stack.enter_context(locked(lock, -1, ""))
                 stack.callback(lambda: lock.unlink(missing_ok=True))
             yield
 
@@ -247,7 +246,8 @@ class Programs:
             log.info("compiled for this process alone: %s", _line(error))
             if device.type == "cuda" and toolkit_missing():
                 self._say_once(NO_TOOLKIT)
-            return _compile(function)
+            tell_compiler()
+            return compile_alone(function)
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:

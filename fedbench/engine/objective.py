@@ -27,7 +27,7 @@ from torch.func import functional_call
 
 from fedbench.data import add_noise
 from fedbench.engine.batches import Batch
-from fedbench.engine.torch_internals import grad_and_value
+from fedbench.torch_internals import grad_and_value
 
 
 class Layout:

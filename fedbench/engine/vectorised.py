@@ -13,8 +13,8 @@ from fedbench.engine.batches import BatchIndices, repeat_first, to_device
 from fedbench.engine.compiled import Compiled, Programs
 from fedbench.engine.executors import Executor, LocalProgram, Result, Work, cut
 from fedbench.engine.graph import GraphedSteps, eagerly
-from fedbench.engine.torch_internals import pytree
 from fedbench.method import Vectors
+from fedbench.torch_internals import pytree
 
 
 class VmapExecutor(Executor):

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase
 
 from fedbench.errors import ConfigError
 from fedbench.rng import threefry2x32
+from fedbench.torch_internals import is_transformed
 
 
 class Dropout(nn.Module):
@@ -205,7 +205,7 @@ class MaxPool2x2(nn.Module):
         """(..., H, W) to (..., H // 2, W // 2); an odd last row or column is left out."""
         if torch.compiler.is_compiling():
             return by_quarters(x)
-        differentiated = torch.is_grad_enabled() and is_functorch_wrapped_tensor(x)
+        differentiated = torch.is_grad_enabled() and is_transformed(x)
         if x.device.type == "cpu" and not differentiated:
             return by_halves(x)
         return functional.max_pool2d(x, 2)

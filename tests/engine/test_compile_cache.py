@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedbench.engine import compiled
 from fedbench.engine.compiled import CompileCache, Compiled, Programs, compiler_missing
-from fedbench.engine.torch_internals import load, pack
 from fedbench.models.layers import BatchNorm2d
 from fedbench.models.recurrence import recur
+from fedbench.torch_internals import load, pack
 
 CPU = torch.device("cpu")
 needs_compiler = pytest.mark.skipif(compiler_missing(CPU) is not None, reason="no C++ compiler here")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedbench.engine import compiled, torch_internals
+from fedbench import torch_internals
+from fedbench.engine import compiled
 from fedbench.engine.compiled import Programs
 from fedbench.engine.memory import is_out_of_memory
 
@@ -51,7 +52,7 @@ def test_a_full_device_while_compiling_is_no_reason_to_compile_in_another_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compiled, "pack", refusal(FULL[0]))
-    monkeypatch.setattr(compiled, "_compile", lambda function: function)
+    monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         Programs().make(torch.sin, (torch.ones(2),), None)
 
@@ -60,7 +61,7 @@ def test_a_missing_toolkit_is_said_once_with_the_variable_to_set(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(compiled, "pack", refusal(OSError("CUDA_HOME environment variable is not set")))
-    monkeypatch.setattr(compiled, "_compile", lambda function: function)
+    monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
     monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", None)
     on_cuda, programs = torch.device("cuda"), Programs()
     with caplog.at_level(logging.WARNING):
@@ -75,7 +76,7 @@ def test_a_toolkit_that_is_there_is_not_said_to_be_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(compiled, "pack", refusal(RuntimeError("no rule for this operation")))
-    monkeypatch.setattr(compiled, "_compile", lambda function: function)
+    monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
     monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", "/opt/cuda")
     with caplog.at_level(logging.WARNING):
         Programs()._compile(torch.sin, (torch.ones(2),), torch.device("cuda"), None)

@@ -26,7 +26,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench.errors import RunError
-from fedbench.models.recurrence import tell_compiler
 
 try:
     from torch._C._functorch import peek_interpreter_stack
@@ -40,8 +39,25 @@ try:
     _PIECES = True
 except ImportError:
     _PIECES = False
+try:
+    from torch._C._functorch import is_functorch_wrapped_tensor as is_transformed
+except ImportError:
 
-__all__ = ["TorchDispatchMode", "compile_alone", "grad_and_value", "in_use", "load", "pack", "pytree"]
+    def is_transformed(tensor: Tensor) -> bool:
+        """Whether the tensor is one of torch.func's; where nothing tells, it may be."""
+        return True
+
+
+__all__ = [
+    "TorchDispatchMode",
+    "compile_alone",
+    "grad_and_value",
+    "in_use",
+    "is_transformed",
+    "load",
+    "pack",
+    "pytree",
+]
 
 _LOADER: Any = getattr(getattr(torch._C, "_aoti", None), "AOTIModelPackageLoader", None)
 _MANY = 2**20
@@ -270,5 +286,4 @@ def compile_alone(function: Function) -> Function:
         options["isolate_recompiles"] = True
     else:
         dynamo.recompile_limit = _MANY
-    tell_compiler()
     return torch.compile(function, **options)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedbench.engine import torch_internals
+from fedbench import torch_internals
 from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.objective import cross_entropy
 
