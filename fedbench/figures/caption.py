@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from fedbench import algorithms
 from fedbench.config.grouping import plain
 from fedbench.figures import style
 from fedbench.figures.lines import Line, Series, band
@@ -52,13 +53,20 @@ def settings_line(shared: Mapping[str, Any]) -> str:
     if shared.get("delay") not in (None, "none"):
         parts.append(f"delays {shared['delay']}")
     if "local.steps" in shared and shared["local.steps"] is shared.get("local.epochs") is None:
-        shared = {**shared, "local.steps": STEPS}
+        shared = {**shared, "local.steps": local_steps(shared)}
     if shared.get("local.batch_share") is not None:
         shared = {**shared, "local.batch_size": None}
     parts += [f"{style.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
     if shared.get("loss.scale", 1) != 1:
         parts.append(f"loss × {shared['loss.scale']:g}")
     return ", ".join(parts)
+
+
+def local_steps(choices: Mapping[str, Any]) -> int:
+    """K of a run without epochs: as configured, as its method defines it, or what is left open."""
+    name = choices.get("algorithm")
+    own = algorithms.get(name).fixed_steps if name in algorithms.names() else None
+    return choices.get("local.steps") or own or STEPS
 
 
 def seeds_line(series: Sequence[Series]) -> str:

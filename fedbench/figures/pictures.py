@@ -35,6 +35,7 @@ COLUMNS = ("job", "client", "start_version", "applied_update", "position", "disp
            "status")  # fmt: skip
 _ROW, _BAR = 0.13, 0.74  # inches of a client's row in a time line; of it, a bar
 _CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # most that the time line shows
+_ARRIVALS = 40  # for which there are more updates, where an update takes few
 _COLOURS = colormaps["cividis"]  # even in lightness, also for colour-blind readers and in grey
 _LOOKS: dict[str, dict[str, Any]] = {
     "applied": {},
@@ -212,7 +213,9 @@ def window(jobs: pd.DataFrame) -> Window:
     """The beginning of a trace: so many updates, clients and jobs as one picture can show."""
     updates = update_times(jobs)
     last = float(np.nanmax(jobs[["dispatch_time", "finish_time"]].to_numpy()))
-    for end in reversed(updates["time"].head(_UPDATES).tolist() or [last]):
+    each = jobs["applied_update"].notna().sum() / max(1, len(updates))
+    most = max(_UPDATES, round(_ARRIVALS / max(1, each)))
+    for end in reversed(updates["time"].head(most).tolist() or [last]):
         started = jobs[jobs["dispatch_time"] < end * (1.0 + 1e-9)]
         clients = list(dict.fromkeys(started["client"]))[:_CLIENTS]
         shown = started[started["client"].isin(clients)]

@@ -52,6 +52,9 @@ def test_settings_are_written_as_in_a_paper() -> None:
         said == "Fashion-MNIST, RNN, Dirichlet(0.5), asynchronous, N=100, S=10, M_c=20, K=5, B=32, loss × 10"
     )
     assert settings_line({"dataset": "emnist", "dataset.split": "balanced"}) == "EMNIST (balanced)"
+    unset = {"local.steps": None, "local.epochs": None}
+    assert settings_line({**unset, "algorithm": "fedavg"}) == "K=10"
+    assert settings_line({**unset, "algorithm": "dude_asgd"}) == "K=1"  # its own
 
 
 def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:
