@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fedbench import fields
 from fedbench.method.interface import Algorithm
-from fedbench.method.table import entry
+from fedbench.method.table import cost_of, entry
 
 
 def page(cls: type[Algorithm]) -> str:
@@ -20,6 +20,7 @@ def page(cls: type[Algorithm]) -> str:
         "gradients": f"{row.gradients} per job",
         "tuned": row.tuned,
         "schedules": row.schedules,
+        "optimizers": "all" if cost_of(cls).descends else f"sgd alone, as it {cls.own_step}",
         "checked by": cls.checked_by or "no test",
     }
     lines = [f"{cls.name}: {cls.paper}", "", inspect.cleandoc(cls.__doc__ or ""), ""]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedbench.method.cost import measure
+from fedbench.method.cost import Cost, measure
 from fedbench.method.interface import Algorithm, Setting
 from fedbench.theory.setting import Counts
 
@@ -38,13 +38,18 @@ def table(methods: Iterable[type[Algorithm]]) -> list[Entry]:
     return [entry(cls) for cls in methods]
 
 
-def entry(cls: type[Algorithm]) -> Entry:
-    """The table's row of one method at its class defaults."""
+def cost_of(cls: type[Algorithm]) -> Cost:
+    """What a method at its class defaults sends, keeps and computes, for a pretend model."""
     algorithm = cls()
     counts = Counts(S=2, N=2, K=4, T=4)
     setting = Setting(counts, algorithm.schedules[0], _D, torch.arange(_NORM), _SIZES)
     algorithm.bind(setting)
-    cost = measure(algorithm, setting)
+    return measure(algorithm, setting)
+
+
+def entry(cls: type[Algorithm]) -> Entry:
+    """The table's row of one method at its class defaults."""
+    algorithm, cost = cls(), cost_of(cls)
     once = f" (+{_units(cost.survey_uplink)} once)" if cost.survey_uplink else ""
     steps = "" if cost.calls_per_step == 1 else str(cost.calls_per_step)
     passes = "full pass + " if cost.full_passes else ""

@@ -21,6 +21,7 @@ def test_a_page_has_equations_costs_check_and_curve(fedbench: Call) -> None:
         "Problem-parameter-free federated learning",
         "theta <- theta - gamma (1/(S K)) sum_{S_t} u_i",
         "uplink      2d (+1d once)",
+        "optimizers  sgd alone, as it goes along directions of length 1",
         "test_padamfed.py",
         "rounds 0 to 60",
     ):
@@ -28,6 +29,14 @@ def test_a_page_has_equations_costs_check_and_curve(fedbench: Call) -> None:
     lines = out.splitlines()
     assert all(len(line) <= 120 for line in lines)
     assert lines == [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize(("name", "takes"), [("fedavg", True), ("feddyn", True), ("fafed", False)])
+def test_a_page_says_which_optimizers_a_run_takes(fedbench: Call, name: str, takes: bool) -> None:
+    _, out, _ = fedbench("show", name)
+    assert ("optimizers  all" in out.splitlines()) == takes
+    run = [f"algorithm={name}", "clients.per_round=20", "optimizer=adam", "--dry-run"]
+    assert fedbench(*run)[0] == (0 if takes else 2)
 
 
 @pytest.mark.parametrize("name", names())
