@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from make_results import CONFIG, rows, write_run
 
+from fedbench.algorithms import every
 from fedbench.figures import style
-from fedbench.figures.caption import settings_line
+from fedbench.figures.caption import OWN_STEPS, settings_line
 from fedbench.figures.lines import group
 from fedbench.figures.results import read
 
@@ -55,6 +56,7 @@ def test_settings_are_written_as_in_a_paper() -> None:
     unset = {"local.steps": None, "local.epochs": None}
     assert settings_line({**unset, "algorithm": "fedavg"}) == "K=10"
     assert settings_line({**unset, "algorithm": "dude_asgd"}) == "K=1"  # its own
+    assert {method.name: method.fixed_steps for method in every() if method.fixed_steps} == OWN_STEPS
 
 
 def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:
