@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -29,27 +30,44 @@ PREPARE = Path(__file__).parents[2] / "shared" / "data" / "prepare.py"
 
 
 @pytest.fixture(autouse=True)
-def fresh_hydra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hydra keeps one global state per process; no test sees another one's, or the caller's settings."""
+def fresh_hydra(nothing_registered_by_other_tests: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra keeps one global state per process; no test sees another one's, or the caller's settings.
+
+    After the registries' fixture, so that it ends after monkeypatch, which puts back what a test took out.
+    """
     GlobalHydra.instance().clear()
     for name in ("FEDBENCH_TRACEBACK", "HYDRA_FULL_ERROR"):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture(autouse=True)
-def no_methods_of_other_tests() -> Iterator[None]:
-    """A method that a test registers is known to that test alone."""
+REGISTRIES = {
+    "algorithm": ("fedbench.method.registry", "registered"),
+    "dataset": ("fedbench.data.registry", "_REGISTRY"),
+    "model": ("fedbench.models.registry", "_REGISTRY"),
+}
 
-    def strangers() -> set[str]:
-        registry = sys.modules.get("fedbench.method.registry")
-        methods = registry.registered if registry else {}
-        return {name for name, cls in methods.items() if not cls.__module__.startswith("fedbench.")}
+
+@pytest.fixture(autouse=True)
+def nothing_registered_by_other_tests() -> Iterator[None]:
+    """A method, data set or model that a test registers is known to that test alone."""
+
+    def registry(group: str) -> dict[str, Any]:
+        module, name = REGISTRIES[group]
+        return getattr(sys.modules.get(module), name, {})
+
+    def strangers() -> set[tuple[str, str]]:
+        return {
+            (group, name)
+            for group in REGISTRIES
+            for name, made in registry(group).items()
+            if not made.__module__.startswith("fedbench.")
+        }
 
     before = strangers()
     yield
-    for name in strangers() - before:
-        del sys.modules["fedbench.method.registry"].registered[name]
-        sys.modules["fedbench.fields"].REGISTERED.pop(("algorithm", name), None)
+    for group, name in strangers() - before:
+        del registry(group)[name]
+        sys.modules["fedbench.fields"].REGISTERED.pop((group, name), None)
 
 
 @pytest.fixture

@@ -54,8 +54,10 @@ def test_a_sweep_beside_bare_loops(tmp_path: Path, real_data: Callable[..., Path
 @pytest.mark.slow
 def test_growth(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
-    bench("bench_growth.py", "--axes", "S", "--points", "2", "--rounds", "1", "--out", str(out))
+    bench("bench_growth.py", "--axes", "S,hidden", "--points", "2", "--rounds", "1", "--out", str(out))
     found = rows(out)
-    assert [(row["axis"], row["value"]) for row in found[:2]] == [("S", "1"), ("S", "3")]
-    assert [row["algorithm"] for row in found] == ["fedavg"] * 2 + ["scaffold"] * 2
+    assert [(row["axis"], row["value"]) for row in found[:4]] == [
+        ("S", "1"), ("S", "3"), ("hidden", "10"), ("hidden", "30"),
+    ]  # fmt: skip
+    assert [row["algorithm"] for row in found] == ["fedavg"] * 4 + ["scaffold"] * 4
     assert out.with_suffix(".png").stat().st_size > 1000

@@ -216,7 +216,7 @@ def test_a_registered_function_gets_what_it_asks_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"name": "gauge"}, "dataset=gauge: must be one of .*did you mean 'gauges'"),
+        ({"name": "gauge"}, "dataset=gauge: must be one of cifar10, .*did you mean 'gauges'"),
         ({"name": "gauges", "nois": 1}, "dataset.nois=1: no such key; dataset=gauges has noise"),
         (
             {"name": "gauges", "noise": "loud"},

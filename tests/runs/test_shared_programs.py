@@ -185,9 +185,9 @@ def test_a_process_compiles_more_programs_than_torch_keeps_for_one_function(
 ) -> None:
     """Twelve of one code object (torch's limits are 8, and 256 in all), none mixed up with another, none
     compiled twice."""
-    monkeypatch.setattr("fedbench.engine.compiled.pack", refuse)
     import torch._dynamo.config as dynamo
 
+    monkeypatch.setattr("fedbench.engine.compiled.pack", refuse)
     with dynamo.patch(accumulated_recompile_limit=4):
         programs = Programs()
         functions = [torch.func.vmap(lambda x, n=n: x * n + n) for n in range(12)]
