@@ -225,8 +225,9 @@ def compile_cost_seconds(load: Load) -> float:
 
 
 def expected_gain_seconds(load: Load, device: torch.device) -> float:
-    """Seconds that compiling saves over eager vmap in the whole run (see scripts/bench)."""
+    """Seconds that compiling saves over eager vmap in the whole run (see scripts/bench). On CUDA nothing that
+    anybody has measured: there vmap's local steps are launched as a graph."""
     if device.type == "cuda":
-        return load.calls * 5e-5 * load.cost.operations
+        return 0.0
     written = load.cohort * (load.cost.shared + load.batch * load.cost.written)
     return load.calls * (1.2e-4 * load.cost.operations + 6e-10 * written)

@@ -89,7 +89,8 @@ class Figure:
     `about`: one line on what it shows. `draw(runs, out)`: draws the sweep directory `runs` into the directory
     `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`: the branches
     that are searched at random instead. `start`: method -> key -> what scale cpu tries first of a grid,
-    instead of the values nearest to the defaults. `factors`: the learning rates of the final stage are these
+    instead of the values nearest to the defaults. `effort`: scale -> the scale whose way of tuning it takes
+    (absent: its own). `factors`: the learning rates of the final stage are these
     multiples of each algorithm's tuned or prescribed one. `runs`: whether it has any.
     """
 
@@ -99,6 +100,7 @@ class Figure:
     tuned: bool = False
     search: Sequence[Search] = ()
     start: Mapping[str, Grid] = field(default_factory=dict)
+    effort: Mapping[str, str] = field(default_factory=dict)
     factors: Sequence[float] = ()
     runs: bool = True
 
@@ -227,7 +229,7 @@ class Experiment:
 
         Values of grids enter as an override writes them, as in all results kept so far.
         """
-        tuning = dataclasses.asdict(TUNING[self.scale])
+        tuning = dataclasses.asdict(TUNING[self.effort])
         how = [tuning | {"seeds": _text(tuning["seeds"])}] if self.figure.tuned or self.figure.search else []
         how += [dict(self.start)] if self.start else []
         branches = [
@@ -264,7 +266,12 @@ class Experiment:
     @property
     def start(self) -> Mapping[str, Grid]:
         """Method -> what its figure tries first of its grid."""
-        return self.figure.start if self.scale == "cpu" else {}
+        return self.figure.start if self.effort == "cpu" else {}
+
+    @property
+    def effort(self) -> str:
+        """The scale as which it is tuned."""
+        return self.figure.effort.get(self.scale, self.scale)
 
     def tuned_keys(self, branch: Branch) -> dict[str, list[Value]]:
         """The grid of a branch, as in its algorithm's file; empty where nothing is tuned."""

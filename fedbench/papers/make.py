@@ -62,7 +62,7 @@ class Maker:
     """The stages of one figure at one scale."""
 
     def __init__(self, made: Experiment, extra: Sequence[str], root: Path, out: Path) -> None:
-        self.made, self.figure, self.how = made, made.figure, TUNING[made.scale]
+        self.made, self.figure, self.how = made, made.figure, TUNING[made.effort]
         self.root, self.out = root, out
         self.words = [f"experiment={made.figure.name}", f"scale={made.scale}", *extra]
         self.words.append("hydra/launcher=processes")

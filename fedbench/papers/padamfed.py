@@ -44,6 +44,8 @@ _MOMENTUM = {"algorithm.lr": [0.03], "algorithm.server_lr": [0.3, 1.0], "algorit
 START = {"fedavg": _PLAIN, "scaffold": _PLAIN, "scaffold_m": _MOMENTUM}
 """What is tried first at scale cpu, to be carried on where a winner stands at an edge: plain
 averaging for FedAvg and SCAFFOLD, and for SCAFFOLD-M the step that its momentum is multiplied by."""
+EFFORT = {"paper": "cpu"}
+"""All grids would be 924 runs a figure, 45 minutes of an H200; a few points, carried on at edges, are about 20."""
 
 
 def by_split(runs: Path, out: Path) -> list[Path]:
@@ -189,7 +191,8 @@ MORE = (
 )
 
 PAPER = Paper((
-    *(Figure(f"padamfed/{name}{classes}", about.format(f"EMNIST, {data}"), draw, tuned=True, start=START)
+    *(Figure(f"padamfed/{name}{classes}", about.format(f"EMNIST, {data}"), draw, tuned=True, start=START,
+             effort=EFFORT)
       for classes, data in CLASSES.items() for name, about, draw in (
         ("fig1", "Accuracy against rounds, {}, iid and Dirichlet(1)", by_split),
         ("fig2", "Accuracy against the step size, {}, iid and Dirichlet(1)", by_step_size),
