@@ -14,6 +14,8 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import sys
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -127,6 +129,7 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
 
     `held`: tensors that the function reads beside its arguments and that another process has others of; all
     else that it reads becomes part of the program. Whatever torch raises where it cannot is passed on.
+    RunError where the compiler links programs so that loading one could end the process.
     """
     import torch._inductor as inductor
 
@@ -137,6 +140,18 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
     program = torch.export.export(graph, tensors, strict=False)
     options = {"aot_inductor.metadata": {_ENTRY: json.dumps(asdict(shape))}}
     inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=options)
+    if sys.platform == "linux" and not _shares_the_standard_library(file):
+        file.unlink()
+        raise RunError("the C++ compiler has no shared standard library (libstdc++.so) to link programs with")
+
+
+def _shares_the_standard_library(file: Path) -> bool:
+    """Whether the code in the package names a shared C++ library. With one of its own beside torch's, locales
+    are those of the other one: the loader, which takes a regular expression, then ends in a segmentation
+    fault (an H200's image without libstdc++.so) or in std::bad_cast."""
+    with zipfile.ZipFile(file) as package:
+        code = [package.read(name) for name in package.namelist() if name.endswith(".so")]
+    return all(b"libstdc++.so" in each or b"libc++.so" in each for each in code)
 
 
 def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:

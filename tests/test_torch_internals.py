@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch.func import vmap
 from fedbench import torch_internals
 from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.objective import cross_entropy
+from fedbench.errors import RunError
 
 State = dict[str, Tensor]
 
@@ -130,3 +132,21 @@ def test_a_torch_without_the_loader_takes_the_public_one(
     torch.testing.assert_close(state["w"], torch.tensor([[3.0, 5, 7], [9, 11, 13]]))
     assert state["b"] is given[0]["b"]
     assert float(total) == 15
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("g++"), reason="needs g++ on Linux")
+def test_a_program_with_a_standard_library_of_its_own_is_refused(tmp_path: Path) -> None:
+    """Loading one ended the process on a machine with a GPU whose image lacks libstdc++.so."""
+    import torch._inductor.config as inductor
+
+    compiler = tmp_path / "bin" / "g++"
+    compiler.parent.mkdir()
+    compiler.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -shared "*) set -- "$@" -static-libstdc++ ;; esac\n'
+        f'exec "{shutil.which("g++")}" "$@"\n'
+    )
+    compiler.chmod(0o755)
+    file = tmp_path / "program.pt2"
+    with inductor.patch({"cpp.cxx": (None, str(compiler))}), pytest.raises(RunError, match="libstdc"):
+        torch_internals.pack(lambda x: x * 3 + 1, (torch.ones(7),), (), file)
+    assert not file.exists()

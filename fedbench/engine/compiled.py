@@ -155,9 +155,6 @@ def _sources() -> str:
 
 Function = Callable[..., Any]
 MOST_KEPT = 8
-PACKED = ["cpu"]
-"""Devices whose programs are packed for other processes. On an H200 (torch 2.11) AOTInductor's loader ended the
-process with a segmentation fault, which nobody can catch: there steps are compiled for their process alone."""
 NO_TOOLKIT = (
     "no CUDA toolkit was found (set CUDA_HOME to one with headers, such as /usr/local/cuda): steps are "
     "compiled for this process alone, and cost the host about three times as much a round"
@@ -210,7 +207,7 @@ class Programs:
         `depends`: what it depends on beside the objective and the shapes; None: it is for this process alone.
         """
         device = next(leaf.device for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
-        cache = self.cache if depends is not None and device.type in PACKED else None
+        cache = None if depends is None else self.cache
         if cache is None:
             return self._compile(function, args, device, None), True
         name = cache.name((self.objective, depends), (signature(args), signature(list(self.held))))
@@ -236,8 +233,6 @@ class Programs:
     def _compile(
         self, function: Function, args: Sequence[Any], device: torch.device, name: str | None
     ) -> Function:
-        if device.type not in PACKED:
-            return self._alone(function)
         try:
             with tempfile.TemporaryDirectory(prefix="fedbench") as directory:
                 file = Path(directory) / "program.pt2"
@@ -251,11 +246,8 @@ class Programs:
             log.info("compiled for this process alone: %s", _line(error))
             if device.type == "cuda" and toolkit_missing():
                 self._say_once(NO_TOOLKIT)
-            return self._alone(function)
-
-    def _alone(self, function: Function) -> Function:
-        tell_compiler()
-        return compile_alone(function)
+            tell_compiler()
+            return compile_alone(function)
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:

@@ -11,7 +11,8 @@ class Record:
     """Tensors read as attributes: `server.theta`, `h.lr`. Made from what a method or the config gave."""
 
     def __init__(self, vectors: Vectors) -> None:
-        self.__dict__.update(vectors)
+        for name, vector in vectors.items():
+            setattr(self, name, vector)  # `__dict__.update` is unknown to the dynamo of torch 2.11
 
     def __getattr__(self, name: str) -> Tensor:
         raise AttributeError(f"there is no {name} here, only {', '.join(self.__dict__) or 'an empty record'}")

@@ -45,7 +45,7 @@ START = {"fedavg": _PLAIN, "scaffold": _PLAIN, "scaffold_m": _MOMENTUM}
 """What is tried first at scale cpu, to be carried on where a winner stands at an edge: plain
 averaging for FedAvg and SCAFFOLD, and for SCAFFOLD-M the step that its momentum is multiplied by."""
 EFFORT = {"paper": "cpu"}
-"""All grids would be 924 runs a figure, 45 minutes of an H200; a few points, carried on at edges, are about 20."""
+"""All grids would be 924 runs a figure, 45 minutes of an H200; a few points, carried on at edges, are 20."""
 
 
 def by_split(runs: Path, out: Path) -> list[Path]:

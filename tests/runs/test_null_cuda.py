@@ -170,7 +170,7 @@ def test_all_gpu_checks_are_one_script(device: Path, tmp_path: Path) -> None:
     done = null_cuda.script(device, "scripts/gpu_checks", str(tmp_path), str(out), "tiny")
     steps = (out / "steps.txt").read_text().splitlines()
     names = [line.partition(":")[0] for line in steps]
-    assert names == ["graphs", "values", "bench", "figure", "bench_rest"], done.stderr[-1000:]
+    assert names == ["values", "figure", "bench", "compiled", "bench_rest"], done.stderr[-1000:]
     assert all(": exit 0 after " in line for line in steps), steps
     assert done.returncode == 0
     rows = (out / "engine_cuda.csv").read_text().splitlines()[1:]
