@@ -112,13 +112,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class More:
-    """What would change a verdict: `times` the runs of a figure that is kept; or those of `by`, until they
-    are kept too."""
+    """What would change a verdict: `times` the runs of a figure that is kept (None: nobody knows what that
+    takes); or those of `by`, until they are kept too, or those of `scale`. `gpu_hours`: where they were
+    measured."""
 
     words: str
     figure: str
-    times: float
+    times: float | None
     by: str = ""
+    scale: str = ""
+    gpu_hours: str = "not measured"
 
 
 @dataclass(frozen=True)

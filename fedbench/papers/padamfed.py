@@ -184,6 +184,13 @@ ROWS = (
     Row("PAdaMFed's linear speed-up", "slope -0.250", "a task of ours", ("speedup-padamfed",)),
 )  # fmt: skip
 MORE = (
+    More(
+        "PAdaMFed's Figure 1 at the paper's scale",
+        "padamfed/fig1",
+        None,
+        scale="paper",
+        gpu_hours="0.07 of an H200 (outputs/benchmarks)",
+    ),
     More("PAdaMFed's Figure 2, two more seeds", "padamfed/fig2", 2),
     More("PAdaMFed in the settings that the paper leaves open, one more seed", "padamfed/settings", 0.5),
     More("PAdaMFed on CIFAR-10, one more seed", "padamfed/cifar10", 0.5),

@@ -211,9 +211,13 @@ def _page(
         if more.figure not in evidence or more.by in evidence:
             continue
         kept = evidence[more.figure].made
-        hours = f"{kept.get('run_seconds', 0) * more.times / 3600:.1f}"
-        costs.append({"what": more.words, "core-hours": hours, "GPU-hours": "not measured",
-                      "made by": f"`{command(more.by or more.figure, kept['scale'])}`"})  # fmt: skip
+        if more.scale == kept["scale"]:
+            continue
+        hours = f"{kept.get('run_seconds', 0) * more.times / 3600:.1f}" if more.times else "not measured"
+        by = command(more.by or more.figure, more.scale or kept["scale"])
+        costs.append(
+            {"what": more.words, "core-hours": hours, "GPU-hours": more.gpu_hours, "made by": f"`{by}`"}
+        )
     yield markdown(pd.DataFrame(costs))
     yield "Seeds stand in conf/scale. Hours are those of the runs kept so far, on one thread each.\n"
     yield "## Gallery\n\nEach links to its page: captions, how it was tuned, what it was made from.\n"

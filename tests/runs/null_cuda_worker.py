@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import gc
 import json
 import logging
 import os
@@ -109,6 +110,7 @@ def packed(words: list[str]) -> dict[str, Any]:
     used.restype, cap.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
 
     def full(call: Any, *args: Any) -> Any:
+        gc.collect()  # what compiling left in cycles would be room enough
         torch.cuda.empty_cache()
         cap(used(0) + (1 << 20))
         try:
