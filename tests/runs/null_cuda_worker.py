@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
-import gc
 import json
 import logging
 import os
@@ -110,9 +109,14 @@ def packed(words: list[str]) -> dict[str, Any]:
     used.restype, cap.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
 
     def full(call: Any, *args: Any) -> Any:
-        gc.collect()  # what compiling left in cycles would be room enough
         torch.cuda.empty_cache()
         cap(used(0) + (1 << 20))
+        rest = []  # of what torch holds and cannot give back: compiling leaves much of it
+        try:
+            while True:
+                rest.append(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            pass
         try:
             return call(*args)
         finally:
