@@ -64,6 +64,11 @@ def test_what_is_compiled_already_is_used_and_a_sweep_counts_as_a_whole(
     )
 
 
+def test_on_cuda_auto_takes_the_steps_that_a_graph_launches(load: Load) -> None:
+    for step in (CompiledStep(), CompiledStep(compiled=True)):
+        assert choose_engine("auto", replace(load, calls=10**9), torch.device("cuda"), step) == ("vmap", None)
+
+
 def test_without_a_compiler_it_says_so_once_it_would_have_compiled(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,3 +263,15 @@ def test_the_grid_of_a_file_has_typed_values() -> None:
             "model.hidden": [[64]],
         }
     ]
+
+
+def test_padamfeds_figures_are_searched_at_scale_paper_as_at_scale_cpu(tmp_path: Path) -> None:
+    """All grids would be 924 runs of a figure."""
+    searched = {}
+    for scale in ("cpu", "paper"):
+        made = compose_experiment("padamfed/fig1", scale)
+        maker = Maker(made, [], tmp_path, tmp_path)
+        tuned = [branch for branch in made.branches if made.tuned_keys(branch)]
+        searched[scale] = [(branch.method, maker.task(branch).first) for branch in tuned], maker.how
+    assert searched["paper"] == searched["cpu"]
+    assert sum(math.prod(map(len, grid.values())) for _, first in searched["paper"][0] for grid in first) < 30

@@ -114,7 +114,7 @@ def packed(words: list[str]) -> dict[str, Any]:
         rest = []  # of what torch holds and cannot give back: compiling leaves much of it
         try:
             while True:
-                rest.append(torch.empty(1 << 20, dtype=torch.uint8, device="cuda"))
+                rest.append(torch.empty(1 << 21, dtype=torch.uint8, device="cuda"))
         except torch.OutOfMemoryError:
             pass
         try:
