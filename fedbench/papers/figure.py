@@ -88,9 +88,9 @@ class Figure:
 
     `about`: one line on what it shows. `draw(runs, out)`: draws the sweep directory `runs` into the directory
     `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`: the branches
-    that are searched at random instead. `start`: method -> key -> what scale cpu tries first of a grid,
-    instead of the values nearest to the defaults. `effort`: scale -> the scale whose way of tuning it takes
-    (absent: its own). `factors`: the learning rates of the final stage are these
+    that are searched at random instead. `start`: method -> key -> what is tried first of a grid where it is
+    tuned as at scale cpu, instead of the values nearest to the defaults. `effort`: scale -> the scale whose
+    way of tuning it takes (absent: its own). `factors`: the learning rates of the final stage are these
     multiples of each algorithm's tuned or prescribed one. `runs`: whether it has any.
     """
 

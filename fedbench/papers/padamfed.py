@@ -42,10 +42,10 @@ TRAFFIC = {"algorithm": "padamfed|scaffold"}
 _PLAIN = {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
 _MOMENTUM = {"algorithm.lr": [0.03], "algorithm.server_lr": [0.3, 1.0], "algorithm.beta": [0.2]}
 START = {"fedavg": _PLAIN, "scaffold": _PLAIN, "scaffold_m": _MOMENTUM}
-"""What is tried first at scale cpu, to be carried on where a winner stands at an edge: plain
+"""What is tried first at scales cpu and paper, to be carried on where a winner stands at an edge: plain
 averaging for FedAvg and SCAFFOLD, and for SCAFFOLD-M the step that its momentum is multiplied by."""
 EFFORT = {"paper": "cpu"}
-"""All grids would be 924 runs a figure, 45 minutes of an H200; a few points, carried on at edges, are 20."""
+"""All grids would be 924 runs a figure, 45 minutes of an H200; a few points, carried on at edges, were 18."""
 
 
 def by_split(runs: Path, out: Path) -> list[Path]:
@@ -189,7 +189,7 @@ MORE = (
         "padamfed/fig1",
         None,
         scale="paper",
-        gpu_hours="0.07 of an H200 (outputs/benchmarks)",
+        gpu_hours="about 0.1 of an H200",
     ),
     More("PAdaMFed's Figure 2, two more seeds", "padamfed/fig2", 2),
     More("PAdaMFed in the settings that the paper leaves open, one more seed", "padamfed/settings", 0.5),
