@@ -5,7 +5,7 @@ sweep = fedbench.sweep(["rounds=20"], {"algorithm": ["fedavg", "scaffold"], "see
 fedbench.results(sweep)                                     # a row per run, a column per key
 fedbench.plot(sweep)                                        # a matplotlib Figure
 
-Importing this is fast: what these need is imported when it is used.
+Importing fedbench is fast: what these functions need is imported when they are called.
 """
 
 from __future__ import annotations

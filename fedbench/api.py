@@ -1,9 +1,9 @@
-"""The Python interface: `fedbench.run`, `sweep`, `results`, `plot`. The command line is made of the same
+"""The Python interface: `fedbench.run`, `sweep`, `results`, `plot`. The command line is built from the same
 parts.
 
-What a command says is said here in the same words: a list of overrides such as `["algorithm=scaffold",
-"rounds=20"]`, or a mapping `{"algorithm": "scaffold", "rounds": 20}`. Runs lie in the same directories and
-are resumed or reported in the same way. Errors are `fedbench.errors.UserError`, one line each.
+Overrides are those of the command line: a list such as `["algorithm=scaffold", "rounds=20"]`, or a mapping
+`{"algorithm": "scaffold", "rounds": 20}`. Runs are stored in the same directories, and are resumed or
+reported in the same way. Errors are `fedbench.errors.UserError`, one line each.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Overrides = Sequence[str] | Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-# ---- what runs and sweeps leave, read when it is asked for ------------------------------------------------
+# ---- results of runs and sweeps, read when they are asked for ---------------------------------------------
 
 
 class Directory:
-    """Something that lies in a directory, and may stand wherever the path of one may."""
+    """Something stored in a directory. It can be passed wherever the path of a directory is accepted."""
 
     def __init__(self, directory: Place) -> None:
         self.directory = Path(directory)
@@ -59,13 +59,13 @@ class Directory:
 
 
 class Run(Directory):
-    """A run: `directory` (a Path), and what lies there. `Run(path)` is the run of an earlier process."""
+    """A run: its `directory` (a Path) and what is stored there. `Run(path)` opens an existing one."""
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """summary.json: status, final and best accuracy, hyper-parameters in use, versions, configuration.
 
-        Raises DataError where the run has not ended.
+        Raises DataError if the run has not ended.
         """
         found = RunDirectory(self).summary
         if found is None:
@@ -74,7 +74,7 @@ class Run(Directory):
 
     @property
     def final_accuracy(self) -> float | None:
-        """Mean test accuracy in [0, 1] of the last `eval.final_k` evaluations; None where the run
+        """Mean test accuracy in [0, 1] of the last `eval.final_k` evaluations; None if the run
         diverged."""
         accuracy: float | None = self.summary["final_accuracy"]
         return accuracy
@@ -93,8 +93,8 @@ class Run(Directory):
     def model(self) -> nn.Module:
         """The global model of the last round, on the CPU, in evaluation mode.
 
-        It takes batches (B, *shape) as the run's data set prepares them (normalised where the run did). The
-        data set is read for its shape, below FEDBENCH_DATA where that is set. Raises UserError.
+        It takes batches (B, *shape) as the run's data set prepares them (normalised if the run did so). The
+        data set is read to find the shape, below FEDBENCH_DATA if that is set. Raises UserError.
         """
         from fedbench.runs.session import stored_model
 
@@ -102,11 +102,11 @@ class Run(Directory):
 
 
 class Sweep(Directory):
-    """A sweep: `directory` (a Path), and what lies there. `Sweep(path)` is one of an earlier process."""
+    """A sweep: its `directory` (a Path) and what is stored there. `Sweep(path)` opens an existing one."""
 
     @property
     def results(self) -> pd.DataFrame:
-        """As `fedbench.results(sweep)`."""
+        """The table `fedbench.results(sweep)`."""
         return results(self)
 
     @property
@@ -116,12 +116,12 @@ class Sweep(Directory):
 
 
 def results(*directories: Place) -> pd.DataFrame:
-    """One row per run of these directories (of runs, of sweeps, or with such below them).
+    """One row per run in these directories (of runs or sweeps, or directories that contain some).
 
     Columns: `dir`; every key of the configurations under its dotted name (`algorithm`, `algorithm.lr`,
     ...); the outcome: `status` (completed, diverged, starved, failed, or running: not ended),
     `final_accuracy`, `best_accuracy`, `best_round`, `final_test_loss`, `rounds_done`, `wall_seconds`,
-    `error`. What a run does not have is None or NaN. Raises DataError where there is nothing to read.
+    `error`. What a run does not have is None or NaN. Raises DataError if there is nothing to read.
     """
     import pandas as pd
 
@@ -139,14 +139,14 @@ def plot(
 ) -> Figure:
     """The figure that `fedbench plot DIR...` draws: a line per algorithm, mean and spread over seeds.
 
-    `by`: keys that make a line; `style`: a file of matplotlib settings; `out`: also write PNG and PDF, the
-    points and the caption there. `options` are those of `fedbench.figures.lines.PlotOptions`: `x`, a column
-    of metrics.csv, or a swept key (`algorithm.lr`); `y`, a column of metrics.csv, against a key also
+    `by`: keys whose values distinguish lines; `style`: a file of matplotlib settings; `out`: also write PNG,
+    PDF, the points and the caption there. `options` are those of `fedbench.figures.lines.PlotOptions`: `x`, a
+    column of metrics.csv, or a swept key (`algorithm.lr`); `y`, a column of metrics.csv, against a key also
     `best_accuracy`; `where`, key -> values, only these runs; `spread` of the band (std, sem, minmax; auto:
     minmax of two seeds, else std); `rows`, a key, with a picture for each of its values; `width`, "one" or
     "two" columns of print; `log`, logarithmic axes ("x", "y", "xy"); `limits`, axis -> its ends; `order`,
     `labels`, `colours` of lines, by algorithm or name; `caption`, settings and seeds below the picture.
-    Raises DataError where there is nothing to read, ConfigError for a bad choice.
+    Raises DataError if there is nothing to read, ConfigError for a bad choice.
     """
     from fedbench.figures.drawing import draw
     from fedbench.figures.lines import PlotOptions
@@ -159,12 +159,12 @@ def plot(
     return drawing.figure
 
 
-# ---- runs and sweeps, composed, checked and computed by what the command line is made of -------------------
+# ---- runs and sweeps, composed, checked and computed as by the command line --------------------------------
 
 
 def compose_config(overrides: Overrides = (), config_dir: Place | None = None) -> Config:
-    """What one run `fedbench --config-dir DIR OVERRIDES...` is, checked. Leaves Hydra as it was. Raises
-    UserError."""
+    """The checked configuration of one run `fedbench --config-dir DIR OVERRIDES...`. Leaves Hydra as it was.
+    Raises UserError."""
     with _composer(config_dir) as composer:
         return _one(composer, _words(overrides)).config
 
@@ -172,16 +172,15 @@ def compose_config(overrides: Overrides = (), config_dir: Place | None = None) -
 def run(
     overrides: Overrides | Config = (), directory: Place | None = None, config_dir: Place | None = None
 ) -> Run:
-    """Compute a run, go on with it, or report it where it is finished.
+    """Compute a run, resume it, or report it if it is finished.
 
     `overrides`: what follows `fedbench` on the command line, or a configuration (`compose_config`,
-    `Run.config`). `directory`: where the run lies; None: where the command line would put it, below
+    `Run.config`). `directory`: where to store the run; None: where the command line would put it, below
     outputs/. `config_dir`: your own files of options; a method that is registered in this process needs none.
-    Ctrl-C saves a checkpoint; the same call goes on from there. Everything is left that the
-    command line leaves but Hydra's own files (`.hydra/`, `run.log`): what happens is said to Python's
-    logging, under "fedbench".
+    Ctrl-C saves a checkpoint, and the same call resumes from it. Writes the same files as the command line,
+    except Hydra's own (`.hydra/`, `run.log`). Log messages go to Python's logging, under "fedbench".
 
-    Raises UserError, in one line: ConfigError before anything is written, RunError where it cannot go on.
+    Raises UserError, in one line: ConfigError before anything is written, RunError if the run cannot go on.
     """
     refuse_several("fedbench.run")
     if isinstance(overrides, Config):
@@ -193,7 +192,7 @@ def run(
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
     refuse_missing(config.logger)
-    if RunDirectory(place).reported(config) is None:  # no torch is imported to say that a run is finished
+    if RunDirectory(place).reported(config) is None:  # a finished run is reported without torch
         from fedbench.runs.run import Run as ComputedRun
         from fedbench.sweeps.job import session
 
@@ -208,16 +207,16 @@ def sweep(
     processes: int | None = None,
     config_dir: Place | None = None,
 ) -> Sweep:
-    """Run all points of a grid; what is there already is not run again.
+    """Run all points of a grid. Runs that are already finished are not run again.
 
-    `overrides`: of all runs, as on the command line, so that `"seed=0,1"` sweeps too; `grid`: the same as
-    typed values, `{"algorithm.lr": [0.01, 0.1], "seed": range(3)}`. `directory`: None: where `fedbench
-    --multirun` would put it. `processes`: so many runs side by side, each in a process of its own (in a
-    script, under `if __name__ == "__main__":`); None: one after another, or as `hydra/launcher=...` says.
-    `config_dir`: your own files of options.
+    `overrides`: for all runs, as on the command line, so `"seed=0,1"` sweeps too; `grid`: the swept keys with
+    typed values, `{"algorithm.lr": [0.01, 0.1], "seed": range(3)}`. `directory`: where to store the sweep;
+    None: where `fedbench --multirun` would put it. `processes`: how many runs to compute at once, each in its
+    own process (in a script, under `if __name__ == "__main__":`); None: one after another, or as
+    `hydra/launcher=...` says. `config_dir`: your own files of options.
 
-    A failed run does not stop the others: it is logged, and a row of `Sweep.results` with its status and
-    error. Raises UserError before anything is written if any run is bad input.
+    A failed run does not stop the others. It is logged, and its row of `Sweep.results` has its status and
+    error. Raises UserError before anything is written if the input of any run is bad.
     """
     from fedbench.sweeps.launch import run_sweep
 
@@ -251,7 +250,7 @@ def _several(key: str, values: Iterable[Any]) -> str:
 
 
 def _one(composer: Composer, words: Sequence[str]) -> Composed:
-    """What one run is. Raises UserError where several are meant."""
+    """Compose one valid run. Raises UserError if the words describe several."""
     composed = composer.read(words)
     if composed.sweeps:
         raise UsageError(f"{' '.join(words)}: is a sweep, which fedbench.sweep runs")
@@ -264,7 +263,7 @@ def _composer(config_dir: Place | None) -> contextlib.AbstractContextManager[Com
 
 @contextlib.contextmanager
 def _logging_kept() -> Iterator[None]:
-    """Hydra's launchers set up logging for their jobs; afterwards the root logger is what it was."""
+    """Restore the root logger afterwards, because Hydra's launchers set up logging for their jobs."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one line that names the key, the value and what is allowed."""
+"""Errors that a user can fix: one line that names the key, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn, TextIO
 
 OWN_CODE = ", or your own, which imports=[FILE.py] registers"
-"""After the names of methods and of models."""
-FEW = 15  # options that a line names
+"""Follows the names of methods, models and data sets in error lines."""
+FEW = 15  # at most this many options are listed in a line
 
 
 class UserError(Exception):
-    """An error whose message is a whole, single line for the user. `exit_code` ends the process."""
+    """An error whose message is one complete line for the user. `exit_code`: that of the process."""
 
     exit_code = 1
 
@@ -33,7 +33,7 @@ class ConfigError(UserError):
         super().__init__(f"{shortened(key)}={shortened(_said(value))}: {allowed}{hint}")
 
     def within(self, where: str) -> ConfigError:
-        """The same, saying in which file the value stands."""
+        """The same error, with the file that has the value."""
         return ConfigError(self.key, self.value, f"{self.allowed} (in {where})", self.options)
 
 
@@ -54,7 +54,7 @@ class RunError(UserError):
 
 
 class SaidElsewhere(UserError):
-    """Another process of the same run has failed and says why; this one ends without a line."""
+    """Another process of the same run reports the error; this one ends without a line."""
 
     def __init__(self, line: str, exit_code: int) -> None:
         super().__init__(line)
@@ -67,20 +67,20 @@ def word(value: object) -> str:
 
 
 def _said(value: object) -> str:
-    """A value as a command line has it, sections in short."""
+    """A value as on a command line, with a section as `{...}`."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_said, value))}]"
     return "{...}" if isinstance(value, dict) else word(value)
 
 
 def shortened(value: object, limit: int = 200) -> str:
-    """The text of a value, its middle left out where it is too long for a line."""
+    """The text of a value, with its middle left out if it is longer than `limit`."""
     text = str(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}...{text[-limit // 4 :]}"
 
 
 def nearest(value: object, options: Iterable[object]) -> str | None:
-    """Return the option most like `value`, or None where nothing is close."""
+    """Return the option most similar to `value`, or None if none is close."""
     return next(iter(_nearest(value, options, 1)), None)
 
 
@@ -91,15 +91,15 @@ def _nearest(value: object, options: Iterable[object], count: int) -> list[str]:
 
 
 def unknown_option(group: str, name: object, options: Sequence[str], more: str = "") -> ConfigError:
-    """The error for a name that is none of a group's options: of many, the nearest are named. `more`: what
-    else is allowed."""
+    """The error for a name that is not among a group's options. It suggests the nearest (three if there are
+    many options). `more`: what else is allowed."""
     near = [f"'{option}'" for option in _nearest(name, options, 3 if len(options) > FEW else 1)]
     hint = f" (did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?)" if near else ""
     return ConfigError(group, name, f"must be one of {shown(group, options)}{more}{hint}")
 
 
 def shown(group: str, options: Sequence[str]) -> str:
-    """The names of a group's options, or of many what shows them."""
+    """The names of a group's options; if there are many, the command that lists them."""
     few = len(options) <= FEW
     return ", ".join(options) if few else f"the {len(options)} that `fedbench list {group}s` shows"
 
@@ -116,7 +116,7 @@ _COLOURS = {"completed": 32, "running": 36, "diverged": 33, "stopped": 33, "fail
 
 
 def coloured(text: str, status: str, stream: TextIO | None = None) -> str:
-    """A text in the colour of a status, on a terminal where nobody has set NO_COLOR."""
+    """A text in the colour of a status if the stream is a terminal and NO_COLOR is not set."""
     shows = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR")
     shows = shows and os.environ.get("TERM") != "dumb" and status in _COLOURS
     return f"\033[{_COLOURS[status]}m{text}\033[0m" if shows else text

@@ -1,12 +1,12 @@
 """Declaring options: dataclass fields that carry type, default, range, choices, help and what null means.
 
 Every option of every group is a field of one class, made by a function of this module; `read` builds the
-class from plain values (what a file or a command line said) and refuses, in one line, whatever the field does
-not allow. A number or a switch may be given as text (`${oc.env:SEED}`). Torch-free, so that bad input is
-refused at once.
+class from plain values (from a file or a command line) and refuses, in one line, whatever the field does not
+allow. A number or a switch may be given as text (`${oc.env:SEED}`). Torch-free, so that bad input is refused
+at once.
 
-Why no library: Hydra's structured configs have no ranges and no meaning of null; pydantic has them, but its
-errors would have to be taken apart and written again as our one line (key, value, what is allowed, nearest).
+Why no library: Hydra's structured configs have no ranges and no meaning of null. pydantic has them, but its
+errors would have to be parsed and rewritten as our one line (key, value, what is allowed, nearest match).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Rule:
         return between.join(filter(None, [self.help, f"null: {self.null}" if self.null else ""]))
 
     def value(self, key: str, value: Any) -> Any:
-        """`value` as the run gets it. Raises ConfigError under `key`."""
+        """`value` as the run gets it. Raises ConfigError, which names `key`."""
         if value is None and self.null is not None:
             return None
         try:
@@ -73,7 +73,7 @@ class Rule:
 
 
 def of_text(value: Any) -> Any:
-    """The number that a text says, such as that of an environment variable; anything else as it is."""
+    """The number that a text spells, such as that of an environment variable; anything else unchanged."""
     if not isinstance(value, str):
         return value
     if re.fullmatch(r"[+-]?\d+", value):
@@ -134,7 +134,7 @@ def integer(
     null: str | None = None,
     help: str = "",
 ) -> Any:
-    """An integer in [low, high]. `words`: what to say instead of that, where it reads better."""
+    """An integer in [low, high]. `words`: a description that reads better than the interval."""
 
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -149,7 +149,7 @@ def integer(
 
 
 def seed(*, null: str | None = None, help: str = "") -> Any:
-    """A seed: what the addressed generator takes as a key. Default 0, or null where that has a meaning."""
+    """A seed of the addressed generator (`fedbench.rng`). The default is 0, or null if null has a meaning."""
     words = "an integer >= 0 and < 2**64"
     return integer(0 if null is None else None, low=0, high=2**64 - 1, words=words, null=null, help=help)
 
@@ -174,7 +174,8 @@ def choice(
     help: str = "",
     why_not: Mapping[Any, str] = MappingProxyType({}),
 ) -> Any:
-    """One of a few named (or numbered) variants. `why_not`: reasons why others, which exist, are refused."""
+    """One of a few named (or numbered) variants. `why_not`: why other values that a user may expect are
+    refused."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in why_not:
@@ -197,9 +198,9 @@ def text(
     pattern: str = "(?s).+",
 ) -> Any:
     """A text that is not empty. `words`: what it should be, such as "the path of an .npz file"; `pattern`: a
-    regular expression for all of it.
+    regular expression for the whole text.
 
-    With `default` None and no meaning of null, a value has to be given.
+    If `default` is None and null has no meaning, the user has to give a value.
     """
 
     def check(value: Any) -> str:
@@ -218,15 +219,15 @@ def custom(
     null: str | None = None,
     help: str = "",
 ) -> Any:
-    """Anything else (lists, mostly): `check` returns the value as the run gets it, or raises ValueError, with
-    its own line where `words` would not say enough."""
+    """Anything else (lists, mostly). `check` returns the value as the run gets it, or raises ValueError, with
+    its own message if `words` would not say enough."""
     made = None if default is None else check(default)
     return _field(made, Rule("custom", words, check, help, null, default=default))
 
 
 def later(option: Any) -> Any:
-    """A declared option that is younger than results that are kept: at its default no configuration says it,
-    as the older ones do not, so their identity stays."""
+    """Mark a declared option as newer than stored results. At its default it is left out of configurations,
+    as it is missing in older ones, so the identity of older runs does not change."""
     option.metadata = MappingProxyType(
         {_METADATA: dataclasses.replace(option.metadata[_METADATA], later=True)}
     )
@@ -274,8 +275,8 @@ class Choice:
 def options_of_function(
     owner: str, function: Callable[..., Any], skip: Sequence[str] = ()
 ) -> list[tuple[str, type, dataclasses.Field[Any]]]:
-    """The parameters of a function but `skip`, as fields for `dataclasses.make_dataclass`. They allow what
-    the function allows; one without a default needs a value, says `owner`."""
+    """The parameters of a function except `skip`, as fields for `dataclasses.make_dataclass`. They allow any
+    value. One without a default needs a value; the error names `owner`."""
     parameters = inspect.signature(function).parameters.values()
     return [
         (p.name, Any, _of_parameter(owner, p))
@@ -298,8 +299,8 @@ def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
 def exact(value: float) -> Fraction:
     """The number that a float stands for: 4/5 for 0.8, whose binary form is a little more, and 1/3 for 1 / 3.
 
-    So a share times a count is rounded as it would be by hand: `floor(exact(0.7) * 10)` is 7. Right for every
-    value that was given in decimals or is a ratio, and counts up to a million.
+    A share times a count is then rounded as it would be by hand: `floor(exact(0.7) * 10)` is 7. Right for
+    every value that was given in decimals or is a ratio, and for counts up to a million.
     """
     return Fraction(value).limit_denominator(10**9)
 
@@ -308,8 +309,8 @@ def exact(value: float) -> Fraction:
 
 
 def options_of(cls: type[_Dataclass]) -> dict[str, Rule | type[Any]]:
-    """What a class declares, by name: the rule of an option, or the class of a section. A class's own come
-    before those that it shares."""
+    """What a class declares, by name: the rule of an option, or the class of a section. A class's own options
+    come before inherited ones."""
     if cls not in _DECLARED:
         found = {field.name: field.metadata.get(_METADATA) for field in dataclasses.fields(cls)}
 
@@ -343,11 +344,11 @@ def defaults(cls: type[_Dataclass]) -> dict[str, Any]:
 
 
 def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
-    """What a file would say of `options`: every key with its value, sections nested, but for those that are
-    `later` and have their default. Read again, it is equal.
+    """`options` as a file would have them: every key with its value, sections nested, except `later` keys at
+    their default. Reading the result gives equal options.
 
-    `spelling`: values as they were given. One that still means the same is said as it was (`1` where the run
-    has 1.0).
+    `spelling`: the values as they were given. A value that is still equal keeps its spelling (`1` where the
+    run has 1.0).
     """
     said = spelling if isinstance(spelling, Mapping) else {}
     values: dict[str, Any] = {}
@@ -364,7 +365,7 @@ def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
 
 
 def unread(value: Any) -> Any:
-    """A value of a run as a file says it: tuples are lists."""
+    """A value of a run as a file has it: tuples become lists."""
     if isinstance(value, list | tuple):
         return [unread(item) for item in value]
     if isinstance(value, Mapping):
@@ -375,8 +376,8 @@ def unread(value: Any) -> Any:
 def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -> T:
     """Build `cls` from plain values; what is not given has its default. Raises ConfigError.
 
-    `group`: the dotted name above the keys ("" at the top), for messages; `owner`: who has the keys, such as
-    `partition=dirichlet` (default: the group).
+    `group`: the dotted name above the keys ("" at the top), for messages; `owner`: what the keys belong to,
+    such as `partition=dirichlet` (default: the group).
     """
     prefix, options = f"{group}." if group else "", options_of(cls)
     for key in values:
@@ -409,12 +410,12 @@ def read_named(classes: Mapping[str, type[T]], values: Mapping[str, Any], group:
 
 
 class UnknownKey(ConfigError):
-    """A key that nobody declares."""
+    """A key that no option declares."""
 
 
 def unknown_key(key: str, value: object, known: Iterable[str], owner: str = "", hint: str = "") -> UnknownKey:
-    """The error for a key that is none of `known`, which are dotted names like it. `owner`: who has those
-    beside it, such as `algorithm=fedavg`; `hint`: what to say in place of the nearest of them."""
+    """The error for a key that is not in `known` (dotted names, too). `owner`: what the keys of its section
+    belong to, such as `algorithm=fedavg`; `hint`: replaces the suggestion of the nearest key."""
     section = key.rpartition(".")[0]
     prefix = f"{section}." if section else ""
     beside = list(dict.fromkeys(name.removeprefix(prefix).split(".")[0] for name in known))

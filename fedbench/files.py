@@ -16,13 +16,13 @@ from typing import Any
 from fedbench.errors import RunError, UserError
 
 METRICS = "metrics.csv"
-"""The table of a run, and of the logger that writes such a one elsewhere."""
-REMEMBERED = 64_000_000  # bytes of a file from which on its hash is kept between processes
+"""The table of a run's metrics, and the one that the CSV logger writes elsewhere."""
+REMEMBERED = 64_000_000  # bytes; hashes of files at least this large are kept between processes
 
 
 def as_given(path: str | Path) -> Path:
-    """A path as it was meant where the command was given, also where `hydra.job.chdir` has made the directory
-    of a run the current one."""
+    """A path relative to where the command was started, even if `hydra.job.chdir` has made the directory of a
+    run the current one."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
@@ -36,26 +36,26 @@ def as_given(path: str | Path) -> Path:
 
 
 def files_below(directory: Path, pattern: str = "*") -> list[Path]:
-    """All files in a directory and those in it, sorted; none where there is no directory."""
+    """All files below a directory whose names match `pattern`, sorted; none if there is no directory."""
     return sorted(path for path in directory.rglob(pattern) if path.is_file())
 
 
 class InUse(RunError):
-    """Another process has what this one needs for itself."""
+    """Another process holds what this one needs exclusively."""
 
 
 @contextlib.contextmanager
 def locked(file: Path, wait: float, refusal: str) -> Iterator[None]:
-    """Hold the lock `file` against other processes, and let it go however the block or the process ends.
+    """Hold the lock `file` against other processes. It is released however the block or the process ends.
 
-    Raises InUse with the line `refusal` where another process has it for more than `wait` seconds (negative:
-    it is waited for), RunError where the file cannot be written or its file system has no locks.
+    Raises InUse with the line `refusal` if another process holds it for more than `wait` seconds (negative:
+    wait forever), RunError if the file cannot be written or its file system has no locks.
     """
     from filelock import FileLock, Timeout  # slow to import, and not needed by `--help`
 
     try:  # a file whose existence is the lock would outlive its process, and others would wait for ever
         lock = FileLock(file, fallback_to_soft=False)
-    except TypeError:  # before filelock 4, which knows no other locks
+    except TypeError:  # filelock before version 4 does not have the argument
         lock = FileLock(file)
     try:
         lock.acquire(timeout=wait, poll_interval=0.05)
@@ -93,12 +93,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON object (keys in the order given, floats so that they read back exactly)."""
+    """Write a JSON object. Keys keep their order, and floats read back exactly."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is none that can be read."""
+    """The JSON object in a file; None if there is none or it cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -118,7 +118,7 @@ def user_cache() -> Path:
 
 
 def content_hash(file: Path) -> str:
-    """SHA-256 of a file's content; read again only where its size or time has changed."""
+    """SHA-256 of a file's content. The file is read again only if its size or time has changed."""
     file = file.resolve()
     status = file.stat()
     return _hash_of(file, status.st_size, status.st_mtime_ns)
@@ -133,7 +133,7 @@ def _hash_of(file: Path, size: int, modified: int) -> str:
     if known.get(str(file), [])[:2] == [size, modified]:
         return str(known[str(file)][2])
     found = _read(file)
-    with contextlib.suppress(OSError, UserError):  # a cache that cannot be written is none
+    with contextlib.suppress(OSError, UserError):  # the cache may not be writable
         store.parent.mkdir(parents=True, exist_ok=True)
         write_json(store, {**known, str(file): [size, modified, found]})
     return found
@@ -146,7 +146,7 @@ def _read(file: Path) -> str:
 
 @contextlib.contextmanager
 def one_line_os_errors(what: str) -> Iterator[None]:
-    """Turn an OSError into one line."""
+    """Turn an OSError into a RunError, `cannot WHAT: REASON`."""
     try:
         yield
     except OSError as error:

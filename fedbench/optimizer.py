@@ -1,8 +1,8 @@
 """The clients' optimizers (`optimizer=`): how a direction becomes a local step, in torch.optim's arithmetic.
 
-Pure tensor operations for one client, which the engine loops, vectorises or compiles as a method's own lines.
-Numbers arrive as tensors in `h`; only what shapes the step is read from an optimizer itself. No torch is
-imported here, so that a configuration is read without it.
+A step is pure tensor operations for one client. The engine loops, vectorises or compiles it, like the code of
+a method. Numbers arrive as tensors in `h`; only what changes a step's code is read from the optimizer itself.
+No torch is imported here, so that a configuration can be read without it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DECAY = "adds weight_decay times the parameters to the direction, after clippin
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """The options that all have, and what the engine asks them for."""
+    """The options of all optimizers, and the interface that the engine uses."""
 
     name: ClassVar[str]
-    adaptive: ClassVar[bool] = True  # steps are no sum of directions with known weights
+    adaptive: ClassVar[bool] = True  # a step is not a sum of directions with known weights
     weight_decay: float = later(nonnegative(0.0, help=_DECAY))
     keep: bool = later(switch(False, help="true: a client's next job goes on with the state of its last one"))
 
@@ -39,7 +39,8 @@ class Optimizer(ABC):
     @property
     @abstractmethod
     def state(self) -> dict[str, bool]:
-        """What a job carries from step to step, 0 at first: whether it is a vector (d,), else a number."""
+        """The state that a job carries from step to step, 0 at first: name -> True for a vector (d,), False
+        for a number."""
 
     @property
     def plain(self) -> bool:
@@ -48,20 +49,21 @@ class Optimizer(ABC):
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What a compiled step depends on."""
+        """What the code of a compiled step depends on."""
         return self.name, *self.state, self.weight_decay > 0, self.keep
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What `step` finds in `h`."""
+        """The numbers that `step` gets in `h`, as tensors there."""
         return {"weight_decay": self.weight_decay}
 
     @abstractmethod
     def step(self, y: Tensor, q: Tensor, lr: Tensor, s: Vectors, h: Vectors) -> tuple[Tensor, Vectors]:
-        """`y` (d,) after a step along the direction q (d,), and the state after it; `s`: before it."""
+        """Return `y` (d,) after a step along the direction q (d,), and the new state; `s`: the old one."""
 
     def travelled(self, steps: Tensor, before: Vectors, after: Vectors, h: Vectors) -> Tensor:
-        """Sum of the weights that the directions of `steps` steps have in y (see `Client.travelled`)."""
+        """The sum of the weights of the directions of `steps` steps in y (see `Client.travelled`). `before`,
+        `after`: the state before and after the steps."""
         return steps
 
     def _decayed(self, q: Tensor, y: Tensor, h: Vectors) -> Tensor:
@@ -102,14 +104,14 @@ class SGD(Optimizer):
         q = self._decayed(q, y, h)
         if not self.momentum:
             return y - lr * q, {}
-        b, unit = h["momentum"] * s["b"] + q, h["momentum"] * s["unit"] + 1  # unit: b of directions 1
+        b, unit = h["momentum"] * s["b"] + q, h["momentum"] * s["unit"] + 1  # unit: b if all q were 1
         return y - lr * (q + h["momentum"] * b if self.nesterov else b), {"b": b, "unit": unit}
 
     def travelled(self, steps: Tensor, before: Vectors, after: Vectors, h: Vectors) -> Tensor:
         if not self.momentum:
             return steps
         rho = h["momentum"]
-        units = (steps - rho * (after["unit"] - before["unit"])) / (1 - rho)  # their sum over the steps
+        units = (steps - rho * (after["unit"] - before["unit"])) / (1 - rho)  # sum of `unit` over steps
         return steps + rho * units if self.nesterov else units
 
 
@@ -129,7 +131,7 @@ class Adam(Optimizer):
 
     @property
     def numbers(self) -> dict[str, float]:
-        """With 1 - beta and log(beta), which in float32 have to be exact where beta is near 1."""
+        """With 1 - beta and log(beta), computed in float64: in float32 they are inexact if beta is near 1."""
         values = {**super().numbers, "epsilon": self.epsilon}
         for i, beta in ((1, self.beta1), (2, self.beta2)):
             log = math.log(beta) if beta else -math.inf

@@ -1,8 +1,8 @@
 """The processes that compute one run together, as torchrun starts them: each trains a part of every cohort.
 
-All of them run the same program and hold the same server vectors; the first one alone has the run's files,
-log and lines, and evaluates. Small objects and clients' rows travel by gloo, which notices when a process
-ends; vectors on GPUs are summed by NCCL. Imports no torch before it is needed.
+All of them run the same program and hold the same server vectors. Only the first one writes the run's files
+and log, prints and evaluates. Small objects and clients' rows travel over gloo, which notices when a process
+ends. NCCL sums vectors on GPUs. Imports no torch before it is needed.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from fedbench.method import Vectors
 
 T = TypeVar("T")
-JOIN = 120.0  # seconds in which all processes must have come
-WAIT = 3600.0  # seconds that one waits for another, as during an evaluation
+JOIN = 120.0  # seconds in which all processes must connect
+WAIT = 3600.0  # seconds that one waits for another, such as during an evaluation
 _FAILED = "fedbench/failed"
 
 
 class ProcessGroup:
-    """This process among those of a run. One process alone: the whole cohort is its part, and a sum over
-    processes is what it has itself."""
+    """This process among those of a run. If it is the only one, the whole cohort is its part, and a sum over
+    processes is its own value."""
 
     def __init__(self, rank: int = 0, size: int = 1, local: int = 0, beside: int = 1) -> None:
-        """`local`: this process's number on its host, `beside`: how many are there."""
+        """`local`: this process's number on its host; `beside`: the number of processes on the host."""
         self.rank, self.size, self.local, self.beside = rank, size, local, beside
         self.place: torch.device | None = None
         self.vectors: Any = None  # the group that sums vectors; None: gloo's
-        self.store: Any = None  # where a process that fails leaves a word
+        self.store: Any = None  # where a failing process leaves a message
 
     # ---- who does what -----------------------------------------------------------------------------
 
     def device(self, name: str) -> str:
-        """The device of this process where the configuration says `name`."""
+        """The device of this process if the configuration says `name`. Raises ConfigError."""
         if self.size == 1:
             return name
         if ":" in name:
@@ -56,28 +56,28 @@ class ProcessGroup:
         return f"cuda:{self.local}" if cuda else name
 
     def use(self, device: torch.device) -> None:
-        """Vectors will be on `device`. Every process calls it at the same point."""
+        """Declare that vectors will be on `device`. Every process must call it at the same point."""
         self.place = device
         if self.size > 1 and device.type == "cuda":
             wait = datetime.timedelta(seconds=WAIT)
             self.vectors = self._talk("new_group", backend="nccl", timeout=wait)
 
     def part(self, client: np.ndarray, owned: bool) -> np.ndarray:
-        """Which of the jobs of clients (jobs,) are computed here. `owned`: clients keep state, so that each
-        has its process."""
+        """The indices of the jobs that are computed here. `client` (jobs,): the client of each job; `owned`:
+        clients keep state, so each belongs to one process."""
         if owned:
             return np.flatnonzero(client % self.size == self.rank)
         found: np.ndarray = np.array_split(np.arange(len(client)), self.size)[self.rank]
         return found
 
     def clients(self, total: int) -> int:
-        """How many of the clients 0, 1, ... have their state here."""
+        """How many of `total` clients have their state here."""
         return len(range(self.rank, total, self.size))
 
     # ---- vectors -----------------------------------------------------------------------------------
 
     def sum(self, vectors: Vectors) -> Vectors:
-        """Sums over processes, the same bits in each; a process that has no part gives nothing."""
+        """Sums over processes, bit for bit the same in each. A process that has no part passes no vectors."""
         if self.size == 1:
             return vectors
         import torch
@@ -92,7 +92,7 @@ class ProcessGroup:
         return found
 
     def collect(self, rows: Vectors, total: int) -> Vectors:
-        """The rows of all clients, from those of each process; at the first one, on the CPU."""
+        """The rows of all clients, from those of each process: in the first on the CPU, elsewhere empty."""
         if self.size == 1:
             return rows
         found: Vectors = {}
@@ -103,7 +103,7 @@ class ProcessGroup:
         return found
 
     def scatter(self, rows: Vectors) -> Vectors:
-        """The rows of the clients that have their state here, from all that the first process has."""
+        """The rows of the clients that have their state here. `rows`: those of all, in the first process."""
         if self.size == 1:
             return rows
         of, mine = range(self.size) if self.rank == 0 else (), [rows]
@@ -129,14 +129,14 @@ class ProcessGroup:
         return found
 
     def gather(self, value: T) -> list[T]:
-        """Every process's value at the first one; nothing elsewhere."""
+        """Every process's value in the first one; an empty list elsewhere."""
         found: list[Any] = [value] * self.size if self.rank == 0 else []
         if self.size > 1:
             self._talk("gather_object", value, found or None)
         return found
 
     def same(self, facts: dict[str, Any]) -> None:
-        """Refuse to go on where the processes differ in what must be the same."""
+        """Raise UsageError (SaidElsewhere in all but the first) if `facts` differ between processes."""
         each = self.all(facts)
         for name, rank in itertools.product(facts, range(self.size)):
             if each[rank][name] != each[0][name]:
@@ -145,7 +145,7 @@ class ProcessGroup:
                 raise SaidElsewhere(line, UsageError.exit_code) if self.rank else UsageError(line)
 
     def agree(self, make: Callable[[], T]) -> T:
-        """What `make` gives in every process; where it fails in one, all end, and one of them says why."""
+        """Call `make` in every process and return its result. If one fails, all end, and one reports why."""
         if self.size == 1:
             return make()
         error: Exception | None = None
@@ -164,15 +164,15 @@ class ProcessGroup:
     # ---- ends --------------------------------------------------------------------------------------
 
     def failed(self, error: BaseException) -> bool:
-        """Leave a word for the others, who will find this process gone; whether it is the first to do so."""
+        """Leave a message for the others, which will find this process gone. Returns whether it is first."""
         said = json.dumps([self.rank, _line(error), getattr(error, "exit_code", 1)])
         try:
             return bool(self.store.compare_set(_FAILED, "", said).decode() == said)
-        except Exception:  # the first process, which holds the words, is gone
+        except Exception:  # the first process, which holds the messages, is gone
             return self.rank <= 1
 
     def _talk(self, exchange: str, *values: Any, **how: Any) -> Any:
-        """A function of torch.distributed, with one line where another process is gone."""
+        """Call a function of torch.distributed. Raises an error of one line if another process is gone."""
         import torch.distributed as dist
 
         from fedbench.engine.memory import is_out_of_memory
@@ -197,8 +197,8 @@ ALONE = ProcessGroup()
 
 
 def here() -> ProcessGroup:
-    """What RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE say of this process, which has met no other one
-    yet; one process alone where they are not set. Raises UsageError."""
+    """This process as RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe it, not yet connected to
+    others; `ALONE` if they are not set. Raises UsageError."""
     size = _number("WORLD_SIZE", 1, 1)
     if size == 1:
         return ALONE
@@ -214,16 +214,16 @@ def here() -> ProcessGroup:
 
 
 def refuse_several(what: str) -> None:
-    """UsageError where several processes were started for what one does."""
+    """Raise UsageError if several processes were started for `what`, which one process does."""
     found = here()
     if found.size > 1:
-        line = f"{what} is for one process; {found.size} (WORLD_SIZE) compute one run together: KEY=VALUE..."
+        line = f"{what} is for one process; WORLD_SIZE={found.size} can only compute one run (KEY=VALUE...)"
         raise SaidElsewhere(line, UsageError.exit_code) if found.rank else UsageError(line)
 
 
 @contextlib.contextmanager
 def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
-    """Meet the other processes at MASTER_ADDR and MASTER_PORT. Raises RunError where they do not come."""
+    """Connect to the other processes at MASTER_ADDR and MASTER_PORT. Raises RunError if they do not come."""
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
@@ -239,12 +239,12 @@ def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
         raise RunError(line) from error
     try:
         yield group
-        group.first(None)  # the first one, which holds the words of all, is not to end before the others
+        group.first(None)  # the first one, which holds all messages, must not end before the others
         dist.destroy_process_group()
     except BaseException as error:
         group.failed(error)  # the others notice that the connections end
-        if isinstance(error, Exception):  # nothing is under way; gloo's threads can abort a process that ends
-            with contextlib.suppress(Exception):  # of the two errors the first is the one to be said
+        if isinstance(error, Exception):  # nothing is under way; gloo's threads can abort an ending process
+            with contextlib.suppress(Exception):  # the first of the two errors is reported
                 dist.destroy_process_group()
         raise
 
@@ -258,5 +258,5 @@ def _number(name: str, default: int, low: int) -> int:
     if not text:
         return default
     if not text.isdecimal() or int(text) < low:
-        raise UsageError(f"{name}={text}: must be a whole number from {low} on")
+        raise UsageError(f"{name}={text}: must be an integer >= {low}")
     return int(text)

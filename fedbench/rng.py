@@ -37,8 +37,8 @@ class Stream(IntEnum):
     SYNTHETIC = 12  # generated data sets
     VALIDATION = 13  # which training samples are held out (sample)
     WORK = 16  # how much of its work a job does (client, n)
-    FINETUNE = 17  # the mini-batches by which a client's model is fine-tuned (client, version)
-    FINETUNE_MASKS = 18  # dropout and augmentation there (client, version, step)
+    FINETUNE = 17  # the mini-batches of a client's fine-tuning (client, version)
+    FINETUNE_MASKS = 18  # dropout and augmentation in fine-tuning (client, version, step)
 
 
 def threefry2x32(key: Key, counter: Key) -> Key:
@@ -58,7 +58,7 @@ def threefry2x32(key: Key, counter: Key) -> Key:
 
 
 def _in_32_bits(key: Key, counter: Key) -> Key:
-    """The same in NumPy's own 32 bits and in place, where nothing has to be cut off: in half of the time."""
+    """The same in NumPy's 32-bit integers and in place: needs no masks, and takes half the time."""
     k0, k1, c0, c1 = (np.asarray(word).astype(np.uint32) for word in (*key, *counter))
     ks = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     shape = np.broadcast_shapes(k0.shape, c0.shape, k1.shape, c1.shape)
@@ -94,7 +94,7 @@ def make_key(seed: int, stream: Stream, *address: Word) -> Key:
 def uniform(bits: Key) -> Any:
     """Turn 2 x 32 random bits into float64 in [0, 1) with 53 bits (Python, NumPy or torch)."""
     value = ((bits[0] >> 5) << 26) + (bits[1] >> 6)
-    if hasattr(value, "double"):  # a torch tensor, which would fall to float32
+    if hasattr(value, "double"):  # a torch tensor, which would become float32
         value = value.double()
     return value * (1.0 / 9007199254740992.0)
 

@@ -1,12 +1,12 @@
-"""All that is used of torch beside its public interface, each with the public way where a torch lacks it.
+"""Everything that uses torch's private interface, with a public fallback for versions of torch that lack it.
 
-Gradients: `torch.func.grad_and_value` imports `torch._dynamo` at its first call, 1.5 s of CPU, only to
-switch off what is not on. Here are its steps without that, from its own pieces; outside of all transforms
-the tape alone does it, in less time.
+Gradients: `torch.func.grad_and_value` imports `torch._dynamo` on its first call (1.5 s of CPU time), only to
+switch off something that is not on. This module takes the same steps without that, from its private pieces.
+Outside all transforms, plain autograd suffices and is faster.
 
-Programs: what torch.compile keeps on disk is of use only after dynamo has read the program again (4 to 10
-s). Here a function is traced through vmap and its gradients (make_fx) and compiled ahead of time
-(AOTInductor) into one file, which torch's C++ loader runs after some milliseconds in any process.
+Programs: torch.compile's cache on disk helps only after dynamo has traced the program again (4 to 10 s).
+Here a function is traced through vmap and its gradients (make_fx) and compiled ahead of time (AOTInductor)
+into one file. torch's C++ loader makes it ready to run in any process within milliseconds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ try:
 except ImportError:
 
     def is_transformed(tensor: Tensor) -> bool:
-        """Whether the tensor is one of torch.func's; where nothing tells, it may be."""
+        """Whether the tensor is wrapped by torch.func. This torch cannot tell, so it may be."""
         return True
 
 
@@ -69,7 +69,7 @@ Found = tuple[Vectors, tuple[Tensor, Vectors]]
 
 
 def in_use() -> dict[str, str]:
-    """Which way is taken with this torch: what is private, or the public one in its place."""
+    """Which implementations are used with this torch: the private ones or their public fallbacks."""
     return {
         "gradients": "pieces of torch.func" if _PIECES else "torch.func.grad_and_value",
         "programs": "AOTInductor's loader" if _LOADER else "torch._inductor.aoti_load_package",
@@ -77,7 +77,7 @@ def in_use() -> dict[str, str]:
 
 
 def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:
-    """torch.func.grad_and_value(function, has_aux=True)(at): (gradients, (value, what else it returns))."""
+    """torch.func.grad_and_value(function, has_aux=True)(at): (gradients, (value, auxiliary output))."""
     if not _PIECES or torch.compiler.is_dynamo_compiling():
         both: Found = torch.func.grad_and_value(function, has_aux=True)(at)
         return both
@@ -119,17 +119,17 @@ _ENTRY = "fedbench"  # of the package's metadata
 class _Shape:
     """How a call's arguments become the program's inputs, and its outputs the result."""
 
-    held: list[int]  # which of the held tensors come first
-    leaves: list[tuple[str, int]]  # of the result: an "argument" or an "output", and its number
+    held: list[int]  # indices of the held tensors, which are the first inputs
+    leaves: list[tuple[str, int]]  # of the result: "argument" or "output", and its index
     structure: str
 
 
 def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: Path) -> None:
     """Compile `function` for arguments like `args` into `file`, which ends in `.pt2`.
 
-    `held`: tensors that the function reads beside its arguments and that another process has others of; all
-    else that it reads becomes part of the program. Whatever torch raises where it cannot is passed on.
-    RunError where the compiler links programs so that loading one could end the process.
+    `held`: tensors that the function reads besides its arguments and that differ between processes. Anything
+    else that it reads becomes part of the program. Raises whatever torch raises if it cannot compile, and
+    RunError if the compiler links programs in a way that could crash the process that loads one.
     """
     import torch._inductor as inductor
 
@@ -146,16 +146,17 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
 
 
 def _shares_the_standard_library(file: Path) -> bool:
-    """Whether the code in the package names a shared C++ library. With one of its own beside torch's, locales
-    are those of the other one: the loader, which takes a regular expression, then ends in a segmentation
-    fault (an H200's image without libstdc++.so) or in std::bad_cast."""
+    """Whether the code in the package names a shared C++ library. A static copy beside torch's mixes up their
+    locales. The loader, which uses a regular expression, then ends in a segmentation fault (on an image for
+    the H200 without libstdc++.so) or in std::bad_cast."""
     with zipfile.ZipFile(file) as package:
         code = [package.read(name) for name in package.namelist() if name.endswith(".so")]
     return all(b"libstdc++.so" in each or b"libc++.so" in each for each in code)
 
 
 def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
-    """The function in `file`. RunError or what torch raises where it is none that runs here."""
+    """The function in `file`, for these `held` tensors. Raises RunError, or what torch raises, if the file
+    has no program that runs here."""
     index = -1 if device.index is None else device.index
     run, metadata = _opened(file, index)
     said = metadata.get(_ENTRY)
@@ -176,7 +177,7 @@ def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
 
 
 def _opened(file: Path, index: int) -> tuple[Callable[[list[Tensor]], Sequence[Tensor]], dict[str, str]]:
-    """What runs the program in `file` on its tensors, and its metadata."""
+    """A callable that runs the program in `file` on a list of tensors, and the program's metadata."""
     if _LOADER is not None:
         program = _LOADER(str(file), "model", True, 1, index)
         return program.boxed_run, program.get_metadata()
@@ -187,18 +188,18 @@ def _opened(file: Path, index: int) -> tuple[Callable[[list[Tensor]], Sequence[T
 
 
 def _aligned(tensors: list[Tensor]) -> list[Tensor]:
-    """The tensors where a program on CUDA expects them, at multiples of 16 bytes; others as copies."""
+    """The tensors at the addresses that a CUDA program expects (multiples of 16 bytes), copied if need be."""
     return [tensor.clone() if tensor.data_ptr() % 16 else tensor for tensor in tensors]
 
 
 def _like(value: Tensor) -> Tensor:
-    """A tensor of the same form that is no other argument: make_fx takes one given twice for one input, and
-    at a later call they may be two."""
+    """A new tensor of the same form. make_fx would make one input of a tensor that is given twice, and a
+    later call may give two different ones."""
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
 def _tensors(args: Any) -> list[Tensor]:
-    """All tensors in nested tuples, lists and dicts, in pytree's order (which takes longer)."""
+    """All tensors in nested tuples, lists and dicts, in the order of pytree (which is slower)."""
     found: list[Tensor] = []
     _find((args,), found)
     return found
@@ -215,7 +216,7 @@ def _find(items: Iterable[Any], found: list[Tensor]) -> None:
 
 
 def _builder(structure: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
-    """What makes the nested result of its leaves: pytree's `tree_unflatten`, which takes longer."""
+    """A function that builds the nested result from its leaves, faster than pytree's `tree_unflatten`."""
     parts = [_builder(child) for child in structure.children()]
     if structure.is_leaf():
         return next
@@ -232,7 +233,7 @@ def _builder(structure: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
 def _trace(
     function: Function, args: Sequence[Any], held: Sequence[Tensor]
 ) -> tuple[torch.fx.GraphModule, _Shape]:
-    """The function as a graph of its tensors alone, held ones first, that returns what it computes."""
+    """The function as a graph that takes tensors only, held ones first, and returns only what it computes."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     leaves, structure = pytree.tree_flatten(args)
@@ -256,7 +257,7 @@ def _trace(
 
 
 def _lift(module: torch.fx.GraphModule, held: Sequence[Tensor]) -> list[int]:
-    """Make inputs of the held tensors that the graph has as constants; which ones, in their order."""
+    """Turn the graph's constants that are held tensors into inputs. Returns their indices, in input order."""
     graph, taken = module.graph, {}
     first = next(iter(graph.nodes))
     for node in graph.find_nodes(op="get_attr"):
@@ -273,7 +274,7 @@ def _lift(module: torch.fx.GraphModule, held: Sequence[Tensor]) -> list[int]:
 
 
 def _only_computed(module: torch.fx.GraphModule, held: int) -> list[tuple[str, int]]:
-    """Let the graph return each thing that it computes once; where the leaves of the result are found."""
+    """Let the graph return each value that it computes once. Returns where the result's leaves are found."""
     graph = module.graph
     inputs = {node: ("argument", i - held) for i, node in enumerate(graph.find_nodes(op="placeholder"))}
     computed: dict[torch.fx.Node, tuple[str, int]] = {}
@@ -290,8 +291,8 @@ def _only_computed(module: torch.fx.GraphModule, held: int) -> list[tuple[str, i
 
 
 def compile_alone(function: Function) -> Function:
-    """torch.compile for one of many programs: torch counts all that vmap makes as one function's, and would
-    give up after a few (8, and 256 with `isolate_recompiles`, which newer versions have)."""
+    """torch.compile for one of many programs, with torch's limits raised. torch counts all programs that vmap
+    makes as one function's, and would give up after 8 (256 with `isolate_recompiles` of newer versions)."""
     import torch._dynamo.config as dynamo
 
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU

@@ -1,19 +1,22 @@
 """One table of milliseconds per round: a bare PyTorch loop, peers, and fedbench with each engine and with
 auto.
 
-All contenders of a model run in one process, block by block (10 rounds and an evaluation) and in turn, so
-that a busy machine slows all of them; `ratio` is the median over the turns of a block's time to that of the
-bare loop's block of the same turn, `spread` half of the distance between the ratios' quartiles, `cpu_ratio`
-the same of CPU time. `floor_ms` is the arithmetic of the training alone at the speed of a large matrix
-product, `outside` the share of fedbench's CPU time that is not local training (batches, state, aggregation,
-evaluation), `accuracy` the test accuracy after the same number of rounds, `same` whether it is within 0.02
-of the bare loop's. `auto` is what a run of --job-rounds rounds takes when the steps are compiled already.
-Rows of `--out` whose model is not measured this time are kept.
+All contenders of a model run in one process and take turns, block by block (10 rounds and an evaluation), so
+that a busy machine slows all of them. Columns:
+  ratio      median over the turns of the block's time divided by the bare loop's in the same turn
+  spread     half of the distance between the quartiles of these ratios
+  cpu_ratio  the same as ratio, for CPU time
+  floor_ms   time of the training's arithmetic alone, at the speed of a large matrix product
+  outside    share of fedbench's CPU time outside local training (batches, state, aggregation, evaluation)
+  accuracy   test accuracy after the same number of rounds
+  same       whether it is within 0.02 of the bare loop's
+`auto` is the engine that a run of --job-rounds rounds chooses if the steps are already compiled. Rows of
+`--out` for models that are not measured this time are kept.
 
-A peer takes part where it is installed: pfl (SimulatedBackend, one process) and Flower (its simulation, an
-actor with one thread for each core; `cpu_ms` is that of its server's process alone). PYTHON=... scripts/bench
-runs it with another interpreter, such as that of an environment with `pip install pfl 'flwr[simulation]'`
-beside this project. BlazeFL is no contender: it is not on the package index.
+A peer takes part if it is installed: pfl (SimulatedBackend, one process) and Flower (its simulation, one
+single-threaded actor per core; `cpu_ms` covers its server process only). PYTHON=... scripts/bench uses
+another interpreter, such as that of an environment with `pip install pfl 'flwr[simulation]'` beside this
+project. BlazeFL does not take part: it is not on the package index.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from bench_jobs import (
 )
 
 ENGINES = ("loop", "vmap", "compile", "auto")
-PEERS = {"pfl": "pfl", "flower": "flwr"}  # by the module that they need
+PEERS = {"pfl": "pfl", "flower": "flwr"}  # name -> the module that it needs
 GOALS = {"logistic": 0.25, "mlp": 0.6, "cnn_small": 0.45, "cnn": 0.7, "rnn": 0.3}
 COLUMNS = ("model", "contender", "engine", "ms_per_round", "cpu_ms", "ratio", "spread", "cpu_ratio", "goal",
            "floor_ms", "outside", "accuracy", "same")  # fmt: skip
@@ -56,12 +59,12 @@ class Contender(Protocol):
     """Something that runs the job block by block."""
 
     def block(self) -> float:
-        """BLOCK rounds and an evaluation: the test accuracy."""
+        """Run BLOCK rounds and an evaluation; return the test accuracy."""
         ...
 
 
 def contender(name: str, model: str, arguments: argparse.Namespace) -> Contender | None:
-    """A contender by its name; None where it is not installed."""
+    """A contender by its name; None if it is not installed."""
     common = [f"device={arguments.device}", *([f"threads={arguments.threads}"] if arguments.threads else [])]
     job = overrides(model, "fedavg", arguments.root, arguments.job_rounds, *common)
     if name == "bare":
@@ -141,7 +144,7 @@ def child(arguments: argparse.Namespace) -> None:
     for one in everyone.values():
         if hasattr(one, "close"):
             one.close()
-            os._exit(0)  # the simulation waits for its next block in threads that would keep the process
+            os._exit(0)  # threads that wait for the simulation's next block would keep the process alive
 
 
 def measure(arguments: argparse.Namespace, model: str) -> list[dict[str, Any]]:

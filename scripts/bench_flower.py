@@ -1,7 +1,7 @@
-"""Flower's simulation (Beutel et al., arXiv:2007.14390) on the job of the benchmarks: FedAvg, clients in
-Ray's actors with a thread each, as many as there are cores.
+"""Flower's simulation (Beutel et al., arXiv:2007.14390) on the job of the benchmarks: FedAvg, with clients in
+single-threaded Ray actors, one per core.
 
-The simulation runs beside the caller and waits between blocks, so that starting it is not measured.
+The simulation runs beside the caller and waits between blocks, so starting it is not measured.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Client(NumPyClient):
 
 
 def client_app(file: str) -> ClientApp:
-    """Clients of the job that lies in `file`."""
+    """Clients of the job stored in `file`."""
 
     def make(context: Context) -> Any:
         if file not in _JOBS:
@@ -67,26 +67,26 @@ def client_app(file: str) -> ClientApp:
 
 
 class _InBlocks(FedAvg):
-    """FedAvg that starts a round when it is told to and hands over what it has aggregated."""
+    """FedAvg that waits for a signal to start each round and hands over what it has aggregated."""
 
     def __init__(self, start: queue.Queue[None], done: queue.Queue[Any], **options: Any) -> None:
         super().__init__(**options)
         self.start, self.done = start, done
 
     def configure_fit(self, *given: Any, **named: Any) -> Any:
-        """As FedAvg's, at the next start."""
+        """FedAvg's, at the next start."""
         self.start.get()
         return super().configure_fit(*given, **named)
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
-        """As FedAvg's."""
+        """FedAvg's; hands over the new parameters, or the first failure."""
         found = super().aggregate_fit(server_round, results, failures)
         self.done.put(failures[0] if failures else parameters_to_ndarrays(found[0]))
         return found
 
 
 class Flower:
-    """The job by Flower, block by block, with the data, partition and network of a bare loop."""
+    """The job run by Flower, block by block, with the data, partition and network of a bare loop."""
 
     def __init__(self, bare: Bare) -> None:
         self.bare = bare
@@ -134,7 +134,7 @@ class Flower:
         ray.shutdown()
 
     def block(self) -> float:
-        """BLOCK rounds, then the test accuracy."""
+        """Run BLOCK rounds; return the test accuracy."""
         for _ in range(BLOCK):
             self.start.put(None)
         for _ in range(BLOCK):

@@ -1,10 +1,10 @@
-"""Milliseconds per round and memory against S, N, K and the model's size, one at a time, from a common base.
+"""Milliseconds per round and memory against S, N, K and the model's size, varied one at a time from a base.
 
 Base: FedAvg and SCAFFOLD on an mlp of 100 hidden units, synthetic samples of 64 numbers, S = 10 clients per
-round of N = 1,000, K = 10 steps of batch 20, no evaluation. Each point runs in a process of its own; `ms`
-is the median of the rounds after the first, `memory_mib` the process's resident memory at most, about 600 of
-which are torch and the data. `--state disk` adds SCAFFOLD with 10,000 clients of a cnn (1.66 million numbers,
-66 GB of state) on disk.
+round of N = 1,000, K = 10 steps of batch 20, no evaluation. Each point runs in a process of its own. `ms` is
+the median of the rounds after the first. `memory_mib` is the peak resident memory of the process, about 600
+MiB of which are torch and the data. `--state disk` adds SCAFFOLD with 10,000 clients of a cnn (1.66 million
+numbers, 66 GB of state) on disk.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS = ("algorithm", "axis", "value", "parameters", "engine", "state", "ms", 
 
 
 def make_data(file: Path) -> None:
-    """Random samples: nothing here depends on what they say."""
+    """Write random samples; no measurement depends on their values."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def job(point: dict[str, Any], arguments: argparse.Namespace) -> list[str]:
 
 
 def child(arguments: argparse.Namespace) -> None:
-    """One point in this process; print one line of JSON."""
+    """Measure one point in this process; print one line of JSON."""
     logging.disable(logging.WARNING)
     import torch
 
@@ -106,15 +106,16 @@ def child(arguments: argparse.Namespace) -> None:
 
 
 def peak_kib() -> int:
-    """Resident memory at most. Linux's getrusage would count what the parent held when it forked."""
+    """Peak resident memory in KiB. Linux's getrusage would count what the parent held when it forked."""
     status = Path("/proc/self/status")
     if status.exists():
         return next(int(x.split()[1]) for x in status.read_text().splitlines() if x.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest // 1024 if sys.platform == "darwin" else largest  # macOS: in bytes
 
 
 def points(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """What is measured."""
+    """The points to measure."""
     found = []
     for algorithm in arguments.algorithms.split(","):
         for axis in arguments.axes.split(","):
@@ -129,7 +130,7 @@ def points(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    """CPU time of a round (its median, the smallest to the largest behind) and memory against each axis."""
+    """CPU time of a round (median, and a band from smallest to largest) and memory against each axis."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MODELS = ("logistic", "mlp", "cnn_small", "rnn")
 BLOCK = 10  # rounds; the last one of a block is evaluated
 PER_ROUND = 10
-RATES = {  # PAdaMFed's explicit: the theorem's need the number of rounds
+RATES = {  # explicit for PAdaMFed: the theorem's rates need the number of rounds
     "padamfed": ["algorithm.lr=0.01", "algorithm.server_lr=0.1", "algorithm.beta=0.5"],
 }
 
@@ -104,13 +104,13 @@ class Bare:
                 torch._foreach_add_(self.control, drift, alpha=1 / len(self.clients))
 
     def block(self) -> float:
-        """BLOCK rounds, then the test accuracy."""
+        """Run BLOCK rounds; return the test accuracy."""
         for _ in range(BLOCK):
             self.round()
         return self.accuracy()
 
     def accuracy(self) -> float:
-        """Over the whole test set."""
+        """Accuracy over the whole test set."""
         import torch
 
         right = 0
@@ -124,7 +124,7 @@ class Bare:
 
 
 def with_torchs_layers(model: torch.nn.Module) -> torch.nn.Module:
-    """What a bare loop would use."""
+    """The model as a bare loop would write it, with torch's own layers."""
     from bench_models import PlainRNN
 
     from fedbench.models.recurrent import RNN
@@ -158,7 +158,7 @@ class Ours:
         self.walk.start()
 
     def block(self) -> float:
-        """BLOCK rounds, then the test accuracy."""
+        """Run BLOCK rounds; return the test accuracy."""
         start = time.process_time()
         for _ in range(BLOCK):
             self.walk.update()
@@ -168,7 +168,7 @@ class Ours:
         return accuracy
 
     def forget(self) -> None:
-        """What has run so far was a warm-up."""
+        """Reset the CPU seconds: what has run so far was a warm-up."""
         self.training = self.total = 0.0
 
     @property
@@ -186,7 +186,7 @@ def synchronise() -> None:
 
 
 def timed(block: Callable[[], float]) -> tuple[float, float, float]:
-    """(wall, CPU seconds of this process, what the block returns)."""
+    """Run a block; return wall seconds, CPU seconds of this process, and what the block returns."""
     wall, cpu = time.perf_counter(), time.process_time()
     value = block()
     return time.perf_counter() - wall, time.process_time() - cpu, value
@@ -209,7 +209,7 @@ def matmul_rate(device: str) -> float:
 
 
 def flops_per_round(model: str) -> float:
-    """Multiply-adds of training only: forward and backward of 10 clients' samples (three passes)."""
+    """Floating-point operations of a round's training: forward and backward of 10 clients (three passes)."""
     sample = {
         "logistic": 7840, "mlp": 784 * 200 + 2000,
         "cnn_small": 5 * 5 * 10 * 576 + 250 * 20 * 64 + 320 * 50 + 500,
@@ -220,7 +220,7 @@ def flops_per_round(model: str) -> float:
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """All rows so far: an interrupted benchmark keeps what it measured."""
+    """Write all rows so far, so that an interrupted benchmark keeps what it has measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with open(path, "w", newline="") as stream:
@@ -230,5 +230,5 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def show(row: dict[str, Any], columns: Sequence[str]) -> None:
-    """One line of a table on the terminal."""
+    """Print one line of a table on the terminal."""
     print("  ".join(f"{row.get(name, '')!s:>14}" for name in columns), flush=True)

@@ -1,4 +1,4 @@
-"""A model as a bare loop would write it, at the top of a module: Flower's actors unpickle it."""
+"""A model as a bare loop would write it, at module level so that Flower's actors can unpickle it."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class PlainRNN(nn.Module):
         self.head = model.head
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, classes) of images (B, 1, rows, columns), a row a step."""
+        """Logits (B, classes) of images (B, 1, rows, columns), one row per step."""
         return self.head(self.layers(x.transpose(1, 2).flatten(2))[0][:, -1])

@@ -31,12 +31,12 @@ class _Net(torch.nn.Module):
         return torch.nn.functional.cross_entropy(self.net(x), y)
 
     def metrics(self, x: torch.Tensor, y: torch.Tensor, eval: bool = True) -> dict[str, Weighted]:
-        """Nothing is measured but by the caller."""
+        """Empty: the caller measures."""
         return {}
 
 
 class Pfl:
-    """The job by pfl, block by block, with the data, partition and network of a bare loop."""
+    """The job run by pfl, block by block, with the data, partition and network of a bare loop."""
 
     def __init__(self, bare: Bare) -> None:
         self.bare = bare
@@ -56,7 +56,7 @@ class Pfl:
         )
 
     def block(self) -> float:
-        """BLOCK rounds, then the test accuracy."""
+        """Run BLOCK rounds; return the test accuracy."""
         how = NNAlgorithmParams(
             central_num_iterations=BLOCK,
             evaluation_frequency=BLOCK + 1,

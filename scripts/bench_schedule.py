@@ -1,15 +1,16 @@
 """Seconds and memory of building traces: asynchronous with 100,000 clients, small ones, synchronous ones.
 
-Each case runs in a process of its own. `seconds` is wall time, `cpu` processor time; `trace` is what the
-finished arrays hold; `peak` is how much the process's resident memory grew at most while building.
+Each case runs in a process of its own. `seconds` is wall time, `cpu` processor time. `trace` is the size of
+the finished arrays. `peak` is the largest growth of the process's resident memory while building.
 
-The last lines set the simulator's time per job beside that of training it (10 local steps of batch 32) for
-the two smallest models on digits, where the simulator weighs most.
+The last lines compare the simulator's time per job with that of training the job (10 local steps of batch
+32), for the two smallest models on digits, where the simulator's share is largest.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -18,51 +19,32 @@ import resource
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from types import SimpleNamespace
-from typing import Any
 
-from fedbench.fields import read_named
-from fedbench.schedule.options import DELAYS, SCHEDULES
-
-EXPONENTIAL = {"name": "exponential", "mean": 1.0}
-LARGE = {"name": "bands", "preset": "fadas_large", "dirichlet": [3, 2, 1]}
+EXPONENTIAL, LARGE = "delay=exponential", "delay=bands delay.preset=fadas_large delay.dirichlet=[3,2,1]"
+MANY, FEW = "clients.total=100000 clients.per_round=100", "clients.total=100 clients.per_round=10"
+ASYNC = "schedule=async schedule.concurrency"
+QUEUE = "schedule.pool=queue schedule.refill=at_aggregation"
+FAILING = "schedule.p_fail=0.1 schedule.timeout=0.5"
+CASES = {
+    "async N=100,000 S=100 M_c=10,000 exponential": f"{MANY} {ASYNC}=10000 {EXPONENTIAL}",
+    "async N=100,000 S=100 M_c=10,000 bands": f"{MANY} {ASYNC}=10000 {LARGE}",
+    "async N=100,000 S=100 M_c=10,000 bands queue": f"{MANY} {ASYNC}=10000 {LARGE} {QUEUE}",
+    "async N=100,000 S=100 M_c=10,000 exponential failures": f"{MANY} {ASYNC}=10000 {EXPONENTIAL} {FAILING}",
+    "async N=100 S=10 M_c=50 exponential": f"{FEW} {ASYNC}=50 {EXPONENTIAL}",
+    "sync N=100 S=10 exponential": f"{FEW} {EXPONENTIAL}",
+    "sync N=100,000 S=100 bands": f"{MANY} {LARGE}",
+}
+"""Label -> overrides, without the number of rounds."""
 MiB = 2**20
 
 
-def cases(jobs: int) -> list[tuple[str, SimpleNamespace]]:
-    """What is measured: a label and a configuration with about `jobs` jobs."""
-
-    def case(
-        clients: int, per_round: int, delay: dict[str, Any], label: str, **schedule: Any
-    ) -> tuple[str, SimpleNamespace]:
-        name = "async" if schedule else "sync"
-        config = SimpleNamespace(
-            rounds=jobs // per_round,
-            clients=SimpleNamespace(total=clients, per_round=per_round),
-            seed=0,
-            schedule=read_named(SCHEDULES, {"name": name, **schedule}, "schedule"),
-            delay=read_named(DELAYS, delay, "delay"),
-        )
-        return f"{name} N={clients:,} S={per_round} {label}", config
-
-    many = {"concurrency": 10_000}
-    queue = {"pool": "queue", "refill": "at_aggregation"}
-    failing = {"p_fail": 0.1, "timeout": 0.5}
-    return [
-        case(100_000, 100, EXPONENTIAL, "M_c=10,000 exponential", **many),
-        case(100_000, 100, LARGE, "M_c=10,000 bands", **many),
-        case(100_000, 100, LARGE, "M_c=10,000 bands queue", **many, **queue),
-        case(100_000, 100, EXPONENTIAL, "M_c=10,000 exponential failures", **many, **failing),
-        case(100, 10, EXPONENTIAL, "M_c=50 exponential", concurrency=50),
-        case(100, 10, EXPONENTIAL, "exponential"),
-        case(100_000, 100, LARGE, "bands"),
-    ]
-
-
-def measure(config: SimpleNamespace) -> dict[str, float]:
-    """Build one trace in this (fresh) process."""
+def measure(words: str, jobs: int) -> dict[str, float]:
+    """Build one trace of about `jobs` jobs in this (fresh) process; return its jobs, times and sizes."""
+    from fedbench.config.compose import load_config
     from fedbench.schedule import build_trace, summary
 
+    config = load_config(words.split())
+    config = dataclasses.replace(config, rounds=jobs // config.clients.per_round)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
     trace = build_trace(config)
@@ -91,7 +73,7 @@ def training(model: str, updates: int = 100) -> dict[str, float]:
     plan.prepare()
     walk = plan.loop
     walk.start()
-    for _ in range(10):  # compilers and caches
+    for _ in range(10):  # warm up compilers and caches
         walk.update()
     begin = time.perf_counter()
     for _ in range(updates):
@@ -111,18 +93,18 @@ def main() -> None:
     options = parser.parse_args()
     if not options.json:
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-        print(f"{'case':52}{'jobs':>11}{'seconds':>9}{'cpu':>7}{'us/job':>8}{'trace':>9}{'peak':>9}")
+        print(f"{'case':54}{'jobs':>11}{'seconds':>9}{'cpu':>7}{'us/job':>8}{'trace':>9}{'peak':>9}")
     context = multiprocessing.get_context("spawn")
-    for label, config in cases(options.jobs):
+    for label, words in CASES.items():
         with ProcessPoolExecutor(1, mp_context=context) as fresh:
-            found = fresh.submit(measure, config).result()
+            found = fresh.submit(measure, words, options.jobs).result()
         if options.json:
             print(json.dumps({"case": label, **found}), flush=True)
             continue
         per_job = 1e6 * found["seconds"] / found["jobs"]
         trace, peak = found["trace_bytes"] / MiB, found["peak_bytes"] / MiB
         times = f"{found['seconds']:9.1f}{found['cpu']:7.1f}{per_job:8.1f}"
-        print(f"{label:52}{found['jobs']:11,}{times}{trace:6.0f}MiB{peak:6.0f}MiB", flush=True)
+        print(f"{label:54}{found['jobs']:11,}{times}{trace:6.0f}MiB{peak:6.0f}MiB", flush=True)
     for model in ("logistic", "mlp"):
         with ProcessPoolExecutor(1, mp_context=context) as fresh:
             found = fresh.submit(training, model).result()

@@ -1,14 +1,14 @@
 """Runs per hour of a sweep, start-up included: 5 learning rates x 3 methods x 2 seeds, 100 rounds each.
 
-Ways, each from a cold start and with nothing computed before:
-  bare         the same runs as bare PyTorch loops, a process for each, as many at a time as there are cores
+Ways, each in new processes and with no run computed before:
+  bare         the same runs as bare PyTorch loops, one process each, as many at a time as there are cores
   one_thread   fedbench, as many processes as cores, one thread each (the launcher's default), cold
-  warm         the same when the steps have been compiled by an earlier sweep
+  warm         the same, with steps that an earlier sweep has compiled
   all_threads  fedbench, one process with all threads, cold
-`ratio` is the number of runs per hour beside the bare loops'; `cpu_seconds` that of all processes, which a
-busy machine changes less. Every way computes the same job (MNIST, 10 of 100 clients, see bench_jobs.py),
-evaluated every 10 rounds; `accuracy` is the mean over the runs. Rows of `--out` whose model is not measured
-this time are kept.
+`ratio` is the number of runs per hour divided by that of the bare loops. `cpu_seconds` is the CPU time of all
+processes, which a busy machine changes less than wall time. Every way computes the same job (MNIST, 10 of 100
+clients, see bench_jobs.py), evaluated every 10 rounds. `accuracy` is the mean over the runs. Rows of `--out`
+for models that are not measured this time are kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Point = tuple[str, float, int]
 
 
 def points(count: int | None) -> list[Point]:
-    """The runs of the sweep; `count`: only so many, taken evenly."""
+    """The runs of the sweep; `count`: only that many, evenly spaced."""
     every = list(itertools.product(METHODS, RATES, SEEDS))
     if count is None or count >= len(every):
         return every
@@ -63,12 +63,12 @@ def points(count: int | None) -> list[Point]:
 
 
 def words(model: str, root: str, rounds: int) -> list[str]:
-    """What all runs have in common."""
+    """The overrides shared by all runs."""
     return [word for word in overrides(model, "fedavg", root, rounds) if "algorithm" not in word]
 
 
 def bare_run(model: str, root: str, rounds: int, point: Point) -> float:
-    """One run as a script of its own: its test accuracy."""
+    """One run as a script of its own; returns its test accuracy."""
     import torch
 
     from fedbench.engine.memory import keep_memory
@@ -92,7 +92,7 @@ def bare_run(model: str, root: str, rounds: int, point: Point) -> float:
 
 
 def bare(model: str, arguments: argparse.Namespace, directory: Path) -> list[float]:
-    """All runs, a process each, `cores` at a time."""
+    """All runs as bare loops, one process each, `cores()` at a time; returns their accuracies."""
 
     def one(point: Point) -> float:
         command = [sys.executable, __file__, "--bare", json.dumps(point), "--models", model]
@@ -107,7 +107,7 @@ def bare(model: str, arguments: argparse.Namespace, directory: Path) -> list[flo
 
 
 def ours(model: str, arguments: argparse.Namespace, directory: Path, *launcher: str) -> list[float]:
-    """The sweep by fedbench; the accuracies of its runs."""
+    """The sweep by fedbench; returns the accuracies of its runs."""
     there = directory / "sweep"
     grids = [
         {"algorithm": [method], "algorithm.lr": [lr], "seed": [seed]}
@@ -138,7 +138,7 @@ def cores() -> int:
 
 
 def measure(model: str, way: str, arguments: argparse.Namespace, cache: Path) -> dict[str, Any]:
-    """One way of doing the sweep, from a fresh directory."""
+    """Measure one way of doing the sweep, in a fresh directory."""
     everything: dict[str, Callable[[Path], Sequence[float]]] = {
         "bare": lambda where: bare(model, arguments, where),
         "one_thread": lambda where: ours(model, arguments, where),
@@ -164,7 +164,7 @@ def measure(model: str, way: str, arguments: argparse.Namespace, cache: Path) ->
 
 
 def spent() -> float:
-    """CPU seconds of all processes that have ended."""
+    """CPU seconds of all child processes that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
 
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--ways", default=",".join(WAYS), help="warm needs one_thread before it")
     parser.add_argument("--root", default=os.environ.get("FEDBENCH_DATA", "data"), help="torchvision's files")
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--runs", type=int, help="only so many of the 30, to try it out")
+    parser.add_argument("--runs", type=int, help="only this many of the 30 runs, to try it out")
     parser.add_argument("--out", type=Path, help="CSV file")
     parser.add_argument("--bare", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make or refresh .venv beside this folder, once per change of pyproject.toml, safely when several start.
+"""Create or update .venv beside this folder, once per change of pyproject.toml; safe when several start.
 
     python3 scripts/environment.py [--dev]
 
-Uses uv where it is found, else venv and pip. Prints nothing when there is nothing to do.
+Uses uv if it is found, else venv and pip. Prints nothing when there is nothing to do.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def ready(dev: bool) -> bool:
-    """Whether what is installed is what pyproject.toml asks for now."""
+    """Whether the installation is what pyproject.toml asks for now."""
     try:
         installed = STAMP.read_text().split()
     except OSError:
@@ -50,12 +50,12 @@ def ready(dev: bool) -> bool:
 
 
 def wanted() -> str:
-    """What the installation depends on: the project file and the place of the checkout."""
+    """A hash of what the installation depends on: the project file and the path of the checkout."""
     return hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
 
 
 def make(dev: bool) -> None:
-    """Create .venv if it is not there, and install the checkout into it, editable."""
+    """Create .venv unless there is a usable one, and install the checkout into it in editable mode."""
     had_dev = STAMP.is_file() and "dev" in STAMP.read_text().split()
     STAMP.unlink(missing_ok=True)
     target = f"{ROOT}[dev]" if dev or had_dev else str(ROOT)
@@ -68,7 +68,7 @@ def make(dev: bool) -> None:
     if uv:
         if not usable:
             run([uv, "venv", "--quiet", "--python", sys.executable, str(VENV)])
-        # where no process may keep what it compiles of torch's thousands of modules (pip compiles unasked)
+        # if processes may not save bytecode, compile torch's thousands of modules once (pip always does)
         once = ["--compile-bytecode"] if sys.dont_write_bytecode else []
         run([uv, "pip", "install", "--quiet", *once, "--python", str(python), "-e", target])
     else:
@@ -82,7 +82,7 @@ def make(dev: bool) -> None:
 def run(command: list[str], quiet: bool = False) -> None:
     """Run a command with its output on stderr; end this script with one line if it fails."""
     sink = subprocess.DEVNULL if quiet else sys.stderr
-    # a virtual environment that happens to be active must not be the one installed into
+    # do not install into a virtual environment that happens to be active
     environment = {
         key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONHOME")
     }

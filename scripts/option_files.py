@@ -1,5 +1,5 @@
-"""What `scripts/options` writes from the classes that declare the options: the files of conf/<group>/
-(Hydra needs one for each option), and the reference of all keys, conf/README.md."""
+"""The text that `scripts/options` writes from the classes that declare the options: the files of
+conf/<group>/ (Hydra needs one for each option), and conf/README.md, the reference of all keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ and `--help` shows those of a configuration; [the README](../README.md) is where
 
 
 def every_group() -> Groups:
-    """The classes of the options that are ours, by group and name."""
+    """The classes of fedbench's own options, by group and name."""
     models = {name: get(name) for name in names() if get(name).__module__.startswith("fedbench.")}
     methods = {cls.name: cls for cls in algorithms.every() if cls.__module__.startswith("fedbench.")}
     return {**CLASSES, "model": models, "algorithm": methods}
@@ -48,7 +48,7 @@ def option_files(groups: Groups) -> Iterator[tuple[str, str]]:
 
 
 def logger_files() -> Iterator[tuple[str, str]]:
-    """The same of the loggers. Several may be chosen, so each has its keys below its own name."""
+    """The same for the loggers. Several may be chosen, so each has its keys below its own name."""
     for name, cls in LOGGERS.items():
         lines = [*_comment(head(cls), ""), f"{name}:", *_keys(cls, "  ")]
         yield f"logger/{name}.yaml", "\n".join(lines) + "\n"
@@ -57,7 +57,7 @@ def logger_files() -> Iterator[tuple[str, str]]:
 
 
 def head(cls: type[Any]) -> str:
-    """What an option is; of a method, whose docstring has the equations, name and paper only."""
+    """What an option is; for a method, whose docstring has the equations, only its name and paper."""
     paper = getattr(cls, "paper", None)
     return f"{cls.title or cls.__name__} ({paper})" if paper else inspect.getdoc(cls) or ""
 
@@ -88,7 +88,7 @@ def _keys(cls: type[Any], indent: str) -> Iterator[str]:
 
 
 def _help(rule: Rule) -> str:
-    """What an option means: its choices (unless the help names them all), its help, what null means."""
+    """What an option means: its choices (unless the help names them all), its help, and what null means."""
     named = rule.kind != "choice" or all(str(option) in rule.help for option in rule.options)
     choices = "" if named else " | ".join(map(str, rule.options))
     first, *rest = rule.help.splitlines() or [""]
@@ -112,7 +112,7 @@ def _yaml(value: Any) -> str:
 
 
 def reference(groups: Groups) -> str:
-    """The page: the keys of every run, then each group's options with theirs."""
+    """The page: the keys of every run, then the options of each group with their keys."""
     parts = [_TOP, "## Every run\n", *_table(Settings, "")]
     for group, classes in groups.items():
         parts.append(f"\n## {group}")

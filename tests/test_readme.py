@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fedbench import algorithms
@@ -67,6 +68,31 @@ def test_the_first_page_is_read_in_a_minute() -> None:
     assert len(README.splitlines()) <= 150
     assert len(README.encode()) <= 9_000
     assert README.count("![") <= 2
+
+
+def accuracies(figure: str, **where: object) -> pd.Series[float]:
+    """Method and norm -> mean final accuracy in per cent, of the runs of a figure at scale cpu."""
+    runs = pd.read_csv(ROOT / "outputs/figures" / figure / "cpu/runs.csv").fillna({"algorithm.norm": ""})
+    for key, value in where.items():
+        runs = runs[runs[key] == value]
+    return runs.groupby(["algorithm", "algorithm.norm"])["final_accuracy"].mean() * 100
+
+
+def test_the_first_page_says_what_came_out() -> None:
+    """Its three rows are written by hand; their numbers are those of the committed runs."""
+    digits = accuracies("padamfed/fig1", partition="iid")
+    ours, tensor = digits["padamfed", "vector"], digits["padamfed", "tensor"]
+    assert f" SCAFFOLD-M {digits['scaffold_m', '']:.0f} %, PAdaMFed {ours:.0f} %" in README
+    assert f" ({tensor:.0f} % with a norm per tensor) on EMNIST's digits after 400 rounds" in README
+
+    few, many = (accuracies("adamasfl/fig2", **{"schedule.concurrency": m}) for m in (10, 100))
+    ours, fallen = few["adamasfl", "vector"], many["adamasfl", "vector"]
+    assert f"With ten times as many clients at work it falls from {ours:.0f} % to {fallen:.0f} %" in README
+    assert few["fadas", ""] - many["fadas", ""] < ours - fallen, "FADAS does not"
+
+    tuned = accuracies("adamasfl/fig1")
+    ours, tensor = tuned.pop(("adamasfl", "vector")), tuned.pop(("adamasfl", "tensor"))
+    assert f" {tuned.min():.0f} to {tuned.max():.0f} % against {ours:.0f} % ({tensor:.0f} % with" in README
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -13,8 +13,8 @@ The server's step is scaled in one of two ways, which each docstring names:
     convention G   theta <- theta - gamma (mean gradient-sized direction): gamma = eta K is plain averaging
 
 "Travels" counts the vectors of length d that one client receives and sends per round; scalars are free.
-Sums that a client could read off theta - y are kept in vectors of their own: in float32 the difference of two
-models loses digits.
+Sums that a client could derive from theta - y are kept in vectors of their own, because in float32 the
+difference of two models loses digits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ for _module in pkgutil.iter_modules(__path__):
 
 
 def names() -> list[str]:
-    """The names of all methods, sorted; those of the user's modules too, once they are imported."""
+    """The sorted names of all methods, including those of the user's modules that are imported."""
     return sorted(registered)
 
 
@@ -41,7 +41,7 @@ def every() -> list[type[Algorithm]]:
 
 
 def get(name: str) -> type[Algorithm]:
-    """The class registered under `name`. ConfigError with the nearest match otherwise."""
+    """Return the class registered under `name`. Raises ConfigError with the nearest match otherwise."""
     if name not in registered:
         raise unknown_option("algorithm", name, names(), OWN_CODE)
     return registered[name]

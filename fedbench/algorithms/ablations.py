@@ -1,4 +1,4 @@
-"""PAdaMFed and PAdaMFed-VR with parts of them switched off; with all on, nothing here does anything."""
+"""PAdaMFed and PAdaMFed-VR with parts switched off. With all parts on, nothing changes."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ class ACE(DuDeASGD):
         server, on every arrival:  theta <- theta - gamma (1/N) sum_i U_i
                  the client receives the new theta and goes on
 
-    Every step uses the latest gradient of ALL clients, so fast ones do not count more than slow ones. It is
-    DuDe-ASGD, whose code this class inherits (U_i is its G_i), with one arrival to an update
-    (clients.per_round=1). All N clients work; K = 1. A client keeps U_i, the server theta and the mean of the
-    U_i. Travels: up 1d, down 1d, and N d up, N d down once at the start. gamma = server_lr (it multiplies a
-    gradient) is tuned. Whether the first gradients make a step of their own is not settled by what could be
-    read of the paper: here they do not. Its variant that leaves old gradients out (ACED) is not here.
+    Every step uses the latest gradient of ALL clients, so fast clients do not count more than slow ones. ACE
+    is DuDe-ASGD with one arrival per update (clients.per_round=1), and this class inherits its code (U_i is
+    its G_i). All N clients work; K = 1. A client keeps U_i. The server keeps theta and the mean of the U_i.
+    Travels: up 1d, down 1d, and N d up, N d down once at the start. gamma = server_lr (it multiplies a
+    gradient) is tuned. What we could read of the paper does not settle whether the first gradients make a
+    step; here they do not. The variant that leaves old gradients out (ACED) is not implemented.
     """
 
     title = "ACE"

@@ -21,9 +21,9 @@ class AdaMasFL(PAdaMFed):
                  g <- beta (D/S + c) + (1-beta) g         with the OLD c;  D/S = mean(A/K - c_i)
                  c <- c + D/N
 
-    Line by line PAdaMFed's rules, whose code this class inherits (p is its m, U/K its u): what is new is that
-    theta^v and p^v may be old by the time a result arrives. Every U/K is measured from the client's own start
-    model, so it has norm at most 1 and the server moves at most gamma per update.
+    The rules are PAdaMFed's line by line, and this class inherits its code (p is its m, U/K its u). What is
+    new is that theta^v and p^v may be old by the time a result arrives. Every U/K is measured from the
+    client's own start model, so it has norm at most 1 and the server moves at most gamma per update.
     Travels: up 2d, down 2d, and N d up, N d down once at the start. eta = 1/(K sqrt(T)),
     gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T) (Theorem 2; beta clamped to 1): nothing is tuned.
     """

@@ -20,10 +20,10 @@ class AREA(Algorithm):
                  a client that has sent goes on at once, from the present theta
 
     The sum is divided by N, not S, so theta = (1/N) sum_i w_i after every update: each client counts once,
-    however often it sends. Neither a server rate nor staleness factors. All N clients work. A client keeps
-    w_i, the model that it last trained. Travels: up 1d, down 1d. eta = lr is tuned. From the authors'
-    simulator and its documentation (the paper's listing was not at hand); that w_i starts at theta^0 is what
-    the identity needs.
+    however often it sends. There is no server rate and no staleness factor. All N clients work. A client
+    keeps w_i, the model that it last trained. Travels: up 1d, down 1d. eta = lr is tuned. The method follows
+    the authors' simulator and its documentation (the paper's listing was not at hand). The identity needs w_i
+    to start at theta^0.
     """
 
     paper = "Iakovidou and Kim, arXiv 2405.10123 (2024)"

@@ -16,13 +16,13 @@ class AsyncFedED(Algorithm):
         server, on every arrival:  s = ||theta^t - theta^v|| / ||Delta||
                  theta <- theta + lambda / (s + epsilon) Delta
 
-    s says how far the model has gone since the client received it, in lengths of what the client sends: it
-    takes the place of the staleness, which counts updates. Norms are over all parameters; a Delta of 0 moves
-    nothing. One arrival makes one update (clients.per_round=1). The server remembers the models that are
-    under way (`recalls`); clients keep nothing. Travels: up 1d, down 1d. eta = lr, lambda = server_lr and
-    epsilon are tuned: the most that a Delta weighs is lambda / epsilon. The paper also adapts a client's
-    number of local steps to s; here K is fixed. From the abstract and another's implementation (the paper's
-    listing and its values were not at hand), with SGD steps in place of Adam's epochs.
+    s is how far the global model has moved since the client received it, in units of ||Delta||. It replaces
+    the usual staleness, which counts updates. Norms are over all parameters; a Delta of 0 moves nothing. One
+    arrival makes one update (clients.per_round=1). The server remembers the models that are under way
+    (`recalls`); clients keep nothing. Travels: up 1d, down 1d. eta = lr, lambda = server_lr and epsilon are
+    tuned; lambda / epsilon is the largest weight of a Delta. The paper also adapts a client's number of local
+    steps to s; here K is fixed. Based on the abstract and a third-party implementation (the paper's listing
+    and its values were not at hand), with SGD steps in place of Adam's epochs.
     """
 
     paper = "Wang et al., arXiv 2205.13797 (2022)"

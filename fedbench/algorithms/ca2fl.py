@@ -17,8 +17,8 @@ class CA2FL(Algorithm):
         server, on S arrivals:  v = h + (1/S) sum_j (Delta_j - h_{i(j)})      with the OLD h
                  theta <- theta + gamma v;   h <- h + (1/N) sum_j (Delta_j - h_{i(j)});   h_{i(j)} <- Delta_j
 
-    h_i, what client i sent last (0 before the first), is cached at the server (`caches`), and h is the mean
-    of all N caches; clients keep nothing, so they may work on several jobs at once. Travels: up 1d, down 1d.
+    The server caches h_i, the last upload of client i (`caches`; 0 before the first), and h is the mean of
+    all N caches. Clients keep nothing, so they may work on several jobs at once. Travels: up 1d, down 1d.
     eta = lr and gamma = server_lr (convention D) are tuned.
     """
 

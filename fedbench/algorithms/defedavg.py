@@ -10,7 +10,7 @@ from fedbench.method import Algorithm, Counts, Record, Vectors, positive, regist
 
 @dataclass
 class DelayedFedAvg(Algorithm):
-    """The update that both variants share; what differs is who is sent the next model."""
+    """The update of both variants, which differ in who receives the next model."""
 
     paper = "Wang et al., arXiv 2402.11198 (2024)"
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
@@ -32,8 +32,8 @@ class DeFedAvgIID(DelayedFedAvg):
         server, on S arrivals:  theta <- theta + (gamma/S) sum_j Delta_j
                  the S clients just aggregated receive the new theta and go on
 
-    A reconstruction (the paper's listing was not at hand). All N clients work at the start. Nobody keeps
-    anything but theta. Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D) are tuned.
+    A reconstruction (the paper's listing was not at hand). All N clients work at the start. Only the server
+    keeps state: theta. Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D) are tuned.
     """
 
     title = "DeFedAvg-IID"
@@ -50,7 +50,7 @@ class DeFedAvgNonIID(DelayedFedAvg):
                  S clients drawn from all N with replacement receive the new theta; a busy one queues it
 
     So participation is uniform whatever the clients' speeds, at the price of larger staleness. A
-    reconstruction (the paper's listing was not at hand). Nobody keeps anything but theta. Travels: up 1d,
+    reconstruction (the paper's listing was not at hand). Only the server keeps state: theta. Travels: up 1d,
     down 1d. eta = lr and gamma = server_lr (convention D) are tuned.
     """
 

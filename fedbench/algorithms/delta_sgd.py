@@ -29,12 +29,13 @@ class DeltaSGD(Algorithm):
                               r_k = eta_k / eta_{k-1};   y_{k+1} = y_k - eta_k grad F(y_k; xi)
         server:  theta <- mean_{S_t} y_i
 
-    Norms are of whole vectors. Where either is 0, only the growth counts. Every job begins with lr anew.
-    The paper's listing and the authors' code differ, and the switches are those points: both gradients on
-    step k's mini-batch, as in the code, or the older one as it was computed in step k-1 (same_batch=false: K
-    gradients, not 2K); in a job's first step lr itself, or lr once grown (first_rate=grown: the code).
-    Nobody keeps anything but theta. Travels: up 1d, down 1d. The paper has lr 0.2, amplifier 2 and growth 0.1
-    (its gamma and delta) in all experiments; a job of few steps cannot get far above lr, though.
+    Norms are of whole vectors. If either is 0, only the growth limits eta_k. Every job starts anew from lr.
+    The paper's listing and the authors' code differ in two points, each of which is an option here. With
+    same_batch=true (the code) both gradients are on step k's mini-batch; with false the older one is the
+    gradient that step k-1 computed (K gradients, not 2K). With first_rate=initial a job's first step is lr
+    itself; with grown (the code) lr has grown once.
+    Only the server keeps state: theta. Travels: up 1d, down 1d. The paper has lr 0.2, amplifier 2 and growth
+    0.1 (its gamma and delta) in all experiments; a job of few steps cannot get far above lr, though.
     """
 
     title = "Delta-SGD"
@@ -46,7 +47,7 @@ class DeltaSGD(Algorithm):
     lr: float = positive(0.2, help="of a job's first step")
     amplifier: float = positive(2.0, help="factor on the step that the local smoothness allows")
     growth: float = nonnegative(0.1, help="how fast a step may grow; 0: never above lr")
-    same_batch: bool = switch(True, help="false: the older gradient is of the older mini-batch")
+    same_batch: bool = switch(True, help="false: the older gradient is on the older mini-batch")
     first_rate: str = choice("initial", ("initial", "grown"), help="grown: lr sqrt(1 + growth)")
     weighting: str = choice("uniform", ("uniform", "samples"))
 

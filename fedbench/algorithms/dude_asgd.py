@@ -19,9 +19,9 @@ class DuDeASGD(Algorithm):
         server, on S arrivals:  g <- g + (1/N) sum_j (G - G_{i(j)});   theta <- theta - gamma g
                  the S clients receive the new theta and go on
 
-    A step uses the latest, stale gradients of ALL clients. All N clients work; K = 1. A client keeps G_i,
-    the server theta and g. Travels: up 1d, down 1d, and N d up, N d down once at the start.
-    gamma = server_lr (it multiplies a gradient) is tuned. A reconstruction from the abstracts.
+    A step uses the latest, possibly stale gradients of ALL clients. All N clients work; K = 1. A client keeps
+    G_i. The server keeps theta and g. Travels: up 1d, down 1d, and N d up, N d down once at the start.
+    gamma = server_lr (it multiplies a gradient) is tuned. The method is reconstructed from the abstracts.
     """
 
     title = "DuDe-ASGD"

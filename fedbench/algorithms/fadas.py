@@ -22,10 +22,11 @@ class FADAS(Algorithm):
                  m <- b1 m + (1-b1) D;   v <- b2 v + (1-b2) D^2;   vhat <- max(vhat, v)
                  theta <- theta + gamma_t m / (sqrt(vhat) + eps)
 
-    gamma_t = gamma, or delay-adaptive (delay_threshold = tau_c): gamma where this update's largest staleness
-    is at most tau_c, else gamma / tau_max (da_form=scale, as in the authors' code) or min(gamma, 1/tau_max)
-    (da_form=min). bias_correction=true divides m by 1 - b1^t and vhat by 1 - b2^t as the code does.
-    Travels: up 1d, down 1d. eta = lr and gamma = server_lr are tuned; b1 = 0.9, b2 = 0.99, eps = 1e-8.
+    gamma_t = gamma. With delay_threshold = tau_c it is delay-adaptive instead: gamma if the update's largest
+    staleness tau_max is at most tau_c, else gamma / tau_max (da_form=scale, as in the authors' code) or
+    min(gamma, 1/tau_max) (da_form=min). bias_correction=true divides m by 1 - b1^(t+1) and vhat by
+    1 - b2^(t+1), as the code does. Travels: up 1d, down 1d. eta = lr and gamma = server_lr are tuned;
+    b1 = 0.9, b2 = 0.99, eps = 1e-8.
     """
 
     paper = "Wang et al., ICML 2024"

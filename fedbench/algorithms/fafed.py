@@ -20,12 +20,12 @@ class FAFED(Algorithm):
                    x <- x - eta m / H, except in the K-th step
         server:  m <- mean m_i;   v <- mean v_i;   theta <- mean x_i - eta m / (sqrt(v) + r)
 
-    The server takes the K-th step with the averaged m and the new H (the paper and fedbrew; another script
-    lets the clients take it with the old H). x_prev is a client's own iterate also across rounds, theta^0 at
-    first; it is all that a client keeps. The server keeps theta, m and v.
+    The server takes the K-th step with the averaged m and the new H, as in the paper and fedbrew. Another
+    script lets the clients take it with the old H. x_prev is the client's own last iterate, also across
+    rounds, and theta^0 at first. It is all that a client keeps. The server keeps theta, m and v.
     Travels: up 3d (x, m, v), down 3d (theta, m, v), and once, before round 0, 2d per client up and 1d down.
-    Two gradients a step; full participation only. eta = lr, alpha, b = beta2 and r = epsilon are tuned (in
-    theory eta_t ~ N^(2/3) / (L t^(1/3)), alpha_t ~ eta_t^2; here constants).
+    Two gradients a step; full participation only. eta = lr, alpha, b = beta2 and r = epsilon are tuned. In
+    theory eta_t ~ N^(2/3) / (L t^(1/3)) and alpha_t ~ eta_t^2; here both are constant.
     """
 
     paper = "Wu et al., AAAI 2023"

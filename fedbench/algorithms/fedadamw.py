@@ -33,13 +33,13 @@ class FedAdamW(Algorithm):
         server:  Delta_G <- mean_{S_t} (theta - y_i) / (eta K);   v_b <- mean_{S_t} of block b's means
                  theta <- mean_{S_t} y_i
 
-    Delta_G and all v_b start at 0, t counts rounds from 0. A block is a parameter tensor; the paper divides
-    attention layers further, by heads. Delta_G has the eta of the round that made it, and each client's own
-    K. second_moment=coordinate sends v itself, as the released script does (up 2d, down 3d). That script
-    counts the steps t K + k for mhat too (m_counter=global), so that later rounds begin with small steps.
-    The server keeps theta, Delta_G and v_b, a client nothing. Travels: up 1d and a number per block, down 2d
-    and a number per block. eta = lr is tuned (3e-4, or 1e-3 for LoRA, with a cosine over rounds); alpha 0.5,
-    beta1 0.9, beta2 0.999, eps = epsilon 1e-8, lambda = weight_decay 0.01.
+    Delta_G and all v_b start at 0; t counts rounds from 0. A block is a parameter tensor; the paper divides
+    attention layers further, by heads. Delta_G is divided by the eta of the round that made it and by each
+    client's own K. second_moment=coordinate sends v itself, as the released script does (up 2d, down 3d).
+    That script counts the steps t K + k for mhat too (m_counter=global), so later rounds begin with small
+    steps. Only the server keeps state: theta, Delta_G and v_b. Travels: up 1d and a number per block, down 2d
+    and a number per block. eta = lr is tuned (3e-4, or 1e-3 for LoRA, with a cosine over rounds); alpha is
+    0.5, beta1 0.9, beta2 0.999, eps = epsilon 1e-8, lambda = weight_decay 0.01.
     """
 
     paper = "Liu et al., AAAI 2026"
@@ -55,12 +55,12 @@ class FedAdamW(Algorithm):
     epsilon: float = positive(1e-8)
     weight_decay: float = nonnegative(0.01, help="lambda, decoupled from the gradient")
     second_moment: str = choice(
-        "block", ("block", "coordinate"), help="block: a number per parameter tensor; coordinate: all of v"
+        "block", ("block", "coordinate"), help="block: one number per parameter tensor; coordinate: all of v"
     )
     m_counter: str = choice(
         "local",
         ("local", "global"),
-        help="steps in the first moment's bias correction: of the job, or of all rounds",
+        help="steps counted in the first moment's bias correction: those of the job, or of all rounds",
     )
 
     def bind(self, setting: Setting) -> None:
@@ -98,5 +98,5 @@ class FedAdamW(Algorithm):
         return {"theta": server.theta + mean.delta, "G": -mean.delta / h.lr, "v": mean.v}
 
     def blocks(self, v: Tensor) -> Tensor:
-        """The mean of each parameter tensor's part of v (d,): (blocks,)."""
+        """Return the mean of v (d,) over each parameter tensor, (blocks,)."""
         return torch.stack([part.mean() for part in v.split(self._sizes)])

@@ -11,8 +11,8 @@ from fedbench.method import Algorithm, Client, Counts, Record, Vectors, decay, n
 @register("fedadt")
 class FedADT(Algorithm):
     """Gao, Wu, Zhao, Zhu, Zhang, "FedADT: an adaptive method based on derivative term for federated
-    learning", Sensors 23(13):6034, 2023. OUR READING: the paper's exact equations were not at hand; from
-    its abstract, adaptive local steps with a smoothed difference of successive gradients.
+    learning", Sensors 23(13):6034, 2023. OUR READING of its abstract, since the paper's exact equations were
+    not at hand: adaptive local steps with a smoothed difference of successive gradients.
 
         client:  y = theta;  K times  f = grad F(y; xi)
                    m <- b1 m + (1-b1) f;   v_i <- b2 v_i + (1-b2) f^2;   vhat <- max(vhat, v_i)
@@ -21,8 +21,8 @@ class FedADT(Algorithm):
         server:  theta, m, vhat <- means of the clients' y, m, vhat
 
     f_i is the client's last gradient, also across rounds; in a client's first step of a run f_i = f. All
-    start at 0. A client keeps v_i, e_i and f_i, the server theta, m and vhat. Travels: up 3d, down 3d.
-    eta = lr, k_d = derivative, and beta1, beta2, beta3, epsilon are tuned.
+    other state starts at 0. A client keeps v_i, e_i and f_i. The server keeps theta, m and vhat. Travels: up
+    3d, down 3d. eta = lr, k_d = derivative, and beta1, beta2, beta3, epsilon are tuned.
     """
 
     paper = "Gao et al., Sensors 2023 (our reading)"

@@ -18,11 +18,11 @@ class FedAMS(Algorithm):
                  m <- b1 m + (1-b1) D;   v <- b2 v + (1-b2) D^2;   vhat <- max(vhat, v)
                  theta <- theta + gamma m / (sqrt(vhat) + eps)
 
-    m, v and vhat start at 0 and stay at the server; a client keeps nothing. bias_correction divides m by
-    1 - b1^(t+1) and sqrt(vhat) by sqrt(1 - b2^(t+1)), as the published code does; the maximum is of the plain
-    v. Travels: up 1d, down 1d. Not to be confused with `local_amsgrad`, which is called FedAMS elsewhere.
-    eta = lr and gamma = server_lr are tuned (0.01 and 1 in the paper's code); beta1 0.9, beta2 0.99,
-    eps = epsilon 1e-3. weighting: samples or uniform.
+    m, v and vhat start at 0 and stay at the server; clients keep nothing. bias_correction divides m by
+    1 - b1^(t+1) and sqrt(vhat) by sqrt(1 - b2^(t+1)), as the published code does; the maximum is over the
+    uncorrected v. Travels: up 1d, down 1d. Not to be confused with `local_amsgrad`, which is called FedAMS
+    elsewhere. eta = lr and gamma = server_lr are tuned (0.01 and 1 in the paper's code); beta1 0.9, beta2
+    0.99, eps = epsilon 1e-3. weighting: samples or uniform.
     """
 
     paper = "Wang et al., ICML 2022"

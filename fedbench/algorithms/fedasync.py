@@ -17,9 +17,10 @@ class FedAsync(Algorithm):
         server, on every arrival:  alpha_t = alpha s(tau);  theta <- (1 - alpha_t) theta + alpha_t x
         s(tau):  constant 1;  polynomial (1 + tau)^(-a);  hinge 1 if tau <= b else 1 / (a (tau - b) + 1)
 
-    tau = 0 for a fresh model. Models are mixed, not changes: a stale model pulls the server back. One arrival
-    makes one update (clients.per_round=1). Nobody keeps anything but theta. Travels: up 1d, down 1d.
-    eta = lr, alpha and rho are tuned (alpha 0.3, 0.6, 0.9; a = 0.5; hinge a = 10, b = 4; rho 0, 0.005, 0.01).
+    tau = 0 for a fresh model. The server mixes models, not changes, so a stale model pulls the server back.
+    One arrival makes one update (clients.per_round=1). Only the server keeps state: theta. Travels: up 1d,
+    down 1d. eta = lr, alpha and rho are tuned (alpha 0.3, 0.6, 0.9; a = 0.5; hinge a = 10, b = 4; rho 0,
+    0.005, 0.01).
     """
 
     paper = "Xie et al., OPT 2020"

@@ -15,7 +15,7 @@ class FedAvg(Algorithm):
         client:  y = theta;  K times  y <- y - eta grad F(y; xi)
         server:  theta <- theta + gamma sum_{i in S_t} w_i (y_i - theta)
 
-    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). Nobody keeps anything but theta.
+    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). Only the server keeps state: theta.
     Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D: 1 is plain averaging) are tuned.
     """
 

@@ -16,18 +16,18 @@ class FedAvgMomentum(Algorithm):
         client:  y = theta;  K times  q = beta grad F(y; xi) + (1-beta) g;   y <- y - eta q
         server:  g <- (1/(eta S K)) sum_{S_t} (theta - y_i);   theta <- theta - gamma g
 
-    g starts at 0; it is the mean of all local directions q, which a client sums by itself, since
-    (theta - y)/eta loses digits in float32. The server keeps theta and g, a client nothing.
-    Travels: up 1d (mean of q), down 2d (theta, g). eta = lr, gamma = server_lr (convention G: eta K is
-    plain averaging; the theory's value needs L) and beta are tuned. beta = 1 is FedAvg.
-    The paper's grids are not known to us; the yaml's are those of the field.
+    g starts at 0. It is the mean of all local directions q. Clients sum these in a separate vector, since
+    (theta - y)/eta loses digits in float32. Only the server keeps state: theta and g. Travels: up 1d (mean of
+    q), down 2d (theta, g). eta = lr, gamma = server_lr (convention G: eta K is plain averaging; the theory's
+    value needs L) and beta are tuned. beta = 1 is FedAvg. The paper's grids are not known to us; the defaults
+    in the YAML file are values common in the field.
     """
 
     title = "FedAvg-M"
     paper = "Cheng et al., ICLR 2024"
     checked_by = "tests/algorithms/test_fedavg_m.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "beta")
-    own_step = "goes along directions with a momentum of their own, whose mean the server follows"
+    own_step = "steps along directions with their own momentum, whose mean the server follows"
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0, help="gradient-sized: lr times the local steps is plain averaging")

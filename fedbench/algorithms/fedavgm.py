@@ -18,10 +18,10 @@ class FedAvgM(FedAvg):
         server:  D = sum_{i in S_t} w_i (theta - y_i);   v <- rho v + D
                  theta <- theta - gamma v                          (nesterov=true: theta - gamma (D + rho v))
 
-    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). v starts at 0; the server keeps theta and
-    v, a client nothing. Travels: up 1d, down 1d. rho = momentum (paper: 0, 0.7, 0.9, 0.97, 0.99, 0.997),
+    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). v starts at 0. Only the server keeps
+    state: theta and v. Travels: up 1d, down 1d. rho = momentum (paper: 0, 0.7, 0.9, 0.97, 0.99, 0.997),
     gamma = server_lr (convention D; 1 in the paper, an effective step of 1/(1-rho)) and eta = lr are tuned.
-    The authors' code takes the Nesterov form, most others the plain one, which is the default here.
+    The authors' code uses the Nesterov form. Most others use the plain form, which is the default here.
     """
 
     paper = "Hsu et al., arXiv:1909.06335"

@@ -14,16 +14,16 @@ class FedBN(FedAvg):
     """Li, Jiang, Zhang, Kamp, Dou, "FedBN: federated learning on non-IID features via local batch
     normalization", ICLR 2021, arXiv:2102.07623, Algorithm 1.
 
-    FedAvg on theta without the parameters of normalisation layers, which every client trains and keeps for
-    itself, as it does these layers' running statistics:
+    FedAvg on all parameters except those of normalisation layers. Every client trains and keeps its own copy
+    of these, and of the layers' running statistics:
 
         client:  y = (theta, b_i);  K times  y <- y - eta grad F(y; xi);   b_i <- the normalisation part of y
         server:  theta <- theta + gamma sum_{S_t} w_i (y_i - theta) on the shared part
 
-    Normalisation layers are found by their type. A client keeps b_i; its model is theta with b_i in place,
-    and that is what is evaluated, on the client's own labels. The server's normalisation part stays at its
-    initial value. Travels: up and down 1d less the normalisation layers. eta = lr (1e-2 in the paper) and
-    gamma = server_lr (convention D: 1) are tuned.
+    Normalisation layers are found by their type. A client keeps b_i, and its model is theta with b_i in
+    place. This model is evaluated on the test set, reweighted to the client's own label shares. The server's
+    normalisation part stays at its initial value. Travels: up and down 1d minus the normalisation layers.
+    eta = lr (1e-2 in the paper) and gamma = server_lr (convention D: 1) are tuned.
     """
 
     paper = "Li et al., ICLR 2021"

@@ -17,9 +17,9 @@ class FedBuff(Algorithm):
         server, on S arrivals:  D = (1/S) sum_j s(tau_j) Delta_j,  s(tau) = (1 + tau)^(-staleness_power)
                  v <- momentum v + D;   theta <- theta + gamma v
 
-    The divisor is S, not the sum of the s(tau_j). Nobody keeps anything but theta and v. Travels: up 1d,
-    down 1d. staleness_power = 0 (no weighting) is the form that analyses and comparisons use, 0.5 the
-    paper's experiments. eta = lr and gamma = server_lr (convention D) are tuned.
+    The divisor is S, not the sum of the s(tau_j). Only the server keeps state: theta and v. Travels: up 1d,
+    down 1d. Analyses and comparisons use staleness_power = 0 (no weighting), the paper's experiments 0.5.
+    eta = lr and gamma = server_lr (convention D) are tuned.
     """
 
     paper = "Nguyen et al., AISTATS 2022"

@@ -15,8 +15,8 @@ class FedCM(FedAvgMomentum):
         server:  Delta <- (1/(eta_l S K)) sum_{S_t} (theta - y_i);   theta <- theta - eta_g Delta
 
     alpha = beta, Delta = g, eta_l = lr, eta_g = server_lr (convention G: eta_l K is plain averaging).
-    Up 1d, down 2d. A public simulator uses alpha = 0.1, eta_l = 0.1 and plain averaging. Where eta_l changes
-    over rounds (lr_schedule), plain averaging stays it with the same server_lr_schedule.
+    Travels: up 1d, down 2d. A public simulator uses alpha = 0.1, eta_l = 0.1 and plain averaging. If eta_l
+    changes over rounds (lr_schedule), averaging stays plain only with the same server_lr_schedule.
     """
 
     title = "FedCM"

@@ -19,11 +19,11 @@ class FedDyn(Algorithm):
         server:  h <- h - (alpha/N) sum_{S_t} (y_i - theta)
                  theta <- mean_{S_t} y_i - h / alpha                            with the NEW h
 
-    h_i and h start at 0; a client keeps h_i (an estimate of grad f_i), the server theta and h = mean h_i.
-    Travels: up 1d (y_i - theta), down 1d. With all clients theta^{t+1} = 2 ybar^{t+1} - ybar^t whatever
-    alpha is: alpha -> 0 is not FedAvg, and the server's model can diverge where local training stops far
-    from the local optimum. The official code gives small clients a larger alpha; here, as in the paper, all
-    have the same. eta = lr (0.1) and alpha (0.001 to 0.1) are tuned.
+    h_i and h start at 0. A client keeps h_i (an estimate of grad f_i). The server keeps theta and h = mean
+    h_i. Travels: up 1d (y_i - theta), down 1d. If all clients take part, theta^{t+1} = 2 ybar^{t+1} - ybar^t
+    whatever alpha is. So alpha -> 0 is not FedAvg, and the server's model can diverge if local training stops
+    far from the local optimum. The official code gives small clients a larger alpha; here, as in the paper,
+    all have the same. eta = lr (0.1) and alpha (0.001 to 0.1) are tuned.
     """
 
     paper = "Acar et al., ICLR 2021"

@@ -19,12 +19,12 @@ class FedExP(Algorithm):
                  gamma = max{1, sum_{i in S_t} w_i ||Delta_i||^2 / (2 (||Delta||^2 + epsilon_t))}
                  theta <- theta + gamma Delta
 
-    w_i = 1/S (weighting=uniform, the paper's equation) or n_i / sum_{S_t} n_j (samples, as the official code
-    and the default here). epsilon_t = epsilon epsilon_decay^t, with t = 0 in the first round: 1 in the paper,
-    0.998^2 in the official code, beside rates that decay by 0.998. Nobody keeps anything but theta. Travels:
-    up 1d and one scalar, down 1d. The paper evaluates the mean of the last two iterates, as does
-    eval.model=mean_of_two; by default theta itself is evaluated. eta = lr and epsilon (1e-3 on CIFAR, 0.1 on
-    EMNIST) are tuned; the server's step sets itself.
+    w_i = 1/S (weighting=uniform, the paper's equation) or n_i / sum_{S_t} n_j (samples, as in the official
+    code and by default here). epsilon_t = epsilon epsilon_decay^t, with t = 0 in the first round.
+    epsilon_decay is 1 in the paper, and 0.998^2 in the official code, where the rates decay by 0.998. Only
+    the server keeps state: theta. Travels: up 1d and one scalar, down 1d. The paper evaluates the mean of the
+    last two iterates, as does eval.model=mean_of_two; by default theta itself is evaluated. eta = lr and
+    epsilon (1e-3 on CIFAR, 0.1 on EMNIST) are tuned; the server's step size needs no tuning.
     """
 
     paper = "Jhunjhunwala et al., ICLR 2023"
@@ -46,6 +46,6 @@ class FedExP(Algorithm):
 
 
 def extrapolation(square: Tensor, step: Tensor, epsilon: Tensor) -> Tensor:
-    """square / (2 (||step||^2 + epsilon)) of a mean squared norm and the server's direction (d,)."""
+    """square / (2 (||step||^2 + epsilon)), of a mean squared norm and the server's direction `step` (d,)."""
     below = 2 * (torch.sum(step**2) + epsilon)
     return square / torch.where(below > 0, below, 1.0)  # a step of 0 moves nothing, whatever its factor

@@ -19,11 +19,11 @@ class FedExPM(FedExP):
                  R <- sum_{i in S_t} w_i ||Delta_i||^2 + (b/2) R
                  gamma = R / (2 (||m||^2 + epsilon_t));   theta <- theta + gamma m
 
-    m and R start at 0. No floor holds gamma at 1: identical clients without momentum give half of FedAvg's
-    step. R bounds what the old m still has to gain, of which a step with this gamma uses up half: hence b/2.
-    OUR READING: R and the missing floor are the authors' code's, where the momentum itself is never applied
-    (a misspelt name in a test); the paper's own line was not at hand.
-    w_i and epsilon_t: see `fedexp`. The server keeps theta, m and R, a client nothing. Travels: up 1d and one
+    m and R start at 0. gamma has no floor of 1: identical clients without momentum give half of FedAvg's
+    step. R bounds what the old m still has to gain. A step with this gamma uses up half of that, hence b/2.
+    OUR READING: R and the missing floor are from the authors' code, which never applies the momentum itself
+    (a misspelt name in a condition). The paper's own line was not at hand.
+    w_i and epsilon_t: see `fedexp`. Only the server keeps state: theta, m and R. Travels: up 1d and one
     scalar, down 1d. eta = lr and epsilon are tuned; b = momentum 0.9.
     """
 

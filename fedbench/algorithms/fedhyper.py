@@ -22,7 +22,7 @@ from fedbench.method import (
 )
 from fedbench.method.configured import silent
 
-OWN = "1/3 and 3; of GM and FULL 0.8 and 5"
+OWN = "1/3 and 3; for GM and FULL 0.8 and 5"
 
 
 @register("fedhyper")
@@ -39,15 +39,15 @@ class FedHyper(Algorithm):
                  b <- clip(b min{1.1, 1 + kappa ((0.1/S) <s, D'> + <s, s'>)}),  s' <- s,  next step eta = lr b
           FULL   GM and CL
 
-    alpha and r start at 1, D' and L at 0. alpha stays in [alpha_min, alpha_max], r and b in [1/c, c].
-    kappa is ours: 1 in the paper, 0 is FedAvg. Products have the unit of a squared update: they depend on d,
-    eta, K and the loss's scale, so kappa is a hidden tuned constant.
-    The equations are the released code's, with the paper's bounds of G, [1/3, 3], and of SL, c = 10 (the
-    code: [0.2, 5], and rates in [0.001, 0.1]). SL is what that code means to do: it forgets its rates before
-    they are used. CL's additive rule in the paper was not at hand; with several local epochs the code leaves
-    out the first batch of each.
-    The server keeps theta, D' and, for momentum, L. Travels: up 1d, down 1d, of CL and FULL 2d (theta, D').
-    eta = lr is tuned; c = rate_bound.
+    alpha and r start at 1, D' and L at 0. clip limits alpha to [alpha_min, alpha_max]; it limits r and b to
+    [1/c, c]. kappa is our addition: 1 in the paper; 0 is FedAvg. Products have the unit of a squared update:
+    they depend on d, eta, K and the loss's scale, so kappa is a hidden tuned constant.
+    The equations are those of the released code. The bounds of G, [1/3, 3], and of SL, c = 10, are the
+    paper's (the code: [0.2, 5], and rates in [0.001, 0.1]). SL is what that code intends: the code itself
+    discards its rates before it uses them. The paper's additive rule for CL was not at hand. With several
+    local epochs the code leaves out the first batch of each epoch.
+    The server keeps theta, D' (not for GM), and L for GM and FULL. Travels: up 1d, down 1d (CL and FULL: 2d,
+    theta and D'). eta = lr is tuned; c = rate_bound.
     """
 
     paper = "Wang et al., ICLR 2024"
@@ -63,7 +63,7 @@ class FedHyper(Algorithm):
     kappa: float = nonnegative(1.0, help="step of the hypergradient; 0 is FedAvg")
     alpha_min: float | None = number(None, low=0.0, high=1.0, null=OWN, help="bounds of the server's rate")
     alpha_max: float | None = number(None, low=1.0, null=OWN)
-    momentum: float = decay(0.9, help="rho, of GM and FULL")
+    momentum: float = decay(0.9, help="rho, for GM and FULL")
     rate_bound: float = number(10.0, low=1.0, help="c: a client's rate is in [lr / c, c lr]")
     weighting: str = choice("uniform", ("uniform", "samples"))
 

@@ -30,15 +30,15 @@ class FedLADA(Algorithm):
         server:  g <- mean_{S_t} (theta - y_i) / (eta K);   v <- mean_{S_t} vhat_i
                  theta <- theta + gamma mean_{S_t} (y_i - theta)
 
-    g starts at 0 and v at epsilon^2, the only guard under the root: with a small epsilon the very first step
-    is eta alpha (1-b1)/sqrt(1-b2) per coordinate, whatever the gradient's size. v never decreases. g is the
-    mean of all local directions, which a client sums by itself: (theta - y)/eta loses digits in float32.
-    With alpha = 1 it steers nothing; with b1 = 0 and v held at 1 the method is FedCM, whose beta is alpha.
-    No code of the authors is known to us; two implementations by others agree on these equations (one takes
-    Adam without the maximum, and epsilon outside the root).
-    The server keeps theta, g and v, a client nothing. Travels: up 2d (mean direction, vhat_i; where clients
-    make different numbers of steps also y_i - theta, 3d), down 3d. eta = lr and epsilon are tuned, gamma =
-    server_lr (convention D) 1; alpha 0.1, beta1 0.9, beta2 0.99 or 0.999.
+    g starts at 0 and v at epsilon^2, the only guard under the root. With a small epsilon the very first step
+    is thus eta alpha (1-b1)/sqrt(1-b2) per coordinate, whatever the gradient's size. v never decreases. g is
+    the mean of all local directions. Clients sum these in a separate vector, since (theta - y)/eta loses
+    digits in float32. With alpha = 1, g has no effect. With b1 = 0 and v held at 1 the method is FedCM, whose
+    beta is alpha. No code of the authors is known to us. Two third-party implementations agree on these
+    equations (one uses Adam without the maximum, and epsilon outside the root).
+    Only the server keeps state: theta, g and v. Travels: up 2d (mean direction, vhat_i), or 3d (also
+    y_i - theta) if clients make different numbers of steps; down 3d. eta = lr and epsilon are tuned;
+    gamma = server_lr (convention D) is 1, alpha 0.1, beta1 0.9, beta2 0.99 or 0.999.
     """
 
     paper = "Sun et al., TPAMI 2023"
@@ -49,10 +49,10 @@ class FedLADA(Algorithm):
 
     lr: float = positive(0.003)
     server_lr: float = positive(1.0)
-    alpha: float = share(0.1, help="weight of the client's own direction; the rest goes along the global one")
+    alpha: float = share(0.1, help="weight of the client's own direction; the global direction gets the rest")
     beta1: float = decay(0.9)
     beta2: float = decay(0.99)
-    epsilon: float = positive(1e-8, help="its square is where v starts")
+    epsilon: float = positive(1e-8, help="v starts at its square")
 
     def bind(self, setting: Setting) -> None:
         self._equal_steps = setting.counts.K is not None

@@ -18,13 +18,13 @@ class FedNova(Algorithm):
                  d_i = (theta - y) / (eta ||a_i||_1)
         server:  tau_eff = sum_{S_t} p_i ||a_i||_1;   theta <- theta - gamma tau_eff eta sum_{S_t} p_i d_i
 
-    theta - y = eta sum_k a_ik grad_k, so ||a_i||_1 is what the same recursion makes of gradients 1 (eta mu
-    <= 1): tau_i for SGD, (tau - rho (1-rho^tau)/(1-rho))/(1-rho) with momentum, (1-(1-eta mu)^tau)/(eta mu)
-    with the proximal term. tau_eff is the paper's in all of them; the official code takes sum p_i tau_i with
-    the proximal term. Momentum is local, zeroed every round. p_i = n_i / sum_{S_t} n_j (weighting=samples)
-    or 1/S (uniform). Nobody keeps anything but theta. Travels: up 1d and one scalar, down 1d.
-    eta = lr (0.02 in the paper), rho = momentum (0 or 0.9), mu and gamma = server_lr (1) are tuned.
-    Unequal tau_i come from local.epochs and unequal clients; equal ones make it FedAvg.
+    theta - y = eta sum_k a_ik grad_k, so the same recursion on gradients of 1 gives ||a_i||_1 (eta mu <= 1):
+    tau_i for SGD, (tau - rho (1-rho^tau)/(1-rho))/(1-rho) with momentum, (1-(1-eta mu)^tau)/(eta mu) with the
+    proximal term. tau_eff is the paper's in all of them; the official code takes sum p_i tau_i with the
+    proximal term. Momentum is local and reset to 0 every round. p_i = n_i / sum_{S_t} n_j (weighting=samples)
+    or 1/S (uniform). Only the server keeps state: theta. Travels: up 1d and one scalar, down 1d.
+    eta = lr (0.02 in the paper), rho = momentum (0 or 0.9), mu and gamma = server_lr (1) are tuned. Unequal
+    tau_i come from local.epochs with clients of unequal size. With equal tau_i the method is FedAvg.
     """
 
     paper = "Wang et al., NeurIPS 2020"

@@ -17,11 +17,12 @@ class FedOpt(Algorithm):
                  v <- second_moment(v, Delta)                             (FedAdagrad, FedAdam, FedYogi)
                  theta <- theta + gamma m / (sqrt(v) + epsilon)
 
-    m starts at 0 and v at epsilon^2 (tau^2 in the paper); no bias correction, as in the paper. The server
-    keeps theta, m and v, a client nothing. Travels: up 1d, down 1d. w_i = n_i / sum_{S_t} n_j
-    (weighting=samples, as in the paper's experiments) or 1/S (uniform).
-    Paper: beta1 = 0.9 (0 for FedAdagrad), beta2 = 0.99 (FedAdagrad has none and ignores it), epsilon = tau
-    = 1e-3 by default; eta = lr, gamma = server_lr and epsilon on grids of half-decades.
+    m starts at 0 and v at epsilon^2 (tau^2 in the paper); no bias correction, as in the paper. Only the
+    server keeps state: theta, m and v. Travels: up 1d, down 1d. w_i = n_i / sum_{S_t} n_j (weighting=samples,
+    as in the paper's experiments) or 1/S (uniform).
+    Paper: beta1 = 0.9 (0 for FedAdagrad), beta2 = 0.99 (FedAdagrad has none and ignores it),
+    epsilon = tau = 1e-3 by default; eta = lr, gamma = server_lr and epsilon are tuned on grids of
+    half-decades.
     """
 
     paper = "Reddi et al., ICLR 2021"

@@ -15,7 +15,7 @@ class FedProx(FedAvg):
         server:  theta <- theta + gamma sum_{i in S_t} w_i (y_i - theta)
 
     w_i = n_i / sum_{S_t} n_j (weighting=samples, as in the official code) or 1/S (uniform). The step is
-    explicit, so eta mu < 2 is needed. Nobody keeps anything but theta. Travels: up 1d, down 1d. eta = lr,
+    explicit, so eta mu < 2 is needed. Only the server keeps state: theta. Travels: up 1d, down 1d. eta = lr,
     gamma = server_lr (convention D: 1 is plain averaging) and mu (paper: 0.001, 0.01, 0.1, 1) are tuned.
     """
 

@@ -66,14 +66,14 @@ class FedProxVR(Algorithm):
                          = (x + eta mu theta) / (1 + eta mu)
         server:  theta <- sum_i (n_i / sum_j n_j) w_i
 
-    K = tau proximal steps in all, the first with the full gradient (also for sgd), as in the published code;
-    the client sends w_tau (output=last) or one of w_1..w_tau at random (output=random, the paper's text).
-    Nobody keeps anything but theta. Travels: up 1d, down 1d. Gradients: one full local pass and 2 (tau-1)
-    more (sgd: tau-1). The paper lets all clients take part; with fewer the weights are renormalised.
+    K = tau proximal steps in all, the first with the full gradient (also for sgd), as in the published code.
+    The client sends w_tau (output=last) or one of w_1..w_tau at random (output=random, the paper's text).
+    Only the server keeps state: theta. Travels: up 1d, down 1d. Gradients: one full local pass and 2 (tau-1)
+    more (sgd: tau-1). In the paper all clients take part; if fewer do, the weights are renormalised.
     eta = lr, or 1/(beta L) from the step-size parameter beta (theory: > 3; experiments: 5..15) and the
-    smoothness L. The paper's L bounds every sample's loss; L = null measures (`curvature`) that of the mean
-    training loss at theta^0, which is smaller: the same beta then gives a larger eta. mu: 0, 0.01, 0.1 in the
-    paper. All are tuned.
+    smoothness L. The paper's L bounds every sample's loss. L = null measures (`curvature`) the smoothness of
+    the mean training loss at theta^0, which is smaller, so the same beta then gives a larger eta. mu: 0,
+    0.01, 0.1 in the paper. All are tuned.
     """
 
     paper = "Dinh et al., ICPP 2020"
@@ -87,7 +87,7 @@ class FedProxVR(Algorithm):
     beta: float | None = positive(
         None, null="not used", help="step-size parameter, above 3 in theory; 5 to 15 in the paper"
     )
-    L: float | None = positive(None, null="that of the mean loss at theta^0", help="smoothness of the losses")
+    L: float | None = positive(None, null="measured: mean loss at theta^0", help="smoothness of the losses")
     mu: float = nonnegative(0.1)
     estimator: str = choice("svrg", tuple(ESTIMATORS))
     output: str = choice("last", ("last", "random"))
@@ -148,6 +148,6 @@ class FedProxVR(Algorithm):
 
     @staticmethod
     def _chosen(w: Tensor, local: Record, client: Client) -> Tensor:
-        """The iterate to send: `w` if its number was drawn, else the earlier one."""
+        """The iterate to send: `w` if its index was drawn, else the one chosen so far."""
         drawn = torch.minimum(torch.floor(client.uniform * client.steps), client.steps - 1)
         return torch.where(client.k == drawn, w, local.sent)

@@ -29,12 +29,13 @@ class FedSPS(Algorithm):
                    scope=global:  y <- y - eta g,  with one eta for all clients
         server:  theta <- mean_{S_t} y_i;   scope=global:  eta <- mean_{S_t} p_i of the last local step
 
-    One norm over the whole vector, nothing added to it. scope=global (FedSPS-Global, our reading of its
-    listing): eta is taken when the clients communicate and kept for the next K steps; in round 0, when there
-    is none yet, every client takes its own p. Nobody keeps vectors beside theta.
+    The norm is over the whole vector, with nothing added to it. scope=global (FedSPS-Global, our reading of
+    its listing): the server computes eta from the uploads, and it holds for the next K steps. In round 0
+    there is none yet, so every client takes its own p. Only the server keeps state: theta (and eta for
+    scope=global).
     Travels: up 1d, down 1d (and a scalar each for scope=global).
-    c = 0.5, eta_b = lr_max = 1 and l* = loss_lower_bound = 0 in practice; in theory
-    eta_b <= min{1/(2 c L), 1/(25 L K)}, so lr_max depends on the problem.
+    In practice c = 0.5, eta_b = lr_max = 1 and l* = loss_lower_bound = 0. In theory eta_b <= min{1/(2 c L),
+    1/(25 L K)}, so lr_max depends on the problem.
     """
 
     paper = "Mukherjee et al., TMLR 2024"
@@ -48,13 +49,13 @@ class FedSPS(Algorithm):
     scope: str = choice(
         "local",
         ("local", "global"),
-        help="global: one step size for all (lr_max 0.1 or so: none is capped by its own loss)",
+        help="global: one step size for all clients (lr_max about 0.1, as no client's own loss caps it)",
     )
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def refusal(self, setting: Setting) -> str | None:
         if setting.clips:
-            return "its step size is of the whole gradient, which local.clip_norm would shorten"
+            return "computes its step size from the whole gradient, which local.clip_norm would shorten"
         return super().refusal(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -21,9 +21,9 @@ class LED(Algorithm):
         client:  y_i <- y_i + phi_i - theta                                 with the NEW theta
 
     The dual y_i starts at 0 and acts in every one of the K steps. A client keeps one vector, z_i = y_i +
-    phi_i: the next broadcast completes y_i = z_i - theta. The server keeps theta. Travels: up 1d, down 1d.
-    Only for full participation: the mixing is over all clients. eta = lr is tuned; beta_d = dual_lr in
-    (0, 1/K], null: 1/K, which is VRL-SGD.
+    phi_i, from which the next broadcast gives y_i = z_i - theta. The server keeps theta. Travels: up 1d, down
+    1d. Only for full participation, since the mixing is over all clients. eta = lr is tuned; beta_d = dual_lr
+    is in (0, 1/K], and null means 1/K, which is VRL-SGD.
     """
 
     paper = "Alghunaim, IEEE TAC 2024"

@@ -16,11 +16,11 @@ class LocalAMSGrad(Algorithm):
                    m_i <- b1 m_i + (1-b1) f;   v_i <- b2 v_i + (1-b2) f^2;   y <- y - eta m_i / sqrt(vhat)
         server:  theta <- mean_{S_t} y_i;   vhat <- max(vhat, mean_{S_t} v_i)
 
-    vhat is shared by all clients and frozen during a round; it starts at epsilon > 0, and m_i, v_i at 0.
-    A client keeps m_i and v_i, the server theta and vhat. Travels: up 2d (y_i - theta, v_i), down 2d (theta,
-    vhat). The paper lets all clients take part.
-    bias_correction (not in the paper) divides m_i by 1 - b1^s in the step and v_i by 1 - b2^s on its way up,
-    s the number of steps that the client has made so far. eta = lr is tuned; beta1 0.9, beta2 0.99.
+    vhat is shared by all clients and frozen during a round. It starts at epsilon > 0; m_i and v_i start at 0.
+    A client keeps m_i and v_i. The server keeps theta and vhat. Travels: up 2d (y_i - theta, v_i), down 2d
+    (theta, vhat). In the paper all clients take part.
+    bias_correction (not in the paper) divides m_i by 1 - b1^s in the step and v_i by 1 - b2^s in the upload,
+    where s is the number of steps that the client has made so far. eta = lr is tuned; beta1 0.9, beta2 0.99.
     """
 
     title = "Local AMSGrad"
@@ -33,7 +33,7 @@ class LocalAMSGrad(Algorithm):
     lr: float = positive(0.01)
     beta1: float = decay(0.9)
     beta2: float = decay(0.99)
-    epsilon: float = positive(1e-3, help="vhat starts here")
+    epsilon: float = positive(1e-3, help="initial value of vhat")
     bias_correction: bool = switch(False)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

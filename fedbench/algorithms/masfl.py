@@ -23,9 +23,9 @@ class MasFL(Algorithm):
                  theta <- theta - gamma g                 with the NEW g
                  c <- c + D/N
 
-    The server combines its present c and g, whatever stale p^v the clients used. A client keeps c_i, the
-    server theta, c and g. Travels: up 1d, down 2d (theta, p), and N d up, N d down once at the start.
-    With no delays it is SCAFFOLD-M started at the survey's gradients. beta = sqrt(S K / T) (Theorem 1,
+    The server combines its current c and g, however stale the p^v that the clients used. A client keeps c_i.
+    The server keeps theta, c and g. Travels: up 1d, down 2d (theta, p), and N d up, N d down once at the
+    start. Without delays it is SCAFFOLD-M started at the survey's gradients. beta = sqrt(S K / T) (Theorem 1,
     clamped to 1); eta = lr and gamma = server_lr (convention G) depend on L and tau_max and are tuned.
     """
 
@@ -33,7 +33,7 @@ class MasFL(Algorithm):
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     survey = "once"
     problem_dependent = ("lr", "server_lr")
-    own_step = "goes along directions with a momentum of their own, which the server follows"
+    own_step = "steps along directions with their own momentum, which the server follows"
 
     lr: float = positive(0.05)
     server_lr: float = positive(0.5)

@@ -23,11 +23,11 @@ class Mime(Algorithm):
         momentum  U = (1-b) g + b m                                m <- (1-b) c + b m
         adam      U = ((1-b1) g + b1 m) / (sqrt(v) + eps)          m <- (1-b1) c + b1 m
                                                                    v <- (1-b2) c^2 + b2 v
-    m and v start at 0, without bias correction; a client keeps nothing. So the first round of adam divides by
-    eps alone. Travels: up 2d (grad f_i(theta), y_i - theta), down 2d (theta, c), and m, v. Gradients: one
-    full local pass and 2K. Means are weighted by samples (weighting=samples) or uniform.
-    eta = lr is tuned (of the order of 1e-2 for adam); gamma = server_lr (convention D) 1; b = momentum 0.9,
-    beta1 0.9, beta2 0.99, eps = epsilon 1e-5..1e-3.
+    m and v start at 0 without bias correction, so the first round of adam divides by eps alone. Clients keep
+    nothing. Travels: up 2d (grad f_i(theta), y_i - theta), down 2d (theta, c), and m, v. Gradients: one full
+    local pass and 2K. Means are weighted by samples (weighting=samples) or uniform.
+    eta = lr is tuned (of the order of 1e-2 for adam); gamma = server_lr (convention D) is 1, b = momentum
+    0.9, beta1 0.9, beta2 0.99, eps = epsilon 1e-5..1e-3.
     """
 
     paper = "Karimireddy et al., arXiv:2008.03606"
@@ -70,7 +70,7 @@ class Mime(Algorithm):
         return ((1 - h.beta1) * g + h.beta1 * s.m) / (torch.sqrt(s.v) + h.epsilon)
 
     def track(self, c: Tensor, s: Record, h: Record) -> Vectors:
-        """V(c, s): the state after the server's gradient `c`, taken at the model before this round."""
+        """V(c, s): the next state, from the gradient `c` at the model before this round."""
         if self.base == "sgd":
             return {}
         if self.base == "momentum":

@@ -10,7 +10,7 @@ from fedbench.method import Client, Counts, Record, Vectors, register
 class MimeLite(Mime):
     """Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich, Suresh, arXiv:2008.03606, Algorithm 2.
 
-    Mime without the correction of the local gradients; c moves the server's state alone:
+    Mime without the correction of the local gradients; c only updates the server's state:
 
         client:  y = theta;  K times  y <- y - eta U(grad F(y; xi), s)
         server:  theta <- theta + gamma mean_{S_t}(y_i - theta);   s <- V(c, s)

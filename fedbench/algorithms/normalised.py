@@ -1,4 +1,4 @@
-"""Directions of length 1: the norm over the whole vector, or over each parameter tensor by itself."""
+"""Directions of length 1, with one norm over the whole vector or one over each parameter tensor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedbench.method import Algorithm, Setting, choice
 class Normalised(Algorithm):
     """A method whose local steps have directions q / ||q||.
 
-    norm=vector takes one norm over the whole vector, as the papers write it and their theorems need it;
-    norm=tensor one over each of the m parameter tensors, as a loop over a model's parameters computes it, so
-    that a direction has length sqrt(m). With either, a factor on the loss changes nothing.
+    norm=vector takes one norm over the whole vector, as the papers write it and their theorems need it.
+    norm=tensor takes one norm over each of the m parameter tensors, as a loop over a model's parameters does;
+    a direction then has length sqrt(m). With either, a factor on the loss changes nothing.
     """
 
     norm: str = choice(

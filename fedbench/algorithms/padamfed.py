@@ -29,18 +29,18 @@ class PAdaMFed(Normalised):
                  g <- beta (mean_{S_t}(a - c_i) + c) + (1-beta) g        with the OLD c
                  c <- c + (1/N) sum_{S_t}(a - c_i)
 
-    One norm over the whole vector (norm=tensor: one over each parameter tensor); q = 0 makes no step. u is
-    summed by itself, since (theta - y)/eta loses digits in float32. A client keeps c_i, the server theta, c
-    and g. Travels: up 2d (u/K, a - c_i), down 2d (theta, m), and once, before round 0, N d up and N d down.
-    eta = lr, gamma = server_lr (convention G) and beta come from Theorem 1 and depend on S, K and T alone:
-    eta = 1/(K sqrt(T)), gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T), clamped to 1. The theorem gives
-    orders; `scale` is a constant in front of its gamma (that of AdaMasFL and PAdaMFed-VR too).
-    Parts of it can be switched off (`Ablations`).
+    The norm is over the whole vector (norm=tensor: one over each parameter tensor); q = 0 makes no step. u is
+    summed in a separate vector, since (theta - y)/eta loses digits in float32. A client keeps c_i. The server
+    keeps theta, c and g. Travels: up 2d (u/K, a - c_i), down 2d (theta, m), and once, before round 0, N d up
+    and N d down. eta = lr, gamma = server_lr (convention G) and beta come from Theorem 1 and depend on S, K
+    and T alone: eta = 1/(K sqrt(T)), gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T), clamped to 1. The
+    theorem gives only orders of magnitude, so `scale` multiplies its gamma (also in AdaMasFL and
+    PAdaMFed-VR). Parts of the method can be switched off (`Ablations`).
     """
 
     paper = "Yan et al., ICLR 2025"
     checked_by = "tests/algorithms/test_padamfed.py::test_follows_the_pseudo_code"
-    own_step = "goes along directions of length 1"
+    own_step = "steps along directions of length 1"
     survey = "once"
 
     lr: float | None = positive(None, null=THEOREM)
@@ -51,11 +51,11 @@ class PAdaMFed(Normalised):
     def check(self) -> None:
         if self.scale is not None and self.server_lr is not None:
             needed = "multiplies the theorem's step size, so it needs algorithm.server_lr=null"
-            raise ConfigError("algorithm.scale", self.scale, f"{needed}, which is {self.server_lr:g}")
+            raise ConfigError("algorithm.scale", self.scale, f"{needed}, not {self.server_lr:g}")
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         values = super().resolve(n, warn)
-        scale = values.pop("scale", 1.0)  # no part of h: what counts is the product
+        scale = values.pop("scale", 1.0)  # not in h: the method uses only the product
         return {**values, "server_lr": scale * values["server_lr"]}
 
     def theorem(self, n: Counts) -> dict[str, float]:

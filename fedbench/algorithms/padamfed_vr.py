@@ -17,16 +17,16 @@ class PAdaMFedVR(PAdaMFed):
     """Yan, Zhang, Wang, Cao, "Problem-parameter-free federated learning", ICLR 2025, section 4
     (variance-reduced variant, Theorem 2).
 
-    As PAdaMFed, but a local step also takes p = grad F(theta^{t-1}; xi), the gradient at the PREVIOUS
+    Like PAdaMFed, but a local step also takes p = grad F(theta^{t-1}; xi), the gradient at the PREVIOUS
     global model on the same mini-batch (theta^{-1} = theta^0):
 
         q = f + beta (c - c_i) + (1-beta)(g - p) = f - beta c_i + m - (1-beta) p
         server:  g <- mean_{S_t}[ a - (1-beta) abar_i + beta (c - c_i) ] + (1-beta) g,  abar_i = (1/K) sum_k p
 
-    The momentum is the mean of the local directions, the recursive (STORM) form that Theorem 2's rate needs
-    (derived: the paper's text in hand prints only the local direction). vr_momentum=literal keeps PAdaMFed's
-    momentum instead, which stalls. Travels: up 3d (u/K, a - c_i, a - abar_i; 2d for literal), down 3d
-    (theta, m, theta^{t-1}). Two gradients a step.
+    The momentum is the mean of the local directions, the recursive (STORM) form that Theorem 2's rate needs.
+    We derived it: the paper's text in hand prints only the local direction. vr_momentum=literal keeps
+    PAdaMFed's momentum instead, which stalls. Travels: up 3d (u/K, a - c_i, a - abar_i; 2d for literal), down
+    3d (theta, m, theta^{t-1}). Two gradients a step.
     Theorem 2: eta = 1/(K T), gamma = beta = (S K)^(1/3) / T^(2/3), beta clamped to 1.
     """
 

@@ -20,13 +20,13 @@ class RingmasterASGD(Algorithm):
                  delay >= R:  the gradient is thrown away, and k stays
                  the client goes on at once, from the present theta
 
-    It is asynchronous SGD on a schedule that discards: R - 1 = schedule.tau_cut is the largest staleness that
-    counts, N - 1 unless given (R = N); with schedule.interrupt=true a client is stopped as soon as its
-    delay reaches R, and need not finish what would be thrown away. One arrival makes one update
-    (clients.per_round=1). All N clients work; K = 1. Nobody keeps anything but theta. Travels: up 1d,
-    down 1d. gamma = server_lr (it multiplies a gradient) and R are tuned together. For homogeneous data: a
-    client that is always slower than R updates is never heard. R = N is our default, the largest R that the
-    experiments of code of the authors' line try.
+    It is asynchronous SGD on a schedule that discards stale gradients. schedule.tau_cut = R - 1 is the
+    largest staleness that counts, and defaults to N - 1 (R = N). With schedule.interrupt=true a client is
+    stopped as soon as its delay reaches R, so it does not finish work that would be thrown away. One arrival
+    makes one update (clients.per_round=1). All N clients work; K = 1. Only the server keeps state: theta.
+    Travels: up 1d, down 1d. gamma = server_lr (it multiplies a gradient) and R are tuned together. The method
+    is for homogeneous data: a client whose jobs always take R updates or more never contributes. The default
+    R = N is ours; it is the largest R tried in the experiments of code from the authors' line of work.
     """
 
     title = "Ringmaster ASGD"

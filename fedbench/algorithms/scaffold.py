@@ -9,11 +9,11 @@ from fedbench.method import Algorithm, Client, Counts, Record, Setting, Vectors,
 
 
 class ControlVariates(Algorithm):
-    """SCAFFOLD's clients with option 2, and their c at the server."""
+    """SCAFFOLD's clients with option 2, and the control variate c at the server."""
 
     def refusal(self, setting: Setting) -> str | None:
         if setting.optimizer.adaptive:
-            why = "needs SGD's sum of directions, which an adaptive optimizer does not leave"
+            why = "needs SGD's sum of directions, which an adaptive optimizer does not have"
             return f"{why} (optimizer={setting.optimizer.name})"
         return super().refusal(setting)
 
@@ -51,9 +51,9 @@ class Scaffold(ControlVariates):
                    c     <- c + (1/N) sum_{S_t}(c_i+ - c_i)
 
     With local momentum (optimizer.momentum) a direction moves y more than once. Option 2 then divides by the
-    sum of its directions' weights (`client.travelled`); by K, the c_i would grow without bound. An adaptive
-    optimizer leaves no such sum: option 2 is refused.
-    c and all c_i start at 0; a client keeps c_i between its participations, the server theta and c.
+    sum of its directions' weights (`client.travelled`); divided by K, the c_i would grow without bound. An
+    adaptive optimizer has no such sum, so option 2 is refused.
+    c and all c_i start at 0. A client keeps c_i between its participations. The server keeps theta and c.
     Travels: up 2d (y_i - theta, c_i+ - c_i), down 2d (theta, c). eta = lr is tuned; gamma = server_lr
     (convention D) is 1 in the paper's experiments and sqrt(S) in its theory.
     """

@@ -21,12 +21,12 @@ class ScaffoldExP(ControlVariates):
                  theta <- theta + gamma Delta
                  c     <- c + (1/N) sum_{S_t}(c_i+ - c_i)                              without gamma
 
-    The clients are those of `scaffold` with option 2 (its K with local momentum too). Means are uniform, so
-    that c stays the mean of all c_i; the authors' code weighs clients by their samples. epsilon_t: see
-    `fedexp`. Near the optimum Delta vanishes before the Delta_i do, and gamma grows as far as epsilon allows.
-    A client keeps c_i between its participations, the server theta and c. Travels: up 2d and one scalar,
-    down 2d (theta, c). eta = lr and epsilon (1e-3 on CIFAR, 0.1 on EMNIST) are tuned; the server's step sets
-    itself.
+    The clients are those of `scaffold` with option 2 (including its K with local momentum). Means are
+    uniform, so that c stays the mean of all c_i; the authors' code weights clients by their samples.
+    epsilon_t: see `fedexp`. Near the optimum Delta vanishes before the Delta_i do, and gamma grows as far as
+    epsilon allows. A client keeps c_i between its participations. The server keeps theta and c. Travels: up
+    2d and one scalar, down 2d (theta, c). eta = lr and epsilon (1e-3 on CIFAR, 0.1 on EMNIST) are tuned; the
+    server's step size needs no tuning.
     """
 
     title = "SCAFFOLD-ExP"

@@ -19,9 +19,9 @@ class ScaffoldM(Algorithm):
         server:  g <- (1/(eta S K)) sum_{S_t} (theta - y_i);   theta <- theta - gamma g
                  c <- c + (1/N) sum_{S_t} (c_i+ - c_i)
 
-    c_i, c and g start at 0 (inferred: the published step sizes contain the error of such a start). g is
-    the mean of all local directions q, which a client sums by itself, since (theta - y)/eta loses digits
-    in float32. A client keeps c_i, the server theta, c and g. Travels: up 2d (mean of q, c_i+ - c_i),
+    c_i, c and g start at 0 (inferred: the published step sizes contain the error of such a start). g is the
+    mean of all local directions q. Clients sum these in a separate vector, since (theta - y)/eta loses digits
+    in float32. A client keeps c_i. The server keeps theta, c and g. Travels: up 2d (mean of q, c_i+ - c_i),
     down 2d (theta, m). beta = 1 with gamma = eta K is SCAFFOLD with option 2.
     eta = lr, gamma = server_lr (convention G: eta K is plain averaging) and beta are tuned: the theory's
     values (`fedbench.theory`) need L, Delta, sigma^2 and G_0. The paper's grids are not known to us.
@@ -31,7 +31,7 @@ class ScaffoldM(Algorithm):
     paper = "Cheng et al., ICLR 2024"
     checked_by = "tests/algorithms/test_scaffold_m.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "beta")
-    own_step = "goes along directions with a momentum of their own, whose mean the server follows"
+    own_step = "steps along directions with their own momentum, whose mean the server follows"
 
     lr: float = positive(0.1)
     server_lr: float = positive(1.0, help="gradient-sized: lr times the local steps is plain averaging")

@@ -13,15 +13,15 @@ class ScaffoldMVR(ScaffoldM):
     """Cheng, Huang, Wu, Yuan, "Momentum benefits non-IID federated learning simply and provably",
     ICLR 2024 (SCAFFOLD-M-VR).
 
-    As SCAFFOLD-M, but a local step also takes p = grad F(theta^{t-1}; xi), the gradient at the PREVIOUS
+    Like SCAFFOLD-M, but a local step also takes p = grad F(theta^{t-1}; xi), the gradient at the PREVIOUS
     global model on the same mini-batch (theta^{-1} = theta^0):
 
         before round 0, all clients:  c_i = mean mini-batch gradient at theta^0;  c = g = mean_i c_i
         client:  q = f + beta (c - c_i) + (1-beta)(g - p) = f - beta c_i + m - (1-beta) p
 
-    c_i, c, g and theta then follow SCAFFOLD-M's lines; g is still the mean of the directions q.
-    A client keeps c_i, the server theta, c, g and theta^{t-1}. Travels: up 2d (mean of q, c_i+ - c_i), down
-    3d (theta, m, theta^{t-1}), and once, before round 0, N d up and N d down. Two gradients a step.
+    c_i, c, g and theta then follow SCAFFOLD-M's lines; g is still the mean of the directions q. A client
+    keeps c_i. The server keeps theta, c, g and theta^{t-1}. Travels: up 2d (mean of q, c_i+ - c_i), down 3d
+    (theta, m, theta^{t-1}), and once, before round 0, N d up and N d down. Two gradients a step.
     eta = lr, gamma = server_lr (convention G: eta K is plain averaging) and beta are tuned: the theory's
     values (`fedbench.theory`) need L, Delta and sigma^2.
     """

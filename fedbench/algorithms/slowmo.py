@@ -17,10 +17,10 @@ class SlowMo(FedAvg):
         client:  y = theta;  K times  y <- y - eta grad F(y; xi)
         server:  u <- rho u + (theta - sum_{i in S_t} w_i y_i) / eta;   theta <- theta - alpha_s eta u
 
-    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). u starts at 0, in units of gradients; the
-    server keeps theta and u, a client nothing. Travels: up 1d, down 1d. The paper analyses full
-    participation; nothing in the rule needs it. alpha_s = server_lr (1 in the paper), rho = momentum (0.4
-    to 0.8) and eta = lr are tuned. With eta constant these are the steps of FedAvgM.
+    w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). u starts at 0, in units of gradients. Only
+    the server keeps state: theta and u. Travels: up 1d, down 1d. The paper analyses full participation, but
+    nothing in the rule needs it. alpha_s = server_lr (1 in the paper), rho = momentum (0.4 to 0.8) and
+    eta = lr are tuned. With eta constant these are the steps of FedAvgM.
     """
 
     paper = "Wang et al., ICLR 2020"
@@ -31,7 +31,7 @@ class SlowMo(FedAvg):
 
     def refusal(self, setting: Setting) -> str | None:
         if setting.schedule == "async" and "lr" in setting.scheduled:
-            return "divides by one eta what jobs of several rates have sent (lr_schedule)"
+            return "divides all uploads by one eta, but lr_schedule gives an update's jobs different rates"
         return super().refusal(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

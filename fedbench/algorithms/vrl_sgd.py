@@ -16,12 +16,12 @@ class VRLSGD(Algorithm):
         server:  theta <- (1/N) sum_i y_i
         client:  Delta_i <- Delta_i + (theta - y_i) / (K eta)               with the NEW theta
 
-    Delta_i starts at 0. A client keeps one vector, z_i = y_i - K eta Delta_i, and the scalar K eta: the next
-    broadcast completes Delta_i = (theta - z_i) / (K eta). The server keeps theta. Travels: up 1d, down 1d.
-    With local momentum K becomes the sum of the directions' weights; an adaptive optimizer leaves none.
-    Only for full participation: otherwise sum_i Delta_i is not 0 and the mean drifts. eta = lr is tuned
-    (paper: 0.005 with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). Its warm start is not part of
-    it here.
+    Delta_i starts at 0. A client keeps one vector, z_i = y_i - K eta Delta_i, and the scalar K eta. The next
+    broadcast then gives Delta_i = (theta - z_i) / (K eta). The server keeps theta. Travels: up 1d, down 1d.
+    With local momentum the sum of the directions' weights replaces K. An adaptive optimizer has no such sum
+    and is refused. Only for full participation: otherwise sum_i Delta_i is not 0 and the mean drifts.
+    eta = lr is tuned (paper: 0.005 with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). The paper's
+    warm start is not implemented.
     """
 
     title = "VRL-SGD"
@@ -35,7 +35,7 @@ class VRLSGD(Algorithm):
 
     def refusal(self, setting: Setting) -> str | None:
         if setting.optimizer.adaptive:
-            why = "needs SGD's sum of directions, which an adaptive optimizer does not leave"
+            why = "needs SGD's sum of directions, which an adaptive optimizer does not have"
             return f"{why} (optimizer={setting.optimizer.name})"
         return super().refusal(setting)
 

@@ -33,7 +33,7 @@ SUBCOMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fedbench` with the arguments `argv` (without the program's name); return the exit code."""
     if argv is None and sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
-        utf8 = {**os.environ, "PYTHONUTF8": "1"}  # under a POSIX locale: names of files and texts are UTF-8
+        utf8 = {**os.environ, "PYTHONUTF8": "1"}  # file names and texts are UTF-8, also under a POSIX locale
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], utf8)
     _open_streams()
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
@@ -81,8 +81,8 @@ def _unknown(word: str) -> UsageError:
 
 
 def _open_streams() -> None:
-    """A process may be started with its standard streams closed: then nobody reads, and nothing is said. A
-    terminal that cannot show a letter is shown a question mark."""
+    """Replace standard streams that were closed at the start of the process by the null device. A character
+    that the terminal cannot show becomes a question mark."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -92,7 +92,7 @@ def _open_streams() -> None:
 
 
 def _refuse_namesake() -> None:
-    """Another distribution with an import package `fedbench` may have overwritten files of this one."""
+    """Raise UserError if an unrelated distribution `fedbench` is installed: it may have overwritten files."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -33,7 +33,7 @@ GROUPS = {
 
 TASK = """\
 On the quickstart's task (digits, 20 clients by Dirichlet(0.5), 5 a round, 10 local steps, mlp{needs}), with
-the default step sizes, untuned: that it learns, not how it compares. Mean and std of {n} seeds."""
+the default, untuned step sizes: shows that it learns, not how it compares. Mean and std of {n} seeds."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(prog="fedbench list", description="Show what can be chosen.")
     parser.add_argument("what", choices=GROUPS, nargs="?", metavar="WHAT", help=", ".join(GROUPS))
     parser.add_argument("--markdown", action="store_true", help="the table of algorithms as in the README")
-    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="with your own files of options")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="also list your own options in DIR")
     args = parser.parse_args(argv)
     if args.what is None:
         for what, group in GROUPS.items():
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         rows = [[name, _description(conf_dir() / group / f"{name}.yaml")] for name in options(group)]
     lines = aligned(rows)
-    if own is not None:  # nothing of the user's is executed to list it
+    if own is not None:  # listing executes none of the user's code
         files = sorted((own / group).rglob("*.yaml"))
         names = [file.relative_to(own / group).with_suffix("").as_posix() for file in files]
         found = aligned([[name, _description(file)] for name, file in zip(names, files, strict=True)])

@@ -18,7 +18,7 @@ def rerun(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit code 0 where all numbers are the same, 1 where one is not."""
+    """`fedbench replay`. The exit code is 0 if all numbers are the same, else 1. Raises UserError."""
     from fedbench.runs.replay import PLACES, elsewhere, replay
     from fedbench.runs.session import Session
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         "`fedbench rerun RUN_DIR` is `fedbench replay RUN_DIR --keep`.",
     )
     parser.add_argument("words", nargs="+", metavar="RUN_DIR | KEY=VALUE", help=f"keys: {', '.join(PLACES)}")
-    words = f"keep what is computed, below {KEPT}; stopped, the same command goes on"
+    words = f"keep the recomputed run, below {KEPT}; if stopped, the same command resumes it"
     parser.add_argument("--keep", action="store_true", help=words)
     parser.add_argument("--into", type=Path, metavar="DIR", help="keep it here")
     args = parser.parse_args(argv)
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     places = dict(word.split("=", 1) for word in given)
     for key in places:
         if key not in PLACES:
-            why = f"a replay may be given other places alone: {', '.join(PLACES)}"
+            why = f"only places can be changed in a replay: {', '.join(PLACES)}"
             raise UsageError(f"replay: {key}={places[key]}: {why}")
     directories = [Path(word) for word in args.words if word not in given]
     if not directories or (args.into and len(directories) > 1):
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _free(directory: Path) -> Path:
-    """A directory for the run that holds no finished one; one that was begun goes on."""
+    """The first directory for the run that holds no finished run. An unfinished run there is resumed."""
     for number in itertools.count(1):
         place = KEPT / (directory.resolve().name + (f"-{number}" if number > 1 else ""))
         if (RunDirectory(place).summary or {}).get("status") not in FINISHED:

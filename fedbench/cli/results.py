@@ -1,4 +1,4 @@
-"""What runs have left, on the command line: `fedbench best`, `collect`, `compare`, `report`, `status`."""
+"""Results of runs on the command line: `fedbench best`, `collect`, `compare`, `report`, `status`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedbench.runs.run_directory import METRICS as METRICS_FILE
 
 METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(ENDS, 1)}
 METRICS |= {name: -1 for name in METRICS if name.endswith("perplexity")}
-"""What may be best, and its sign."""
+"""The metrics that `best` can rank by, and their sign (-1: smaller is better)."""
 FORMATS = ("text", "markdown", "latex")
 LISTED = 20
-"""Of more runs, `status` names those that failed, unless it is asked for all."""
+"""With more unfinished runs than this, `status` names at most this many failed ones (--all: every run)."""
 _ENDS = (
     "status",
     "rounds",
@@ -31,8 +31,8 @@ _COMPUTED_WITH = ("engine", "chunk", "device", "commit", "parameters")
 
 
 def best(argv: Sequence[str]) -> int:
-    """Print one line per value of the keys `--by`, the best first, and where its runs lie. Raises DataError,
-    ConfigError."""
+    """Print the best setting for each value of the keys `--by`, best first, and where the first one's runs
+    are. Raises DataError, ConfigError."""
     parser = Parser(
         prog="fedbench best",
         description="The best setting of every algorithm: the largest mean over its seeds. Runs that agree\n"
@@ -42,7 +42,7 @@ def best(argv: Sequence[str]) -> int:
     add = parser.add_argument
     add("directories", nargs="+", metavar="DIR", help="of runs or sweeps")
     add("--metric", default="final_accuracy", help=f"{', '.join(METRICS)} (the smallest loss)")
-    add("--by", default="algorithm", help="keys, with commas: the best setting for each of their values (lr)")
+    add("--by", default="algorithm", help="comma-separated keys, such as lr: the best setting for each value")
     add("--format", choices=FORMATS, default="text", help="of the table (default: text)")
     args = parser.parse_args(argv)
     if args.metric not in METRICS:
@@ -52,9 +52,9 @@ def best(argv: Sequence[str]) -> int:
 
 
 def best_settings(directories: Sequence[str], metric: str, by: Sequence[str], form: str = "text") -> str:
-    """What `fedbench best` prints: a table, then the directories of the best setting of all.
+    """What `fedbench best` prints: a table, then (as text only) the directories of the best setting of all.
 
-    `p` is that of a one-sided paired t test, over the seeds that both have, of the first line being better.
+    `p` is from a one-sided paired t test that the first line is better, over the seeds that both lines have.
     """
     import pandas as pd
 
@@ -103,8 +103,8 @@ def best_settings(directories: Sequence[str], metric: str, by: Sequence[str], fo
 
 
 def collect(argv: Sequence[str]) -> int:
-    """Make the tables of a sweep again from its runs. Raises ConfigError where the directory is that of no
-    sweep."""
+    """Rebuild the tables of a sweep from its runs, and print their paths. Raises ConfigError if the directory
+    is not a sweep's."""
     from fedbench.sweeps.tables import MANIFEST, closing_table, write_manifest
     from fedbench.sweeps.tables import collect as make_tables
 
@@ -114,7 +114,7 @@ def collect(argv: Sequence[str]) -> int:
     parser.add_argument("directory", type=Path, metavar="SWEEP_DIR")
     words = "count rounds to these test accuracies too (rounds_to_0.85, ...), and show them"
     parser.add_argument("--levels", type=_levels, default=[], metavar="LEVEL[,LEVEL]", help=words)
-    parser.add_argument("--format", choices=FORMATS, help="print the table, so")
+    parser.add_argument("--format", choices=FORMATS, help="print the table in this format")
     args = parser.parse_args(argv)
     directory, here = args.directory, RunDirectory(args.directory)
     must = "must be the directory of a sweep"
@@ -145,8 +145,8 @@ def _levels(text: str) -> list[float]:
 
 
 def compare(argv: Sequence[str]) -> int:
-    """Print a table of three columns: what differs, and its value in either run; exit code 0 (`fedbench
-    replay` judges whether numbers are the same). Raises DataError."""
+    """Print a table of three columns: what differs, and its value in each run. The exit code is always 0
+    (`fedbench replay` judges whether numbers are the same). Raises DataError."""
     from fedbench.api import Run
     from fedbench.config.config import flat
     from fedbench.sweeps.tables import aligned
@@ -190,8 +190,8 @@ def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[list[st
 
 
 def _first_difference(one: Any, other: Any) -> list[list[str]]:
-    """The numbers of the first evaluated round that two tables of metrics have with other ones; and how many
-    rows they have, where that differs."""
+    """The numbers in the first round in which two tables of metrics differ; and both row counts if a round is
+    in only one of them."""
     a, b = (frame.set_index("round").drop(columns="wall_seconds") for frame in (one, other))
     a, b = a.align(b, join="inner")
     unequal = ~((a == b) | (a.isna() & b.isna()))
@@ -206,7 +206,7 @@ def _first_difference(one: Any, other: Any) -> list[list[str]]:
 
 
 def report(argv: Sequence[str]) -> int:
-    """Write a page about the runs of directories, and print its path. Raises UserError."""
+    """Write an HTML report on the runs in the directories, and print its path. Raises UserError."""
     parser = Parser(
         prog="fedbench report",
         description="The runs of sweeps, or of any directories, as one HTML file that needs no network:\n"
@@ -214,7 +214,7 @@ def report(argv: Sequence[str]) -> int:
         "keys, runs that failed or diverged with their reasons, links to the files (extra `report`: plotly).",
     )
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="of a sweep or of a run")
-    words = "default: DIR/report.html; of several, report.html here"
+    words = "default: DIR/report.html; for several directories, ./report.html"
     parser.add_argument("--out", type=Path, metavar="FILE", help=words)
     args = parser.parse_args(argv)
     several = len(args.directories) > 1
@@ -227,14 +227,14 @@ def report(argv: Sequence[str]) -> int:
 
 
 def status(argv: Sequence[str]) -> int:
-    """Print where the runs of directories stand, and how long they still take at their own pace."""
+    """Print the progress of the runs in the directories, and the time left at their own pace."""
     parser = Parser(
         prog="fedbench status",
         description="Where the runs of a sweep stand: ended, running, stopped, missing; and the time left\n"
         "at the pace of the runs themselves.",
     )
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="of a sweep or of a run")
-    parser.add_argument("--all", action="store_true", help=f"name every run, also of more than {LISTED}")
+    parser.add_argument("--all", action="store_true", help=f"name every run, even if more than {LISTED}")
     args = parser.parse_args(argv)
     for directory in args.directories:
         _status(directory, args.all)
@@ -247,7 +247,7 @@ def _status(directory: Path, every: bool) -> None:
     runs = run_statuses(directory)
     counts = Counter(run.status for run in runs)
     counted = ", ".join(coloured(f"{counts[kind]} {kind}", kind) for kind in STATUSES if counts[kind])
-    print(f"{directory}: {len(runs)} run{'s' if len(runs) > 1 else ''}: {counted}")
+    print(f"{directory}: {len(runs)} run{'s' if len(runs) != 1 else ''}: {counted}")
     named = [
         run for kind in STATUSES for run in runs if run.status == kind and (every or kind not in FINISHED)
     ]

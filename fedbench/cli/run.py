@@ -31,7 +31,7 @@ from fedbench.sweeps.tables import RUNS, closing_table, collect
 
 
 def main(argv: Sequence[str]) -> int:
-    """Hydra's flags and overrides; without any, the quickstart. The exit code."""
+    """Obey Hydra's flags and overrides; without any, run the quickstart. Returns the exit code."""
     if argv == ["--version"]:
         print(f"fedbench-runner {__version__}")
         return 0
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of Hydra's flags and ours; its errors are UsageErrors."""
+    """The parser of Hydra's flags and ours. It raises UsageError."""
 
     def refuse(message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ").split()[0]
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     made = get_args_parser()
     made.error = refuse  # type: ignore[method-assign]
     for action in [one for one in made._actions if "--experimental-rerun" in one.option_strings]:
-        made._remove_action(action)  # it would execute what a pickle says
+        made._remove_action(action)  # it would execute code from a pickle
         del made._option_string_actions["--experimental-rerun"]
     said = "Say what would run and what it takes (disk, memory), and run nothing"
     made.add_argument("--dry-run", action="store_true", help=said)
@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bool) -> Path | None:
-    """Run what the overrides say; the directory of a sweep. `dry`: only say what that would take.
+    """Run what the overrides describe. Returns a sweep's directory, else None. `dry`: only print a forecast.
 
     Raises UserError, with exit code 1 if a job of the sweep failed.
     """
@@ -99,7 +99,7 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
 
 
 def _report(ended: FinishedSweep) -> Path:
-    """Say how a sweep has ended; its directory. Raises RunError if runs have failed."""
+    """Print how a sweep ended, and return its directory. Raises RunError if runs failed."""
     directory, failed = ended.directory, ended.failures
     if directory.is_dir():
         table, rounds = collect(directory)
@@ -140,15 +140,15 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         if node is None:
             raise UsageError(f"--package {args.package}: there is no such section")
         if args.resolve and OmegaConf.is_config(node):
-            OmegaConf.set_readonly(composed.cfg.hydra, False)  # which set_config has made it
+            OmegaConf.set_readonly(composed.cfg.hydra, False)  # set_config made it read-only
             OmegaConf.resolve(node)
         print(OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else node, end="")
 
 
 def _complete(composer: Composer, words: Sequence[str]) -> None:
-    """Print what a shell's line can go on with; after a comma, the key's further values."""
+    """Print how a shell's command line can be completed; after a comma, with further values of the key."""
     files: Any = composer.loader.repository  # type: ignore[attr-defined]
-    composer.loader.get_group_options = (  # type: ignore[method-assign]  # Hydra's copies all that it knows
+    composer.loader.get_group_options = (  # type: ignore[method-assign]  # Hydra's copies all it knows
         lambda group_name, results_filter=ObjectType.CONFIG, **_: list(
             files.get_group_options(group_name, results_filter)
         )
@@ -165,7 +165,7 @@ def _complete(composer: Composer, words: Sequence[str]) -> None:
 
 
 def page(cfg: DictConfig, loader: ConfigLoader) -> str:
-    """`--help`: what there is to choose, and every key of what is chosen, with value and meaning."""
+    """The text of `--help`: all groups and options, and the chosen options' keys with value and meaning."""
     lines = [cfg.hydra.help.header, "Groups (group=option):", ""]
     for group in (*GROUPS, "logger", "experiment"):
         names = loader.get_group_options(group)
@@ -197,7 +197,7 @@ def _wrapped(line: str, indent: str) -> list[str]:
 
 
 def _comments(group: str, name: str) -> dict[str, str]:
-    """What the file of an option says of its keys, beside them or above."""
+    """The comments on the keys in an option's file, beside or above each key."""
     file, found, above = conf_dir() / group / f"{name}.yaml", {}, ""
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
         key, _, beside = line.partition(" # ")

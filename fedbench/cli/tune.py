@@ -15,21 +15,21 @@ _EXAMPLES = """examples:
   fedbench tune algorithm=fedavg,fedadam target=0.9                           the fewest rounds to 0.9
   fedbench tune 'eval.metrics=[macro_f1]' --metric macro_f1 algorithm.lr=0.1,1  by another metric
   fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
-What is swept of algorithm.* is searched (or the keys of --keys); where nothing of it is swept, the method's
-values in conf/grid. What else is swept makes tasks that are tuned by themselves.
+Swept keys of algorithm.* are searched (or the keys of --keys); if none is swept, the method's values in
+conf/grid. Every combination of the other swept keys is a task, which is tuned separately.
 A tenth of every client's training samples is held out (dataset.validation=0.1; another share where it is
 given, and with 0 the test set decides). The winner has the highest mean final validation accuracy over the
 first --seeds seeds (a diverged run counts 0). It is run again with the other seeds, or with the same where
 there are no others, and measured on the test set: results.csv has these numbers.
-With target=ACCURACY runs stop there, and the fewest mean rounds to it win: a run that does not get there
-counts twice its rounds, and of equals the more accurate wins.
+With target=ACCURACY, runs stop at that accuracy, and the fewest mean rounds to reach it win. A run that does
+not reach it counts twice its rounds; a tie goes to the more accurate setting.
 A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
 stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning.png, and the runs in
 trials/ and final/, which are sweeps (fedbench plot DIR/final)."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand; the exit code. Raises UserError; RunError where runs failed, or all diverged."""
+    """`fedbench tune`. Returns the exit code. Raises UserError (RunError if runs failed, or all diverged)."""
     from fedbench.config.config import METRICS
     from fedbench.tuning.tune import SEARCHES, TuneOptions, dry_run, tune
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     count = f"points of a random or Optuna search, for each task (default: {default.trials})"
     add("--trials", type=int, default=default.trials, metavar="N", help=count)
     add("--seeds", type=int, default=1, metavar="N", help="seeds to select by, the first N (default: 1)")
-    past = f"how often a search goes on past an edge (default: {default.extend})"
+    past = f"how many times a search continues past an edge (default: {default.extend})"
     add("--extend", type=int, default=default.extend, metavar="N", help=past)
     add("--keys", default="", metavar="KEY[,KEY]", help="what is searched (lr, or algorithm.lr)")
     further = f"select by one of eval.metrics, not by accuracy: {', '.join(METRICS)} (the smallest)"

@@ -1,8 +1,8 @@
 """argv -> Config: one composer for the command line, sweeps, the Python interface and the papers.
 
-Hydra composes, and takes every key for one of ours; `read_config` refuses, in one line, what nobody declares.
-Nothing that is given executes code but `imports` and `hooks`: Hydra instantiates what stands under
-`_target_`, and Python's logging what stands under `class` and `()`: refused in what was composed.
+Hydra composes and accepts any key. `read_config` then refuses, in one line, keys that no option declares.
+Only `imports` and `hooks` may execute the user's code. Hydra instantiates what stands under `_target_`, and
+Python's logging what stands under `class` and `()`, so unknown values there are refused.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from fedbench.config.register import JOB_DIR, UserDirectory, register
 from fedbench.errors import ConfigError, UsageError, shortened
 from fedbench.loggers.options import refuse_missing
 
-LONGEST = 1000  # characters of an option
+LONGEST = 1000  # characters of an option's name
 ONE = (*GROUPS, "experiment", "scale", "hydra/launcher", "hydra/sweeper")
-"""Groups of which one option is chosen."""
+"""Groups from which at most one option can be chosen."""
 _REFUSED = "refused, because it would run code; your own code goes into a module named by imports=[...]"
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 
 
 def load_config(overrides: Sequence[str] = ()) -> Config:
-    """What one run `fedbench OVERRIDES...` is, checked. Leaves Hydra as it was. Raises UserError."""
+    """The checked configuration of one `fedbench OVERRIDES...`. Leaves Hydra as it was. Raises UserError."""
     return compose(overrides).config
 
 
 def compose(overrides: Sequence[str] = ()) -> Composed:
-    """What `fedbench OVERRIDES...` says. Leaves Hydra as it was. Raises UserError."""
+    """Compose `fedbench OVERRIDES...`. Leaves Hydra as it was. Raises UserError."""
     with composing() as composer:
         return composer.read(overrides)
 
 
 @contextlib.contextmanager
 def composing(config_dir: str | None = None) -> Iterator[Composer]:
-    """A composer; afterwards Hydra's global state is what it was."""
+    """Yield a composer; restore Hydra's global state afterwards."""
     before = GlobalHydra.instance().hydra
     try:
         yield Composer(config_dir=config_dir)
@@ -67,18 +67,18 @@ def composing(config_dir: str | None = None) -> Iterator[Composer]:
 
 @dataclass(frozen=True)
 class Composed:
-    """What a command line says."""
+    """A composed command line."""
 
-    cfg: DictConfig  # with Hydra's node, which says where and how to run it; with the first of swept values
-    parsed: Sequence[Override]  # as they were given
+    cfg: DictConfig  # with Hydra's node (where and how to run); a swept key has its first value
+    parsed: Sequence[Override]  # the overrides as given
 
     @property
     def sweeps(self) -> bool:
-        """Whether a file or an override says that it is a sweep."""
+        """Whether a file or an override sets `hydra.mode` to MULTIRUN."""
         return bool(self.cfg.hydra.mode == RunMode.MULTIRUN)
 
     def one_run(self) -> Composed:
-        """Itself, checked, where one run is meant. Raises ConfigError."""
+        """Return itself if it is one valid run. Raises ConfigError if it is not."""
         refuse_sweeps(self.parsed)
         self.config  # noqa: B018  # names the key that is not valid
         return self
@@ -90,7 +90,7 @@ class Composed:
 
     @cached_property
     def config(self) -> Config:
-        """The same, read and checked. Raises ConfigError, which names the user's file that is at fault."""
+        """`job`, read and checked. Raises ConfigError, which names the user's file at fault, if any."""
         try:
             return validate(self.job, config_directories(self.cfg.hydra))
         except ConfigError as error:
@@ -101,12 +101,13 @@ class Composed:
 
 
 class Composer:
-    """Composes what overrides say. There is one at a time in a process, as Hydra keeps global state."""
+    """Composes overrides. A process has one composer at a time, because Hydra keeps global state."""
 
     def __init__(
         self, config_name: str | None = None, config_path: str | None = None, config_dir: str | None = None
     ) -> None:
-        """As the flags of these names: the first file, the directory in place of ours, one before it."""
+        """The flags of the same names: the primary file, the directory that replaces conf/, and a directory
+        that is searched before it. Raises UsageError."""
         register()
         self.config_name = config_name or "config"
         own = UserDirectory.path = Path(config_dir).absolute() if config_dir else None
@@ -122,15 +123,15 @@ class Composer:
 
     @contextlib.contextmanager
     def one_line(self, overrides: Sequence[str], *more: type[Exception]) -> Iterator[None]:
-        """Turn Hydra's errors into ours; `more`: what it also raises where input is odd."""
+        """Turn Hydra's errors into ours. `more`: further exceptions that Hydra raises for odd input."""
         try:
             yield
         except (*HYDRA_ERRORS, *more) as error:
             raise explain(error, overrides, self.loader) from error
 
     def read(self, overrides: Sequence[str]) -> Composed:
-        """What overrides say, free of things that would execute code; of what they sweep, the first values.
-        Raises UserError."""
+        """Compose overrides; a swept key gets its first value. Refuses values that would execute code. Raises
+        UserError."""
         words = [self._without_plus(text) for text in overrides]
         with self.one_line(words, ValueError, TypeError, AttributeError, OSError):
             parsed = parsed_words(words, self.loader)
@@ -159,11 +160,11 @@ class Composer:
             return Path(str(cfg.hydra.run.dir))
 
     def context(self, cfg: DictConfig) -> HydraContext:
-        """What Hydra's launchers and sweepers are given. Executes the modules of the user's callbacks."""
+        """The context for Hydra's launchers and sweepers. Executes the modules of the user's callbacks."""
         return HydraContext(config_loader=self.loader, callbacks=imports.Callbacks(cfg))  # type: ignore[arg-type]
 
     def _without_plus(self, text: str) -> str:
-        """An override as if its key were there: whoever writes + means the same."""
+        """An override without a leading +, which our own keys do not need."""
         key = text.partition("=")[0]
         plain = key.lstrip("+")
         if f"{plain}.".startswith("hydra.sweeper.params."):  # a dict that is open
@@ -173,14 +174,14 @@ class Composer:
         return text if plain not in ONE and self.loader.get_group_options(plain) else text.lstrip("+")
 
     def _offer_registered(self, parsed: Sequence[Override]) -> None:
-        """Make options known to Hydra that have no file and that a module of the user's registers: one that
-        `imports` names, which is executed, or a cell of a notebook."""
+        """Tell Hydra about options without a file that the user's code registers: a module named by `imports`
+        or `hooks`, which is executed here, or a notebook cell."""
         store = ConfigStore.instance()
         places = [Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"]
         for item in parsed:
             group = item.key_or_group
             for name in listed(item) if group in REGISTERED else []:
-                store.repo.get(group, {}).pop(f"{name}.yaml", None)  # of an earlier call
+                store.repo.get(group, {}).pop(f"{name}.yaml", None)  # left by an earlier call
                 if any((place / group / f"{name}.yaml").is_file() for place in places):
                     continue
                 for one in parsed:
@@ -192,7 +193,7 @@ class Composer:
                     store.store(group=group, name=str(name), node=node, provider="fedbench")
 
     def _check_searchpath(self, parsed: Sequence[Override]) -> None:
-        """Refuse what is no directory: a package would be imported. Raises ConfigError."""
+        """Refuse search path entries other than directories: Hydra imports packages. Raises ConfigError."""
         given: list[Any] = [item.value() for item in parsed if item.key_or_group == "hydra.searchpath"]
         sources = [Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"]
         if not given and (self.config_name != "config" or sources != [conf_dir()]):
@@ -202,22 +203,22 @@ class Composer:
             ]
         for place in given[0] if given and given[0] else ():
             if not Path(str(place).removeprefix("file://")).is_dir():
-                allowed = "must be directories that are there; a package would be imported"
+                allowed = "must be existing directories; a package would be imported"
                 raise ConfigError("hydra.searchpath", str(place), allowed)
 
 
 class JobComposer:
-    """Composes the jobs of a sweep as Hydra's launchers do, an order of magnitude faster where only values
-    differ: once per choice of options, then values are changed in a copy."""
+    """Composes the jobs of a sweep as Hydra's launchers do, but an order of magnitude faster if only values
+    differ. It composes once per choice of options, then changes values in a copy."""
 
     def __init__(self, master: DictConfig, loader: ConfigLoader) -> None:
-        """`master`: the sweep's own configuration, of which the hydra.* overrides count for all jobs."""
+        """`master`: the sweep's own configuration, whose hydra.* overrides apply to all jobs."""
         self._master, self._loader = master, loader
         self._bases: dict[tuple[str, ...], DictConfig] = {}
 
     def compose(self, overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
         """The configuration of the job with these overrides, without Hydra's node; and the overrides as
-        Hydra's launchers take them: a key that no file says is added. Raises UserError."""
+        Hydra's launchers need them, with + before a key that no file has. Raises UserError."""
         try:
             parsed = parsed_words(overrides)
             values = [item for item in parsed if is_value(item.get_key_element()) and not item.is_delete()]
@@ -233,7 +234,7 @@ class JobComposer:
         return cfg, [f"+{text}" if text in new else text for text in overrides]
 
     def check_places(self, jobs: Sequence[Sequence[str]]) -> None:
-        """Refuse a `hydra.sweep.subdir` that gives two jobs one directory. Raises ConfigError."""
+        """Refuse a `hydra.sweep.subdir` that gives two jobs the same directory. Raises ConfigError."""
         raw = self._master.hydra.sweep._get_node("subdir")._value()
         if raw == JOB_DIR or len(jobs) < 2:
             return
@@ -258,13 +259,13 @@ class JobComposer:
         return self._bases[words]
 
     def _check_grid(self, full: DictConfig, words: Sequence[str]) -> None:
-        """Refuse a swept option (an experiment) that brings another grid than the sweep has: it would not
-        count. Raises ConfigError."""
+        """Refuse a swept option (an experiment) whose file has a different grid from the sweep's: it would be
+        ignored. Raises ConfigError."""
         ours, theirs = self._master.hydra.sweeper, full.hydra.sweeper
         if any(ours.get(name) != theirs.get(name) for name in ("params", "grids")):
             word = next((text for text in words if text.startswith("experiment=")), words[0])
             key, _, value = word.partition("=")
-            allowed = "has another grid (hydra.sweeper) than the first one, and a sweep has one"
+            allowed = "has a different grid (hydra.sweeper) from the first one, and a sweep has one grid"
             raise ConfigError(key, value, f"{allowed}; give each a sweep")
 
 
@@ -272,9 +273,9 @@ class JobComposer:
 
 
 def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
-    """Resolve and read a composed configuration. Raises ConfigError at the first thing that is refused.
+    """Resolve and read a composed configuration. Raises ConfigError at the first problem.
 
-    `searchpath`: further directories in which options of groups are found (the user's own).
+    `searchpath`: the user's own directories of options, searched too.
     """
     try:
         plain = container(cfg)
@@ -295,12 +296,12 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
 
 
 def config_directories(hydra: Any) -> list[Path]:
-    """Where options were looked for, in this order, from a configuration's Hydra node."""
+    """The directories in which options were searched, in this order, from a configuration's Hydra node."""
     return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
 
 
 def _said_in(hydra: Any, key: str) -> str | None:
-    """The name of the user's file, among those that were chosen, that says something under a key of a run."""
+    """The name of the chosen file of the user that sets this key of a run; None if no such file does."""
     chosen = {group: option for group, option in hydra.runtime.choices.items() if isinstance(option, str)}
     for name in (hydra.job.config_name, *(f"{group}/{option}" for group, option in chosen.items())):
         group = name.rpartition("/")[0]
@@ -318,12 +319,12 @@ _VALUES = {name.split(".")[0] for name, _ in fields.rules(Settings)}
 
 
 def is_value(key: str) -> bool:
-    """Whether an override of this key gives a value to a key of a run, and chooses no option."""
+    """Whether an override of this key sets a value of a run, rather than choosing an option."""
     return key in _VALUES or ("." in key and "/" not in key and not key.startswith(("hydra.", "+", "~")))
 
 
 def forced(text: str) -> str:
-    """An override as Hydra accepts it for any key: `read_config` has the one line for unknown ones."""
+    """An override in a form that Hydra accepts for any key; `read_config` then refuses unknown keys."""
     key = text.partition("=")[0]
     own = is_value(key) or not (key in ONE or "/" in key or key.startswith(("+", "~", "hydra", "logger")))
     return f"++{text}" if own else text
@@ -333,13 +334,13 @@ def forced(text: str) -> str:
 
 
 def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
-    """Hydra's view of overrides; refused are, before anything is composed, what is none, and several options
-    of one group. Raises UserError."""
+    """Parse overrides with Hydra. Refuses malformed ones and several options of one group, before anything is
+    composed. Raises UserError."""
     for text in overrides:
         key, _, value = text.partition("=")
         if not key.strip("+~"):
             raise UsageError(f"{shortened(text)}: must be written key=value")
-        if len(value) > LONGEST and "." not in key:  # may name a file, which no system would find
+        if len(value) > LONGEST and "." not in key:  # too long for a file's name
             raise UsageError(f"{shortened(text)}: is longer than {LONGEST} characters")
         if "@" in key:
             raise ConfigError(key, value, "no such key; an option is chosen as GROUP=NAME")
@@ -354,10 +355,10 @@ def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -
 
 
 def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
-    """Refuse what would call something that is neither Hydra's nor in a module of the user's, and several
-    options of one group. Raises ConfigError.
+    """Refuse values that would call code that is neither Hydra's nor in one of the user's modules. Refuse
+    several options of one group. Raises ConfigError.
 
-    `master`: a sweep's, which says what modules are the user's, where `cfg` has the choices of a job alone.
+    `master`: the sweep's configuration, which names the user's modules, if `cfg` has only a job's choices.
     """
     own = imports.own_modules(cfg if master is None else master)
     for key, value in _leaves(OmegaConf.to_container(cfg, resolve=False)):
@@ -383,7 +384,7 @@ def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
 
 
 def _check_first(file: Path) -> None:
-    """Refuse a user's file in place of our own first one that cannot be it. Raises UsageError."""
+    """Refuse a user's file that would replace our config.yaml but has no defaults. Raises UsageError."""
     if file.is_file() and "defaults" not in read_file(file):
         raise UsageError(
             f"--config-dir {file.parent}: its {file.name} would stand in place of fedbench's, and has no "

@@ -1,7 +1,7 @@
-"""The configuration of a run, typed: what a command line is read into, and all that a run's code is given.
+"""The typed configuration of a run: what a command line is read into, and all that a run's code gets.
 
-`Config` says everything once: which keys there are, their defaults, ranges and meaning. Why these are plain
-dataclasses: see `fedbench/fields.py`.
+`Config` declares everything once: the keys, their defaults, ranges and meaning. `fedbench/fields.py` explains
+why these are plain dataclasses.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ LATER_GROUPS = {
     **{"optimizer": "sgd", "lr_schedule": "constant", "server_lr_schedule": "constant"},
     "participation": "uniform",
 }
-"""Groups younger than results that are kept, and the option that a configuration means without saying it: at
-its defaults no configuration does (see `fedbench.fields.later`)."""
+"""Groups that are newer than stored results, and the option that a configuration without the group means. At
+its defaults, that option is left out of configurations (see `fedbench.fields.later`)."""
 GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay", *LATER_GROUPS)
-"""Config groups that every run chooses one option of."""
+"""Config groups; every run chooses one option of each."""
 
 
 METRICS = ("macro_f1", "auroc", "average_precision", *(f"recall_at_{k}" for k in (2, 3, 5, 10)), "perplexity")
-"""What `eval.metrics` may have that is a number (fedbench.engine.metrics computes it)."""
+"""The metrics in `eval.metrics` that are single numbers (computed by fedbench.engine.metrics)."""
 CONFUSION = "confusion_matrix"
 MEAN_OF_TWO, MEAN_OF_CLIENTS = "mean_of_two", "mean_of_all_clients"
 
@@ -134,7 +134,7 @@ def _metrics(value: Any) -> tuple[str, ...]:
 class Eval:
     """What is measured, and when. It never changes the training."""
 
-    every: int = integer(1, low=1, help="rounds between evaluations; round 0 and the last one always")
+    every: int = integer(1, low=1, help="rounds between evaluations; always at round 0 and the last one")
     train: bool = switch(False, help="also the loss on all training data")
     grad_norm: bool = switch(False, help="also the norm of the full gradient")
     clients: bool = switch(
@@ -164,7 +164,7 @@ class Eval:
         integer(
             0,
             low=0,
-            help="also the clients' accuracies after so many steps of SGD each on its own data, from the "
+            help="also the clients' accuracies after this many SGD steps, each on its own data, from the "
             "global model: mean, mean of the worst tenth, standard deviation",
         )
     )
@@ -173,7 +173,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Saving, to resume from."""
+    """Saving checkpoints to resume from."""
 
     seconds: float = nonnegative(10.0, help="training seconds between checkpoints")
     until: int | None = integer(
@@ -194,7 +194,7 @@ class State:
         None,
         words="a directory",
         null="the run's directory",
-        help="where state on disk lies until the run has ended: space for the clients that work",
+        help="where state on disk is kept until the run has ended; needs space for the clients that work",
     )
 
 
@@ -223,12 +223,12 @@ class Settings:
 
     rounds: int = integer(50, low=0, help="T, number of server updates; 0 evaluates the initial model")
     patience: int | None = integer(
-        None, low=1, null="never", help="stop after so many evaluations without a better test accuracy"
+        None, low=1, null="never", help="stop after this many evaluations without a better test accuracy"
     )
     target: float | None = share(None, null="never", help="stop when the test accuracy reaches it")
     clients: Clients = section(Clients)  # noqa: RUF009
     local: Local = section(Local)  # noqa: RUF009
-    seed: int = seed_of(help="of everything random: partition, initial model, cohorts, mini-batches, delays")
+    seed: int = seed_of(help="of all randomness: partition, initial model, cohorts, mini-batches, delays")
     dtype: str = choice(
         "float32",
         ("float32", "float64"),
@@ -258,7 +258,7 @@ class Settings:
         [],
         _names,
         "a list such as [a, b], each the name of a module or a path to a .py file",
-        help="the same, of code that only watches (loggers): no part of a run's identity",
+        help="like imports, for code that only observes (loggers): not part of a run's identity",
     )
     device: str = text(
         "auto",
@@ -281,7 +281,7 @@ class Settings:
         True,
         _resume,
         "true, false or same",
-        help="go on where the run stopped; false: compute it again; same: go on with the same code alone",
+        help="resume where the run stopped; false: compute it again; same: resume only with the same code",
     )
     checkpoint: Checkpoint = section(Checkpoint)  # noqa: RUF009
     data: Data = section(Data)  # noqa: RUF009
@@ -292,7 +292,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """A run. `fedbench.config.options.read_config` makes one."""
+    """The configuration of a run, made by `fedbench.config.options.read_config`."""
 
     dataset: DatasetOptions
     partition: PartitionOptions
@@ -306,15 +306,15 @@ class Config(Settings):
     participation: Participation = UNIFORM
     logger: tuple[LoggerOptions, ...] = ()
     spelling: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The plain values of groups that this was read from. It says nothing of its own (see `given`)."""
+    """The plain values of the groups that this was read from. Affects only how `given` spells values."""
 
     @cached_property
     def given(self) -> dict[str, Any]:
-        """All choices as plain, nested values, which `read_config` reads as an equal configuration: what
-        config.yaml, the identity and the tables say.
+        """All choices as plain, nested values, from which `read_config` makes an equal configuration. They
+        are used for config.yaml, the identity and the tables.
 
-        They follow from the typed fields alone, so that they are those of `dataclasses.replace(config, ...)`
-        too; only how an unchanged value is spelled (`1` where the run has 1.0) is taken from `spelling`.
+        They follow from the typed fields alone, so they are also right after `dataclasses.replace(config,
+        ...)`. Only the spelling of an unchanged value (`1` for 1.0) comes from `spelling`.
         """
         said = self.spelling
         values = fields.plain(self)
@@ -326,7 +326,7 @@ class Config(Settings):
             if node != {"name": LATER_GROUPS.get(group)}:
                 values[group] = node
         if values["algorithm"].get("scale", ...) is None:
-            del values["algorithm"]["scale"]  # younger than many configurations too
+            del values["algorithm"]["scale"]  # newer than many configurations, too
         if self.logger:
             own = said.get("logger") or {}
             values["logger"] = {one.name: fields.plain(one, own.get(one.name)) for one in self.logger}
@@ -339,7 +339,7 @@ class Config(Settings):
 
     @property
     def divides_data(self) -> bool:
-        """Whether data are divided before they are trained on (`fedbench.data.divide`)."""
+        """Whether data are divided before training (`fedbench.data.partitions.divide`)."""
         return self.dataset.pool is not None or self.partition.leaves_out
 
 
@@ -368,12 +368,12 @@ def container(cfg: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, resolved, without Hydra's node (which may refer to it)."""
     plain = OmegaConf.to_container(without_hydra(cfg), resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
-    absent = ("logger", *LATER_GROUPS)  # null where a first file of the user's does not know them
+    absent = ("logger", *LATER_GROUPS)  # null if the user's primary file lacks them
     return {str(key): value for key, value in plain.items() if value or key not in absent}
 
 
 def without_hydra(cfg: DictConfig) -> DictConfig:
-    """A copy of a composed configuration as a job's function gets it, closed for new keys."""
+    """A copy of a composed configuration without Hydra's node, closed for new keys, as a job gets it."""
     if "hydra" in cfg:
         cfg = OmegaConf.masked_copy(cfg, [str(name) for name in cfg if name != "hydra"])
         OmegaConf.set_struct(cfg, True)

@@ -1,4 +1,4 @@
-"""Errors in one line: Hydra's of composing, and any other's that ends a command."""
+"""Errors in one line: those of Hydra's composing, and any other error that ends a command."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _EXTRAS = {
     "hydra/launcher=submitit_slurm": "submitit",
     "hydra/sweeper=optuna": "optuna-sweeper",
 }
-"""Options that packages of others bring, and the extra that brings the package."""
+"""Options from third-party packages, and our extra that installs the package."""
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)
-"""What composing raises for a reason; ValueError and TypeError come from a few odd overrides."""
+"""What composing raises for bad input. A few odd overrides also raise ValueError or TypeError."""
 _PYTHON = sysconfig.get_path("stdlib")
 
 
@@ -57,7 +57,7 @@ def line_of(error: BaseException) -> str:
 
 
 def _of_user(error: BaseException) -> str | None:
-    """File and line of the user's, not ours nor a library's, below which an error was raised."""
+    """The innermost file and line of the user's code (not ours, not a library's) that led to the error."""
     frames = [frame for cause in _chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
     for frame in reversed(frames):
         file = Path(frame.filename)
@@ -68,7 +68,7 @@ def _of_user(error: BaseException) -> str | None:
 
 
 def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader) -> UserError:
-    """The error of composing `overrides` as one that a user can mend; exit code 2."""
+    """Turn an error of composing `overrides` into one that the user can fix, with exit code 2."""
     chain = list(_chain(error))
     for cause in chain:
         if isinstance(cause, UserError):
@@ -102,7 +102,7 @@ def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader
 
 
 def given(key: str, overrides: Sequence[str]) -> str:
-    """What overrides say of a key."""
+    """The value that the last override of a key gives; "" if there is none."""
     pairs = (text.lstrip("+~").partition("=")[::2] for text in reversed(overrides))
     return next((value for name, value in pairs if name == key), "")
 
@@ -114,7 +114,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _unreadable(overrides: Sequence[str], loader: ConfigLoader) -> UserError | None:
-    """What is wrong with a file of the user's; Hydra does not say which one it could not read."""
+    """The error of the first file that cannot be read; Hydra does not say which one it was."""
     places = [Path(source.path) for source in loader.get_sources() if source.scheme() == "file"]
     named = [f"{text.lstrip('+').replace('=', '/')}.yaml" for text in overrides]
     likely = [place / name for place in places for name in named if (place / name).is_file()]

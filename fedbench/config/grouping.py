@@ -1,6 +1,6 @@
 """Which runs belong together: those that agree in every choice but the seed. One rule for figures and tables.
 
-Configurations are flat (dotted keys, `identity.flat`); a table's row may say only some of the keys.
+Configurations are flat (dotted keys, `config.flat`). A row of a table may have only some of the keys.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NO_CHOICE_GROUPS = {*NOT_IDENTITY_GROUPS, "eval", "hydra"}
 
 
 def settings(config: Mapping[str, object]) -> dict[str, object]:
-    """The choices that make a run another experiment: not its seed, nor how it was computed and measured."""
+    """The choices that define an experiment: all but the seed and how the run was computed and measured."""
     return {
         key: value
         for key, value in config.items()
@@ -33,8 +33,8 @@ def plain(value: object) -> Hashable:
 def differing(configs: Iterable[Mapping[str, object]]) -> list[str]:
     """The keys in which these runs are different experiments, chosen options first.
 
-    A key of an option (`algorithm.lr`) counts where runs with the same option (`algorithm`) differ in it: the
-    names FedAvg and SCAFFOLD say that their rates are others. A key that a run does not say is no difference.
+    A key of an option (`algorithm.lr`) counts only if runs with the same option (`algorithm`) differ in it:
+    FedAvg and SCAFFOLD are expected to have different rates. A key that a run lacks is not a difference.
     """
     found: dict[tuple[str, Hashable], set[Hashable]] = {}
     for config in configs:
@@ -49,7 +49,7 @@ def differing(configs: Iterable[Mapping[str, object]]) -> list[str]:
 def split(
     runs: Sequence[T], keys: Sequence[str], config: Callable[[T], Mapping[str, object]]
 ) -> dict[tuple[Hashable, ...], list[T]]:
-    """Runs by their values of `keys`, in order of first appearance; `config` gives a run's flat choices."""
+    """Group runs by values of `keys`, in order of first appearance. `config` gives a run's flat choices."""
     groups: dict[tuple[Hashable, ...], list[T]] = {}
     for run in runs:
         choices = config(run)
@@ -63,10 +63,10 @@ def one_per_seed(
     finished: Callable[[T], bool],
     along: Collection[str] = (),
 ) -> list[T]:
-    """Of runs that agree in everything but the seed and the keys `along`, one of each seed (and value of
-    those): the first that is `finished`, else the first. Runs without a seed all stay.
+    """Keep one run per seed (and per values of the keys `along`): the first `finished` one, else the first.
+    The runs agree in all other keys. Runs without a seed all stay.
 
-    A seed that was run twice (in a search and at its end, or in two sweeps) would count twice in a mean.
+    Otherwise, a seed that was run twice (in a search and at its end, or in two sweeps) would count twice.
     """
     chosen: dict[Hashable, T] = {}
     for rank, run in enumerate(runs):

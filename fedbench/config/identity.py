@@ -1,7 +1,7 @@
 """The identity of a run: what its configuration says about the result, and the directory named after it.
 
-Two runs of one identity are the same run. How it is computed (engine, device, chunk, threads), where data
-lies, how progress is shown and when it is saved do not belong to it.
+Two runs with the same identity are the same run. How a run is computed (engine, device, chunk, threads),
+where its data are, how progress is shown and when it is saved are not part of the identity.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ ABSENT_AT_DEFAULT = {
     "algorithm.epsilon_decay": 1.0,
     "model.width": 64,
 }
-"""Keys younger than results that are kept: these values say what older configurations say without them.
-Newer ones are declared as `fedbench.fields.later`."""
+"""Keys that are newer than stored results, with the values that older configurations mean without them. Keys
+added since then are declared with `fedbench.fields.later`."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _ABSENT = object()
 FILES = ("dataset.path", "dataset.test_path", "partition.path", "participation.path", "init_from")
 MARK = " (content)"  # after the key, in an identity
-RECORD = "inputs.json"  # in a run's directory: what was read, where anything of this was
+RECORD = "inputs.json"  # in a run's directory: hashes of the files and code that it read, if any
 
 Configuration = Config | DictConfig | Mapping[str, Any]
 
 
 def identity(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:
-    """What makes this run another run than others: its choices, under dotted keys, sorted, and the content of
-    the files and the code that it reads.
+    """What distinguishes this run from others: its choices (dotted keys, sorted), and hashes of the files and
+    the code that it reads.
 
-    `swept`: keys that a sweep varies; they always count.
+    `swept`: keys that a sweep varies, which always count.
     """
     return {**_counting(cfg, swept), **inputs(flat(cfg))}
 
 
 def identity_in(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity of the run in `directory`, whose choices are `config`: with what it read at its time."""
+    """The identity of the run in `directory` with the choices `config`, and what it read when it ran."""
     return {**_counting(config), **recorded(directory)}
 
 
@@ -92,14 +92,14 @@ def _is_no_choice(key: str, value: Any) -> bool:
 
 
 def is_as_before(key: str, value: Any) -> bool:
-    """Whether this value of a key younger than kept results says what they say without it."""
+    """Whether a key is newer than stored results, and has the value that they mean without it."""
     if (key, value) == ("algorithm.scale", None):
         return True
     return any(key in old and value == old[key] for old in (ABSENT_AT_DEFAULT, LATER_GROUPS, later()))
 
 
 def _canonical(value: Any) -> Any:
-    """1.0 and 1 are one value."""
+    """The value with whole floats as integers, because 1.0 and 1 are the same choice."""
     if isinstance(value, list):
         return [_canonical(item) for item in value]
     if isinstance(value, float) and value.is_integer():
@@ -113,7 +113,7 @@ def digest(value: Any) -> str:
 
 
 def run_hash(cfg: Configuration, swept: Collection[str] = ()) -> str:
-    """The name of a run's directory."""
+    """The digest of a run's identity, which its directory is named after."""
     return digest(identity(cfg, swept))
 
 
@@ -140,14 +140,14 @@ def run_dir(cfg: Configuration) -> str:
 
 # ---- files and code that a run reads -------------------------------------------------------------------
 #
-# A path says where something lies, not what it is: another data set under the same name is another run. The
-# official data sets are not among them (their content is their name); summary.json has hashes of all files.
+# A path says where something is, not what it is: a different data set at the same path makes a different run.
+# Official data sets are not hashed here (the name fixes the content). summary.json has hashes of all files.
 
 
 def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
     """The hashes of what a run with these choices (dotted keys) reads; empty for most runs.
 
-    Code: the modules that `imports` names, of a package all its files; not what they import in turn.
+    Code means the modules that `imports` names (all files of a package), not what they import in turn.
     """
     given = {key: as_given(str(choices[key])) for key in FILES if choices.get(key)}
     kind = "*.json" if choices.get("dataset") == "leaf" else "*"
@@ -158,12 +158,12 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
 
 
 def recorded(directory: Path) -> dict[str, str]:
-    """What the run in `directory` has read."""
+    """The hashes of what the run in `directory` read."""
     return read_json(directory / RECORD) or {}
 
 
 def record(directory: Path, choices: Mapping[str, Any]) -> None:
-    """Write down what the run reads, where there is anything."""
+    """Save the hashes of what a run with these choices reads, if it reads anything, in its directory."""
     found = inputs(choices)
     if found:
         write_json(directory / RECORD, dict(found))

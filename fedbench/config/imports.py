@@ -1,6 +1,6 @@
-"""The one door for the user's own code: modules that `imports` and `hooks` name are executed before a run.
+"""The only entry for the user's own code: modules that `imports` and `hooks` name are executed before a run.
 
-Classes of these modules may be Hydra's callbacks (`hydra.callbacks.NAME._target_`).
+Classes in these modules can be Hydra callbacks (`hydra.callbacks.NAME._target_`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _done: dict[str, dict[str, str]] = {}
 
 
 def load(config: Any) -> None:
-    """Execute what `imports` and `hooks` of a configuration name, each once in this process: dotted modules,
-    importable from the current directory too, or paths of .py files. Says so in the log. Raises
-    ConfigError."""
+    """Execute the modules that `imports` and `hooks` of a configuration name, each once per process. A name
+    is a dotted module (importable from the current directory too) or the path of a .py file. Logs each one.
+    Raises ConfigError."""
     for key in ("imports", "hooks"):
         execute(key, getattr(config, key))
 
 
 def execute(key: str, names: Iterable[object]) -> None:
-    """The same of the `names` that `key` says."""
+    """Execute the modules `names` as `load` does. `key`: `imports` or `hooks`, for messages."""
     for name in map(str, names):
         _load(key, name)
 
@@ -95,8 +95,8 @@ def _execute(file: Path) -> None:
 
 
 def own_modules(cfg: DictConfig) -> set[str]:
-    """The names of the modules that a composed configuration says are the user's, but for those whose name
-    another module has in this process."""
+    """The names of the user's modules in a composed configuration, except those whose name another module has
+    in this process."""
     names = set()
     for name in (str(name) for key in ("imports", "hooks") for name in OmegaConf.select(cfg, key) or ()):
         file = _file(name)
@@ -107,9 +107,9 @@ def own_modules(cfg: DictConfig) -> set[str]:
 
 
 class Callbacks(Callback):
-    """The callbacks that a configuration names, told one after another; one that breaks is a warning.
+    """The Hydra callbacks of a configuration, called one after another. If one raises, a warning is issued.
 
-    Another process makes its own: it may not find their classes.
+    Another process makes its own from the configuration, because it may not find their classes.
     """
 
     def __init__(self, cfg: DictConfig) -> None:

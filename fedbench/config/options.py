@@ -1,5 +1,5 @@
-"""What may be given: the options of the config groups and their keys; and from plain values, as composed, to
-a `Config`. Torch-free."""
+"""What can be configured: the options of the config groups and their keys. Reads composed plain values into a
+`Config`. Torch-free."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
     "server_lr_schedule": RATES,
 }
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
-_DECLARED = tuple(group for group in CLASSES if group != "dataset")  # nobody else's options join them
+_DECLARED = tuple(group for group in CLASSES if group != "dataset")  # users cannot add options to these
 
 REGISTERED = ("dataset", "model", "algorithm")
-"""The groups to which a module of the user's, named by `imports`, may add options, with or without a file."""
+"""The groups to which the user's modules (`imports`) can add options, with or without a file."""
 
-_NOT_OFFERED = ("name", "grid")  # grid: an algorithm's values to try when tuning, advice and no choice
+_NOT_OFFERED = ("name", "grid")  # grid: values to try when tuning an algorithm, which is advice, not a choice
 
 _MEANT = {
     "clip": "local.clip_norm",
@@ -66,12 +66,12 @@ _MEANT = {
     "processes": "hydra.launcher.processes",
     "output_dir": "hydra.run.dir",
 }
-"""What others call it, and the key here: said where no key is spelled like it."""
+"""Names used by other tools, and our key for each: suggested if no key of ours is spelled similarly."""
 
 
 def completed(choices: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's choices (dotted keys), with those that it means by not saying them: groups and options that are
-    younger than it, or at their defaults. Nothing where nothing is said."""
+    """A run's choices (dotted keys), completed by what it leaves out: groups and options that are newer than
+    the run, or at their defaults. Empty if `choices` is empty."""
     chosen = {**LATER_GROUPS, **choices}
     names = tuple(str(chosen.get(group)) for group in CLASSES)
     return {**_later_of(names), **chosen} if choices else {}
@@ -79,19 +79,19 @@ def completed(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _later_of(names: tuple[str, ...]) -> dict[str, Any]:
-    """The `later` options of every run, and of these options of the groups of CLASSES."""
+    """The `later` keys of every run, and of the options `names`, one for each group in CLASSES."""
     chosen = zip(CLASSES.items(), names, strict=True)
     return _later_in((group, classes[name]) for (group, classes), name in chosen if name in classes)
 
 
 @cache
 def later() -> dict[str, Any]:
-    """The declared options that are younger than results that are kept, dotted, with their defaults."""
+    """All keys declared with `fedbench.fields.later` (dotted), with their defaults."""
     return _later_in((group, cls) for group in CLASSES for cls in CLASSES[group].values())
 
 
 def _later_in(classes: Iterable[tuple[str, type[Any]]]) -> dict[str, Any]:
-    """Of every run, and of these classes of options with their groups."""
+    """The `later` keys of every run, and of these (group, class) pairs of options."""
     every = [("", Settings), *((f"{group}.", cls) for group, cls in classes)]
     return {
         key: rule.default for prefix, cls in every for key, rule in fields.rules(cls, prefix) if rule.later
@@ -111,7 +111,7 @@ def conf_dir() -> Path:
 def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
     """The names of a group's options, those in sub-directories as `directory/name`.
 
-    `searchpath`: directories of the user's beside our own conf/.
+    `searchpath`: the user's own directories, searched in addition to conf/.
     """
     found: set[str] = set()
     for directory in [conf_dir(), *searchpath]:
@@ -132,7 +132,7 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     own = fields.REGISTERED.get((group, name))
     own = own if own and not own.__module__.startswith("fedbench.") else None
     keys += fields.options_of(own) if own else ()
-    ours = conf_dir()  # comes last, unless `searchpath` says where it comes
+    ours = conf_dir()  # searched last, unless `searchpath` contains it
     places = [*searchpath, *([] if ours in searchpath else [ours])]
     files = [file for file in (place / group / f"{name}.yaml" for place in places) if file.is_file()]
     if (not files and own is None) or (group in CLASSES and group not in REGISTERED):
@@ -169,10 +169,10 @@ def one_option(group: str, several: Sequence[object]) -> ConfigError:
 
 
 def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Config:
-    """The configuration that plain values (resolved, without Hydra's node) say. Raises ConfigError at the
-    first thing that is refused: a group without an option, a key that nobody declares, a value.
+    """Read plain values (resolved, without Hydra's node) into a configuration. Raises ConfigError at the
+    first problem: a group without an option, an undeclared key or a value that is not allowed.
 
-    `searchpath`: further directories in which options of groups are found (the user's own).
+    `searchpath`: the user's own directories of options, searched in addition to conf/.
     """
     plain = _whole(plain)
     for group in GROUPS:
@@ -188,7 +188,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
             allowed = "its file must begin with the line '# @package _global_': its keys are those of a run"
             raise ConfigError(name, plain[name], allowed)
     try:
-        for group in REGISTERED:  # the keys of these are known to their files alone
+        for group in REGISTERED:  # their keys also come from files and the user's classes
             chosen, values = f"{group}={plain[group]['name']}", plain[group]
             keys = option_keys(group, values["name"], searchpath)
             for key in (key for key in values if key not in keys):
@@ -199,7 +199,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
 
 def build(plain: Mapping[str, Any]) -> Config:
-    """The same of values whose keys are known to be right, wherever the files of their options lie."""
+    """Like `read_config`, for values whose keys are known to be right. Needs no files of options."""
     plain = _whole(plain)
     groups = {group: fields.read_named(CLASSES[group], plain[group], group) for group in _DECLARED}
     rest = {key: value for key, value in plain.items() if key not in (*GROUPS, "logger")}
@@ -215,13 +215,13 @@ def build(plain: Mapping[str, Any]) -> Config:
 
 
 def checked(config: Config) -> Config:
-    """The same configuration, which may have been changed with `dataclasses.replace`, checked. Raises
-    ConfigError."""
+    """Check a configuration that may have been changed with `dataclasses.replace`. Returns an equal one.
+    Raises ConfigError."""
     return _checked(build(config.given))
 
 
 def _whole(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With the groups that are younger than some configurations."""
+    """Add the groups that older configurations lack."""
     return {**{group: {"name": option} for group, option in LATER_GROUPS.items()}, **plain}
 
 
@@ -257,7 +257,7 @@ def _checked(config: Config) -> Config:
 
 
 def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequence[Path]) -> ConfigError:
-    """The same error, with what is most likely meant among all keys of the chosen options."""
+    """The same error, with the most likely of all keys of the chosen options as a suggestion."""
     known = [name for name, _ in fields.rules(Settings)]
     names = {group: plain[group]["name"] for group in GROUPS}
     for group, name in names.items():
@@ -273,7 +273,7 @@ def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequ
     if not section:
         match = same or meant
     elif nearest(last, [name.split(".")[-1] for name in beside]):
-        match = None  # the nearest one beside it is said
+        match = None  # `unknown_key` suggests the nearest key of the section
     else:
         match = meant or same or nearest(error.key, offered)
     hint = f"did you mean '{match}'?" if match else ""

@@ -1,4 +1,4 @@
-"""What the overrides of a command line say: which keys are swept, over which values."""
+"""Parsing the overrides of a command line: which keys are swept, over which values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PLAIN_TEXT = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_./][\w./+-]*"
 
 
 def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
-    """Hydra's view of the overrides. `loader` is needed for the values of a glob()."""
+    """Parse the overrides with Hydra. `loader` is needed for the values of a glob()."""
     return OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
 
 
 def values(override: Override) -> list[str]:
-    """The values of one override as Hydra writes them: several where it is swept.
+    """The values of one override as Hydra writes them; several if it is a sweep.
 
-    A sweep that cannot be enumerated (`interval(0, 1)`, for other sweepers) stands as its own text.
+    A sweep that cannot be enumerated (`interval(0, 1)`, for other sweepers) is returned as its own text.
     """
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
@@ -37,8 +37,8 @@ def values(override: Override) -> list[str]:
 
 
 def typed(override: Override) -> list[Value]:
-    """The values of one override as they are: numbers, texts, lists. Raises UsageError where they cannot be
-    enumerated."""
+    """The values of one override as Python values: numbers, strings, lists. Raises UsageError if they cannot
+    be enumerated."""
     if override.is_interval_sweep():
         text = "an interval needs a sweeper that draws from it (hydra/sweeper=...); a grid is written"
         key = override.key_or_group
@@ -49,12 +49,12 @@ def typed(override: Override) -> list[Value]:
 
 
 def listed(override: Override) -> list[Value]:
-    """The same; none where they cannot be enumerated."""
+    """As `typed`, but empty if the values cannot be enumerated or the override deletes its key."""
     return [] if override.is_delete() or override.is_interval_sweep() else typed(override)
 
 
 def refuse_sweeps(parsed: Iterable[Override]) -> None:
-    """Refuse several values where one run is meant. Raises ConfigError."""
+    """Raise ConfigError if an override has several values; for single runs."""
     for item in parsed:
         if item.is_sweep_override():
             key, _, value = str(item.input_line).partition("=")
@@ -70,7 +70,7 @@ def _unquoted(value: Any) -> Value:
 
 
 def written(value: Value) -> str:
-    """A value as an override writes it; read again, it is the same value."""
+    """A value as an override writes it. Parsing the text gives the same value."""
     if value is None:
         return "null"
     if isinstance(value, Mapping):
@@ -83,7 +83,7 @@ def written(value: Value) -> str:
 
 
 def params(cfg: DictConfig) -> list[str]:
-    """The overrides that stand in a file as `hydra.sweeper.params`."""
+    """The overrides in `hydra.sweeper.params`, as a file can set them."""
     found = OmegaConf.select(cfg, "hydra.sweeper.params")
     plain = OmegaConf.to_container(found, resolve=False) if found else {}
     assert isinstance(plain, dict)
@@ -93,7 +93,7 @@ def params(cfg: DictConfig) -> list[str]:
 def recorded(cfg: DictConfig, kind: str) -> list[str]:
     """The overrides that Hydra keeps in a composed configuration: of `hydra` itself or of the `task`.
 
-    They are texts: a `${...}` in them is not to be resolved here.
+    They are texts: a `${...}` in them is left unresolved.
     """
     found = OmegaConf.select(cfg, f"hydra.overrides.{kind}")
     plain = OmegaConf.to_container(found, resolve=False) if found is not None else []

@@ -1,5 +1,5 @@
-"""What Hydra is told before it composes: all keys, our sweeper and launcher, a directory of the user's, and
-resolvers that give a run and a sweep their directories' names."""
+"""What is registered with Hydra before it composes: all keys, our sweeper and launcher, the user's directory,
+and resolvers for the names of the directories of runs and sweeps."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class LauncherNode:
 
     _target_: str = OUR_LAUNCHER
     processes: int | None = None  # null: one for each core, or for each device
-    devices: list[str] | None = None  # for the processes in turn; null: every GPU where there are several
-    threads: int | None = 1  # of each process on a CPU, where the run's own `threads` is null
+    devices: list[str] | None = None  # assigned to the processes in turn; null: all GPUs if there are several
+    threads: int | None = 1  # of each process on a CPU, if the run's own `threads` is null
 
 
 class UserDirectory(SearchPathPlugin):
@@ -59,10 +59,9 @@ class UserDirectory(SearchPathPlugin):
 
 
 def register() -> None:
-    """Make all of it known; a second time changes nothing.
+    """Register everything with Hydra. A second call changes nothing.
 
-    The keys come with their defaults and without types: whatever is given reaches `read_config`, which has
-    the one line for it.
+    The keys have defaults but no types, so any value reaches `read_config`, which has the error line for it.
     """
     store = ConfigStore.instance()
     store.store(name="schema", node={**fields.defaults(Settings), "logger": None}, provider="fedbench")
@@ -73,7 +72,7 @@ def register() -> None:
 
 
 def register_resolvers() -> None:
-    """Make `${fedbench.run_dir:}`, `${fedbench.sweep_dir:}` and `${fedbench.job_dir:}` known."""
+    """Register `${fedbench.run_dir:}`, `${fedbench.sweep_dir:}` and `${fedbench.job_dir:}`."""
     for name, function in (("run_dir", single_dir), ("sweep_dir", sweep_dir), ("job_dir", job_dir)):
         OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
 
@@ -94,8 +93,8 @@ def single_dir(cfg: DictConfig) -> str:
 
 
 def sweep_dir(cfg: DictConfig) -> str:
-    """`<readable>/<hash>` of a sweep: the same for the same swept values and the same rest of the
-    configuration, whatever their order."""
+    """`<readable>/<hash>` of a sweep. It is the same for the same swept values and the same rest of the
+    configuration, in any order."""
     given = [*params(cfg), *recorded(cfg, "task")]
     hydra = GlobalHydra.instance()
     axes = swept(given, hydra.config_loader() if hydra.is_initialized() else None)
@@ -116,7 +115,7 @@ def sweep_dir(cfg: DictConfig) -> str:
 
 
 def _belongs(key: str, axes: Collection[str]) -> bool:
-    """Whether a key is swept, or lies in a group of which the option is swept."""
+    """Whether a key is swept, or belongs to a group whose option is swept."""
     return key in axes or (key.split(".")[0] in GROUPS and key.split(".")[0] in axes)
 
 
@@ -133,7 +132,7 @@ def job_name(config: Config, axes: Mapping[str, str]) -> str:
 
 
 def job_dir(cfg: DictConfig) -> str:
-    """The same for sweepers that do not say which of a job's overrides are swept."""
+    """Like `job_name`, for sweepers that do not tell which of a job's overrides are swept."""
     config, given = build(container(cfg)), recorded(cfg, "task")
     readable = slug([config.algorithm.name, f"seed{config.seed}"])
     return f"{readable}-{run_hash(config, [item.key_or_group for item in parse(given)])}"

@@ -1,4 +1,4 @@
-"""Data sets, their partition over clients, and what happens to a gathered batch."""
+"""Data sets, their partition over clients, and the transforms of a batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: `fedbench.data.options` is read where torch must not be loaded."""
+    """Import on first use, so that `fedbench.data.options` can be imported without loading torch."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,6 +1,6 @@
 """Data that need no download: scikit-learn's digits, FedProx's synthetic(alpha, beta), generated reviews.
 
-The digits are 1,797 handwritten ones of 8 x 8, part of scikit-learn: Alpaydin, Kaynak, "Optical recognition
+The digits are 1,797 handwritten digits of 8 x 8, part of scikit-learn: Alpaydin, Kaynak, "Optical recognition
 of handwritten digits", UCI Machine Learning Repository, 1998.
 """
 
@@ -23,9 +23,9 @@ from fedbench.rng import Stream, host_generator
 def digits() -> Dataset:
     """The digits as float32 images (n, 1, 8, 8) in [0, 1] (the file's 0..16 over 16), split 1,437 / 360.
 
-    The split is fixed: sort the samples by class, keeping the file's order inside a class; every fifth one,
-    from the first on, is a test sample. So each class gives 35 to 37 test samples. Both sets keep the
-    file's order.
+    The split is fixed: the samples are sorted by class, in the file's order within a class, and every fifth
+    one, starting with the first, is a test sample. So each class has 35 to 37 test samples. Both sets keep
+    the file's order.
     """
     file = _file()
     table = _table(file)
@@ -97,7 +97,7 @@ def synthetic(
     """synthetic(alpha, beta) for `users` users; `Dataset.client` is its natural partition.
 
     Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys
-    2020, as its public code has it: alpha and beta are STANDARD DEVIATIONS (the paper writes variances).
+    2020, as in its public code: alpha and beta are STANDARD DEVIATIONS (the paper writes variances).
     User k: u_k ~ N(0, alpha), B_k ~ N(0, beta); W_k, b_k ~ N(u_k, 1); v_k ~ N(B_k, 1) per feature;
     x ~ N(v_k, diag(j^-1.2)), j = 1..60; y = argmax(W_k x + b_k) over 10 classes;
     n_k = floor(lognormal(4, 2)) + 50.
@@ -110,21 +110,21 @@ def synthetic(
 
 VOCABULARY = 1000
 NOT = 1  # after padding, 0
-WORDS = 50  # of each sentiment: good ones are 2 .. 51, bad ones 52 .. 101
-_FIRST = 2 + 2 * WORDS  # neutral words are the rest, in blocks of one topic each
+WORDS = 50  # per sentiment: good words are 2 .. 51, bad words 52 .. 101
+_FIRST = 2 + 2 * WORDS  # the first neutral word; these are the rest, one block per topic
 TOPICS = 10
 _SENTIMENT, _NEGATED, _TRUE = 0.2, 0.4, 0.85
-_TEXT = 1  # after the user in the address: other draws than `synthetic`'s
+_TEXT = 1  # after the user in the address, so that draws differ from `synthetic`'s
 
 
 def user_reviews(seed: int, user: int, length: int, skew: float) -> tuple[np.ndarray, np.ndarray]:
-    """Reviews (n, length) int32 and labels (n,) int64, 1 for a good one, of one user.
+    """One user's reviews (n, length) int32 and labels (n,) int64, 1 for a good review.
 
-    n = floor(lognormal(5, 0.5)) + 10. The share of good ones is Beta(1/s, 1/s), the topics' are Dir(1/s) with
-    s = skew (0: half, and equal ones). A review has ceil(length/4) .. length words, padded in front. A word
-    has sentiment with probability 0.2, else it is one of its topic's, by Zipf's law. What the words say
-    agrees with the label with probability 0.85; where it is said by the opposite word behind "not" (0.4 of
-    those that have a place in front), words counted without their order mislead.
+    n = floor(lognormal(5, 0.5)) + 10. The share of good reviews is Beta(1/s, 1/s) and the topics' shares are
+    Dir(1/s) with s = skew (0: half, and equal shares). A review has one topic and ceil(length/4) .. length
+    words, padded in front. A word has sentiment with probability 0.2, else it is a word of the topic, by
+    Zipf's law. A sentiment agrees with the label with probability 0.85. Of the sentiment words behind a
+    neutral word, 0.4 become the opposite word behind "not", so that counting words without order misleads.
     """
     rng = host_generator(seed, Stream.SYNTHETIC, user, _TEXT)
     n = int(rng.lognormal(5.0, 0.5)) + 10
@@ -149,12 +149,12 @@ def user_reviews(seed: int, user: int, length: int, skew: float) -> tuple[np.nda
 
 
 def reviews(length: int, skew: float, test_fraction: float, *, seed: int, users: int) -> Dataset:
-    """The reviews of `users` users; the last max(1, round(test_fraction * n)) of each are for the test."""
+    """The reviews of `users` users; the last max(1, round(test_fraction * n)) of each form the test set."""
     return of_users(
         "reviews",
         [user_reviews(seed, user, length, skew) for user in range(users)],
         test_fraction,
         classes=2,
-        note="reviews are generated here, no texts of IMDB's",
+        note="reviews are generated, not taken from IMDB",
         vocabulary=VOCABULARY,
     )

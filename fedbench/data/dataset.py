@@ -1,4 +1,4 @@
-"""What a data set is: tensors on the CPU, what is to be learnt, provenance; made of arrays, and in part."""
+"""The `Dataset` class: tensors on the CPU, task and provenance; how to build it from arrays, and subsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedbench.data.options import TASKS
 from fedbench.errors import ConfigError, DataError
 from fedbench.fields import exact
 
-CHUNK = 1 << 17  # numbers looked at or converted at once: they fit a core's cache
+CHUNK = 1 << 17  # numbers processed at once: they fit in a core's cache
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Dataset:
     )
     x_test: Tensor
     y_test: Tensor
-    classes: int  # outputs of a model: classes, targets or labels
+    classes: int  # number of model outputs: classes, targets or labels
     mean: Tensor | None = (
         None  # float64, (C, 1, 1), (C, H, W) or (F,), in units after uint8 / 255; None: not normalised
     )
     std: Tensor | None = None
     augment: str = "none"  # "none" or "crop_flip"
     files: tuple[dict[str, Any], ...] = ()  # {"path", "bytes", "sha256"} of every file read
-    client: np.ndarray | None = None  # (n,) the data set's own clients, where it has some: numbers or names
-    test_client: np.ndarray | None = None  # (test samples,) the same of the test set
+    client: np.ndarray | None = None  # (n,) each sample's own client, a number or name, if known
+    test_client: np.ndarray | None = None  # (test samples,) the same for the test set
     note: str | None = None  # what a reader of the results should know about the data's origin
     task: str = "classification"  # one of fedbench.data.options.TASKS
     vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
@@ -67,12 +67,12 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one sample: (C, H, W) or (F,)."""
+        """Shape of one sample: (C, H, W), (F,), or (T,) for tokens."""
         return tuple(self.x_train.shape[1:])
 
     @property
     def black(self) -> Tensor:
-        """Model input of a raw 0, broadcastable to one sample: -mean/std, or 0 where not normalised."""
+        """Model input for a raw 0, broadcastable to one sample: -mean/std, or 0 without normalisation."""
         if self.mean is None or self.std is None:
             return torch.zeros((), dtype=torch.float64)
         return -self.mean / self.std
@@ -81,8 +81,8 @@ class Dataset:
 def of_users(
     name: str, drawn: Sequence[tuple[np.ndarray, np.ndarray]], test_fraction: float, **more: Any
 ) -> Dataset:
-    """Samples (n, *shape) and labels (n,) that users have; the last max(1, round(test_fraction * n)) of each
-    user are for the test. `more`: of the Dataset."""
+    """A data set from each user's samples (n, *shape) and labels (n,). Of each user, the last
+    max(1, round(test_fraction * n)) samples form the test set. `more`: further fields of the `Dataset`."""
     held_out = [max(1, round(exact(test_fraction) * len(y))) for _, y in drawn]
     train = [(x[:-n], y[:-n]) for (x, y), n in zip(drawn, held_out, strict=True)]
     test = [(x[-n:], y[-n:]) for (x, y), n in zip(drawn, held_out, strict=True)]
@@ -94,7 +94,7 @@ def of_users(
 
 
 def check_labels(where: str, y: Tensor, samples: int, name: str, classes: int, lowest: int = 0) -> None:
-    """Raise DataError unless y (n,) holds a label of `lowest` .. lowest + classes - 1 for every sample."""
+    """Raise DataError unless y (n,) holds a label in `lowest` .. lowest + classes - 1 for every sample."""
     if y.shape != (samples,):
         raise DataError(
             f"{where} has shape {tuple(y.shape)}; ({samples},), one label per sample, is expected"
@@ -106,7 +106,7 @@ def check_labels(where: str, y: Tensor, samples: int, name: str, classes: int, l
 
 
 def check_targets(where: str, y: Tensor, samples: int, outputs: int, task: str) -> None:
-    """Raise DataError unless y (n, outputs) holds finite floats for every sample; of `multilabel` 0 and 1."""
+    """Raise DataError unless y (n, outputs) holds finite floats (`multilabel`: 0 or 1) for every sample."""
     if y.shape != (samples, outputs) or not y.is_floating_point():
         raise DataError(
             f"{where} is {y.dtype} of shape {tuple(y.shape)}; floats ({samples}, {outputs}) are expected"
@@ -114,7 +114,7 @@ def check_targets(where: str, y: Tensor, samples: int, outputs: int, task: str) 
     if not bool(torch.isfinite(y).all()):
         raise DataError(f"{where} holds a NaN or an infinity in sample {_first(~torch.isfinite(y))}")
     if task == "multilabel" and not bool(((y == 0) | (y == 1)).all()):
-        raise DataError(f"{where} holds something else than 0 and 1 in sample {_first((y != 0) & (y != 1))}")
+        raise DataError(f"{where} holds a value other than 0 and 1 in sample {_first((y != 0) & (y != 1))}")
 
 
 def check_tokens(where: str, x: Tensor, vocabulary: int) -> None:
@@ -131,7 +131,7 @@ def check_tokens(where: str, x: Tensor, vocabulary: int) -> None:
 
 
 def _first(wrong: Tensor) -> int:
-    """The first sample in which anything is wrong."""
+    """Index of the first sample with a wrong entry."""
     return int(wrong.flatten(1).any(1).nonzero()[0])
 
 
@@ -153,17 +153,17 @@ def from_arrays(
     files: tuple[dict[str, Any], ...] = (),
     where: str | Path | None = None,
 ) -> Dataset:
-    """A data set of arrays. DataError, one line, for what cannot be used.
+    """Build a data set from arrays. Raises a one-line DataError if an array cannot be used.
 
     x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f). uint8 stands
     for value / 255. float32 and float64 are kept, so that a float64 run sees the arrays' own numbers. With a
-    `vocabulary`: tokens (n, t), integers.
-    y: integers (n,), 0 .. classes - 1, `classes` by default the largest training label + 1; for regression
-    numbers (n,) or (n, k); for multilabel 0 and 1, (n, k); for sequence integers (n, t), a label
-    for each token.
-    `client` (n,), `test_client`: the client of every sample, where the data have clients of their own, by
-    number or name.
-    `where`: what messages begin with.
+    `vocabulary`: integer tokens (n, t).
+    y: integers (n,) in 0 .. classes - 1; `classes` defaults to the largest training label + 1. For
+    regression: numbers (n,) or (n, k). For multilabel: 0 and 1, (n, k). For sequence: integers (n, t), a
+    label for each token.
+    `client` (n,), `test_client`: the client of every sample, by number or name, if the data have clients of
+    their own.
+    `where`: the start of every error message, by default `dataset=NAME`.
     """
     place = str(where or f"dataset={name}")
     on_disk = {"x_train": x_train, "x_test": x_test}
@@ -199,15 +199,15 @@ def from_arrays(
 
 
 def _tensor(x: np.ndarray) -> Tensor:
-    """As a tensor that shares its memory; torch warns of a mapped file, which nobody may write to."""
+    """A tensor that shares the memory of x. Silences torch's warning about read-only (mapped) arrays."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.from_numpy(x)
 
 
 def _samples(place: str, key: str, x: np.ndarray) -> np.ndarray:
-    """x checked, images as contiguous (n, c, h, w). What is mapped stays as it is, and is not searched for
-    numbers that are not finite."""
+    """Check x and return it, images as contiguous (n, c, h, w). A memory-mapped x is not copied, and not
+    searched for NaN and infinity."""
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise DataError(f"{place}: {key} has type {x.dtype}; uint8 or a float type is expected")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:
@@ -241,7 +241,7 @@ def _samples(place: str, key: str, x: np.ndarray) -> np.ndarray:
 
 
 def _tokens(place: str, key: str, x: np.ndarray) -> np.ndarray:
-    """x (n, t) as int32; that it is below the vocabulary is the `Dataset`'s to check."""
+    """Return x (n, t) as int32. `Dataset` checks that the tokens are below the vocabulary."""
     if x.dtype.kind not in "iu" or x.ndim != 2 or 0 in x.shape:
         raise DataError(
             f"{place}: {key} is {x.dtype} of shape {x.shape}; tokens (n, t), integers, are expected"
@@ -278,7 +278,7 @@ def _classes(place: str, name: str, y_train: np.ndarray, y_test: np.ndarray, giv
 
 
 def _targets(place: str, key: str, y: np.ndarray) -> np.ndarray:
-    """Numbers (n, k) as float32, or float64 where they are."""
+    """Targets (n, k) as float32; float64 stays float64."""
     if y.dtype.kind not in "iufb" or y.ndim not in (1, 2) or 0 in y.shape:
         raise DataError(
             f"{place}: {key} is {y.dtype} of shape {y.shape}; numbers (n,) or (n, k) are expected"
@@ -290,7 +290,7 @@ def _targets(place: str, key: str, y: np.ndarray) -> np.ndarray:
 def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
     """Keep the samples of these labels, in order; the labels become 0, 1, ... in the order given.
 
-    Raises ConfigError for a label of which there is no training or no test sample.
+    Raises ConfigError if a label has no training or no test sample, or the task is not classification.
     """
     if data.task != "classification":
         raise ConfigError(
@@ -328,10 +328,10 @@ def _is_range(labels: Sequence[int]) -> bool:
 
 
 def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -> Dataset:
-    """Keep so many training and test samples of the data (None: all).
+    """Keep this number of training and test samples (None: all).
 
     They are drawn at random without replacement, the same for every seed of a run, and keep their order; a
-    smaller subset is part of a larger one. Raises ConfigError where more are asked for than there are.
+    smaller subset is part of a larger one. Raises ConfigError if more are requested than there are.
     """
     train = _drawn("train_samples", train_samples, len(data.y_train))
     test = _drawn("test_samples", test_samples, len(data.y_test))
@@ -352,7 +352,7 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
 
 
 def _drawn(key: str, count: int | None, there: int) -> Tensor | None:
-    """Indices of the samples that `key` leaves, in order; None: all of them."""
+    """Sorted indices of the samples that option `key` keeps; None: all samples."""
     if count is None:
         return None
     if count > there:
@@ -364,7 +364,7 @@ def _drawn(key: str, count: int | None, there: int) -> Tensor | None:
 
 
 def pooled(data: Dataset) -> Dataset:
-    """All samples as training samples, the test set's behind the others; `divide` makes a new test set."""
+    """Append the test samples to the training samples; `divide` makes a new test set."""
     return dataclasses.replace(
         data,
         x_train=torch.cat([data.x_train, data.x_test]),
@@ -374,7 +374,7 @@ def pooled(data: Dataset) -> Dataset:
 
 
 def _pooled_clients(data: Dataset) -> np.ndarray | None:
-    """The data's own clients of all samples, where it says whose the test samples are."""
+    """The own clients of all samples, or None unless both sets have them."""
     if data.client is None or data.test_client is None:
         return None
     return np.concatenate([data.client, data.test_client])

@@ -1,7 +1,7 @@
-"""Data files: .npz archives, .npy and IDX files, checked before they are used; downloads, once.
+"""Data files: .npz archives, .npy and IDX files, checked before use; and downloads.
 
-What an array's header promises is compared with what is there before memory is taken. A download runs under a
-lock, into a staging directory, and each file is moved into place when all are whole.
+An array's header is compared with the size of the file before memory is allocated. A download runs under a
+lock into a staging directory, and the files are moved into place when all are complete.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from fedbench.files import content_hash, locked
 
 
 def file_record(path: Path) -> dict[str, Any]:
-    """{"path", "bytes", "sha256"} of a file; a large one is read again only where it has changed."""
+    """{"path", "bytes", "sha256"} of a file. A large file is read again only if it has changed."""
     return {"path": str(path), "bytes": path.stat().st_size, "sha256": content_hash(path)}
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:
-    """The uint8 array of a file with that many sizes: as large as the file, whatever its header says.
+    """The uint8 array of an IDX file with `dimensions` axes. Its header must match the size of the file.
 
-    Format: LeCun, Cortes, Burges, "The MNIST database of handwritten digits". Raises DataError with the file.
+    Format: LeCun, Cortes, Burges, "The MNIST database of handwritten digits". DataError names the file.
     """
     try:
         content = np.fromfile(path, dtype=np.uint8)
@@ -59,7 +59,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
 
 
 def damaged(path: Path, why: str) -> DataError:
-    """The error of a downloaded file that is not what it should be."""
+    """The DataError for a damaged download."""
     return DataError(f"{path} is damaged: {why}; delete it to download again")
 
 
@@ -71,10 +71,10 @@ _UNREADABLE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, Ru
 
 
 def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """The named arrays of an .npz file, and those of `optional` that are there. Pickled arrays are refused:
-    reading data executes nothing.
+    """The named arrays of an .npz file, and the `optional` ones that it has. Pickled arrays are refused, so
+    that reading data executes no code.
 
-    Raises DataError, one line: which file, which array, what is wrong with it.
+    Raises a one-line DataError with the file, the array and what is wrong with it.
     """
     try:
         with path.open("rb") as stream:
@@ -97,7 +97,7 @@ def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ())
 
 
 def _checked_size(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
-    """Bytes that the array takes by its header, once they are as many as the archive holds of it."""
+    """Bytes of the array by its header. Raises DataError if the archive does not hold exactly as many."""
     try:
         with archive.open(member) as stream:
             shape, dtype = _header(stream)
@@ -127,7 +127,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _fits(path: Path, needed: int) -> None:
-    """A small archive may unpack to anything: zeros pack a thousandfold."""
+    """Raise DataError if the arrays exceed this machine's memory: zeros compress a thousandfold."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise DataError(f"{path}: its arrays need {needed:,} bytes of memory, this machine has {memory:,}")
@@ -145,19 +145,19 @@ def _array(path: Path, name: str, archive: zipfile.ZipFile, member: zipfile.ZipI
 
 
 def line_of(error: BaseException) -> str:
-    """What an error says, in a short line."""
+    """An error's message in one short line, or its type if it has none."""
     return _short(" ".join(str(error).split())) or type(error).__name__
 
 
 def _short(text: str, most: int = 120) -> str:
-    """As it is shown: what a damaged file says may be long, and anything but letters."""
+    """Text made fit to show: a damaged file's may be long and unprintable."""
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def read_mapped(directory: Path, names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The same of NAME.npy files. Samples (x_...) stay on the disk, mapped read-only: only what is looked at
-    is read. Raises DataError."""
+    """As `read_npz`, for the files NAME.npy of a directory. Samples (x_...) stay on disk, memory-mapped
+    read-only, and are read on access. Raises DataError."""
     files = {name: directory / f"{name}.npy" for name in (*names, *optional)}
     arrays: dict[str, np.ndarray] = {}
     for name, file in files.items():
@@ -188,8 +188,8 @@ def load_npz(
     task: str = "classification",
     vocabulary: int | None = None,
 ) -> Dataset:
-    """The data set in an .npz file or a directory of .npy files; what its arrays may be: `from_arrays`.
-    `client` and `client_test` (or `user`, `user_test`) are its clients of its own, where they are there."""
+    """Load a data set from an .npz file or a directory of .npy files, with arrays as in `from_arrays`.
+    `client` and `client_test` (or `user`, `user_test`), if present, are the data set's own clients."""
     arrays = (read_mapped if path.is_dir() else read_npz)(path, NAMES, (*CLIENTS, *USERS))
     files = [path / f"{key}.npy" for key in arrays] if path.is_dir() else [path]
     for client, user in zip(CLIENTS, USERS, strict=True):
@@ -210,7 +210,7 @@ def load_npz(
 
 
 def _without_samples(data: Dataset) -> Dataset:
-    """With a note on labels below the largest that no training sample has."""
+    """Add a note on the labels below the largest that no training sample has."""
     absent = np.flatnonzero(np.bincount(data.y_train.numpy(), minlength=data.classes) == 0).tolist()
     if not absent:
         return data
@@ -239,8 +239,8 @@ def fetch(
     """Make `files` (relative to `root`) exist, or raise DataError naming them.
 
     `download` fills a directory with `files`. `archives` (glob patterns relative to `root`) are copied there
-    first: an archive that is there but not unpacked needs no network. Several processes may call this
-    together: one of them works, the others wait and find the files.
+    first, so an archive that is not yet unpacked needs no network. Several processes may call this at the
+    same time: one of them downloads, the others wait and find the files.
     """
     staging = root / f".download-{name}"
     lock = root / f".{name}.lock"
@@ -270,7 +270,7 @@ def fetch(
 
 @contextlib.contextmanager
 def _made(root: Path) -> Iterator[None]:
-    """`root`, with the folders above it; those that were made here are gone again after a failure."""
+    """Make `root` and the folders above it; remove those made here if the block fails."""
     new = [folder for folder in (root, *root.parents) if not folder.exists()]
     root.mkdir(parents=True, exist_ok=True)
     try:
@@ -284,7 +284,7 @@ def _made(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _removed_on_failure(lock: Path) -> Iterator[None]:
-    """The last act under the lock, so that whoever comes next finds nothing half-made."""
+    """Remove the lock file after a failure, under the lock: the next process finds nothing half-made."""
     try:
         yield
     except BaseException:
@@ -308,7 +308,7 @@ def _copy(root: Path, patterns: Sequence[str], staging: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without progress bars and warnings, and without waiting for a silent server for ever."""
+    """Suppress progress bars and warnings, and do not wait forever for a silent server."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     sink = io.StringIO()

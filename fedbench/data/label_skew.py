@@ -2,7 +2,7 @@
 
 Dirichlet: Hsu, Qi, Brown, "Measuring the effects of non-identical data distribution for federated visual
 classification", arXiv:1909.06335; in the per-class form of Yurochkin et al., ICML 2019 (arXiv:1905.12022),
-which is the usual one, with a minimum size that needs no second try.
+which is the usual one. By default, moving samples ensures the minimum size, without a second draw.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ def split_by_weight(total: int, weights: np.ndarray) -> np.ndarray:
 
 
 def surplus(sizes: np.ndarray, minimum: int) -> np.ndarray:
-    """How many to take from each (k,) so that what is taken lifts everyone below `minimum` to it, exactly.
+    """How many samples to take from each client (k,) to lift every client below `minimum` exactly to it.
 
-    What is taken comes from the largest, one at a time, so donors end at a common level; nobody who is
-    below `minimum` gives, and no donor falls below it. Needs minimum * k <= sum(sizes).
+    Samples are taken one at a time from the largest client, so donors end within 1 of a common level. No
+    client below `minimum` gives, and no donor falls below it. Needs minimum * k <= sum(sizes).
     """
     needed = int(np.maximum(minimum - sizes, 0).sum())
     if needed == 0:
         return np.zeros_like(sizes)
-    low, high = minimum, int(sizes.max())  # the level: the largest at which enough is cut off
+    low, high = minimum, int(sizes.max())  # the highest level that cuts off enough
     while low < high:
         level = (low + high + 1) // 2
         low, high = (level, high) if np.maximum(sizes - level, 0).sum() >= needed else (low, level - 1)
     taken: np.ndarray = np.maximum(sizes - low, 0)
     donors = np.flatnonzero(taken)
-    taken[donors[: taken.sum() - needed]] -= 1  # cut off too much: fewer than there are donors
+    taken[donors[: taken.sum() - needed]] -= 1  # cut off too much, by less than 1 per donor
     return taken
 
 
 def share_out(sizes: np.ndarray, slots: int, most: int) -> np.ndarray:
-    """Divide `slots` among classes of the given `sizes`, so that the largest share per slot is smallest.
+    """Divide `slots` among classes of the given `sizes`, to minimise the largest number of samples per slot.
 
-    Every class gets at least 1 slot and at most min(most, its size): the next slot goes to the class with
-    the most samples per slot (D'Hondt's rule). Needs len(sizes) <= slots <= sum of the bounds.
+    Every class gets at least 1 slot and at most min(most, its size). Each next slot goes to the class with
+    the most samples per slot (Adams's rule). Needs len(sizes) <= slots <= sum of the bounds.
     """
     given = np.ones(len(sizes), dtype=np.int64)
     bound = np.minimum(most, sizes)
@@ -69,7 +69,7 @@ def proportions(rng: np.random.Generator, alpha: float, classes: int, clients: i
 
 
 def _log_gammas(rng: np.random.Generator, alpha: float, rows: int, columns: int) -> np.ndarray:
-    alpha = min(max(alpha, 1e-300), 1e300)  # beyond, a row is one-hot or flat to the last bit anyway
+    alpha = min(max(alpha, 1e-300), 1e300)  # beyond this, a row is one-hot or flat to the last bit anyway
     gamma = rng.standard_gamma(alpha + 1, (rows, columns))
     logs: np.ndarray = np.log(gamma) - rng.standard_exponential((rows, columns)) / alpha
     return logs
@@ -82,7 +82,7 @@ def _softmax(logs: np.ndarray) -> np.ndarray:
 
 
 TRIES = 10_000
-"""Draws of a law that is drawn again until it is as it should be; then it is refused."""
+"""Number of draws to meet a minimum size before the partition is refused."""
 
 
 def dirichlet(
@@ -97,14 +97,14 @@ def dirichlet(
 ) -> np.ndarray:
     """Client of every sample (n,): for each class, shuffle its samples and cut them by p_c ~ Dir(alpha).
 
-    The cuts are the cumulated proportions times n_c, rounded, so each count is within 1 of n_c p_c. Then
-    every client below `min_size` is filled up to it with samples taken at random from the clients that are
-    largest at that moment. Nothing is drawn again: exactly the missing samples move, the fewest possible,
-    and where none is missing the law is untouched. Needs min_size * clients <= n.
+    The cuts are the cumulative proportions times n_c, rounded, so each count is within 1 of n_c p_c. Then
+    every client below `min_size` is filled up to it with random samples of the clients that are largest at
+    that moment. Nothing is drawn again. Only the missing samples move, so the law is unchanged if none is
+    missing. Needs min_size * clients <= n.
 
     `balance` and `redraw` are as in NIID-Bench (Li, Diao, Chen, He, ICDE 2022), whose cuts are rounded down.
-    `balance`: the share of a client that holds n / N samples by then is 0, the others' are renormalised.
-    `redraw`: instead of moving samples, all shares are drawn again. ValueError where TRIES draws do not do.
+    `balance`: a client that already holds n / N samples gets share 0; the other shares are renormalised.
+    `redraw`: all shares are drawn again instead of moving samples. Raises ValueError if TRIES draws fail.
     """
     n_c = np.bincount(labels, minlength=classes)
     cut = np.floor if balance or redraw else np.rint
@@ -163,11 +163,11 @@ def shards(rng: np.random.Generator, labels: np.ndarray, clients: int, per_clien
 
 
 def deal(rng: np.random.Generator, holders: np.ndarray, clients: int, per_client: int) -> np.ndarray:
-    """Who holds each slot (clients * per_client,); slots are grouped by class, `holders` (<= N) per class.
+    """Client of each slot (clients * per_client,); slots are grouped by class, `holders` (<= N) per class.
 
-    Slots are dealt in rows of N, one to each client, in random order. A class spans two rows at most; in the
-    second one it is dealt first, among the clients that did not get it in the first. So nobody gets a class
-    twice.
+    Slots are dealt in rows of N, one to each client, in random order. A class spans at most two rows. In the
+    second row it is dealt first, among the clients that did not get it in the first. So no client gets a
+    class twice.
     """
     slot_class = np.repeat(np.arange(len(holders)), holders).reshape(per_client, clients)
     dealt = np.empty((per_client, clients), dtype=np.int64)
@@ -185,12 +185,12 @@ def deal(rng: np.random.Generator, holders: np.ndarray, clients: int, per_client
 def dirichlet_clients(
     rng: np.random.Generator, labels: np.ndarray, sizes: np.ndarray, alpha: float
 ) -> np.ndarray:
-    """Client of every sample (n,): each client has label shares p_i ~ Dir(alpha) over the classes of its own.
+    """Client of every sample (n,): each client draws its own label shares p_i ~ Dir(alpha) over the classes.
 
-    Acar et al., FedDyn, ICLR 2021, as its code has it: again and again one of the clients that have not got
-    their `sizes` (N,), of sum n, draws a label from its shares, again while no sample of it is left, and gets
-    one of its samples. Drawing again is drawing from the shares of the labels that are left; so many turns
-    are drawn together, up to the one at which a label is used up.
+    Acar et al., FedDyn, ICLR 2021, as in its code. In each turn a client below its size (`sizes` (N,), of sum
+    n) draws a label from its shares, again while that label has no sample left, and gets one of its samples.
+    Drawing again equals drawing from the shares of the labels that are left. Therefore turns are drawn in
+    blocks, each cut off where a label is used up.
     """
     members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(int(labels.max()) + 1)]
     left = np.array([len(samples) for samples in members])
@@ -214,13 +214,13 @@ _BLOCK = 1 << 16  # turns that are drawn together
 
 
 def _turns(rng: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
-    """Clients (n,), client i `sizes[i]` times: each one drawn uniformly from those who are not through."""
+    """Client of each turn (n,), drawn uniformly from those with turns left; client i has `sizes[i]`."""
     left, turns = sizes.copy(), np.zeros(0, dtype=np.int64)
     while left.any():
         drawn = rng.choice(np.flatnonzero(left), left.sum())
         order = np.argsort(drawn, kind="stable")
         counts = np.bincount(drawn, minlength=len(left))
-        before = np.empty_like(drawn)  # how often each was drawn already
+        before = np.empty_like(drawn)  # how often each client was drawn before
         before[order] = np.arange(len(drawn)) - np.repeat(np.cumsum(counts) - counts, counts)
         turns = np.concatenate([turns, drawn[before < left[drawn]]])
         left -= np.minimum(counts, left)
@@ -228,10 +228,10 @@ def _turns(rng: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
 
 
 def by_classes(rng: np.random.Generator, labels: np.ndarray, clients: int, per_client: int) -> np.ndarray:
-    """Client of every sample (n,): client i holds label i mod C and per_client - 1 others, drawn uniformly;
-    a label's shuffled samples are cut into equal parts, one for each of its holders. NIID-Bench's #C = k.
+    """Client of every sample (n,): client i holds label i mod C and per_client - 1 others, drawn uniformly.
+    A label's shuffled samples are cut into equal parts, one for each of its holders. NIID-Bench's #C = k.
 
-    C: the labels that occur. ValueError for one without a holder, or with fewer samples than holders.
+    C: how many labels occur. Raises ValueError if one has no holder, or fewer samples than holders.
     """
     present = np.unique(labels)
     held = np.zeros((clients, len(present)), dtype=bool)
@@ -248,8 +248,8 @@ def by_classes(rng: np.random.Generator, labels: np.ndarray, clients: int, per_c
 
 
 def similarity(rng: np.random.Generator, labels: np.ndarray, clients: int, random: int) -> np.ndarray:
-    """Client of every sample (n,): `random` of the n samples are dealt at random, the rest sorted by label, a
-    run of it for each client. Karimireddy et al., SCAFFOLD, ICML 2020. Sizes differ by at most 1."""
+    """Client of every sample (n,): `random` of the n samples are dealt at random. The rest is sorted by
+    label, one run for each client. Karimireddy et al., SCAFFOLD, ICML 2020. Sizes differ by at most 1."""
     order = rng.permutation(len(labels))
     rest = order[random:]
     sizes, dealt = (np.bincount(np.arange(n) % clients, minlength=clients) for n in (len(labels), random))
@@ -261,7 +261,7 @@ def similarity(rng: np.random.Generator, labels: np.ndarray, clients: int, rando
 
 def quantity(rng: np.random.Generator, n: int, clients: int, alpha: float, min_size: int) -> np.ndarray:
     """Client of every sample (n,): the shuffled samples cut by q ~ Dir(alpha), drawn again until n min(q) is
-    `min_size` (NIID-Bench). ValueError where TRIES draws do not do."""
+    at least `min_size` and no client is empty (NIID-Bench). Raises ValueError if TRIES draws fail."""
     order, client = rng.permutation(n), np.empty(n, dtype=np.int64)
     for _ in range(TRIES):
         q = proportions(rng, alpha, 1, clients)[0]
@@ -273,29 +273,29 @@ def quantity(rng: np.random.Generator, n: int, clients: int, alpha: float, min_s
 
 
 UNUSED = -1
-"""The client of a sample that nobody got."""
+"""Stands for the client of a sample that belongs to no client."""
 
-_FIRST = 10  # samples of each of its labels that every client gets before sizes are drawn
-_SPARED = 1000  # samples of a class that the shares do not count
-_FEW = 20  # with at most so many clients, all drawn sizes are doubled
+_FIRST = 10  # samples of each of its labels that a client gets before sizes are drawn
+_SPARED = 1000  # samples of a class that are not shared out
+_FEW = 20  # with at most this many clients, all drawn sizes are doubled
 
 
 def lognormal_labels(
     rng: np.random.Generator, labels: np.ndarray, classes: int, clients: int, per_client: int
 ) -> np.ndarray:
-    """Client (n,) of every sample, UNUSED where nobody got it: FedProxVR's users (Dinh et al., ICPP 2020).
+    """Client (n,) of every sample, UNUSED if no client gets it: FedProxVR's users (Dinh et al., ICPP 2020).
 
-    The law of the authors' scripts, which extend FedProx's. Client u holds the labels (u + j) mod `classes`,
-    j < `per_client`. It gets 10 samples of each, and then, label after label and client after client,
+    As in the authors' scripts, which extend FedProx's. Client u holds the labels (u + j) mod `classes`,
+    j < `per_client`. It gets 10 samples of each and then, client by client and label by label,
 
         floor(share * (n_class - 1000)) * r + q,    r uniform on 1..9, q uniform on 10..199
 
-    more (twice that with at most 20 clients), `share` being an entry of a table exp(2 z), z standard normal,
-    normalised over the N * per_client entries of a class, in row floor(u / (N / 10)), or u where there are
-    fewer than 10 clients. A draw that the class has no samples left for is dropped. So a good part of the
+    more (twice that with at most 20 clients). `share` is an entry of a table exp(2 z), z standard normal,
+    normalised over the N * per_client entries of a class. Its row is floor(u / (N / 10)), or u with fewer
+    than 10 clients. A draw is dropped unless the class has more samples than that left. So a good part of the
     data stays unused, and sizes span two decades.
 
-    Raises ValueError where a class has too few samples for the first 10 of each of its clients.
+    Raises ValueError if a class has too few samples for the first 10 of each of its clients.
     """
     members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(classes)]
     left = np.array([len(samples) for samples in members])

@@ -1,4 +1,4 @@
-"""Data in LEAF's JSON: FEMNIST, Shakespeare, Sent140, Reddit, and whatever has their form.
+"""Data in LEAF's JSON: FEMNIST, Shakespeare, Sent140, Reddit, and other data in the same form.
 
 Caldas et al., "LEAF: a benchmark for federated settings", arXiv:1812.01097.
 """
@@ -19,20 +19,20 @@ from fedbench.data.files import file_record, line_of
 from fedbench.errors import DataError
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""Characters of Shakespeare, LEAF's; number 0 is padding, and behind them comes what is none of them."""
-_TEXT = 4  # of a tweet's fields
+"""LEAF's characters for Shakespeare. Token 0 is padding; the one after the last is any other character."""
+_TEXT = 4  # index of the text in a tweet's fields
 PADDING, UNKNOWN_WORD = "<PAD>", "<UNK>"  # in Reddit's comments
 UNKNOWN = 1  # a word that is not among the most frequent ones
 
 
 def load_leaf(directory: Path, *, task: str, length: int, vocabulary: int) -> Dataset:
-    """The data set in `directory`/train/*.json and `directory`/test/*.json, with users by name.
+    """Load the data set in `directory`/train/*.json and `directory`/test/*.json, with users by name.
 
-    A sample is a list of numbers (784 of them: an image of 28 x 28), a text, of which every character is a
-    token and the label is the character that follows, or the fields of a tweet, of which the `length` first
-    words of the text are tokens, numbered by their frequency in the training set, or a comment of Reddit:
-    sequences of words, each of which is a sample here. `task`=sequence: of texts and comments, the label of
-    every character or word is the one that follows. Raises DataError.
+    A sample is one of four kinds. A list of numbers: features, or an image of 28 x 28 if there are 784. A
+    text: every character is a token, and the label is the character that follows. The fields of a tweet: the
+    first `length` words of its text are tokens, numbered by their frequency in the training set. A Reddit
+    comment: each of its sequences of words becomes a sample. With `task`=sequence (texts and comments), every
+    character or word has the one that follows as its label. Raises DataError.
     """
     (x, y, who, files), (x_test, y_test, who_test, more) = (
         _part(directory / part) for part in ("train", "test")
@@ -94,7 +94,7 @@ def load_leaf(directory: Path, *, task: str, length: int, vocabulary: int) -> Da
 
 
 def _part(directory: Path) -> tuple[list[Any], list[Any], list[str], list[dict[str, Any]]]:
-    """Samples, labels and users of all files of a directory, in the order of their names; the files."""
+    """Samples, labels and users of all files of a directory, sorted by file name, and the files' records."""
     x: list[Any] = []
     y: list[Any] = []
     who: list[str] = []
@@ -121,8 +121,8 @@ def _part(directory: Path) -> tuple[list[Any], list[Any], list[str], list[dict[s
 def _sequences(
     directory: Path, comments: list[Any], following: list[Any], who: list[str]
 ) -> tuple[list[list[str]], list[list[str]], list[str]]:
-    """Of every sequence of the comments: its words, the words that follow (padding where they do not count),
-    its user."""
+    """Words of every sequence of the comments, the words that follow (padding if they do not count), and the
+    user."""
     x, y, whose = [], [], []
     try:
         for sequences, label, user in zip(comments, following, who, strict=True):
@@ -140,13 +140,13 @@ def _sequences(
 
 
 def _numbered(texts: Sequence[Sequence[str]], vocabulary: int) -> dict[str, int]:
-    """Numbers of the most frequent words, behind padding and `UNKNOWN`, below `vocabulary`."""
+    """Numbers of the most frequent words: after padding and `UNKNOWN`, below `vocabulary`."""
     often = Counter(word for words in texts for word in words).most_common(vocabulary - UNKNOWN - 1)
     return {word: number for number, (word, _) in enumerate(often, start=UNKNOWN + 1)}
 
 
 def _tokens(words: Sequence[Sequence[str]], numbers: dict[str, int], length: int, other: int) -> np.ndarray:
-    """(n, length) int32 of the words' numbers, padded in front; `other`: what has none."""
+    """The words' numbers (n, length) int32, padded in front; words without a number get `other`."""
     tokens = np.zeros((len(words), length), dtype=np.int32)
     for row, own in zip(tokens, words, strict=True):
         if own:
@@ -159,6 +159,6 @@ def _numbers(directory: Path, x: list[Any]) -> np.ndarray:
         array = np.array(x, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{directory}: samples must be equally many numbers each ({line_of(error)})"
+            f"{directory}: all samples must have the same number of values ({line_of(error)})"
         ) from error
     return array.reshape(-1, 28, 28) if array.ndim == 2 and array.shape[1] == 784 else array

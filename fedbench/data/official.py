@@ -1,5 +1,5 @@
-"""MNIST, Fashion-MNIST, EMNIST, CIFAR-10, CIFAR-100, SVHN: files as torchvision places them; CINIC-10:
-folders of images; or an .npz instead."""
+"""MNIST, Fashion-MNIST, EMNIST, CIFAR-10, CIFAR-100, SVHN from the files that torchvision downloads, CINIC-10
+from folders of images; or each of them from an .npz file."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
 @dataclass(frozen=True)
 class Source:
-    """Where an official data set lies below data.root, and which torchvision class brings it."""
+    """Where an official data set lies below data.root, and which torchvision class downloads it."""
 
     kind: str  # name of the class in torchvision.datasets
     classes: int
     sizes: tuple[int, int]  # training and test samples
-    files: tuple[str, ...]  # needed below the root
+    files: tuple[str, ...]  # needed below data.root
     archives: tuple[str, ...]  # what the download consists of, before unpacking
     split: str | None = None  # EMNIST's
 
@@ -77,11 +77,11 @@ def source(name: str, split: str = "balanced") -> Source:
 
 
 def official(name: str, root: Path, split: str = "balanced") -> Dataset:
-    """The official training and test set, uint8 images (n, C, H, W); DataError where it cannot be had.
+    """The official training and test set, uint8 images (n, C, H, W). Raises DataError if unavailable.
 
-    `root/<name>.npz` (see `load_npz`) takes the place of torchvision's files where it exists; where that has
-    more classes, EMNIST's splits digits and mnist are its labels 0 to 9. EMNIST keeps the transposed
-    orientation of its files; its letters, 1..26 there, are 0..25 here. CIFAR-100 has the fine labels.
+    `root/<name>.npz` (see `load_npz`) replaces torchvision's files if it exists. If it has more classes,
+    EMNIST's splits digits and mnist are its labels 0 to 9. EMNIST keeps the transposed orientation of its
+    files; its letters, 1..26 there, are 0..25 here. CIFAR-100 has the fine labels.
     """
     origin = source(name, split)
     own = root / f"{name}.npz"
@@ -98,7 +98,7 @@ def official(name: str, root: Path, split: str = "balanced") -> Dataset:
 
 
 def _own(file: Path, name: str, origin: Source) -> Dataset:
-    """The user's file in place of the official ones."""
+    """Load the user's file in place of the official ones."""
     digits = origin.split in ("digits", "mnist")
     known = EMNIST_CLASSES["byclass"] if digits else origin.classes
     called = f"{name} (split={origin.split})" if origin.split else name
@@ -109,7 +109,7 @@ def _own(file: Path, name: str, origin: Source) -> Dataset:
 
 
 def _difference(data: Dataset, file: str, origin: Source) -> str:
-    """What sets the user's file apart from the official ones, for the captions of figures."""
+    """How the user's file differs from the official ones, for the captions of figures."""
     note = f"{file} was used in place of the official files"
     note += f" ({data.note})" if data.note else ""
     sizes = (len(data.y_train), len(data.y_test))
@@ -134,7 +134,7 @@ def _downloader(origin: Source) -> Callable[[Path], None]:
                 kind(str(place), split=part, download=True)
             return
         extra = {"split": origin.split} if origin.split else {}
-        kind(str(place), train=True, download=True, **extra)  # brings and reads: checks that it is whole
+        kind(str(place), train=True, download=True, **extra)  # also reads it: checks that it is whole
 
     return download
 
@@ -155,7 +155,7 @@ def _read(name: str, root: Path, origin: Source) -> tuple[Tensor, Tensor, Tensor
 
 
 def _pair(name: str, root: Path, origin: Source, files: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Images (n, 1, H, W) uint8 and labels (n,) int64, from 0 on, of two IDX files."""
+    """Images (n, 1, H, W) uint8 and labels (n,) int64, starting at 0, from two IDX files."""
     images, labels = (root / file for file in files)
     x, y = (torch.from_numpy(read_idx(images, 3)), torch.from_numpy(read_idx(labels, 1)))
     if len(x) != len(y):
@@ -170,13 +170,13 @@ def _pair(name: str, root: Path, origin: Source, files: tuple[str, ...]) -> tupl
 
 
 def _cifar(kind: str, root: Path, train: bool) -> tuple[Tensor, Tensor]:
-    """torchvision compares checksums before it unpickles CIFAR's files."""
+    """CIFAR's images and labels. torchvision compares checksums before it unpickles the files."""
     import torchvision.datasets
 
     source = getattr(torchvision.datasets, kind)
     try:
         read = source(str(root), train=train)
-    except Exception as error:  # a file that changes meanwhile can end in errors of every kind
+    except Exception as error:  # a file that changes meanwhile can raise any error
         meta = (source.meta["filename"], source.meta["md5"])
         for file, md5 in (*source.train_list, *source.test_list, meta):
             path = root / source.base_folder / file
@@ -188,7 +188,7 @@ def _cifar(kind: str, root: Path, train: bool) -> tuple[Tensor, Tensor]:
 
 
 def _svhn(root: Path, part: str) -> tuple[Tensor, Tensor]:
-    """torchvision compares checksums here too; the label 10 of the digit 0 is 0."""
+    """SVHN's images and labels. torchvision compares checksums here too; label 10 (the digit 0) becomes 0."""
     import torchvision.datasets
 
     file = root / torchvision.datasets.SVHN.split_list[part][1]
@@ -200,15 +200,15 @@ def _svhn(root: Path, part: str) -> tuple[Tensor, Tensor]:
 
 
 def _cinic10(root: Path) -> Dataset:
-    """CINIC-10 (Darlow et al., arXiv:1810.03505), as its archive unpacks: `root`/CINIC-10/train/CLASS/*.png,
-    and test; its validation part is left out. Classes in the order of their names, which is CIFAR-10's."""
+    """CINIC-10 (Darlow et al., arXiv:1810.03505) from its unpacked archive: `root`/CINIC-10/train/CLASS/*.png
+    and test. The validation part is left out. Classes are sorted by name, which is CIFAR-10's order."""
     x, y, file = _folders(root, "train")
     x_test, y_test, other = _folders(root, "test")
     return Dataset("cinic10", x, y, x_test, y_test, classes=int(y.max()) + 1, files=(file, other))
 
 
 def _folders(root: Path, part: str) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Images (n, 3, 32, 32), labels (n,), and what is noted of the files: a hash of the pixels."""
+    """Images (n, 3, 32, 32), labels (n,), and one record for all files, with a hash of the pixels."""
     import torchvision.datasets
 
     place = root / "CINIC-10" / part

@@ -25,7 +25,7 @@ from fedbench.fields import (
 from fedbench.fields import seed as seed_of
 
 TASKS = ("classification", "regression", "multilabel", "sequence")
-"""What is learnt: one class of several, numbers, or which of several labels hold."""
+"""What is predicted: one of several classes, numbers, which of several labels hold, or a label per token."""
 AUGMENT = ("none", "crop_flip")
 EMNIST_CLASSES = {"balanced": 47, "bymerge": 47, "byclass": 62, "letters": 26, "digits": 10, "mnist": 10}
 
@@ -36,11 +36,11 @@ def _samples() -> Any:
 
 def _vocabulary() -> Any:
     help = "x are sequences of tokens below this; 0 is padding"
-    return integer(None, low=2, null="x are no tokens", help=help)
+    return integer(None, low=2, null="x holds no tokens", help=help)
 
 
 def _user() -> Any:
-    return text(None, null="none", help="the column that says whose a row is (partition=natural)")
+    return text(None, null="none", help="the column with the user of each row (partition=natural)")
 
 
 def _test_fraction() -> Any:
@@ -56,10 +56,10 @@ def _labels(value: Any) -> list[int]:
 
 @dataclass(frozen=True)
 class DatasetOptions:
-    """What all data sets share."""
+    """The options that all data sets share."""
 
     name: ClassVar[str]
-    partition: ClassVar[str | None] = None  # what a data set with clients of its own brings along
+    partition: ClassVar[str | None] = None  # the default for a data set with clients of its own
     normalize: bool = switch(
         True, help="subtract the training set's mean, divide by its deviation (per channel or feature)"
     )
@@ -76,7 +76,7 @@ class DatasetOptions:
             1.0,
             low=0,
             high=1,
-            help="that crop_flip crops a sample (FedDyn: 0.5); it flips with probability 1/2 in any case",
+            help="probability that crop_flip crops a sample (FedDyn: 0.5); flips have 1/2 in any case",
         )
     )
     train_samples: int | None = _samples()
@@ -100,7 +100,7 @@ class DatasetOptions:
         nonnegative(
             0.0,
             help="client i of N adds Gaussian noise to the model's input in every local step, anew each "
-            "time, with a standard deviation of this times i/(N-1); tests have none",
+            "time, with standard deviation i/(N-1) times this value; test samples get none",
         )
     )
     validation: float = later(
@@ -110,7 +110,7 @@ class DatasetOptions:
             high=1,
             open_high=True,
             help="hold out this share of every client's training samples: columns validation_loss and "
-            "validation_accuracy, by which target and patience stop",
+            "validation_accuracy, which target and patience then use to stop",
         )
     )
     classes: list[int] | None = custom(  # noqa: RUF009
@@ -188,11 +188,11 @@ class Cinic10(DatasetOptions):
 class Npz(DatasetOptions):
     """Your own data: an .npz file with x_train, y_train, x_test, y_test, or a directory of .npy files.
 
-    x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f); integers (n, t) where they are
+    x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f); integers (n, t) if they are
     tokens. y: integers from 0; numbers (n,) or (n, k) for regression; 0 and 1 (n, k) for multilabel; integers
-    (n, t) for sequence, a label for each token, of which 0 counts nowhere.
+    (n, t) for sequence, a label for each token (0: the token is not counted).
 
-    x of a directory may be larger than memory: on a CPU it stays on the disk, mapped, and with
+    x in a directory may be larger than memory. On a CPU it stays on disk, memory-mapped, and with
     normalize=false only the samples that are used are read.
     """
 
@@ -201,8 +201,8 @@ class Npz(DatasetOptions):
         None,
         words="the path of an .npz file",
         help="dataset.path=FILE.npz, or DIR with x_train.npy, ...; for partition=natural with the arrays "
-        "`client` and, if known, `client_test` (or user, user_test), which say by number or name whose each "
-        "sample is",
+        "`client` and, if known, `client_test` (or user, user_test): the client, by number or name, of each "
+        "sample",
     )
     task: str = choice("classification", TASKS, help="what y is")
     vocabulary: int | None = _vocabulary()
@@ -210,11 +210,11 @@ class Npz(DatasetOptions):
 
 @dataclass(frozen=True)
 class Table(DatasetOptions):
-    """Your own table, a row per sample: CSV, TSV or Parquet by its name, else LIBSVM."""
+    """Your own table with a row per sample: CSV, TSV or Parquet by the file name, else LIBSVM."""
 
     name = "table"
     path: str = text(None, words="the path of a table", help="dataset.path=FILE.csv, .parquet, ...")
-    target: str | None = text(None, null="the last column", help="the column of what is learnt")
+    target: str | None = text(None, null="the last column", help="the column to predict")
     user: str | None = _user()
     test_path: str | None = text(
         None, words="the path of a table", null="test_fraction of the rows", help="where the test set is"
@@ -240,7 +240,7 @@ class HuggingFace(DatasetOptions):
     x: str | None = text(
         None, null="all others, as of a table", help="the column of samples: images, numbers or tokens"
     )
-    target: str = text("label", help="the column of what is learnt")
+    target: str = text("label", help="the column to predict")
     user: str | None = _user()
     task: str = choice("classification", TASKS, help="what the target is")
     vocabulary: int | None = _vocabulary()
@@ -256,11 +256,11 @@ class Leaf(DatasetOptions):
     task: str = choice(
         "classification",
         ("classification", "sequence"),
-        help="sequence: what follows each character of a text, each word of a comment",
+        help="sequence: predict what follows each character of a text or each word of a comment",
     )
     length: int = integer(25, low=1, help="words of a tweet that are kept")
     vocabulary: int = integer(
-        10_000, low=3, help="words of tweets and comments that are told apart: the most frequent ones"
+        10_000, low=3, help="size of the vocabulary of tweets and comments: the most frequent words"
     )
 
 
@@ -286,7 +286,7 @@ class Synthetic(DatasetOptions):
 class Reviews(DatasetOptions):
     """Generated reviews in the form of IMDB's: sequences of tokens, good or bad, one user per client.
 
-    1,000 words; sentiment words count the other way behind "not"; users differ in topics and judgement.
+    There are 1,000 words. "not" reverses the sentiment word behind it. Users differ in topics and judgement.
     """
 
     name = "reviews"
@@ -311,7 +311,7 @@ DATASETS: dict[str, type[DatasetOptions]] = {
 class UserDataset(DatasetOptions):
     """A data set that a module named by `imports` registers."""
 
-    noise: ClassVar[float] = 0.0  # type: ignore[misc]  # a key that older functions have as their own
+    noise: ClassVar[float] = 0.0  # type: ignore[misc]  # older functions have a key of this name as their own
     chosen: Choice = dataclasses.field(default_factory=lambda: Choice(""))  # its name, and its own options
 
     @property
@@ -321,8 +321,8 @@ class UserDataset(DatasetOptions):
 
 
 def read_dataset(values: Mapping[str, Any]) -> DatasetOptions:
-    """The options that plain values say. A name that is none of ours is taken for one that the user's module
-    registers; what options that one has is known when the module has been executed. Raises ConfigError."""
+    """Read the options from plain values. A name that is not built in is taken for one that the user's module
+    registers; its own options are checked once that module has been executed. Raises ConfigError."""
     name = values.get("name")
     if not isinstance(name, str) or name in DATASETS:
         return read_named(DATASETS, values, "dataset")
@@ -334,27 +334,27 @@ def read_dataset(values: Mapping[str, Any]) -> DatasetOptions:
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """What all partitions share."""
+    """The options that all partitions share."""
 
     name: ClassVar[str]
     leaves_out: ClassVar[bool] = False  # whether some samples may belong to no client
     by_class: ClassVar[bool] = False  # whether it divides by the labels of classes
-    seed: int | None = seed_of(null="the run's seed", help="of the random draws, where there are any")
+    seed: int | None = seed_of(null="the run's seed", help="seed of the random draws, if there are any")
 
 
 class Iid(PartitionOptions):
-    """Random, equal sizes (they differ by at most 1)."""
+    """Random samples, equal sizes (they differ by at most 1)."""
 
     name = "iid"
 
 
 def _min_size() -> Any:
-    return integer(1, low=1, help="samples that every client gets at least")
+    return integer(1, low=1, help="minimum number of samples of every client")
 
 
 @dataclass(frozen=True)
 class Dirichlet(PartitionOptions):
-    """Label skew: the samples of each class are cut over the clients by proportions from Dir(alpha)."""
+    """Label skew: the samples of each class are divided among the clients in proportions from Dir(alpha)."""
 
     name = "dirichlet"
     by_class = True
@@ -370,7 +370,7 @@ class Dirichlet(PartitionOptions):
 
 @dataclass(frozen=True)
 class DirichletClients(PartitionOptions):
-    """Label skew: every client draws label shares of its own from Dir(alpha), as in FedDyn."""
+    """Label skew: every client draws its own label shares from Dir(alpha), as in FedDyn."""
 
     name = "dirichlet_clients"
     by_class = True
@@ -393,11 +393,11 @@ class Classes(PartitionOptions):
 
 @dataclass(frozen=True)
 class Quantity(PartitionOptions):
-    """Random samples, unequal sizes: by shares from Dir(alpha), drawn again until all are large enough."""
+    """Random samples, unequal sizes: shares from Dir(alpha) are drawn until all of them are large enough."""
 
     name = "quantity"
     alpha: float = positive(0.5, help="smaller: more unequal")
-    min_size: int = integer(10, low=1, help="samples that every client's share amounts to at least")
+    min_size: int = integer(10, low=1, help="minimum number of samples that a client's share amounts to")
 
 
 @dataclass(frozen=True)
@@ -437,15 +437,15 @@ class LognormalLabels(PartitionOptions):
 
 
 class Natural(PartitionOptions):
-    """The data set's own clients (dataset=synthetic has some); where clients.total is smaller than their
-    number, so many of them, drawn at random."""
+    """The data set's own clients (dataset=synthetic has some). If clients.total is smaller than their number,
+    that many of them are drawn at random."""
 
     name = "natural"
 
 
 @dataclass(frozen=True)
 class File(PartitionOptions):
-    """Read from a partition.npz, such as every run leaves behind: `client` holds each training sample's."""
+    """Read from a partition.npz as every run writes it: `client` holds each training sample's client."""
 
     name = "file"
     path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz")

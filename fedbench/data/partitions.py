@@ -1,4 +1,4 @@
-"""From the options of a partition to the client of every training sample, and data divided accordingly."""
+"""Assigns a client to every training sample by a partition's options, and divides the data accordingly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from fedbench.rng import Stream, host_generator, make_key
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is to be partitioned, and the generator for it."""
+    """The samples to partition, and the random generator to use."""
 
     labels: np.ndarray
     classes: int
@@ -64,12 +64,12 @@ def partition(
     seed: int,
     natural: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Client (n,) int64 of every training sample: each in 0..clients-1, each client at least one sample
-    (lognormal_labels, natural, file: UNUSED, -1, for samples that nobody gets).
+    """Client (n,) int64 of every training sample, in 0..clients-1. Every client has at least one sample.
+    With lognormal_labels, natural and file, a sample that no client gets has UNUSED, -1.
 
-    `labels` (n,) in 0..classes-1, or targets (n, k) without classes; `seed`: the run's, used where
-    partition.seed is null; `natural`: the data set's own assignment, if it has one. Raises ConfigError for
-    what cannot be done.
+    `labels`: (n,) in 0..classes-1, or targets (n, k) if there are no classes. `seed`: the run's, used if
+    partition.seed is null. `natural`: the data set's own assignment, if it has one. Raises ConfigError if the
+    options do not fit the data.
     """
     if clients > len(labels):
         raise ConfigError(
@@ -85,7 +85,7 @@ def partition(
 
 
 def class_counts(assignment: np.ndarray, labels: np.ndarray, classes: int, clients: int) -> np.ndarray:
-    """Samples of every class at every client: (clients, classes) int64."""
+    """Number of samples of every class at every client: (clients, classes) int64."""
     cells = np.bincount(assignment * classes + labels, minlength=clients * classes)
     return cells.reshape(clients, classes)
 
@@ -145,7 +145,7 @@ def _dirichlet(options: Dirichlet, p: _Problem) -> np.ndarray:
 
 
 def _never(options: Dirichlet | Quantity) -> ConfigError:
-    allowed = f"no draw of {TRIES:,} gave every client so many; a larger alpha or fewer clients do"
+    allowed = f"none of {TRIES:,} draws gave every client that many; use a larger alpha or fewer clients"
     return ConfigError("partition.min_size", options.min_size, allowed)
 
 
@@ -244,17 +244,18 @@ _MAKERS: Mapping[type[PartitionOptions], Callable[[Any, _Problem], np.ndarray]] 
 
 
 def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) -> np.ndarray:
-    """The client of each test sample, UNUSED where its user is none: `whose` (m,) says its user, `users` (n,)
-    that of a training sample, whose client `client` (n,) says."""
+    """Client (m,) of each test sample, UNUSED if its user is not a client. `whose` (m,): the users of the
+    test samples. `users` (n,), `client` (n,): user and client of each training sample."""
     numbers = {} if users is None else dict(zip(users.tolist(), client.tolist(), strict=True))
     return np.array([numbers.get(user, UNUSED) for user in whose.tolist()], dtype=np.int64)
 
 
 def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients: int, seed: int) -> Dataset:
-    """The samples that clients have, with their clients (`Dataset.client`), and a test set of `pool` of every
-    client's samples where that is given (the data come from `pooled` then). Statistics stay as they are.
+    """Keep the samples that belong to a client and set `Dataset.client`. Mean and std stay as they are.
 
-    `seed`: the run's, used where partition.seed is null. Raises ConfigError as `partition` does.
+    If `pool` is given, the data come from `pooled`, and this share of every client's samples becomes the test
+    set. `seed`: the run's, used if partition.seed is null. Raises ConfigError as `partition` does, and for
+    data on disk.
     """
     if data.on_disk:
         allowed = "must give every sample to a client: samples of a directory of .npy files stay as they are"
@@ -277,10 +278,10 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
 
 
 def validation_samples(client: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """The samples (m,), sorted, that are held out for validation: round(share * n_i) of a client's n_i, but
-    not all of them, those that come last in an order by random numbers at the addresses (seed, sample).
+    """Sorted indices (m,) of the samples held out for validation: round(share * n_i) of a client's n_i, but
+    never all. They are the last in the order of random numbers drawn at the addresses (seed, sample).
 
-    `client` (n,): of every training sample. Raises ConfigError where nobody has so many that one is held out.
+    `client` (n,): the client of every training sample, or UNUSED. Raises ConfigError if none is held out.
     """
     if not share:
         return np.zeros(0, dtype=np.int64)
@@ -297,7 +298,7 @@ def validation_samples(client: np.ndarray, share: float, seed: int) -> np.ndarra
 def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Training and test samples, as sorted indices into `client` (n,), the client of every sample or UNUSED.
 
-    Of a client's n_i samples, in random order, the first floor((1 - share) n_i) are trained on, one at least.
+    Of a client's n_i samples in random order, the first floor((1 - share) n_i), at least 1, are for training.
     """
     stay, sizes = 1 - exact(share), np.bincount(client[client != UNUSED])
     keep = np.maximum(stay.numerator * sizes // stay.denominator, 1)
@@ -305,8 +306,8 @@ def held_out(client: np.ndarray, share: float, rng: np.random.Generator) -> tupl
 
 
 def _first_of_each(client: np.ndarray, keep: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Kept samples and others, as sorted indices into `client` (n,), the client of every sample or UNUSED:
-    of each client the first `keep` (N,) in `order` (n,), a random permutation."""
+    """Kept samples and others, as sorted indices into `client` (n,), the client of every sample or UNUSED.
+    Each client keeps its first `keep` (N,) samples in `order` (n,), a random permutation."""
     order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order
     sizes = np.bincount(client[client != UNUSED])
     used = order[np.count_nonzero(client == UNUSED) :]

@@ -1,4 +1,4 @@
-"""From the options of a data set to a `Dataset`: our own and those that a user's module registers."""
+"""Loads a `Dataset` from its options: built-in data sets and those that a user's module registers."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _REGISTRY: dict[str, Callable[..., Dataset]] = {}
 
 
 def register_dataset(name: str) -> Callable[[F], F]:
-    """Decorator: enter a function that returns a `Dataset` under `dataset=<name>`.
+    """Decorator: register a function that returns a `Dataset` under `dataset=<name>`.
 
-    Of its parameters `root` (data.root, a Path), `seed` (the run's) and `clients` (N) are given by the run;
-    all others are options, keys under `dataset` in the config. `Dataset.client`, where it is set, is what
-    `partition=natural` takes, and `Dataset.test_client` whose the test samples are. ValueError for a name
-    that is ours.
+    The run passes its parameters `root` (data.root, a Path), `seed` (the run's) and `clients` (N). All others
+    are options, keys under `dataset` in the config. `partition=natural` uses `Dataset.client` if it is set;
+    `Dataset.test_client` names the clients of the test samples. Raises ValueError if the name is one of
+    fedbench's own.
     """
     if name in DATASETS:
         raise ValueError(f"{name} is a data set of fedbench's own")
@@ -61,8 +61,8 @@ def register_dataset(name: str) -> Callable[[F], F]:
 
 
 def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -> Dataset:
-    """What the registered function returns. ConfigError for an unknown name or option, DataError where the
-    function fails or returns something else."""
+    """The data set that the registered function returns. Raises ConfigError for an unknown name or option,
+    DataError if the function fails or returns something else."""
     name = options.name
     if name not in _REGISTRY:
         names = sorted([*DATASETS, *_REGISTRY])
@@ -84,10 +84,10 @@ def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -
 
 
 def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) -> Dataset:
-    """Read, fetch or generate a data set; settle size, normalisation, augmentation.
+    """Read, download or generate a data set; apply its options for size, normalisation and augmentation.
 
-    `seed` (the run's) and `clients` (number of users) matter to generated data only. Raises ConfigError for
-    options that do not fit and DataError for data that is absent or wrong.
+    Only generated data and registered functions use `seed` (the run's) and `clients` (number of users).
+    Raises ConfigError for options that do not fit and DataError for data that is missing or wrong.
     """
     data = _raw(options, as_given(data_root), seed, clients)
     for key, value in (("classes", options.classes), ("pool", options.pool)):
@@ -97,7 +97,7 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
         data = of_classes(data, options.classes)
     data = subset(data, options.train_samples, options.test_samples)
     if options.augment != "none" and len(data.shape) != 3:
-        allowed = f"must be none: {data.name} has no images but {data.shape[0]} features"
+        allowed = f"must be none: {data.name} has {data.shape[0]} features, not images"
         raise ConfigError("dataset.augment", options.augment, allowed)
     if options.pad_mode == "reflect" and min(data.shape[1:]) <= PAD:
         size = "x".join(map(str, data.shape[1:]))
@@ -106,13 +106,13 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     if options.pool is not None:
         data = pooled(data)
     if options.normalize_per is not None and len(data.shape) != 3:
-        allowed = f"must be null: {data.name} has no images but {data.shape[0]} features"
+        allowed = f"must be null: {data.name} has {data.shape[0]} features, not images"
         raise ConfigError("dataset.normalize_per", options.normalize_per, allowed)
     if not options.normalize or data.vocabulary is not None:
         return dataclasses.replace(data, augment=options.augment)
     of_pixels = options.normalize_per == "pixel"
     mean, std = pixel_mean_std(data.x_train) if of_pixels else mean_std(data.x_train)
-    if not bool(torch.isfinite(mean).all()):  # of what is mapped: all others have been searched
+    if not bool(torch.isfinite(mean).all()):  # in mapped data: all others have been searched
         raise DataError(f"dataset={data.name}: x_train has a NaN or an infinity")
     return dataclasses.replace(data, mean=mean, std=std, augment=options.augment)
 

@@ -1,4 +1,4 @@
-"""Tables, a row per sample: CSV, Parquet, LIBSVM; Hugging Face's data sets, which are tables too."""
+"""Tables with a row per sample: CSV, Parquet, LIBSVM, and Hugging Face data sets."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def load_table(
     test_fraction: float,
     task: str,
 ) -> Dataset:
-    """The data set in a table. `test_path`: where the test set is; None: it is `test_fraction` of the rows,
-    drawn at random, the same for every seed.
+    """Load a data set from a table. `test_path`: the table of the test set; None: the test set is
+    `test_fraction` of the rows, drawn at random, the same for every seed.
 
-    `target`: the column of what is learnt (None: the last one); classes are its values, sorted. `user`: the
-    column that says whose a row is. All others are features: numbers as they are, others one-hot. A file that
-    is neither CSV nor Parquet by its name is LIBSVM's. Raises ConfigError and DataError.
+    `target`: the column to predict (None: the last one); classes are its sorted values. `user`: the column
+    that names each row's user. All other columns are features: numbers as they are, the rest one-hot. A file
+    that is neither CSV nor Parquet by its name is read as LIBSVM. Raises ConfigError and DataError.
     """
     paths = [path, *([test_path] if test_path else [])]
     tabular = all({*one.suffixes} & (_CSV | _PARQUET) for one in paths)
@@ -48,17 +48,18 @@ def load_table(
 
 
 def load_hf(options: HuggingFace) -> Dataset:
-    """A data set of Hugging Face's: a directory that its save_to_disk wrote, else by its name.
+    """Load a Hugging Face data set, from a directory that save_to_disk wrote or by its name.
 
-    Classes are those of a ClassLabel, else the target's values, sorted. Without a column of samples all but
-    target and user are features, as in a table. Raises ConfigError and DataError.
+    Classes are those of a ClassLabel, else the target's sorted values. If no column holds the samples, all
+    columns but target and user are features, as in a table. Raises ConfigError and DataError.
     """
     import pandas as pd
 
     where = as_given(options.path)
     splits = _splits(options, where)
     named = {"x": options.x, "target": options.target, "user": options.user}
-    _check(splits[0].column_names, options.path, named)
+    for one in splits:
+        _check(one.column_names, options.path, named)
     y = np.concatenate([_column(one, options.target, options.path) for one in splits])
     feature, classes = splits[0].features[options.target], None
     if options.task == "classification":
@@ -93,7 +94,7 @@ def load_hf(options: HuggingFace) -> Dataset:
 
 
 def _splits(options: HuggingFace, where: Path) -> list[Any]:
-    """The splits to train and, where it is one of its own, to test on."""
+    """The training split and, if the test set has its own, the test split."""
     try:
         import datasets
     except ImportError as error:
@@ -104,7 +105,7 @@ def _splits(options: HuggingFace, where: Path) -> list[Any]:
             found: Any = datasets.load_from_disk(str(where))
         else:
             found = datasets.load_dataset(str(where) if where.is_dir() else options.path, options.subset)
-    except Exception as error:  # the library has many, and a network
+    except Exception as error:  # the library raises many kinds, and uses the network
         raise DataError(
             f"dataset.path={options.path}: cannot be loaded by `datasets` ({line_of(error)})"
         ) from error
@@ -118,7 +119,7 @@ def _splits(options: HuggingFace, where: Path) -> list[Any]:
 
 
 def _column(split: Any, name: str, where: str) -> np.ndarray:
-    """The values (n, ...) of a column, numbers in the type that they are stored in."""
+    """The values (n, ...) of a column; numbers keep the type in which they are stored."""
     inner = split.features[name]
     while isinstance(inner, list) or hasattr(inner, "feature"):
         inner = inner[0] if isinstance(inner, list) else inner.feature
@@ -126,7 +127,7 @@ def _column(split: Any, name: str, where: str) -> np.ndarray:
     kind = {"dtype": np.dtype(stored)} if stored in np.sctypeDict else {}
     try:
         values = np.asarray(split.select_columns([name]).with_format("numpy", **kind)[:][name])
-    except Exception as error:  # of a file that an image is in, too
+    except Exception as error:  # also of a file that holds an image
         raise DataError(f"{where}: the column {name} cannot be read ({line_of(error)})") from error
     if values.dtype == object:
         values = np.array(values.tolist()) if isinstance(values[0], str) else values
@@ -136,7 +137,7 @@ def _column(split: Any, name: str, where: str) -> np.ndarray:
 
 
 def _divided(name: str, columns: Columns, test_fraction: float, **more: Any) -> Dataset:
-    """The data set of all rows: the second file's are for the test, or a share, drawn at random."""
+    """The data set of all rows. The test set is the second file, or a random share of the only one."""
     x, y, who, rows = columns
     if len(rows) == 1:
         order = np.random.default_rng(0).permutation(len(y))
@@ -157,25 +158,26 @@ Columns = tuple[np.ndarray, np.ndarray, np.ndarray | None, list[int]]
 
 
 def _columns(paths: Sequence[Path], target: str | None, user: str | None) -> Columns:
-    """Features (n, f), targets (n,), users (n,) of all files, one behind the other, and their rows."""
+    """Features (n, f), targets (n,) and users (n,) of all files, concatenated, and the rows of each file."""
     import pandas as pd
 
     frames = [_frame(one) for one in paths]
+    for one in frames:
+        one.columns = one.columns.astype(str)
+    target = frames[0].columns[-1] if target is None else target
+    for path, one in zip(paths, frames, strict=True):
+        _check([*one.columns], path, {"target": target, "user": user})
+        if one[target].isna().any():
+            row = int(np.flatnonzero(one[target].isna())[0])
+            raise DataError(f"{path}: the target {target} is empty in row {row}")
     frame = pd.concat(frames, ignore_index=True)
-    known = [str(name) for name in frame.columns]
-    frame.columns = pd.Index(known)
-    target = known[-1] if target is None else target
-    _check(known, paths[0], {"target": target, "user": user})
-    if frame[target].isna().any():
-        row = int(np.flatnonzero(frame[target].isna())[0])
-        raise DataError(f"{paths[0]}: the target {target} is empty in row {row}")
     x = _features(frame, [target, user])
     who = None if user is None else frame[user].astype(str).to_numpy(dtype=str)
     return x, frame[target].to_numpy(), who, [len(one) for one in frames]
 
 
 def _check(known: Sequence[str], where: Path | str, named: Mapping[str, str | None]) -> None:
-    """Raise ConfigError for a key that names no column."""
+    """Raise ConfigError if a key names a column that does not exist."""
     for key, name in named.items():
         if name is not None and name not in known:
             there = ", ".join(known[:20])
@@ -183,7 +185,7 @@ def _check(known: Sequence[str], where: Path | str, named: Mapping[str, str | No
 
 
 def _features(frame: Any, others: Sequence[str | None]) -> np.ndarray:
-    """(n, f) of all columns but `others`: numbers as they are, others one-hot."""
+    """Features (n, f) from all columns but `others`: numbers as they are, the rest one-hot."""
     import pandas as pd
 
     kept = frame.drop(columns=[name for name in others if name is not None])
@@ -200,12 +202,12 @@ def _frame(path: Path) -> Any:
         return pd.read_csv(path, sep="\t" if ".tsv" in path.suffixes else ",")
     except ImportError as error:
         raise DataError(f"{path}: needs pyarrow: pip install -e '.[tables]'") from error
-    except Exception as error:  # pandas has many
+    except Exception as error:  # pandas raises many kinds
         raise DataError(f"{path}: cannot be read as a table ({line_of(error)})") from error
 
 
 def _libsvm(paths: Sequence[Path], target: str | None, user: str | None) -> Columns:
-    """The same of LIBSVM files, which have neither names nor users."""
+    """As `_columns`, for LIBSVM files, which have neither column names nor users."""
     from sklearn.datasets import load_svmlight_files
 
     for key, value in (("target", target), ("user", user)):

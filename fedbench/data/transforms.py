@@ -1,7 +1,7 @@
-"""What happens to a gathered batch on the device: to float, normalised, augmented; and the statistics for it.
+"""Transforms of a batch on the device (to float, normalise, augment, add noise), and the statistics for them.
 
-Pure tensor operations without branches on values: the same lines run eagerly, under vmap and inside
-compiled code, and give every engine the same numbers.
+The transforms are pure tensor operations without branches on values. The same lines run eagerly, under vmap
+and inside compiled code, and give every engine the same numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def to_input(x: Tensor, mean: Tensor | None, std: Tensor | None, dtype: torch.dt
     """Stored samples (..., *shape) as model input of `dtype`: uint8 / 255, then (x - mean) / std. Other
     integers are tokens and become int64.
 
-    `mean` and `std` are on the device of `x` and broadcast to one sample; None leaves out normalisation.
+    `mean` and `std` are on the device of `x` and broadcast to one sample; None means no normalisation.
     """
     if not x.is_floating_point() and x.dtype != torch.uint8:
         return x.long()
@@ -47,10 +47,10 @@ def augment_batch(
     `key`: two 0-dim int64 tensors. The draws of image b are the two words of Threefry(key, (b, 0)): the
     window's top row is (9 * word0) >> 32, its left column (9 * word1) >> 32, and bit 0 of word0 flips.
     `reflect`: the padding is the image mirrored at its first and last rows and columns, which are not
-    repeated. `probability`: of a crop; below 1 an image is cropped where the first word of
-    Threefry(key, (b, 1)) is less than this times 2^32.
-    `x` is already normalised, so the padding takes `fill`: pass `Dataset.black`, on the device of `x`, to
-    pad with raw zeros (black), as cropping before normalisation does. The default 0 is right without
+    repeated. `probability` of a crop: below 1, image b is cropped if the first word of
+    Threefry(key, (b, 1)) is less than `probability` times 2^32.
+    `x` is already normalised, so the padding has the value `fill`: pass `Dataset.black`, on the device of
+    `x`, to pad with raw zeros (black), as cropping before normalisation does. The default 0 is right without
     normalisation.
     """
     if mode == "none":
@@ -84,7 +84,7 @@ def augment_batch(
 def add_noise(x: Tensor, key: Key, deviation: Tensor) -> Tensor:
     """Samples (B, *shape) with Gaussian noise of standard deviation `deviation` (B,).
 
-    The normals 2 p and 2 p + 1 of sample b are Box and Muller's of the two words of Threefry(key, (p, b)).
+    Box-Muller turns the two words of Threefry(key, (p, b)) into the normals 2 p and 2 p + 1 of sample b.
     """
     numbers = x[0].numel()
     pair, sample = torch.arange(-(-numbers // 2), device=x.device), torch.arange(len(x), device=x.device)
@@ -98,8 +98,8 @@ def add_noise(x: Tensor, key: Key, deviation: Tensor) -> Tensor:
 def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (dividing by n) per channel of images or per feature, in float64.
 
-    uint8 counts as value / 255. A channel or feature that never varies gets std 1, so it becomes 0.
-    Works through chunks of samples: no float copy of the whole set is made.
+    uint8 counts as value / 255. A constant channel or feature gets std 1, so it becomes 0.
+    Samples are processed in chunks, so there is no float copy of the whole set.
     """
     step = max(1, CHUNK // x[0].numel())
     chunks = _Planes(x, step)
@@ -113,7 +113,7 @@ def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
 def pixel_mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation + 0.001 of every pixel (C, H, W) over the images (n, C, H, W), in float64.
 
-    The 0.001 is that of FedProxVR's scripts: a pixel that hardly ever varies stays small. uint8 counts as
+    The 0.001 comes from FedProxVR's scripts and keeps a pixel small that hardly ever varies. uint8 counts as
     value / 255.
     """
     step = max(1, CHUNK // x[0].numel())
@@ -126,8 +126,8 @@ def pixel_mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Planes(Sequence[np.ndarray]):
-    """Samples in chunks (n, channels or features, values of one), each made when it is looked at: what is
-    mapped from the disk is never whole in memory."""
+    """Samples in chunks (n, channels or features, values of one), each made on access, so that memory-mapped
+    data are never loaded as a whole."""
 
     def __init__(self, x: Tensor, step: int) -> None:
         self.x, self.step = x.numpy(), step
@@ -143,7 +143,7 @@ class _Planes(Sequence[np.ndarray]):
 
 
 def _of_levels(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:
-    """From a histogram of the 256 levels of each channel: exact, and several times faster."""
+    """Mean and std from a histogram of the 256 levels of each channel: exact, and several times faster."""
     histogram = np.zeros((chunks[0].shape[1], 256), dtype=np.int64)
     for chunk in chunks:
         for channel, plane in enumerate(chunk.transpose(1, 0, 2)):
@@ -156,7 +156,7 @@ def _of_levels(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, n
 
 
 def _of_numbers(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:
-    """In two passes over the values / unit: the mean, then the squares around it."""
+    """Mean and std in two passes over the values / unit: the mean, then the squared deviations from it."""
     count = sum(len(c) for c in chunks) * chunks[0].shape[2]
     low = np.min([c.min(axis=(0, 2)) for c in chunks], axis=0) / unit
     high = np.max([c.max(axis=(0, 2)) for c in chunks], axis=0) / unit

@@ -20,20 +20,20 @@ from fedbench.rng import MASK, Stream, fold, make_key, uniform
 from fedbench.torch_internals import pytree
 
 HOST_DRAW = 2**16
-"""Samples of a chunk's passes up to which they are drawn on the host while a GPU is at work: there their copy
-is one operation, and drawing them some three hundred."""
+"""Most samples in a chunk's passes that are drawn on the host for a GPU. Copying them takes the GPU
+one operation; drawing them there takes some three hundred."""
 
 T = TypeVar("T")
 Masks = tuple[Stream, tuple[int, ...]]
-"""The stream of what is random inside a step, and its things' words; their keys are made on the host."""
+"""The stream for what is random inside a step, and one word per random thing. Keys are made on the host."""
 
 
 class ClientIndex:
     """The partition: samples grouped by client (compressed rows), on the host and on the device."""
 
     def __init__(self, assignment: np.ndarray, clients: int, device: torch.device | str = "cpu") -> None:
-        """`assignment`: (n,) client of every training sample, negative where it is nobody's; every client
-        needs at least one."""
+        """`assignment`: (n,) client of every training sample, negative for samples of no client. Every
+        client needs at least one sample."""
         order, nobodys = np.argsort(assignment, kind="stable"), int((assignment < 0).sum())
         self.order = torch.from_numpy(order[nobodys:])
         sizes = np.bincount(assignment[order[nobodys:]], minlength=clients)
@@ -46,7 +46,7 @@ class ClientIndex:
         return len(self.sizes)
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """(all samples by client, where each client's begin) on the host or on the device."""
+        """(all samples ordered by client, where each client's begin) on the host or on the device."""
         return (self.order, self.start) if device.type == "cpu" else self._there
 
 
@@ -57,11 +57,11 @@ class Jobs:
     client: np.ndarray  # (C,)
     n: np.ndarray  # (C,) running job index of the client
     sizes: np.ndarray  # (C,) n_i
-    steps: np.ndarray  # (C,) K_i, or the part of them that the job makes
+    steps: np.ndarray  # (C,) K_i, or the part of them that the job takes
 
     @property
     def ids(self) -> Tensor:
-        """Their clients (C,)."""
+        """The jobs' clients (C,)."""
         return torch.from_numpy(self.client)
 
 
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     """One mini-batch of one client, by reference into the data on the device."""
 
     samples: Tensor  # (B,) rows of the data
-    real: Tensor | None  # 0-dim: that many of them are real, the rest is padding; None: all are
+    real: Tensor | None  # 0-dim: how many of them are real, the rest is padding; None: all
     keys: Tensor | None  # (R, 2) keys of the R things that are random in this step
 
 
@@ -88,19 +88,19 @@ class BatchIndices:
     index: Tensor  # (K, C, B) sample ids
     count: Tensor | None  # (K, C) valid samples in each batch (0 beyond a job's steps), None: all B
     steps: Tensor  # (C,) K_i
-    keys: Tensor | None  # (K, C, R, 2) of what is random inside a step
-    known: Known  # the same numbers on the host, where they are read without waiting
+    keys: Tensor | None  # (K, C, R, 2) keys of the R things that are random in a step
+    known: Known  # the same numbers on the host, read without waiting for the device
 
     def __len__(self) -> int:
         return len(self.index)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
-        """What `with_tensors` makes the same mini-batches of, wherever they have been moved."""
+        """The tensors to move to a device, from which `with_tensors` makes the same mini-batches."""
         return self.index, self.count, self.steps, self.keys
 
     def with_tensors(self, moved: tuple[Tensor, Tensor | None, Tensor, Tensor | None]) -> BatchIndices:
-        """The same mini-batches in other places."""
+        """The same mini-batches with `tensors` that have been moved."""
         return BatchIndices(*moved, self.known)
 
     def step(self, k: int) -> Batch:
@@ -109,19 +109,19 @@ class BatchIndices:
         return Batch(self.index[k], None if count is None else count[k], None if keys is None else keys[k])
 
     def pick(self, k: Tensor | int, c: Tensor | int) -> Batch:
-        """The mini-batches k of jobs c, one of each pair (of tensors with a leading axis for the pairs)."""
+        """Mini-batch k of job c. If k and c are tensors (P,), one of each pair, with a leading axis P."""
         count, keys = self.count, self.keys
         return Batch(
             self.index[k, c], None if count is None else count[k, c], None if keys is None else keys[k, c]
         )
 
     def axes(self) -> Any:
-        """Where a step's `Batch` has its job axis, for vmap."""
+        """The position of the job axis in each field of a step's `Batch`, for vmap."""
         axes: Any = (0, None if self.count is None else 0, None if self.keys is None else 0)
         return Batch(*axes)
 
     def batch(self, k: int, c: int) -> Batch:
-        """The k-th mini-batch of one job without its padding (all padding where that leaves nothing)."""
+        """The k-th mini-batch of one job without its padding (one sample of padding if it is empty)."""
         index, key = self.index[k, c], None if self.keys is None else self.keys[k, c]
         if self.count is None:
             return Batch(index, None, key)
@@ -129,7 +129,7 @@ class BatchIndices:
         return Batch(index[:count], None, key) if count > 0 else Batch(index[:1], self.count[k, c], key)
 
     def padded(self, more: int) -> BatchIndices:
-        """With the first job repeated `more` times behind the others."""
+        """The mini-batches with the first job repeated `more` times at the end."""
         count, keys = self.count, self.keys
         return BatchIndices(
             repeat_first(self.index, more, 1),
@@ -147,7 +147,7 @@ def repeat_first(value: Tensor, more: int, dim: int = 0) -> Tensor:
 
 
 def batches_of_share(sizes: np.ndarray, share: float) -> np.ndarray:
-    """B_i (N,) of clients with `sizes` (N,) samples: ceil(share n_i), so that a pass has at most
+    """Batch sizes B_i (N,) of clients with `sizes` (N,) samples: ceil(share n_i), so that a pass has at most
     ceil(1 / share) batches."""
     part = exact(share)
     return -(-sizes * part.numerator // part.denominator)
@@ -181,7 +181,7 @@ class BatchPlanner:
         blocks: bool = False,
         equal_steps: bool | None = None,
     ) -> None:
-        """`steps`: (N,) K_i. `equal_steps`: whether all jobs make as many; None: where all K_i are one."""
+        """`steps`: (N,) K_i. `equal_steps`: all jobs take the same number; None: so if all K_i are equal."""
         self.clients, self.seed, self.blocks, self.steps = clients, seed, blocks, steps
         self.batch = None if batch is None else np.broadcast_to(batch, len(clients))  # (N,)
         per_client = clients.sizes if batch is None else np.minimum(clients.sizes, batch)
@@ -190,11 +190,11 @@ class BatchPlanner:
         whole = bool((per_client == self.width).all() and (clients.sizes % self.width == 0).all())
         self.uniform = whole and not blocks
         self.equal_steps = bool((steps == steps[0]).all()) if equal_steps is None else equal_steps
-        self._of_clients: dict[Stream, Any] = {}  # keys of all clients (N,), of the streams that are in use
+        self._of_clients: dict[Stream, Any] = {}  # keys of all clients (N,), for the streams in use
 
     def jobs(self, client: np.ndarray, n: np.ndarray, work: np.ndarray | float = 1.0) -> Jobs:
-        """A chunk of jobs, given by clients, their running job indices and the parts of their steps that they
-        make (at least one step)."""
+        """A chunk of jobs from their clients, running job indices and the fractions `work` of K_i that they
+        take (at least one step)."""
         steps = np.maximum(np.rint(work * self.steps[client]).astype(np.int64), 1)
         return Jobs(client, n, self.clients.sizes[client], steps)
 
@@ -203,10 +203,10 @@ class BatchPlanner:
         return torch.from_numpy(uniform(self._key(Stream.OUTPUT, jobs)))
 
     def draw(self, stream: Stream, jobs: Jobs, masks: Masks | None = None) -> BatchIndices:
-        """Mini-batches of a chunk of jobs, as many steps as the longest of them makes; on the host, but for
-        the samples of a large chunk.
+        """Mini-batches of a chunk of jobs, for as many steps as the longest job takes. They are on the host,
+        except for the samples of a large chunk.
 
-        `masks`: of what is random inside a step, if anything is.
+        `masks`: stream and words of what is random inside a step, if anything is.
         """
         steps = jobs.steps
         length = int(steps.max())
@@ -250,12 +250,12 @@ class BatchPlanner:
         return self._samples(jobs.ids, slot), count
 
     def _sizes(self, jobs: Jobs) -> Tensor:
-        """B (C,) of jobs' mini-batches."""
+        """Batch sizes B (C,) of jobs."""
         assert self.batch is not None
         return torch.from_numpy(self.batch[jobs.client])
 
     def _samples(self, ids: Tensor, slot: Tensor) -> Tensor:
-        """The samples in the places `slot` (..., C, B) of clients `ids` (C,)."""
+        """The samples at positions `slot` (..., C, B) in the data of clients `ids` (C,)."""
         order, start = self.clients.on(slot.device)
         return order[start[ids][:, None] + slot]
 
@@ -297,7 +297,7 @@ class BatchPlanner:
         return torch.stack(_fold((low[..., None], high[..., None]), torch.tensor(words)), dim=-1)
 
     def _key(self, stream: Stream, jobs: Jobs) -> Any:
-        """`make_key` of (stream, client, n), of which the part up to the client is made once."""
+        """`make_key` of (stream, client, n). The part up to the client is computed only once."""
         if stream not in self._of_clients:
             self._of_clients[stream] = make_key(self.seed, stream, np.arange(len(self.clients)))
         k0, k1 = self._of_clients[stream]
@@ -305,8 +305,8 @@ class BatchPlanner:
 
 
 def _permutations(key: tuple[Tensor, Tensor], size: Tensor, slots: int, once: bool) -> Tensor:
-    """Passes over each job's data, one behind the other: (C, slots), below n_i. `once`: no job begins a
-    second one."""
+    """Shuffled passes over each job's data, one after another: positions (C, slots) below n_i. `once`: no job
+    begins a second pass."""
     q = torch.arange(slots, device=size.device)[None, :]
     key = key[0][:, None], key[1][:, None]
     if once:
@@ -322,8 +322,8 @@ def _tensors(key: Any) -> tuple[Tensor, Tensor]:
 
 
 def to_device(values: T, device: torch.device) -> T:
-    """Nested values with their tensors on the CPU moved to `device`, in one copy for which the host does not
-    wait. Each begins at a multiple of 16 bytes; axes along which one repeats are repeated there."""
+    """Nested values with their CPU tensors moved to `device`, in one copy that the host does not wait for.
+    Each tensor is aligned to 16 bytes. Expanded axes are copied once and expanded again on the device."""
     if device.type == "cpu":
         return values
     leaves, structure = pytree.tree_flatten(values)
@@ -346,7 +346,7 @@ def to_device(values: T, device: torch.device) -> T:
 
 
 def _fold(key: tuple[Tensor, Tensor], word: Tensor) -> tuple[Tensor, Tensor]:
-    """`fold`, on a CPU by NumPy, whose operations on few numbers are faster; the same bits."""
+    """`fold` with the same bits, on a CPU through NumPy, which is faster on few numbers."""
     if word.device.type != "cpu":
         both: tuple[Tensor, Tensor] = fold(key, word)
         return both

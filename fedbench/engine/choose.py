@@ -1,5 +1,5 @@
-"""How much work a run's local steps are, counted, and from that the device, engine and chunk: functions of
-config, hardware and what is compiled, never of timing or free memory.
+"""Counts the work in a run's local steps and chooses device, engine and chunk. The choices depend on config,
+hardware and what is already compiled, never on timing or free memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fedbench.torch_internals import TorchDispatchMode
 
 @dataclass(frozen=True)
 class ModelCost:
-    """One gradient of a model: forward and backward pass."""
+    """What one gradient of a model costs, forward and backward pass."""
 
     operations: int  # tensor operations, whatever the batch size
-    written: float  # numbers that the operations write for a sample
-    shared: float  # numbers that they write once for the whole batch, the gradient among them
+    written: float  # numbers that the operations write per sample
+    shared: float  # numbers that they write once per batch, including the gradient
     convolutions: int
-    held: float = 0.0  # bytes that exist at once for a sample
-    held_shared: float = 0.0  # and for the whole batch, the gradient among them
+    held: float = 0.0  # peak bytes per sample
+    held_shared: float = 0.0  # peak bytes that do not grow with the batch, including the gradient
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class Load:
     cost: ModelCost
     d: int
     batch: int
-    cohort: int  # clients trained together at most
+    cohort: int  # most clients trained together
     calls: int  # vectorised local steps in the whole run, if the cohort fits one chunk
 
     def among(self, processes: int) -> Load:
-        """The load of one of several processes that divide every cohort."""
+        """The load of each process when `processes` of them share every cohort."""
         return replace(self, cohort=-(-self.cohort // processes))
 
 
 class _Counter(TorchDispatchMode):
-    """Counts operations, the numbers that they write, and the most bytes of these that exist at once."""
+    """Counts operations, the numbers that they write, and the peak bytes of those numbers in memory."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ class _Counter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch loads its compiler (1.5 s of CPU) only to keep it out of here
+        return False  # otherwise torch loads its compiler (1.5 s of CPU) only to keep it out of here
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -86,7 +86,7 @@ class _Counter(TorchDispatchMode):
 
 
 def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
-    """Count one gradient at batches of 1 and 2 copies of `sample` (1, *shape)."""
+    """Count one gradient on batches of 1 and 2 copies of `sample` (1, *shape), to get costs per sample."""
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
     one, two = _count(model, sample), _count(model, torch.cat([sample, sample]))
     written = two.written - one.written
@@ -106,8 +106,8 @@ def _count(model: nn.Module, x: Tensor) -> _Counter:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """How a run is computed: engine, clients in a chunk, and where their state lies (memory, which is the
-    device's, host or disk). A resumed run keeps it."""
+    """How a run is computed: engine, clients per chunk, and where clients' state is kept (`memory`, which is
+    the device's, `host` or `disk`). A resumed run keeps the choice."""
 
     engine: str
     chunk: int
@@ -116,46 +116,46 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """What is known of a run's compiled step beside the run itself."""
+    """What the session and the cache know about a run's compiled step."""
 
-    runs: int = 1  # of this step that are to come, this one among them
-    compiled: bool = False  # it is at hand: in this process or on disk
+    runs: int = 1  # still to come with this step, including this one
+    compiled: bool = False  # already, in this process or on disk
 
 
 CPU = torch.device("cpu")
 NOTHING_COMPILED = CompiledStep()
 SAFETY = 1.25
-"""How many times the seconds of compiling must be gained."""
+"""Compiling must save this many times the seconds that it takes."""
 CACHE = 2**22
-"""Bytes that a core works on fast."""
+"""Bytes that a core can keep in its cache."""
 OWN_WORK = 2**22
-"""Numbers written by a gradient that is vector code by itself: several of them in one program are slower on a
-CPU, with convolutions and recurrences above all."""
+"""Numbers written by a gradient that keeps a CPU's vector units busy by itself. Several such gradients in one
+program are slower there, above all with convolutions and recurrences."""
 
 
 def choose_device(name: str, key: str = "device") -> torch.device:
-    """`auto` is CUDA where there is one; asking for a CUDA device that is not there is refused."""
+    """The device `name`; `auto`: CUDA if available, else the CPU. ConfigError if there is no such device."""
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ConfigError(key, name, "no CUDA device was found here; use cpu or auto")
+        raise ConfigError(key, name, "no CUDA device was found on this machine; use cpu or auto")
     device, there = torch.device("cuda" if name == "auto" else name), torch.cuda.device_count()
     if (device.index or 0) >= there:
-        raise ConfigError(key, name, f"there are {there} CUDA devices here, from cuda:0")
+        raise ConfigError(key, name, f"this machine has {there} CUDA device(s), numbered from cuda:0")
     return device
 
 
 def choose_chunk(load: Load, device: torch.device, item_bytes: int, graphs: bool = False) -> int:
-    """Clients per vectorised chunk: as many of the cohort as half of the device's memory holds. `graphs`:
-    their steps are CUDA graphs too, which take as much again for themselves."""
+    """Clients per vectorised chunk: as many of the cohort as fit in half of the device's memory. `graphs`:
+    the steps also run as CUDA graphs, which need as much memory again."""
     per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
     return max(1, min(load.cohort, int((0.25 if graphs else 0.5) * total_memory(device) / per_client)))
 
 
 def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, item_bytes: int) -> int:
-    """Clients per chunk of a compiled step, at most `chunk`. A thread alone gains little from many: with
-    convolutions, which would be grouped ones, it loses; where a step works on parameters more than on
-    activations, those of its clients should stay in the cache."""
+    """Clients per chunk of a compiled step, at most `chunk`. A single CPU thread gains little from many,
+    and loses with convolutions, which would become grouped ones. If a step works on parameters more than on
+    activations, the parameters of its clients should stay in the cache."""
     if device.type != "cpu" or threads != 1:
         return chunk
     if load.cost.convolutions:
@@ -169,12 +169,13 @@ def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, i
 
 
 def wide_batch(cost: ModelCost, device: torch.device) -> float:
-    """Samples in a batch whose gradient at a model that all clients share is not worth vectorising."""
+    """Batch size from which gradients at a model shared by all clients are not worth vectorising."""
     return OWN_WORK / max(cost.written, 1.0) if device.type == "cpu" else math.inf
 
 
 def choose_state(place: str, needed: float, device: torch.device) -> str:
-    """Where clients' state of `needed` bytes lies: `auto` takes no more than half of a memory."""
+    """Where to keep clients' state of `needed` bytes. `auto`: the first of the device's memory and the host's
+    of which it needs at most half, else disk."""
     if place != "auto":
         return place
     for name, where in (("memory", device), ("host", CPU)):
@@ -186,7 +187,7 @@ def choose_state(place: str, needed: float, device: torch.device) -> str:
 def choose_engine(
     name: str, load: Load, device: torch.device, prospect: CompiledStep = NOTHING_COMPILED
 ) -> tuple[str, str | None]:
-    """(engine, a line that says why another one was taken than asked for or expected)."""
+    """(engine, a line saying why it is not the one asked for or expected, or None)."""
     if name != "compile" and name != "auto":
         return name, None
     missing = compiler_missing(device)
@@ -207,9 +208,9 @@ def make_executor(
     wide: float = math.inf,
     cuda_graph: str = "off",
 ) -> Executor:
-    """The executor of a chosen engine for batches of `width` samples. `programs`: where compiled steps are
-    kept for later runs; `wide`: samples from which on a batch is not vectorised in `gradients`;
-    `cuda_graph`: auto, off or unchecked."""
+    """The executor of a chosen engine for batches of `width` samples. `programs`: keeps compiled steps for
+    later runs. `wide`: batch size from which `gradients` does not vectorise. `cuda_graph`: auto, off or
+    unchecked."""
     if engine == "loop":
         return LoopExecutor(program)
     programs = Programs() if programs is None else programs
@@ -225,9 +226,15 @@ def compile_cost_seconds(load: Load) -> float:
 
 
 def expected_gain_seconds(load: Load, device: torch.device) -> float:
-    """Seconds that compiling saves over eager vmap in the whole run (see scripts/bench). On CUDA nothing that
-    anybody has measured: there vmap's local steps are launched as a graph."""
+    """Seconds that compiling saves over eager vmap in the whole run (see scripts/bench). On CUDA no saving
+    has been measured, because vmap's local steps are launched as a graph there."""
+    return 0.0 if device.type == "cuda" else rough_seconds(load, device)
+
+
+def rough_seconds(load: Load, device: torch.device) -> float:
+    """Rough amount of work in a run's eager steps, to decide by, not to show: on a CPU the seconds that
+    compiling saves, on CUDA those of launching kernels one by one."""
     if device.type == "cuda":
-        return 0.0
+        return load.calls * 5e-5 * load.cost.operations
     written = load.cohort * (load.cost.shared + load.batch * load.cost.written)
     return load.calls * (1.2e-4 * load.cost.operations + 6e-10 * written)

@@ -17,8 +17,8 @@ from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.rng import Stream
 
 STATISTICS = "statistics:"  # prefix of batch-norm statistics kept in a client's state
-CACHED = "cached_"  # prefix of what the server kept of earlier uploads
-SENT = "sent_"  # prefix of what the server remembers to have sent
+CACHED = "cached_"  # prefix of earlier uploads that the server has kept
+SENT = "sent_"  # prefix of what the server remembers having sent
 FULL_PASS_WIDTH = 256
 
 
@@ -70,12 +70,12 @@ class CohortTrainer:
         pending: dict[int, Sums],
         cached: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        """Train jobs (client[j], n[j]) from one broadcast; add weights[j] * upload to pending[updates[j]]:
-        of the jobs that are this process's part.
+        """Train this process's part of the jobs (client[j], n[j]) from one broadcast, and add
+        weights[j] * upload to pending[updates[j]].
 
-        `parts` (J,): of their local steps, which the jobs make. `base_weights` weigh batch-norm statistics
-        (the aggregation weights without staleness factors).
-        `cached`: further weights and updates (-1: none), of which the uploads are what the server has kept.
+        `parts` (J,): the fraction of its local steps that each job takes. `base_weights` weigh batch-norm
+        statistics (the aggregation weights without staleness factors).
+        `cached`: weights and updates (-1: none) in which the uploads count again, as kept by the server.
         """
         for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at], parts[at])
@@ -86,7 +86,7 @@ class CohortTrainer:
             moved = jobs.ids, batches.tensors, self._facts(jobs), sums
             ids, tensors, facts, sums = to_device(moved, self.device)
             mine = self.store.gather(ids)
-            mine.pop(LATEST, None)  # no part of the training
+            mine.pop(LATEST, None)  # not used in training
             start = self._statistics(statistics, mine, len(at))
             if self.algorithm.full_gradient:
                 facts = facts._replace(full_grad=self._full_gradient(down["theta"], start, jobs))
@@ -107,7 +107,8 @@ class CohortTrainer:
                         _add(total.statistics, moved_statistics, of_statistics[update])
 
     def survey_once(self, theta: Tensor, statistics: Vectors, h: Vectors, weights: np.ndarray) -> Vectors:
-        """Mean gradients over K mini-batches at theta^0 of ALL clients; fills clients' state; mean upload."""
+        """Fill ALL clients' state from their mean gradients over K mini-batches at theta^0. Returns the
+        mean upload."""
         everyone = np.arange(len(self.planner.clients))
         total: Vectors = {}
         for at in self._chunks(everyone):
@@ -130,7 +131,7 @@ class CohortTrainer:
     def survey_cohort(
         self, theta: Tensor, statistics: Vectors, client: np.ndarray, n: np.ndarray, weights: np.ndarray
     ) -> Vectors:
-        """Weighted mean of the cohort's full local gradients at theta."""
+        """Weighted mean of the cohort's survey uploads, made from full local gradients at theta."""
         total: Vectors = {}
         for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at])
@@ -142,8 +143,8 @@ class CohortTrainer:
     def finetuned(
         self, theta: Tensor, statistics: Vectors, lr: float, steps: int, version: int
     ) -> Iterator[tuple[Tensor, Tensor, Vectors]]:
-        """Every client's model after `steps` of SGD on its own mini-batches from theta: clients (C,), models
-        (C, d) and batch-norm statistics (C, ...), a chunk at a time. Nothing of the training changes."""
+        """Every client's model after `steps` steps of SGD from theta on its own mini-batches. Yields clients
+        (C,), models (C, d) and batch-norm statistics (C, ...) per chunk. The training is not affected."""
         everyone = np.arange(len(self.planner.clients))
         for at in np.split(everyone, range(self.chunk, len(everyone), self.chunk)):
             made = np.full(len(at), steps)
@@ -159,7 +160,7 @@ class CohortTrainer:
             yield ids, models, moving
 
     def mean_of_latest(self) -> Tensor:
-        """Mean (d,) of the models that all clients have had last, each counting as much."""
+        """Unweighted mean (d,) of all clients' latest models."""
         everyone = torch.arange(len(self.planner.clients), device=self.device).split(self.chunk)
         sums = [self.store.gather(ids)[LATEST].sum(0, dtype=torch.float64) for ids in everyone]
         return (torch.stack(sums).sum(0) / len(self.planner.clients)).to(self.dtype)
@@ -167,7 +168,7 @@ class CohortTrainer:
     # ---- pieces ------------------------------------------------------------------------------------
 
     def mine(self, client: np.ndarray) -> np.ndarray:
-        """Which of the jobs of clients (jobs,) are this process's part."""
+        """Indices of the jobs that this process trains, given the clients of all jobs (jobs,)."""
         return self.group.part(client, self.program.keeps_state)
 
     def _chunks(self, client: np.ndarray) -> list[np.ndarray]:
@@ -175,13 +176,13 @@ class CohortTrainer:
         return [mine[i : i + self.chunk] for i in range(0, len(mine), self.chunk)]
 
     def _facts(self, jobs: Jobs) -> Facts:
-        """What is known of jobs, on the host, but for their full gradients."""
+        """The facts of jobs, on the host, without full gradients."""
         numbers = torch.from_numpy(jobs.steps), torch.from_numpy(jobs.sizes)
         steps, samples, uniform = (x.to(self.dtype) for x in (*numbers, self.planner.uniforms(jobs)))
         return Facts(steps, samples, uniform, None)
 
     def _shares(self, weights: np.ndarray, updates: np.ndarray) -> dict[int, Tensor]:
-        """By update the weights (C,) of a chunk's jobs in it, on the host."""
+        """For each update, the weights (C,) of a chunk's jobs in it, on the host."""
         return {
             int(update): torch.from_numpy(np.where(updates == update, weights, 0.0)).to(self.dtype)
             for update in np.unique(updates[updates >= 0])

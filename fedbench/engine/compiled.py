@@ -1,9 +1,9 @@
-"""Compiled functions, and those kept for later runs and other processes: the runs of a sweep mostly differ in
-numbers only, and no process compiles what another one has compiled.
+"""Compiled functions, kept for later runs and other processes. The runs of a sweep mostly differ in numbers
+only, and no process compiles what another one has compiled.
 
-On disk a file's name holds all that its program depends on; a file that is damaged, or not this user's
-alone, counts as absent. Loading a program executes it, so the place is the environment's choice, not a
-configuration's.
+On disk, a file's name stands for everything that its program depends on. A damaged file counts as absent, and
+so does every file in a directory that others own or can write to. Loading a program executes it, so the
+environment chooses the directory, not a configuration.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ MOST_BYTES = 512 * 2**20
 _SOURCES = ("engine", "method", "algorithms", "models", "data/transforms.py", "rng.py", "torch_internals.py")
 """All code that a local step runs."""
 
-_INDUCTORS_OWN = "TORCHINDUCTOR_CACHE_DIR"  # which it sets itself when it first compiles
+_INDUCTORS_OWN = "TORCHINDUCTOR_CACHE_DIR"  # set by inductor itself at its first compilation
 
 log = logging.getLogger(__name__)
 
 
 def place() -> Path:
-    """Where programs lie: below FEDBENCH_CACHE, or the user's cache directory (XDG)."""
+    """The directory of programs, below FEDBENCH_CACHE if set, else below the user's cache directory (XDG)."""
     given = os.environ.get("FEDBENCH_CACHE")
     return (Path(given) if given else user_cache()) / "programs"
 
 
 class CompileCache:
-    """The programs in a directory, for one device; at most MOST_BYTES, those not used for longest go."""
+    """The programs in a directory, for one device. Above MOST_BYTES, the least recently used are deleted."""
 
     def __init__(self, directory: Path, device: torch.device) -> None:
         self.directory, self.device = directory, device
 
     def name(self, depends: Hashable, shapes: Hashable) -> str:
-        """The file of a program: what it depends on without the shapes of its arguments, then these."""
+        """The file name of a program: a digest of what it depends on, then one of its arguments' shapes."""
         return f"{self._stem(depends)}-{_digest(shapes)}.pt2"
 
     def knows(self, depends: Hashable) -> bool:
-        """Whether there is a program that depends on this, for some shapes."""
+        """Whether there is a program with these dependencies, for some shapes."""
         return self._ours() and any(self.directory.glob(f"{self._stem(depends)}-*.pt2"))
 
     def find(self, name: str) -> Path | None:
-        """The file `name`, whole, which counts as used; None where there is none."""
+        """The file `name`, which now counts as used; None if it is missing or damaged."""
         file = self.directory / name
         if not self._ours() or not file.is_file():
             return None
@@ -73,11 +73,11 @@ class CompileCache:
         except (OSError, zipfile.BadZipFile, EOFError, ValueError, RuntimeError):
             whole = False
         if not whole:
-            log.warning("%s is damaged; it is compiled again", file)
+            log.warning("%s is damaged; compiling it again", file)
         return file if whole else None
 
     def put(self, name: str, program: bytes) -> None:
-        """Keep a program; nothing happens where it cannot be written."""
+        """Keep a program. A failure to write it is ignored."""
         if not self._ours():
             return
         with contextlib.suppress(Exception):
@@ -86,7 +86,7 @@ class CompileCache:
 
     @contextlib.contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Hold `name` against other processes that would compile it; not where files cannot be locked."""
+        """Keep other processes from compiling `name` meanwhile. No effect where files cannot be locked."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError, RunError):
                 self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def _digest(value: Hashable) -> str:
 
 
 def _surroundings(device: torch.device) -> tuple[str, ...]:
-    """What a program depends on beside the function: versions, hardware, compiler settings, sources."""
+    """What a program depends on besides the function: versions, hardware, compiler settings, sources."""
     keys = [key for key in sorted(os.environ) if key.startswith("TORCHINDUCTOR_") and key != _INDUCTORS_OWN]
     settings = [f"{key}={os.environ[key]}" for key in keys]
     machine = [os.environ.get("CXX", ""), torch.backends.cpu.get_cpu_capability(), _cpu()]
@@ -134,7 +134,7 @@ def _surroundings(device: torch.device) -> tuple[str, ...]:
 
 
 def _cpu() -> str:
-    """Model and instruction sets of the processor: programs are compiled for this one."""
+    """Model and instruction sets of the processor, for which programs are compiled."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
@@ -157,12 +157,12 @@ Function = Callable[..., Any]
 MOST_KEPT = 8
 NO_TOOLKIT = (
     "no CUDA toolkit was found (set CUDA_HOME to one with headers, such as /usr/local/cuda): steps are "
-    "compiled for this process alone, and cost the host about three times as much a round"
+    "compiled for this process only, and cost the host about three times as much per round"
 )
 
 
 class Programs:
-    """Compiled functions by what they depend on; at most MOST_KEPT, the one not used for longest goes."""
+    """Compiled functions by what they depend on. Above MOST_KEPT, the least recently used is dropped."""
 
     def __init__(
         self,
@@ -170,8 +170,8 @@ class Programs:
         objective: Hashable | None = None,
         held: Sequence[Tensor] = (),
     ) -> None:
-        """`cache`: where programs are kept for other processes. There they also depend on `objective`, all
-        that it is beside the tensors `held`, which programs read and do not contain."""
+        """`cache`: where programs are kept for other processes. There they also depend on `objective`, a key
+        of the objective without its tensors `held`, which programs read and do not contain."""
         self.cache, self.objective, self.held = cache, objective, held
         self._kept: dict[Hashable, Function] = {}
         self._said: set[str] = set()
@@ -181,13 +181,13 @@ class Programs:
         return len(self._kept)
 
     def knows(self, depends: Hashable) -> bool:
-        """Whether a program that depends on this is at hand, for some shapes."""
+        """Whether a program with these dependencies is in memory or on disk, for some shapes."""
         if any(key[0] == depends for key in self._kept if isinstance(key, tuple)):
             return True
         return self.cache is not None and self.cache.knows((self.objective, depends))
 
     def take(self, key: Hashable) -> Function | None:
-        """The function kept under `key`, which counts as used."""
+        """The function kept under `key`, which now counts as used; None if there is none."""
         found = self._kept.pop(key, None)
         if found is not None:
             self._kept[key] = found
@@ -202,9 +202,9 @@ class Programs:
     def make(
         self, function: Function, args: Sequence[Any], depends: Hashable | None
     ) -> tuple[Function, bool]:
-        """`function` compiled for arguments like `args`, and whether that had to be done now.
+        """`function` compiled for arguments like `args`, and whether it was compiled just now.
 
-        `depends`: what it depends on beside the objective and the shapes; None: it is for this process alone.
+        `depends`: what it depends on besides the objective and the shapes; None: for this process only.
         """
         device = next(leaf.device for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
         cache = None if depends is None else self.cache
@@ -215,7 +215,7 @@ class Programs:
         if found is not None:
             return found, False
         with cache.alone(name):
-            found = self._load(cache, name, device)  # another process may have made it meanwhile
+            found = self._load(cache, name, device)  # another process may have compiled it meanwhile
             return found or self._compile(function, args, device, name), found is None
 
     def _load(self, cache: CompileCache, name: str, device: torch.device) -> Function | None:
@@ -224,10 +224,10 @@ class Programs:
             return None
         try:
             return load(file, self.held, device)
-        except Exception as error:  # whatever torch makes of a file that it cannot use
+        except Exception as error:  # whatever torch raises for a file that it cannot use
             if is_out_of_memory(error):
                 raise
-            log.warning("%s cannot be used (%s); it is compiled again", file, _line(error))
+            log.warning("%s cannot be used (%s); compiling it again", file, _line(error))
             return None
 
     def _compile(
@@ -240,10 +240,10 @@ class Programs:
                 if name is not None and self.cache is not None:
                     self.cache.put(name, file.read_bytes())
                 return load(file, self.held, device)
-        except Exception as error:  # whatever a program does that cannot be traced without dynamo
+        except Exception as error:  # whatever is raised for a program that needs dynamo to be traced
             if is_out_of_memory(error):
                 raise
-            log.info("compiled for this process alone: %s", _line(error))
+            log.info("compiled for this process only: %s", _line(error))
             if device.type == "cuda" and toolkit_missing():
                 self._say_once(NO_TOOLKIT)
             tell_compiler()
@@ -258,7 +258,7 @@ class Programs:
 class Compiled:
     """A function that is compiled at its first call, or taken from what was compiled before.
 
-    `depends`: what the function depends on beside the objective of its `programs` and the shapes of its
+    `depends`: what the function depends on besides the objective of its `programs` and the shapes of its
     arguments; None: it is not shared.
     """
 
@@ -269,7 +269,7 @@ class Compiled:
         """Time taken by the first call, if it had to compile."""
 
     def __call__(self, *args: Any) -> Any:
-        """As the function itself."""
+        """Call the function."""
         return self._first(args) if self._call is None else self._call(*args)
 
     def _first(self, args: tuple[Any, ...]) -> Any:
@@ -303,7 +303,7 @@ def signature(args: Any) -> Hashable:
 
 
 def toolkit_missing() -> bool:
-    """Whether torch finds no CUDA toolkit, without which it compiles no packages for CUDA."""
+    """Whether torch finds no CUDA toolkit. Without one it cannot compile packages for CUDA."""
     from torch.utils import cpp_extension
 
     return cpp_extension.CUDA_HOME is None

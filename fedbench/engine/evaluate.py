@@ -14,7 +14,7 @@ from fedbench.engine.objective import CLASSIFICATION, Objective, Task, Transform
 from fedbench.method import Vectors
 
 SMALL = 2**26
-"""Numbers of a test set that is kept as the model's input."""
+"""Most numbers in a test set that is kept as the model's input."""
 
 
 class Evaluator:
@@ -32,13 +32,13 @@ class Evaluator:
         further: Sequence[str] = (),
     ) -> None:
         """`trained`: the training samples (m,) that count in the objective; None: all. `further`: metrics of
-        eval.metrics, which `whole` computes beside."""
+        eval.metrics, which `whole` also computes."""
         self.objective, self.layout, self.task = objective, objective.layout, task
         self.model = copy.deepcopy(objective.model).eval()
         self.x, self.y, self.to_input, self.batch = x_test, y_test, to_input, batch
         self.trained = torch.arange(len(objective.data.y)) if trained is None else trained
         self.trained = self.trained.to(objective.data.y.device)
-        self._inputs: Tensor | None = None  # of the whole test set, kept where it is small
+        self._inputs: Tensor | None = None  # of the whole test set, kept if it is small
         self.further = self._further(further)
 
     def _further(self, names: Sequence[str]) -> FurtherMetrics | None:
@@ -49,7 +49,7 @@ class Evaluator:
         return FurtherMetrics(names, self.task.loss == "bce", outputs, self.y.device)
 
     def over(self, samples: Tensor) -> Evaluator:
-        """The same, with training samples (m,) in place of the test set."""
+        """An evaluator with training samples (m,) in place of the test set."""
         other, data = copy.copy(self), self.objective.data
         other.x, other.y, other._inputs = data.x[samples], data.y[samples], None
         other.further = other._further([*self.further.metrics] if self.further else ())
@@ -62,7 +62,7 @@ class Evaluator:
         return loss, score
 
     def whole(self, theta: Tensor, statistics: Vectors) -> tuple[Tensor, Tensor]:
-        """`per_sample` of the whole test set; `further` has its metrics of it then."""
+        """`per_sample` on the whole test set. Also computes the metrics in `further`."""
         n = len(self.y)
         if self.further:
             self.further.reset()
@@ -70,7 +70,7 @@ class Evaluator:
         return self._mark({**self.layout.unflatten(theta), **statistics}, batches, self.further)
 
     def per_sample(self, theta: Tensor, statistics: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
-        """(losses, the task's marks: whether they are right) of the test samples `index` (m,)."""
+        """(losses, the task's marks, such as whether each is right) of the test samples `index` (m,)."""
         return self._mark({**self.layout.unflatten(theta), **statistics}, index.split(self.batch))
 
     def _mark(
@@ -88,7 +88,7 @@ class Evaluator:
         return torch.cat(losses), torch.cat(marks)
 
     def _input(self, at: Tensor | slice) -> Tensor:
-        """Test samples as the model's input; those of a small test set are made once."""
+        """Test samples as the model's input; those of a small test set are computed only once."""
         if self._inputs is None and self.x.numel() <= SMALL:
             self._inputs = torch.cat([self.to_input(x) for x in self.x.split(self.batch)])
         return self.to_input(self.x[at]) if self._inputs is None else self._inputs[at]

@@ -1,5 +1,5 @@
-"""The programs that one client runs, written for one client; what an executor is given and gives for a chunk
-of C clients; and the plain executor, one client after another. Others vectorise or compile the programs.
+"""The programs of local work, written for one client; the input and output of an executor for a chunk of C
+clients; and the plain executor, which runs one client after another. Others vectorise or compile programs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fedbench.engine.objective import Objective
 from fedbench.method import Algorithm, Client, Record, Vectors
 from fedbench.optimizer import PLAIN, Optimizer
 
-OPTIMIZER = "optimizer."  # before the names of its state and of its numbers, among a method's own
+OPTIMIZER = "optimizer."  # prefix of the names of its state and its numbers, among a method's own names
 CLIP_NORM = "local.clip_norm"
-LATEST = "latest"  # name of a client's model after its last job, beside what its method keeps
+LATEST = "latest"  # name of a client's model after its latest job, among what its method keeps
 
 
 class Facts(NamedTuple):
-    """What is known of a job before it starts (0-dim tensors; batched over a chunk by the executors)."""
+    """What is known about a job before it starts: 0-dim tensors and full_grad (d,); (C, ...) for a chunk."""
 
     steps: Tensor
     samples: Tensor
@@ -35,7 +35,7 @@ class Facts(NamedTuple):
         return Facts(self.steps[c], self.samples[c], self.uniform[c], full)
 
     def axes(self) -> Any:
-        """Where the client axis is, for vmap."""
+        """The position of the client axis in each field, for vmap."""
         axes: tuple[Any, ...] = (0, 0, 0, None if self.full_grad is None else 0)
         return Facts(*axes)
 
@@ -53,11 +53,13 @@ class Oracle(Client):
         return self.loss_and_grad(theta)[1]
 
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        raise RuntimeError("mini-batch gradients exist in local_step only (client.full_grad in local_init)")
+        raise RuntimeError(
+            "mini-batch gradients are available in local_step only (in local_init, use client.full_grad)"
+        )
 
 
 class BatchOracle(Oracle):
-    """The oracle during one local step. Only its first call moves batch-norm statistics."""
+    """The oracle during one local step. Only the first gradient call moves batch-norm statistics."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class BatchOracle(Oracle):
 
 
 def clipped(grad: Tensor, norm: Tensor) -> Tensor:
-    """A gradient (d,), shortened to `norm` where it is longer."""
+    """A gradient (d,), scaled down to the length `norm` if it is longer."""
     return grad * (norm / torch.maximum(torch.linalg.vector_norm(grad), norm))
 
 
@@ -116,15 +118,15 @@ class LocalProgram:
         clip_norm: float | None = None,
         keeps_models: bool = False,
     ) -> None:
-        """`masked`: clients of one cohort may make different numbers of steps. `keeps_models`: a client keeps
-        the model that its job ends with, for evaluations."""
+        """`masked`: clients of one cohort may take different numbers of steps. `keeps_models`: a client keeps
+        the model at the end of its job, for evaluations."""
         self.algorithm = algorithm.without_numbers()
         self.objective, self.masked = objective, masked
         self.optimizer, self.clip_norm, self.keeps_models = optimizer, clip_norm, keeps_models
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What the programs find in `h` beside the method's hyper-parameters."""
+        """What the programs find in `h` besides the method's hyper-parameters."""
         own = {} if self.optimizer.plain else self.optimizer.numbers
         clip = {} if self.clip_norm is None else {CLIP_NORM: self.clip_norm}
         return {**{OPTIMIZER + name: value for name, value in own.items()}, **clip}
@@ -135,7 +137,7 @@ class LocalProgram:
         return self.algorithm.keeps_state or self.optimizer.keep
 
     def fresh(self, like: Tensor) -> Vectors:
-        """The optimizer's state before a client's first step; `like`: any tensor of its type."""
+        """The optimizer's state before a client's first step; `like`: any tensor of its type and device."""
         d, state = self.objective.layout.d, self.optimizer.state
         return _named({name: like.new_zeros(d if vector else ()) for name, vector in state.items()})
 
@@ -209,7 +211,7 @@ class Work:
     batches: BatchIndices
 
     def padded(self, more: int) -> Work:
-        """With the first client repeated `more` times behind the others."""
+        """This work with the first client repeated `more` times at the end."""
         full = self.facts.full_grad
         facts = Facts(
             repeat_first(self.facts.steps, more),
@@ -222,17 +224,17 @@ class Work:
 
 
 def pad(vectors: Vectors, more: int) -> Vectors:
-    """Every tensor with its first row repeated `more` times behind the others."""
+    """Every tensor with its first row repeated `more` times at the end."""
     return {name: repeat_first(value, more) for name, value in vectors.items()}
 
 
 def cut(vectors: Vectors, clients: int) -> Vectors:
-    """The first rows of every tensor."""
+    """The first `clients` rows of every tensor."""
     return {name: value[:clients] for name, value in vectors.items()}
 
 
 def row(vectors: Vectors, c: int) -> Vectors:
-    """One client's."""
+    """The vectors of client `c`."""
     return {name: value[c] for name, value in vectors.items()}
 
 
@@ -246,21 +248,21 @@ class Executor(ABC):
 
     @property
     def compile_seconds(self) -> float:
-        """Time taken by first calls of compiled programs."""
+        """Time taken by first calls that had to compile."""
         return 0.0
 
     @property
     def note(self) -> str | None:
-        """Why the steps are not computed as they were to be (for summary.json)."""
+        """Why the steps are not computed as planned, or None (for summary.json)."""
         return None
 
     @abstractmethod
     def run(self, work: Work) -> Result:
-        """Local work of the chunk."""
+        """Run the chunk's local work: uploads, what clients keep, batch-norm statistics."""
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d). `weights` (K, C) are on
-        the host. Here one batch after another."""
+        the host. By default one batch after another."""
         totals = []
         for c in range(len(batches.steps)):
             total, own = torch.zeros_like(theta), row(statistics, c)
@@ -279,7 +281,7 @@ class Executor(ABC):
         batches: BatchIndices,
         at: tuple[int, int],
     ) -> Tensor:
-        """total + weight * gradient at `theta` (d,) on the batch k of client c, `at` (k, c). Here eagerly."""
+        """total + weight * gradient at `theta` (d,) on batch `at` = (k, c) of client c. Eager by default."""
         return self.program.accumulate(total, theta, statistics, weight, batches.batch(*at))
 
 
@@ -289,7 +291,7 @@ class LoopExecutor(Executor):
     name = "loop"
 
     def run(self, work: Work) -> Result:
-        """Local work of the chunk."""
+        """Run the chunk's local work."""
         one = [self._client(work, c) for c in range(len(work.batches.steps))]
         uploads, keeps, statistics = zip(*one, strict=True)
         return _stack(uploads), _stack(keeps), _stack(statistics)

@@ -1,8 +1,8 @@
-"""The local steps of a chunk as CUDA graphs: a step is captured once and launched K times, so that the host
-has one thing to start a step.
+"""The local steps of a chunk as CUDA graphs: a step is captured once and launched K times, so the host makes
+one launch per step.
 
-A graph works on buffers of its own, which a chunk fills and empties; nothing else in its memory outlives a
-launch, so all graphs of a process take turns in one pool of memory.
+A graph works on buffers of its own, which each chunk fills and reads back. Nothing else in its memory
+outlives a launch, so all graphs of a process share one memory pool.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Step = Callable[..., tuple[Vectors, Vectors]]
 State = tuple[Vectors, Vectors]
 """Local state (C, ...) and batch-norm statistics."""
 
-WARM_UP = 2  # calls before the capture: what loads or chooses kernels does so at the first ones
-MOST_GRAPHS = 8  # of one run: their chunks differ in size
+WARM_UP = 2  # calls before the capture: the first ones load and choose kernels
+MOST_GRAPHS = 8  # of one run, for chunks of different forms
 
 log = logging.getLogger(__name__)
 
 
 def eagerly(step: Step, local: Vectors, work: Work, first: int) -> State:
-    """Steps first, first + 1, ... of a chunk, one call each; every k lies at a multiple of 16 bytes."""
+    """Run steps first, first + 1, ... of a chunk, one call each. Every k is aligned to 16 bytes."""
     statistics, batches = work.statistics, work.batches
     ks = torch.arange(len(batches), device=batches.index.device).expand(2, -1).T.contiguous()
     for k in range(first, len(batches)):
@@ -44,7 +44,7 @@ def eagerly(step: Step, local: Vectors, work: Work, first: int) -> State:
 
 
 class Pool:
-    """A stream and memory for the graphs of a process."""
+    """A stream and a memory pool for the graphs of a process."""
 
     def __init__(self) -> None:
         self.stream: Any = torch.cuda.Stream()
@@ -52,13 +52,13 @@ class Pool:
 
 
 class PoolOfProcess:
-    """The pool of all graphs that exist; with the last of them its memory goes."""
+    """The pool shared by all existing graphs. Its memory is freed with the last of them."""
 
     def __init__(self) -> None:
         self._pool: weakref.ref[Pool] | None = None
 
     def get(self) -> Pool:
-        """The pool, which exists as long as somebody holds it."""
+        """The pool, created if there is none. It exists as long as a graph holds it."""
         pool = self._pool() if self._pool else None
         if pool is None:
             pool = Pool()
@@ -67,10 +67,10 @@ class PoolOfProcess:
 
 
 class StepGraph:
-    """One step of chunks of one form, captured; on buffers that stay where they are."""
+    """A captured step for chunks of one form, on buffers whose addresses do not change."""
 
     def __init__(self, step: Step, local: Vectors, work: Work, first: int, pool: Pool) -> None:
-        """`local`, `work`: a chunk that gives the form of all; `first`: the step that comes first."""
+        """`local`, `work`: a chunk of that form, with the most steps. `first`: index of the first step."""
         self.step, self.first, self.pool = step, first, pool
         self.length = len(work.batches)
         self.buffers = pytree.tree_map_only(Tensor, lambda x: x.clone(), _inputs(local, work))
@@ -90,7 +90,7 @@ class StepGraph:
             self._once()
 
     def run(self, local: Vectors, work: Work) -> State:
-        """As `eagerly`, of a chunk of the same form."""
+        """Like `eagerly`, for a chunk of the same form with no more steps."""
         steps = len(work.batches)
         *state, batches = self.buffers
         *given, drawn = _inputs(local, work)
@@ -115,12 +115,12 @@ class StepGraph:
 
     @staticmethod
     def _write(pairs: list[tuple[Vectors, Vectors]]) -> None:
-        """Copy values into buffers of the same names; what is a part of a buffer itself is copied first."""
+        """Copy values into buffers of the same names. A value that is part of a buffer is cloned first."""
         for buffers, values in pairs:
             if {k: (v.shape, v.dtype) for k, v in values.items()} != {
                 k: (v.shape, v.dtype) for k, v in buffers.items()
             }:
-                raise RunError("a step changes the form of the local state")
+                raise RunError("a local step changes the names, shapes or types of the local state")
         taken = {buffer.untyped_storage().data_ptr() for buffers, _ in pairs for buffer in buffers.values()}
         moves = [
             (buffers[name], value.clone() if value.untyped_storage().data_ptr() in taken else value)
@@ -133,21 +133,21 @@ class StepGraph:
 
 
 class GraphedSteps:
-    """The steps of a run's chunks, by graphs where these can be made and give what the steps give."""
+    """Runs the steps of chunks as graphs, if they can be captured and give the same results as the steps."""
 
     def __init__(self, pools: PoolOfProcess, most: int, check: bool) -> None:
-        """`most`: clients in a full chunk; `check`: the first chunk of each form is computed both ways."""
+        """`most`: clients in a full chunk. `check`: compute a graph's first chunk both ways and compare."""
         self.pools, self.most, self.check = pools, most, check
         self.note: str | None = None
-        """Why the run has gone on without."""
+        """Why the run goes on without graphs, or None."""
         self._graphs: dict[Hashable, StepGraph] = {}
 
     def size(self, clients: int) -> int:
-        """To how many clients a chunk is padded, so that few graphs serve chunks of all sizes."""
+        """Number of clients that a chunk is padded to, so that few graphs serve chunks of all sizes."""
         return clients if self.note else max(clients, min(self.most, 1 << (clients - 1).bit_length()))
 
     def run(self, step: Step, local: Vectors, work: Work, first: int) -> State:
-        """As `eagerly`."""
+        """Like `eagerly`, as a graph if possible."""
         if self.note is not None or len(work.batches) <= first:
             return eagerly(step, local, work, first)
         key = _form(local, work)
@@ -165,25 +165,25 @@ class GraphedSteps:
         try:
             graph = StepGraph(step, local, work, first, self.pools.get())
             found = graph.run(local, work)
-        except Exception as error:  # whatever a step does that cannot be captured
+        except Exception as error:  # whatever is raised by a step that cannot be captured
             if _memory_failed(error):
                 raise
             self._give_up(f"a local step cannot be captured ({_line(error)})")
             return eagerly(step, local, work, first) if expected is None else expected
         if expected is not None and not _agree(found, expected):
-            self._give_up("its numbers are not those of the steps one by one")
+            self._give_up("its results differ from those of the steps run one by one")
             return expected
         self._graphs[key] = graph
         return found
 
     def _give_up(self, why: str) -> None:
-        self.note = f"cuda_graph: {why}; the run goes on without"
+        self.note = f"cuda_graph: {why}; the run goes on without CUDA graphs"
         self._graphs.clear()
         log.warning(self.note)
 
 
 def _inputs(local: Vectors, work: Work) -> tuple[Any, ...]:
-    """What a step reads, as `step` takes it, with the mini-batches of all steps last."""
+    """What a step reads, in the order of its parameters, with the mini-batches of all steps last."""
     batches = work.batches
     drawn = batches.index, batches.count, batches.keys
     return local, work.statistics, work.down, work.mine, work.facts, work.h, drawn
@@ -194,7 +194,7 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 def _form(local: Vectors, work: Work) -> Hashable:
-    """Names, shapes and types of what a step reads, but for the number of steps."""
+    """Names, shapes and types of what a step reads, without the number of steps."""
     *given, drawn = _inputs(local, work)
     names = tuple(tuple(vectors) for vectors in given if isinstance(vectors, dict))
     state = tuple((x.shape, x.dtype) for x in _tensors(given))
@@ -202,7 +202,7 @@ def _form(local: Vectors, work: Work) -> Hashable:
 
 
 def _agree(found: State, expected: State) -> bool:
-    """Whether all numbers are the same but for rounding."""
+    """Whether all numbers are the same up to rounding."""
     same = []
     for a, b in zip(_tensors(found), _tensors(expected), strict=True):
         if a.is_floating_point():
@@ -215,7 +215,7 @@ def _agree(found: State, expected: State) -> bool:
 
 
 def _memory_failed(error: BaseException) -> bool:
-    """Whether memory was too small; that a capture was broken off is said in its place."""
+    """Whether memory ran out. A capture that it breaks off may raise another error in its place."""
     seen: BaseException | None = error
     while seen is not None:
         if is_out_of_memory(seen):

@@ -1,5 +1,5 @@
-"""Memory: how much there is, whether it sufficed, refusing what cannot fit before it is taken, and keeping
-glibc from returning large temporaries to the kernel at every operation (half the time on a CPU).
+"""Memory: how much there is, whether it ran out, and refusing what cannot fit before it is allocated. Also
+keeps glibc from returning large temporaries to the kernel at every operation (half the time on a CPU).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_memory() -> bool:
-    """Raise malloc's mmap and trim thresholds of this process; False where this is not glibc on Linux."""
+    """Raise this process's malloc thresholds for mmap and trim. False unless this is glibc on Linux."""
     if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
         return False
     try:
@@ -33,19 +33,19 @@ def keep_memory() -> bool:
 
 _FULL = (
     "can't allocate memory",  # torch on a CPU
-    "CUDA out of memory",  # the allocator, as a compiled program hands it on
+    "CUDA out of memory",  # the allocator, as a compiled program passes it on
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "ALLOCATION_FAILED",  # cuDNN 9 names what it could not allocate
     "CUSOLVER_STATUS_ALLOC_FAILED",
 )
-"""Parts of the messages of plain RuntimeErrors."""
+"""Parts of the messages of RuntimeErrors that mean out of memory."""
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def total_memory(device: torch.device) -> int:
-    """Bytes of the device's memory; on the CPU, of the machine or the container."""
+    """Bytes of the device's memory. On the CPU, the machine's memory or a lower container limit."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -63,20 +63,20 @@ def _container_limits() -> Iterator[int]:
 
 
 def refuse_too_large(key: str, value: object, what: str, needed: float, device: torch.device) -> None:
-    """Raise ConfigError where `what` takes more bytes than there are; `key`: what to make smaller."""
+    """Raise ConfigError if `what` needs more bytes than the device has. `key`: what to make smaller."""
     there = total_memory(device)
     if needed > there:
-        allowed = f"{what} needs about {gib(needed)} of memory, and {gib(there)} are there"
+        allowed = f"{what} needs about {gib(needed)} of memory, but only {gib(there)} is available"
         raise ConfigError(key, value, allowed)
 
 
 def gib(count: float) -> str:
-    """Bytes for a message."""
+    """A number of bytes as text in GiB, for a message."""
     return f"{count / 2**30:,.1f} GiB"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether NumPy's, torch's or CUDA's memory did not suffice."""
+    """Whether `error` means that NumPy, torch or CUDA ran out of memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _FULL)

@@ -1,4 +1,4 @@
-"""Further metrics beside loss and accuracy (`eval.metrics`), computed by torchmetrics."""
+"""Metrics besides loss and accuracy (`eval.metrics`), computed by torchmetrics."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OF_TASK: dict[str, tuple[str, ...]] = {
     "multilabel": _OF_SCORES,
     "regression": (),
 }
-"""What there is for each task. A sequence's positions count one by one; those with label 0 are none."""
-_WORDS = 20  # classes up to which a confusion matrix has its counts written in
+"""The metrics of each task. In a sequence each position counts as a sample, except those with label 0."""
+_WORDS = 20  # most classes for which a confusion matrix is drawn with its counts
 
 
 def refuse(names: Sequence[str], task: str, dataset: str) -> None:
-    """Raise ConfigError for metrics that the task of a data set does not have, or without their package."""
+    """Raise ConfigError if torchmetrics is missing or a metric is not defined for a data set's task."""
     if names and importlib.util.find_spec("torchmetrics") is None:
         allowed = "needs torchmetrics: pip install 'fedbench-runner[metrics]'"
         raise ConfigError("eval.metrics", list(names), allowed)
@@ -39,7 +39,7 @@ def refuse(names: Sequence[str], task: str, dataset: str) -> None:
 
 
 class FurtherMetrics:
-    """Metrics of one set of samples, added up batch by batch."""
+    """Metrics of one set of samples, accumulated batch by batch."""
 
     def __init__(self, names: Sequence[str], multilabel: bool, outputs: int, device: torch.device) -> None:
         """`outputs`: classes, or labels of a multilabel task."""
@@ -47,7 +47,7 @@ class FurtherMetrics:
         self.metrics = {name: _metric(name, multilabel, outputs).to(device) for name in names}
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all batches."""
         for metric in self.metrics.values():
             metric.reset()
 
@@ -63,13 +63,13 @@ class FurtherMetrics:
                 metric.update(scores, y.long())
 
     def values(self) -> dict[str, Tensor]:
-        """The numbers (0-dim), without the confusion matrix."""
+        """The values (0-dim) of all metrics except the confusion matrix."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a class without samples: torchmetrics leaves it out of the mean
             return {name: m.compute() for name, m in self.metrics.items() if name != CONFUSION}
 
     def draw_confusion(self, file: Path) -> None:
-        """Save the confusion matrix (rows: true classes, columns: predicted) as a picture, and as a CSV."""
+        """Save the confusion matrix (rows: true classes, columns: predicted) as a picture and as a CSV."""
         import matplotlib.pyplot as plt
         import numpy as np
 
@@ -83,7 +83,7 @@ class FurtherMetrics:
 
 
 def _metric(name: str, multilabel: bool, outputs: int) -> Any:
-    """Macro means are over the classes (or labels) that have samples."""
+    """The torchmetrics metric `name`. Macro means are over the classes (or labels) that have samples."""
     import torchmetrics.classification as of
     from torchmetrics.text import Perplexity
 

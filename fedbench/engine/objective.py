@@ -4,12 +4,12 @@ gradient.
 The objective of a client is f(theta) = scale * ( mean of per-sample losses + (weight_decay / 2)
 ||theta||^2 ), so weight decay is inside every gradient, control variate and norm.
 
-The task decides the loss and what the column `test_accuracy` says; a larger one is better in each:
+The task decides the loss and what the column `test_accuracy` holds. Larger is always better:
 classification, loss cross_entropy: accuracy, the share of samples whose largest logit is the label's
 regression, loss mse: R2 = 1 - residual / total sum of squares on the test set, mean over targets
-multilabel, loss bce: subset accuracy, the share of samples of which every label is right
+multilabel, loss bce: subset accuracy, the share of samples whose labels are all right
 sequence, loss cross_entropy: accuracy over positions; a sample's loss is the mean over its positions
-(a label 0 is padding, and counts nowhere)
+(label 0 is padding and is never counted)
 
 Pure tensor operations: safe under vmap and torch.compile.
 """
@@ -50,7 +50,7 @@ class Layout:
         return {n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)}
 
     def positions(self, names: set[str]) -> Tensor:
-        """Indices (m,) in theta of the parameters named, ascending."""
+        """Ascending indices (m,) in theta of the parameters called `names`."""
         ends = torch.tensor(self.sizes).cumsum(0).tolist()
         parts = [
             torch.arange(e - s, e) for n, s, e in zip(self.names, self.sizes, ends, strict=True) if n in names
@@ -62,7 +62,7 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy (B, ...) of logits (B, ..., classes), bit for bit torch's.
+    """Cross-entropy (B, ...) of logits (B, ..., classes), equal to torch's bit for bit.
 
     Torch's own has a vmap rule that loads sympy.
     """
@@ -96,7 +96,7 @@ def _all_right(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _hits_of_positions(logits: Tensor, y: Tensor) -> Tensor:
-    """(B, 2): how many positions are right, and how many there are."""
+    """(B, 2): how many positions are right, and how many there are without padding."""
     return torch.stack((((logits.argmax(-1) == y) & (y != 0)).sum(1), (y != 0).sum(1)), 1).double()
 
 
@@ -114,7 +114,7 @@ def _ratio(marks: Tensor, y: Tensor) -> Tensor:
 
 
 def r2(squares: Tensor, y: Tensor) -> Tensor:
-    """R2 from squared errors and targets (n, k). A constant target counts 1 where it is met, else 0."""
+    """R2 from squared errors and targets (n, k). A constant target counts as 1 if met exactly, else 0."""
     residual = squares.sum(0)
     total = (y.double() - y.double().mean(0)).square().sum(0)
     exact = (residual == 0).to(residual)
@@ -123,8 +123,8 @@ def r2(squares: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Task:
-    """A loss, and what is measured beside it: `marks` (B, ...) of samples, and the score of all marks (0-dim,
-    float64), which stays on the device until a row reads all of its numbers."""
+    """A loss and what is measured besides: `marks` (B, ...) of samples, and the `score` of all marks (0-dim,
+    float64). The score stays on the device until a row reads all of its numbers."""
 
     loss: str  # a choice of `loss.kind`
     metric: str  # what `test_accuracy` is
@@ -144,7 +144,7 @@ TASKS = {
 CLASSIFICATION = TASKS["classification"]
 
 
-NOISE = 1 << 32  # word of a step's key, beside those of augmentation, 0, and of layers, 1, 2, ...
+NOISE = 1 << 32  # noise's word in a step's key; augmentation has 0, layers have 1, 2, ...
 Transform = Callable[[Tensor], Tensor]
 
 
@@ -156,7 +156,7 @@ class DeviceData:
     y: Tensor  # (n,), targets (n, k), or a label at every position (n, T)
     to_input: Transform
     augment: Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None = None
-    noise: Tensor | None = None  # (n,) standard deviation of what is added to each training sample's input
+    noise: Tensor | None = None  # (n,) standard deviation of the noise added to each training input
     held: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here
 
 
@@ -172,7 +172,7 @@ class Objective:
         scale: float = 1.0,
         half: bool = False,
     ) -> None:
-        """`half`: the forward and backward pass take products in bfloat16 (autocast); losses, parameters and
+        """`half`: forward and backward passes compute products in bfloat16 (autocast); losses, parameters and
         gradients keep their type."""
         self.half = half
         self.model, self.data, self.loss = model.train(), data, loss
@@ -184,7 +184,7 @@ class Objective:
         self.masks = [n for n in buffers if n not in persistent and n.split(".")[-1] == "weights"]
         self.keys = [n for n in buffers if n not in persistent and n.split(".")[-1] == "key"]
         self.statistics = [n for n in buffers if n in persistent]
-        # words of the keys of what is random inside a step: augmentation, dropout layers, noise
+        # words of the keys for what is random inside a step: augmentation, dropout layers, noise
         given = data.augment, *self.keys, data.noise
         words = 0, *range(1, len(self.keys) + 1), NOISE
         self.random = words if any(one is not None for one in given) else ()

@@ -1,10 +1,10 @@
-"""Vectors that clients keep between their participations, by name: rows by client, in memory (divided among
-processes where there are several), or on disk where they are larger than memory.
+"""Vectors that clients keep between their participations, by name, with one row per client. They are in
+memory (divided among processes if there are several), or on disk if they do not fit.
 
-On disk there is one sparse file per name, whose rows are moved in bulk; only clients that have worked take
-space. Rows are read and written at their place in the file, through the system's page cache; not through a
-memory map, which would kill the process where the disk is full. A row that the last checkpoint knows is
-not overwritten before the next one, so that a killed run can go on.
+On disk there is one file per name, in which only clients that have worked take space. Rows are read and
+written whole at their place in the file, through the system's page cache. A memory map would kill the process
+when the disk is full. A row that the last checkpoint refers to is not overwritten before the next checkpoint,
+so a killed run can go on.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fedbench.process_group import ProcessGroup
 
 
 class StateStore(ABC):
-    """Rows by client; they travel to and from the compute device chunk by chunk."""
+    """One row per client. Rows are moved to and from the compute device chunk by chunk."""
 
     @abstractmethod
     def fill(self, vectors: Vectors) -> None:
-        """Give every client the same rows."""
+        """Give every client the same vectors."""
 
     @abstractmethod
     def gather(self, ids: Tensor) -> Vectors:
@@ -40,11 +40,11 @@ class StateStore(ABC):
 
     @abstractmethod
     def scatter(self, ids: Tensor, vectors: Vectors) -> None:
-        """Write rows (C, ...) back; what was never written nor filled is 0."""
+        """Write rows (C, ...) back. Rows that were never written or filled are 0."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint: what brings all rows back as they are now, whatever is written later."""
+        """For a checkpoint, to be saved before the next write: what restores all rows as they are now."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -52,11 +52,11 @@ class StateStore(ABC):
 
     @abstractmethod
     def saved(self) -> None:
-        """The checkpoint with the last `state_dict` lies on disk; the one before is gone."""
+        """Called when the checkpoint with the last `state_dict` has replaced the one before on disk."""
 
     @abstractmethod
     def remove(self) -> None:
-        """The run has ended: leave nothing behind."""
+        """Delete all files of the state. Called when the run has ended."""
 
 
 class MemoryStore(StateStore):
@@ -90,15 +90,15 @@ class MemoryStore(StateStore):
         self.tensors = {name: value.to(self.device) for name, value in state.items()}
 
     def saved(self) -> None:
-        """The checkpoint holds all rows."""
+        """Nothing to do: the checkpoint holds all rows."""
 
     def remove(self) -> None:
-        """Nothing lies anywhere else."""
+        """Nothing to do: there are no files."""
 
 
 class OwnedStore(MemoryStore):
-    """Client c is of process c modulo their number, and row c // number there. A checkpoint has all rows in
-    the order of clients, at the first process: any number of processes can go on from it."""
+    """With P processes, client c belongs to process c % P and is row c // P there. A checkpoint has all rows
+    in the order of clients, at the first process, so any number of processes can go on from it."""
 
     def __init__(self, clients: int, device: torch.device | str, group: ProcessGroup) -> None:
         super().__init__(group.clients(clients), device)
@@ -118,18 +118,20 @@ class OwnedStore(MemoryStore):
 
 
 class DiskStore(StateStore):
-    """Files in a directory of their own, which the first `fill` or `scatter` makes."""
+    """Files in a directory of their own, which the first `fill` or `scatter` creates."""
 
     def __init__(self, clients: int, directory: Path) -> None:
         self.clients, self.directory = clients, directory
         self.rows: dict[str, _Rows] = {}
 
     def refuse_too_large(self, needed: int) -> None:
-        """Raise ConfigError where the disk has not so many bytes."""
+        """Raise ConfigError if the disk has fewer than `needed` bytes. Our files there count as free."""
         taken = sum(file.stat().st_blocks * 512 for file in self.directory.glob("*.rows"))
         free = free_bytes(self.directory) + taken
         if needed > free:
-            allowed = f"clients' state needs about {gib(needed)} of disk, and {gib(free)} are free there"
+            allowed = (
+                f"clients' state needs about {gib(needed)} of disk space, but only {gib(free)} is free there"
+            )
             raise ConfigError("state.directory", self.directory, allowed)
 
     def fill(self, vectors: Vectors) -> None:
@@ -181,13 +183,13 @@ class DiskStore(StateStore):
 
 
 class _Rows:
-    """One vector of every client. `slot`: where in the file a client's row lies; -1: it is `initial`."""
+    """One vector of every client. `slot`: position of a client's row in the file; -1: it is `initial`."""
 
     def __init__(self, file: Path, clients: int, initial: Tensor) -> None:
         self.file, self.initial = file, initial
         self.slot = np.full(clients, -1, dtype=np.int64)
-        self.kept = self.slot.copy()  # as the last checkpoint has it
-        self.free: list[int] = []  # the lowest last
+        self.kept = self.slot.copy()  # `slot` in the last checkpoint
+        self.free: list[int] = []  # unused slots, in descending order
         self.end = 0
         self.bytes = initial.numel() * initial.element_size()
         self.stream = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
@@ -221,9 +223,7 @@ class _Rows:
         self.end = int(slot.max()) + 1
         self.free = sorted(set(range(self.end)) - set(slot.tolist()), reverse=True)
         if self.file.stat().st_size < self.end * self.bytes:
-            raise RunError(
-                f"{self.file} is not what the checkpoint says; resume=false computes the run again"
-            )
+            raise RunError(f"{self.file} does not match the checkpoint; resume=false computes the run again")
 
     def close(self) -> None:
         os.close(self.stream)
@@ -239,7 +239,7 @@ class _Rows:
         while len(part) > 0:
             moved = call(self.stream, [part], place)
             if not moved:
-                raise RunError(f"{self.file} is shorter than it was")
+                raise RunError(f"{self.file} became shorter while the run was using it")
             part, place = part[moved:], place + moved
 
 

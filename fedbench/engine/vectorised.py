@@ -25,14 +25,14 @@ class VmapExecutor(Executor):
     def __init__(
         self, program: LocalProgram, wide: float = math.inf, graphs: GraphedSteps | None = None
     ) -> None:
-        """`wide`: samples in a batch from which on `gradients` does better with one after another;
-        `graphs`: what makes CUDA graphs of the steps."""
+        """`wide`: batch size from which `gradients` takes one batch after another, which is then faster.
+        `graphs`: runs the steps as CUDA graphs; None: no graphs."""
         super().__init__(program)
         self.wide, self.graphs = wide, graphs
         self._mapped: dict[Hashable, Callable[..., Any]] = {}
 
     def run(self, work: Work) -> Result:
-        """Local work of the chunk."""
+        """Run the chunk's local work."""
         clients = len(work.batches.steps)
         size = self._size(clients)
         if size == clients:
@@ -41,12 +41,12 @@ class VmapExecutor(Executor):
         return cut(uploads, clients), cut(keeps, clients), cut(statistics, clients)
 
     def _size(self, clients: int) -> int:
-        """To how many clients a chunk is padded."""
+        """Number of clients that a chunk is padded to."""
         return clients if self.graphs is None else self.graphs.size(clients)
 
     @property
     def note(self) -> str | None:
-        """Why the steps are not computed as they were to be."""
+        """Why the run gave up CUDA graphs, or None."""
         return None if self.graphs is None else self.graphs.note
 
     def _run(self, work: Work) -> Result:
@@ -63,7 +63,7 @@ class VmapExecutor(Executor):
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d).
 
-        Clients have different numbers of batches: those with a weight are packed, whosever they are.
+        Clients have different numbers of batches, so those with a nonzero weight are packed across clients.
         """
         if batches.index.shape[-1] >= self.wide:
             return super().gradients(theta, statistics, batches, weights)
@@ -83,23 +83,23 @@ class VmapExecutor(Executor):
         return total
 
     def _width(self, clients: int) -> int:
-        """How many batches are given to a function over clients at once."""
+        """Number of batches in one call of a function over clients."""
         return clients
 
     def _map(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-        """A function of the program over clients."""
+        """A function of the program, vectorised over clients."""
         key = (name, str(in_dims))
         if key not in self._mapped:
             self._mapped[key] = torch.func.vmap(getattr(self.program, name), in_dims=in_dims)
         return self._mapped[key]
 
     def _hot(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-        """`_map` for what is called at every step."""
+        """Like `_map`, for functions that are called at every step."""
         return self._map(name, in_dims)
 
 
 class CompileExecutor(VmapExecutor):
-    """As VmapExecutor, with compiled steps. They are always given full chunks, so each is compiled once."""
+    """VmapExecutor with compiled steps. Every chunk is padded to full size, so each step is compiled once."""
 
     name = "compile"
 
@@ -112,8 +112,8 @@ class CompileExecutor(VmapExecutor):
         wide: float = math.inf,
         graphs: GraphedSteps | None = None,
     ) -> None:
-        """`chunk`: clients in a full one, `width`: samples in a batch; `programs`: where compiled steps are
-        kept for later runs; `wide`, `graphs`: see VmapExecutor."""
+        """`chunk`: clients in a full chunk. `width`: samples in a batch. `programs`: keeps compiled steps for
+        later runs. `wide`, `graphs`: see VmapExecutor."""
         super().__init__(program, wide, graphs)
         self.chunk, self.programs = chunk, programs
         self._compiled: dict[Hashable, Compiled] = {}
@@ -125,7 +125,7 @@ class CompileExecutor(VmapExecutor):
 
     @property
     def compile_seconds(self) -> float:
-        """Time taken by first calls of compiled programs."""
+        """Time taken by first calls that had to compile."""
         return sum(function.seconds for function in self._compiled.values())
 
     def _size(self, clients: int) -> int:
@@ -140,7 +140,7 @@ class CompileExecutor(VmapExecutor):
         batches: BatchIndices,
         at: tuple[int, int],
     ) -> Tensor:
-        """Compiled; so all batches have their full width, padded where the data end."""
+        """Like `Executor.add_gradient`, compiled: all batches have full width, padded where the data end."""
         if "add_gradient" not in self._compiled:
             accumulate, depends = self.program.accumulate, self._depends["add_gradient"]
             self._compiled["add_gradient"] = Compiled(accumulate, self.programs, depends)
@@ -151,7 +151,7 @@ class CompileExecutor(VmapExecutor):
         return self.chunk
 
     def _hot(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-        """A compiled function over clients, kept for later runs where what it depends on is known."""
+        """A compiled function over clients, kept for later runs if all that it depends on is known."""
         key = (name, str(in_dims))
         if key not in self._compiled:
             alone = self.chunk == 1
@@ -161,8 +161,8 @@ class CompileExecutor(VmapExecutor):
 
 
 def of_one(function: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-    """torch.func.vmap(function, in_dims) for client axes of length 1, as a program that has none: under vmap
-    convolutions are grouped ones."""
+    """torch.func.vmap(function, in_dims) for client axes of length 1, as a program without these axes. Under
+    vmap, convolutions would become grouped convolutions."""
 
     def call(*args: Any) -> Any:
         rows = [_row(value, axes) for value, axes in zip(args, in_dims, strict=True)]
@@ -172,7 +172,7 @@ def of_one(function: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[.
 
 
 def _row(value: Any, axes: Any) -> Any:
-    """Without the client axis, where `axes` (a prefix of the structure, as vmap's) says that there is one."""
+    """`value` without the client axes that `axes` names (a prefix of the structure, like vmap's in_dims)."""
     if axes is None:
         return value
     if isinstance(axes, int):
@@ -181,8 +181,8 @@ def _row(value: Any, axes: Any) -> Any:
 
 
 def step_depends(program: LocalProgram, chunk: int, width: int) -> Hashable | None:
-    """What a compiled step depends on beside the objective and the shapes of its arguments; these follow from
-    it but for the size of the data. None where that cannot be known."""
+    """What a compiled step depends on besides the objective and the shapes of its arguments. Those shapes
+    follow from it, except for the size of the data. None if the dependencies cannot be known."""
     key = program.algorithm.key
     plain = program.optimizer.plain and program.clip_norm is None
     own = () if plain else (program.optimizer.shape, program.clip_norm is None)

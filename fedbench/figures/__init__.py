@@ -1,1 +1,1 @@
-"""Figures, drawn from the CSV files of run and sweep directories alone. No torch."""
+"""Figures, drawn from the files of run and sweep directories. Only pictures of partitions import torch."""

@@ -1,4 +1,4 @@
-"""What a reader must know to judge a figure: settings, seeds, n, what the band is, where it came from."""
+"""What a reader must know to judge a figure: settings, seeds, n, meaning of the band, source of the data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 STEPS = 10
 """Local steps of a run whose configuration names neither steps nor epochs."""
 OWN_STEPS = {"ace": 1, "dude_asgd": 1, "ringmaster_asgd": 1}
-"""The same of methods that define K themselves (`fixed_steps`; reading it there would import torch)."""
+"""The same for methods that define K themselves (`fixed_steps`; reading it there would import torch)."""
 _EARLY = {
     "starved": "ended early, since too few clients were left to fill an update",
     "running": "not finished",
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 
 def common(runs: Iterable[Run]) -> dict[str, Any]:
     """The choices that all runs share."""
-    first, *others = [run.settings() for run in runs] or [{}]
+    first, *others = [_with_steps(run.settings()) for run in runs] or [{}]
     return {
         key: value
         for key, value in first.items()
@@ -53,8 +53,7 @@ def settings_line(shared: Mapping[str, Any]) -> str:
         parts.append(style.option(shared["schedule"]))
     if shared.get("delay") not in (None, "none"):
         parts.append(f"delays {shared['delay']}")
-    if "local.steps" in shared and shared["local.steps"] is shared.get("local.epochs") is None:
-        shared = {**shared, "local.steps": local_steps(shared)}
+    shared = _with_steps(shared)
     if shared.get("local.batch_share") is not None:
         shared = {**shared, "local.batch_size": None}
     parts += [f"{style.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
@@ -63,13 +62,21 @@ def settings_line(shared: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def _with_steps(choices: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The choices with K, if they leave open both steps and epochs."""
+    unset = all(key in choices and choices[key] is None for key in ("local.steps", "local.epochs"))
+    if unset and choices.get("local.epochs_range") is None:
+        return {**choices, "local.steps": local_steps(choices)}
+    return choices
+
+
 def local_steps(choices: Mapping[str, Any]) -> int:
-    """K of a run without epochs: as configured, as its method defines it, or what is left open."""
+    """K of a run without epochs: as configured, as its method defines it, or the default `STEPS`."""
     return choices.get("local.steps") or OWN_STEPS.get(str(choices.get("algorithm")), STEPS)
 
 
 def seeds_line(series: Sequence[Series]) -> str:
-    """`n = 3 seeds (0, 1, 2)`, or the range where lines differ in it."""
+    """`n = 3 seeds (0, 1, 2)`, or a range if lines differ in their number of seeds."""
     sets = [sorted(map(str, dict.fromkeys(line.seeds))) for line in series]
     counts = sorted({len(seeds) for seeds in sets})
     if len(counts) > 1:
@@ -84,13 +91,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def of_data(runs: Sequence[Run]) -> list[str]:
-    """What a reader must know of these runs whatever is drawn of them, as sentences: ends, data, code."""
+    """Sentences that a reader needs whatever is drawn of these runs: how they ended, their data and code."""
     return [*ends(runs), *data_notes(runs), *mixed(runs)]
 
 
 def data_notes(runs: Iterable[Run]) -> list[str]:
-    """What sets the data of these runs apart from the official sets. Sentences that differ in numbers alone
-    are one, with the numbers' ranges."""
+    """How the data of these runs differ from the official data sets. Sentences that differ only in numbers
+    are merged into one with the ranges of the numbers."""
     found: dict[str, list[list[str]]] = {}
     for note in distinct(run.extra.get("data_note") for run in runs):
         for part in note.split("; "):
@@ -110,7 +117,7 @@ def _range(numbers: Iterable[str]) -> str:
 
 
 def weightings(runs: Iterable[Run]) -> list[str]:
-    """Whether methods weight unequal clients differently, as a sentence: their objectives differ then."""
+    """A sentence if methods weight unequal clients differently, since their objectives then differ."""
     found: dict[str, dict[str, None]] = {}
     for run in runs:
         if run.choices.get("partition", "iid") != "iid":
@@ -123,25 +130,25 @@ def weightings(runs: Iterable[Run]) -> list[str]:
 
 
 def mixed(runs: Iterable[Run]) -> list[str]:
-    """Whether runs were computed by different code, as a sentence."""
+    """A sentence if runs were computed by different code."""
     line = mixed_code(run.extra for run in runs)
     return [f"The runs were {line}."] if line else []
 
 
 def ends(runs: Sequence[Run]) -> list[str]:
-    """How many runs ended before their last round, and why, as sentences; diverged ones are drawn as such."""
+    """Sentences on how many runs ended before their last round, and why. Diverged runs are drawn as such."""
     count = Counter(run.status for run in runs)
     total = counted(len(runs), "run")
     return [f"{count[status]} of {total} {words}." for status, words in _EARLY.items() if count[status]]
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """Each non-empty value once, in the order met; values may be dicts."""
+    """Each non-empty value once, in order of first appearance; values may be dicts."""
     return list({json.dumps(value, sort_keys=True, default=str): value for value in values if value}.values())
 
 
 def place(path: str | Path) -> str:
-    """A directory as a caption names it: from the current directory, or its last two parts."""
+    """A directory as a caption names it: relative to the current directory, or else its last two parts."""
     resolved, here = Path(path).resolve(), Path.cwd().resolve()
     if resolved.is_relative_to(here):
         return str(resolved.relative_to(here)) if resolved != here else here.name
@@ -149,7 +156,7 @@ def place(path: str | Path) -> str:
 
 
 def band_line(series: Sequence[Series], spread: str) -> str:
-    """What the band shows, `no band` where no line has two seeds; both where lines differ in it."""
+    """What the band shows; both kinds if lines differ in it, `no band` if no line has two seeds."""
     if spread == POINTS:
         return "small points: the seeds"
     kinds = dict.fromkeys(SPREADS[band(spread, line.n)] for line in series if line.n > 1)
@@ -160,7 +167,7 @@ def of_runs(
     runs: Sequence[Run], series: Sequence[Series], sources: Sequence[str | Path], *, x: str, y: str,
     spread: str, notes: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """The caption as data: what JSON keeps, and under `text` the paragraphs of the caption itself."""
+    """The caption as data: the content of the JSON file, with the caption's paragraphs under `text`."""
     shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
     unequal = weightings(runs)
     for line in unequal:
@@ -201,7 +208,7 @@ def of_runs(
 
 
 def notes_of_curves(lines: Sequence[Line], y: str) -> list[str]:
-    """What a reader of curves must know, in sentences, each naming the lines that it is about."""
+    """What a reader of curves must know, as sentences that name the lines they are about."""
     said: dict[str, list[str]] = {}
 
     def note(about: str, line: Line, what: str = "") -> None:

@@ -1,5 +1,5 @@
-"""The papers' own comparisons of runs: speed-up, relative learning rates, one theorem in several settings,
-and one setting for all tasks."""
+"""Comparisons of runs for the papers' figures: speed-up, relative learning rates, a theorem's step sizes in
+several settings, and one setting for all tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Fit = Callable[[Sequence[float], Sequence[float]], tuple[float, float]]
 # ---- linear speed-up: the mean gradient norm against S K T, with the slope of the theorems ---------------
 
 VARIED = {"S": "clients.per_round", "K": "local.steps"}
-"""The counts that grow, one in each panel, while the other one is what most runs have."""
+"""The counts that grow, one in each panel, while the other one keeps its most frequent value."""
 
 
 def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: Fit) -> Drawing:
@@ -35,8 +35,8 @@ def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: 
 
     `powers`: algorithm -> exponent of S K T in its theorem. `fit(x, y)`: slope of log y against log x over
     runs, and half the width of its 95 % interval. The mean is over the evaluated rounds 0, ..., T - 1, as in
-    the theorems, then over seeds. Grey: the theorems' slopes from the highest start. Raises DataError where
-    no run has gradient norms.
+    the theorems, then over seeds. Grey lines have the theorems' slopes and start at the highest first point.
+    Raises DataError if no run has gradient norms.
     """
     runs = [run for run in read(directories) if run.choices.get("algorithm") in powers]
     norms = _norms(runs)
@@ -63,7 +63,8 @@ def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: 
 
 
 def _norms(runs: Sequence[Run]) -> pd.DataFrame:
-    """One row per run: algorithm, S, K, seed, work (S K T), grad_norm (mean over evaluated rounds)."""
+    """One row per run with finite norms: algorithm, S, K, seed, work (S K T), grad_norm (mean over the
+    evaluated rounds before the last)."""
     rows = []
     for run in runs:
         norms = run.metrics["grad_norm"].to_numpy()[:-1] if "grad_norm" in run.metrics else np.empty(0)
@@ -76,9 +77,9 @@ def _norms(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _along(norms: pd.DataFrame, count: str, fit: Fit) -> Iterator[pd.DataFrame]:
-    """Every algorithm along a count, the others at their commonest values: algorithm, work, grad_norm (mean
-    over seeds), n, slope, slope_half (NaN below three points), varied. Without those that have one value of
-    the count only."""
+    """Every algorithm along a count, the other count at its most frequent value: algorithm, work, grad_norm
+    (mean over seeds), n, slope, slope_half (NaN below three points), varied. Algorithms with only one value
+    of the count are left out."""
     for name, part in norms.groupby("algorithm", sort=False):
         for other in VARIED.keys() - {count}:
             part = part[part[other] == part[other].mode().iloc[0]]
@@ -117,15 +118,15 @@ def _traces(table: pd.DataFrame, powers: Mapping[str, float], labels: Mapping[st
     return traces
 
 
-# ---- final accuracy against the learning rate over each algorithm's own: its best, or the prescribed one
+# ---- final accuracy against the learning rate relative to each algorithm's own (best or prescribed) ------
 
 _RATE = "algorithm.lr"
 _NOTE = "1 is each method's own learning rate: the one of its theorem, or the tuned one."
 
 
 def draw_relative(directory: Path, factors: Sequence[float]) -> Drawing:
-    """Draw the runs of a sweep in which every algorithm, in each of its variants, has `factors` times its own
-    learning rate. DataError where no run has a rate."""
+    """Draw a sweep in which every algorithm, in each of its variants, ran with `factors` times its own
+    learning rate. Raises DataError if no run has a rate."""
     runs = [run for run in read([directory]) if number(run.choices.get(_RATE))]
     if not runs:
         raise DataError(f"{directory}: no run has a learning rate")
@@ -139,10 +140,11 @@ def draw_relative(directory: Path, factors: Sequence[float]) -> Drawing:
 
 
 def _own(label: str, runs: Sequence[Run], factors: Sequence[float]) -> float:
-    """The rate that is 1 for these runs, which differ in their rate and seed only. Raises DataError."""
+    """The rate that corresponds to factor 1 in these runs, which differ only in rate and seed. Raises
+    DataError if there are not as many rates as factors."""
     rates = sorted({float(run.choices[_RATE]) for run in runs})
     if len(rates) != len(factors):
-        raise DataError(f"{label}: {len(rates)} learning rates, but {len(factors)} factors of its own one")
+        raise DataError(f"{label}: {len(rates)} learning rates, but {len(factors)} factors")
     at = int(np.abs(np.log(np.sort(factors))).argmin())
     return rates[at] / sorted(factors)[at]
 
@@ -155,7 +157,7 @@ def _with_factor(run: Run, own: float) -> Run:
 # ---- a theorem's step sizes in several settings, beside the same steps along larger batches --------------
 
 _KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")
-"""What a setting differs in from the first one."""
+"""Keys in which a setting may differ from the first one."""
 _METHOD = ("algorithm", "algorithm.norm")
 _SHOWN = ("dataset.split", "model.cell", "partition")
 _NAMES = {"dataset.split": "EMNIST {}", "model.cell": "cell {}"}
@@ -166,9 +168,9 @@ def draw_settings(
 ) -> Drawing:
     """Draw the final accuracy in a row for each setting of the runs in `directories`.
 
-    A run without noise has one client, and its batch is all of its data; the server's step says which S K it
-    stands for. `powers`: algorithm -> the exponent p of its path length (S K T)^p, of which a round makes a
-    T-th part. `levels`: accuracies to mark. DataError where no run has several clients.
+    A run without noise has one client, whose batch is all of its data. The server's step size tells which S K
+    it stands for. `powers`: algorithm -> the exponent p of its path length (S K T)^p, of which each round
+    contributes 1/T. `levels`: accuracies to mark. Raises DataError if no run has several clients.
     """
     runs = [run for run in read(directories) if run.status != "failed"]
     data = settings_table(runs, powers)
@@ -206,9 +208,9 @@ def draw_settings(
 def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataFrame:
     """A row per setting and method, in order: setting, method, algorithm, algorithm.norm, dataset.split,
     model.cell, partition, work (S K), path (gamma T), accuracy (mean over seeds, diverged ones 0), std, low,
-    high (the smallest and the largest), n, without_noise (NaN where it was not run).
+    high (the smallest and the largest), n, without_noise (NaN if it was not run).
 
-    DataError where no run has several clients.
+    Raises DataError if no run has several clients.
     """
     first = next((run.choices for run in runs if not _is_whole(run)), None)
     if first is None:
@@ -242,7 +244,7 @@ def _is_whole(run: Run) -> bool:
 
 
 def _setting(choices: Mapping[str, object], first: Mapping[str, object]) -> str:
-    """How a setting differs from the first one: `S=20`, `cell gru`; the first one's partition."""
+    """How a setting differs from the first one: `S=20`, `cell gru`. The first one goes by its partition."""
     said = [
         style.partition(choices)
         if key == "partition"
@@ -253,19 +255,19 @@ def _setting(choices: Mapping[str, object], first: Mapping[str, object]) -> str:
     return ", ".join(said) or style.partition(first)
 
 
-# ---- one setting for all tasks: every method's accuracy relative to the best tuned one's, task by task ---
+# ---- one setting for all tasks: every method's accuracy relative to the best one's on each task ----------
 
 
 def scores(runs: Sequence[Run]) -> pd.DataFrame:
-    """Judge every method by one setting: where it has several, the best on its schedule's first task.
+    """Judge every method by one setting: the one that is best on its schedule's first task.
 
-    A row per schedule, task, method and seed: setting, tuned (whether the method has several), accuracy, that
-    of the best tuned method with the same seed (`best`), their ratio (`relative`). A method is an algorithm
-    with its named variant; a setting, its other hyper-parameters that vary. The best tuned method of a task
-    has the highest mean accuracy over seeds of all methods and settings. A seed is compared with that
-    method's run of the same seed, as seeds divide the data anew, or, where that one has diverged or is
-    absent, with the mean. Diverged runs count as accuracy 0, failed ones are left out. Raises DataError
-    where nothing is there to compare.
+    A row per schedule, task, method and seed: setting, tuned (whether the method has several settings),
+    accuracy, that of the task's best method with the same seed (`best`), their ratio (`relative`). A method
+    is an algorithm with its named variant; its other hyper-parameters that vary are its setting. The best
+    method of a task, at its best setting, has the highest mean accuracy over seeds. Each seed is compared
+    with the same seed of that method, because the seed also determines the partition. If that run diverged
+    or is missing, the comparison is with the method's mean. Diverged runs count as accuracy 0; failed ones
+    are left out. Raises DataError if there is nothing to compare.
     """
     runs = [run for run in runs if run.status in ("completed", "starved", "diverged")]
     if not runs:
@@ -279,19 +281,19 @@ def scores(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _task(run: Run) -> dict[str, object]:
-    """The choices that make another task: all but the method's."""
+    """The choices that define a task: all but the method's."""
     return {key: value for key, value in settings(run.choices).items() if key.split(".")[0] != "algorithm"}
 
 
 def _varied(runs: Sequence[Run], name: str) -> list[str]:
-    """The hyper-parameters in which the runs of an algorithm differ."""
+    """The hyper-parameters that differ between the runs of an algorithm."""
     same = [run.choices for run in runs if str(run.choices.get("algorithm")) == name]
     own = dict.fromkeys(key for choices in same for key in choices if key.startswith("algorithm."))
     return [key for key in own if len({str(choices.get(key)) for choices in same}) > 1]
 
 
 def _score(run: Run, keys: Sequence[str], varied: Sequence[str]) -> dict[str, object]:
-    """One run: its task, its method, and the values of the keys that are `varied`."""
+    """The row of one run: its task, its method, its values of the `varied` keys and its accuracy."""
     variant = [key for key in varied if style.is_variant(key, run.choices.get(key))]
     setting = [key for key in varied if key not in variant]
     shown = [key for key in keys if key in run.choices and key not in ("schedule", "delay")]
@@ -326,8 +328,8 @@ def by_task(table: pd.DataFrame) -> pd.Series:
 
 
 def draw_untuned(directories: Sequence[Path]) -> Drawing:
-    """Draw a row for each method with a point for each task, its median and worst; a panel for each schedule,
-    side by side."""
+    """Draw a row for each method with a point for each task, their median and their worst. Each schedule has
+    a panel of its own, side by side."""
     runs = read(directories)
     table = scores(runs)
     groups = {kind: part.droplevel(0).unstack("task", sort=False)
@@ -363,16 +365,17 @@ def _label(method: str) -> str:
 
 
 def _draw_tasks(ax: Axes, shares: Floats, place: int, look: LineStyle, lost: float) -> None:
-    """A method's row: a point for each task, every task at the same height of all rows; a bar at their
-    median, and the numbers beside the axes. A task whose runs have all diverged is a cross at x = `lost`."""
+    """Draw a method's row: a point for each task, at the same height in every row, a bar at the median, and
+    median and worst as numbers beside the axes. A task whose runs all diverged is a cross at x = `lost`. A
+    task without a run of the method (NaN) counts nowhere."""
     heights = place + np.linspace(-0.3, 0.3, len(shares)) * (len(shares) > 1)
-    there = shares > 0
+    there, diverged = shares > 0, shares == 0
     dots = {**look.line(), "linestyle": "none", "alpha": 0.7, "clip_on": False, "zorder": 3, "gid": "task"}
     ax.plot(shares[there], heights[there], **dots)
-    if not there.all():  # matplotlib's layout takes a line without points for an endless one
+    if diverged.any():  # matplotlib's layout treats a line without points as infinite
         cross = {"marker": "x", "markersize": 4, "markeredgewidth": 1.4, "gid": "diverged"}
-        ax.plot(np.full((~there).sum(), lost), heights[~there], **dots | cross)
-    median, worst = float(np.median(shares)), float(shares.min())
+        ax.plot(np.full(diverged.sum(), lost), heights[diverged], **dots | cross)
+    median, worst = float(np.nanmedian(shares)), float(np.nanmin(shares))
     ax.vlines(
         median or lost, place - 0.42, place + 0.42, color="black", linewidth=1.4, zorder=4, gid="median"
     )
@@ -398,10 +401,10 @@ def _of_scores(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path])
     listed = " ".join(f"Tasks, {style.option(kind)}: {'; '.join(which)}." for kind, which in tasks.items())
     lost = "; ×: diverged with every seed" if (by_task(table) == 0).any() else ""
     text = (
-        f"{caption.settings_line(shared)}. Every method has one setting for all tasks: those of a theorem its"
-        f" own, the others the step size that is best on the first task ({tuned}). A point is one task, at"
-        " the same height in every row: final test accuracy, as a share of that of the task's best method at"
-        f" its best setting of those tried there; mean over n = {len(seeds)} seeds ({', '.join(seeds)})."
+        f"{caption.settings_line(shared)}. Every method has one setting for all tasks: its theorem's, or"
+        f" else the step size that is best on the first task ({tuned}). A point is one task, at"
+        " the same height in every row: final test accuracy, divided by that of the task's best method at"
+        f" the best setting tried on this task; mean over n = {len(seeds)} seeds ({', '.join(seeds)})."
         f" Diverged runs count as 0. Bar: median over tasks{lost}. {listed}"
     )
     text = " ".join([text.removeprefix(". "), *caption.of_data(runs)])

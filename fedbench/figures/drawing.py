@@ -1,8 +1,8 @@
 """Curves (a measured column against rounds, time or cost) and results against a swept number.
 
-A line per algorithm, mean and spread over seeds; all in one picture, more than `MOST` in a picture each, or a
-picture for each value of some keys. Diverged runs are results: they end in a cross, or stand in a strip.
-A step size that a theorem gave is a star.
+Every algorithm is a line with its mean and spread over seeds. All lines share one picture. More than `MOST`
+lines have a picture each, and so has every value of the keys `rows`. Diverged runs are results too: a curve
+ends in a cross, other results have a cross in a strip. A step size that a theorem gave is a star.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from fedbench.figures.results import METRICS, OUTCOMES, Run, metric, read, selec
 from fedbench.figures.style import BAND, FAINT, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 
 MOST = 8
-"""More lines than this become small multiples, one line in each."""
-_COLUMNS = {"one": (3, 2), "two": (5, 4, 3)}  # of small multiples; as few places as can be are left empty
+"""A picture with more lines than this is split into small multiples, one line in each."""
+_COLUMNS = {"one": (3, 2), "two": (5, 4, 3)}  # of small multiples; the choice leaves fewest places empty
 _STRIP_ROW = 0.085  # inches of the strip for each line with diverged runs
 _DIVERGED: dict[str, Any] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
 _HOLLOW = {"marker": "o", "markerfacecolor": "white"}
 
 
 def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
-    """The figure of the runs in `paths`: curves where `options.x` is a column of metrics.csv, else results
+    """The figure of the runs in `paths`: curves if `options.x` is a column of metrics.csv, else results
     against the key `options.x`.
 
-    A result is final_accuracy, best_accuracy, or a column of metrics.csv, of which the last value counts; its
-    x axis is logarithmic where x spans a decade or more. DataError where there is nothing to read,
-    ConfigError for a bad column or choice.
+    A result is an outcome of a run (final_accuracy, best_accuracy, ...) or the last value of a column of
+    metrics.csv. The x axis of results is logarithmic if x spans a decade or more. Raises DataError if there
+    is nothing to read and ConfigError for a bad column or choice.
     """
     runs = select(read(paths), options.where)
     x, y = ALIASES.get(options.x, options.x), options.y
@@ -66,7 +66,8 @@ def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
 
 
 def _key(x: str, runs: Sequence[Run]) -> str:
-    """The choice that `x` means: its dotted key, or the last part of that where only one key ends so."""
+    """The dotted key of the choice `x`: `x` itself, or the only key whose last part is `x`. Raises
+    ConfigError if none or several fit."""
     if any(x in run.choices for run in runs):
         return x
     known = sorted({key for run in runs for key in run.settings()})
@@ -82,8 +83,8 @@ def draw_runs(
     runs: Sequence[Run], paths: Sequence[str | Path], x: str, y: str, options: PlotOptions,
     along: Sequence[str], notes: Sequence[str] = (),
 ) -> Drawing:  # fmt: skip
-    """The figure of these runs. `along`: keys that make no line of their own; `notes`: sentences of its
-    caption. Raises DataError where nothing is there to draw."""
+    """The figure of these runs. `along`: keys whose values do not make separate lines; `notes`: sentences for
+    the caption. Raises DataError if there is nothing to draw."""
     of_curves = x in METRICS
     keys = listed(options.rows or "")
     found = rows_of(runs, keys, options.by, along).items()
@@ -134,11 +135,11 @@ class _Picture:
         losers = dict.fromkeys(line.series.label for line in self.lines if line.points.diverged.any())
         self.strip = {
             name: rank + 0.5 for rank, name in enumerate(losers)
-        }  # whose crosses stand in which row
+        }  # line -> row of its crosses in the strip
 
     def page(self, text: Sequence[str]) -> Page:
-        """The page with `text` below: small multiples, or a picture for each title, below one another in one
-        column, side by side in two."""
+        """The page with `text` below: small multiples, or a picture for each title. These are stacked at a
+        width of one column and side by side at two."""
         width, n = self.options.width, len(self.lines) if self.small else len(self.rows)
         columns = 1 if width == "one" else n if n < 4 else min((3, 2), key=lambda few: -n % few)
         if self.small:
@@ -169,7 +170,7 @@ class _Picture:
         return page
 
     def _entries(self) -> dict[str, Artist]:
-        """The legend: lines, what the marks say that they have, and n."""
+        """The legend's entries: the lines, the marks that occur, and n."""
         found: dict[str, Artist] = {}
         if not self.small:
             found |= {line.series.label: handle(line.series.style) for line in self.lines}
@@ -184,7 +185,7 @@ class _Picture:
         return found | marks(**said, **{seeds: {}})
 
     def _draw(self, ax: Axes, lines: Sequence[Line]) -> None:
-        """Lines of one picture; all pictures have the same x axis, and y axis unless they have their own."""
+        """Draw the lines of one picture. All pictures have the same x axis and, unless `own_y`, y axis."""
         self._frame(ax, lines if self.options.own_y else self.lines)
         if self.small:
             grey = [line.points[["x", "mean"]].to_numpy() for line in self.lines]
@@ -200,14 +201,14 @@ class _Picture:
                 _draw_results(ax, line, spot, self.options.spread == POINTS)
 
     def _frame(self, ax: Axes, tall: Sequence[Line]) -> None:
-        """Scales, limits and ticks: of x by all lines but for the theorems' own values, of y by `tall`, where
-        diverged runs do not stretch it. The lowest `share` of the height of results of which some diverged is
-        the strip, in grey and without ticks."""
+        """Set scales, limits and ticks. The x axis spans all lines, without the theorems' own values. The y
+        axis spans the lines `tall`, without diverged runs. If some results diverged, the lowest `share` of
+        the height is the strip, in grey and without ticks."""
         xs = np.concatenate([part.x for line in self.lines for part in (line.points, *line.lost)])
         given = np.concatenate([line.points.x[~line.points.theorem] for line in self.lines])
         ys = np.concatenate([line.points[name] for line in tall for name in ("mean", "low", "high")])
         ys = np.append(ys[np.isfinite(ys)], self.options.levels)
-        if not len(ys) and self.of_curves:  # every run diverged: show them, but not their last explosion
+        if not len(ys) and self.of_curves:  # every run diverged: show their curves up to the final explosion
             ys = np.concatenate([trail.y for line in tall for trail in line.lost])
             ys = ys[np.abs(ys) <= 20 * np.median(np.abs(ys)) + 1e-300]
         ys = ys if len(ys) else np.array([0.0, 1.0])
@@ -233,7 +234,7 @@ class _Picture:
             ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
 
     def _enlarge(self, ax: Axes, lines: Sequence[Line], part: tuple[float, float, float, float]) -> None:
-        """A part of a picture of curves, drawn larger where their beginning leaves room."""
+        """Draw a part of a picture of curves enlarged, at the lower right, where curves leave room."""
         inset = ax.inset_axes((0.42, 0.1, 0.56, 0.42), gid="inset")
         inset.set(xlim=part[:2], ylim=part[2:])
         for line in lines:
@@ -261,7 +262,7 @@ def _cross(ax: Axes, x: float, y: float, look: LineStyle, **more: Any) -> None:
 
 
 def _draw_curve(ax: Axes, line: Line, phase: float) -> None:
-    """One line with its band and markers, and the curves of its diverged runs, each ending in a cross."""
+    """Draw one line with its band and markers. The curves of its diverged runs each end in a cross."""
     look = line.series.style
     if len(line.points):
         step = max(len(line.points) // 7, 1)
@@ -272,8 +273,8 @@ def _draw_curve(ax: Axes, line: Line, phase: float) -> None:
 
 
 def _draw_results(ax: Axes, line: Line, height: float, points: bool) -> None:
-    """One line: the swept values joined, the theorem's value as a star (at the side where it lies
-    beyond), crosses at `height` of the axes; with `points` every seed in place of the band."""
+    """Draw one line: the swept values joined, the theorem's value as a star (at the side if it lies beyond
+    the axis), crosses at `height` of the axes. With `points`, every seed is a point instead of the band."""
     look, of_theorem = line.series.style, line.points.theorem
     given, stars = line.points[~of_theorem], line.points[of_theorem]
     if len(given):

@@ -1,5 +1,5 @@
-"""Runs as the lines of a picture: what may be chosen of them, which runs make one line, and their mean and
-spread at every x."""
+"""Runs as the lines of a picture: the plot options, which runs make one line, and their mean and spread at
+every x."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALIASES = {"updates": "round", "server_updates": "round"}
 """Other names of metrics columns: a round is a server update."""
 Floats = NDArray[np.float64]
 _WRITTEN_BY = {"train_loss": "eval.train", "grad_norm": "eval.grad_norm"}
-_MOST_POINTS = 1000  # of a line whose seeds were evaluated at different x
+_MOST_POINTS = 1000  # the most points of a line whose seeds were evaluated at different x
 _HYPER = "algorithm."
 _choices: Callable[[Run], Mapping[str, object]] = attrgetter("choices")
 
@@ -38,7 +38,7 @@ class Series:
     choices: dict[str, object]
     style: LineStyle
     runs: tuple[Run, ...]
-    repeated: int = 0  # further runs of the same seed, which would make n and the spread untrue; left out
+    repeated: int = 0  # further runs of the same seed, left out because they would falsify n and the spread
 
     @property
     def label(self) -> str:
@@ -58,17 +58,17 @@ class Series:
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """What is drawn of runs, and how it is to look.
+    """What to draw of runs, and how it looks.
 
-    `x`: a column of metrics.csv, or a swept key; `y`: a column of metrics.csv, against a key also
-    best_accuracy. `by`: choices that make a line; `where`: key -> values, only these runs; `spread`: std,
-    sem, minmax, points, or auto (minmax of two seeds, else std); `rows`: keys, with a picture for each value.
-    `width`: one or two columns; `caption`: the caption is drawn too; `log`: logarithmic axes ("x", "y").
-    `limits`: axis -> its ends; `labels`: axis or line -> its name; `order`: lines that come first; `colours`:
-    line -> colour. A line goes by its name in the figure or by its algorithm's (`padamfed`). `svg`: write SVG
-    too. `style`: a file of matplotlib settings. Of the papers' figures: `own_y`: pictures have a y axis each;
-    `inset`: the ends of x and y of a part that is drawn larger; `levels`: values of y that are marked. Raises
-    ConfigError for what cannot be.
+    `x`: a column of metrics.csv, or a swept key. `y`: a column of metrics.csv; against a key also an outcome
+    such as best_accuracy. `by`: keys whose values make separate lines. `where`: key -> values of the runs to
+    draw. `spread`: std, sem, minmax, points, or auto (minmax of two seeds, else std). `rows`: keys,
+    separated by commas, with a picture for each value. `width`: one or two columns. `caption`: draw it too.
+    `log`: logarithmic axes ("x", "y"). `limits`: axis -> its ends. `labels`: axis or line -> its name.
+    `order`: lines that come first. `colours`: line -> colour. A line goes by its name in the figure or by its
+    algorithm's (`padamfed`). `svg`: write SVG too. `style`: a file of matplotlib settings. For the papers'
+    figures: `own_y`: each picture has its own y axis; `inset`: the ends of x and y of an enlarged part;
+    `levels`: values of y to mark. Raises ConfigError for a value that is not allowed.
     """
 
     x: str = "round"
@@ -102,7 +102,8 @@ class PlotOptions:
                 raise ConfigError("colour", colour, "must be a colour: a name, or #RRGGBB")
 
     def apply(self, series: Sequence[Series]) -> list[Series]:
-        """The lines of a picture in this order, with these names and colours."""
+        """The lines of a picture in the order, with the names and in the colours of these options. Raises
+        ConfigError if an option names a line that does not exist."""
         known = {name: None for line in series for name in _names(line)}
         asked = {"order": self.order, "colour": self.colours, "label": set(self.labels) - {"x", "y"}}
         for option, names in asked.items():
@@ -121,18 +122,18 @@ class PlotOptions:
 
 
 def _names(line: Series) -> list[str]:
-    """What a user may call a line."""
+    """The names by which a user may refer to a line."""
     return list(dict.fromkeys([line.label, str(line.choices.get("algorithm", line.label))]))
 
 
 def check_choice(key: str, value: str, allowed: Collection[str], what: str = "one of") -> None:
-    """ConfigError unless `value` is one of `allowed`."""
+    """Raise ConfigError unless `value` is one of `allowed`."""
     if value not in allowed:
         raise ConfigError(key, value, f"must be {what} {', '.join(allowed)}", allowed)
 
 
 def listed(text: str) -> list[str]:
-    """Words with commas between them."""
+    """The words of a comma-separated list."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -141,9 +142,9 @@ def group(
 ) -> list[Series]:
     """Runs as lines, one per value of the keys `by`, in order of first appearance.
 
-    Runs of a line that differ in any further choice (but for `along`, the keys on an axis) would make a
-    mean over different experiments, so they are split by that choice too, and the label says its value.
-    Raises ConfigError for a key that no run has.
+    If runs of a line differ in a further choice (other than `along`, the keys on an axis), their mean would
+    mix different experiments. So they are split by that choice too, and the label states its value. Raises
+    ConfigError for a key that no run has.
     """
     return rows_of(runs, (), by, along)[""]
 
@@ -154,7 +155,8 @@ def rows_of(
     by: Sequence[str] = ("algorithm",),
     along: Collection[str] = (),
 ) -> dict[str, list[Series]]:
-    """Title -> lines, for each value of `keys` (none: all runs, untitled). A line looks the same in all."""
+    """Title -> lines, for each value of `keys` (no keys: all runs, untitled). A line looks the same under
+    every title. Raises ConfigError for a key that no run has."""
     for name in (*by, *keys):
         allowed = "must be a choice of these runs, such as algorithm"
         check_key("rows" if name in keys else "by", name, allowed, runs)
@@ -177,7 +179,7 @@ def rows_of(
 def _lines(
     runs: Sequence[Run], by: Sequence[str], along: Collection[str]
 ) -> list[tuple[list[str], dict[str, object], list[Run]]]:
-    """Of every line: the keys that name it, its choices, its runs."""
+    """For every line: the keys that its name shows, its choices, its runs."""
     first = split(runs, by, _choices)
     named = [key for rank, key in enumerate(by) if len({values[rank] for values in first}) > 1] or [by[0]]
     found = []
@@ -194,10 +196,10 @@ def _lines(
 class Line:
     """What is drawn of a series.
 
-    `points`: columns x, mean, low, high (the spread; NaN where n < 2), n (runs in the mean, which are those
-    that did not diverge), diverged (how many did at this x; of results) and theorem (whether x was not given
-    but followed from a theorem). `lost`: of curves, x and y of every diverged run, as far as it was finite.
-    `each`: of results, x and y of every run in a mean.
+    `points`: columns x, mean, low, high (the spread; NaN if n < 2), n (runs in the mean, which excludes
+    diverged ones), diverged (for results: how many runs diverged at this x) and theorem (whether x follows
+    from a theorem instead of being set). `lost`: for curves, x and y of every diverged run while they are
+    finite. `each`: for results, x and y of every run in a mean.
     """
 
     series: Series
@@ -217,15 +219,15 @@ class Line:
         return not (len(self.points) or self.lost)
 
     def positive(self) -> Line:
-        """What a logarithmic x axis can show: a line from x = 0 would come in from the side, level."""
+        """The part with x > 0. On a logarithmic x axis, a line from x = 0 would enter level from the side."""
         lost = (part[part.x > 0] for part in self.lost)
         points = self.points[self.points.x > 0].reset_index(drop=True)
         return replace(self, points=points, lost=tuple(part for part in lost if len(part)))
 
 
 def check_columns(runs: Sequence[Run], **axes: str) -> None:
-    """ConfigError where an axis names no column of metrics.csv, DataError where there are no rows or the
-    column is empty."""
+    """Raise ConfigError if an axis names no column of metrics.csv, and DataError if there are no rows or the
+    column is empty in all runs."""
     for key, name in axes.items():
         if name not in METRICS:
             raise ConfigError(key, name, f"must be a column of metrics.csv: {', '.join(METRICS)}", METRICS)
@@ -241,9 +243,9 @@ def curve(series: Series, x: str, y: str, kind: str) -> Line:
     """Column `y` against column `x`: the mean over the runs that did not diverge, and each diverged run as
     far as it got.
 
-    Where the runs were evaluated at the same x (rounds always are), values are taken as they stand; a run
-    that is shorter simply ends, and n says so. Where x differs between seeds (virtual time), each curve is
-    interpolated linearly, over the stretch that all of them cover. `kind`: of the spread.
+    If the runs were evaluated at the same x (as with rounds), their values are used as they are; a shorter
+    run simply ends, and n decreases there. If x differs between seeds (virtual time), each curve is
+    interpolated linearly over the range that all of them cover. `kind`: the spread, as in `PlotOptions`.
     """
     trails = [(run.diverged, _finite(run, x, y)) for run in series.runs]
     kept = [trail for diverged, trail in trails if not diverged and len(trail)]
@@ -265,7 +267,7 @@ def curve(series: Series, x: str, y: str, kind: str) -> Line:
 
 
 def results(series: Series, x: str, y: str, kind: str) -> Line:
-    """The runs' results `y` at each of their values of choice `x`. `kind`: of the spread."""
+    """The runs' results `y` at each of their values of choice `x`. `kind`: spread, as in `PlotOptions`."""
     rows = [(*place(run, x), np.nan if run.diverged else run.result(y), run.diverged) for run in series.runs]
     found = pd.DataFrame(rows, columns=["x", "theorem", "y", "diverged"])
     found = found[found.x.notna() & (found.diverged | found.y.notna())].astype({"x": float, "y": float})
@@ -285,8 +287,8 @@ def place(run: Run, x: str) -> tuple[float | None, bool]:
 
 
 def table(lines: Sequence[Line], x: str, y: str, of_curves: bool) -> pd.DataFrame:
-    """What is drawn, tidy: one row per line and x; of curves, diverged runs as rows of their own with n =
-    0."""
+    """What is drawn, as a tidy table: one row per line and x. For curves, diverged runs have rows of their
+    own with n = 0."""
     frames = []
     ends = {"x": x, "mean": f"{y}_mean", "low": f"{y}_low", "high": f"{y}_high", "n": "n"}
     more = {} if of_curves else {"diverged": "diverged", "theorem": "theorem"}
@@ -301,20 +303,21 @@ def table(lines: Sequence[Line], x: str, y: str, of_curves: bool) -> pd.DataFram
 
 
 def band(spread: str, seeds: int) -> str:
-    """The spread to show over so many seeds: of two, a standard deviation says less than the two values."""
+    """The spread to show over this number of seeds. The two values of two seeds say more than their
+    standard deviation."""
     return spread if spread not in (AUTO, POINTS) else "minmax" if seeds == 2 or spread == POINTS else "std"
 
 
 def within(y: str, runs: Sequence[Run]) -> tuple[float, float]:
-    """What values column `y` can have in these runs; a band does not leave it."""
+    """The range of values that column `y` can have in these runs; bands are clipped to it."""
     return (worst(metric(runs)), 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
 
 
 def spread(
     values: Floats | pd.DataFrame, kind: str, bounds: tuple[float, float] = (-np.inf, np.inf)
 ) -> pd.DataFrame:
-    """Columns mean, low, high (ends of the spread `kind`) and n of values (runs, points); NaN or infinite
-    means no value, and below two values there is no spread. `bounds`: what no end leaves."""
+    """Columns mean, low, high (ends of the spread `kind`) and n of values (runs, points). NaN and infinity
+    count as no value, and fewer than two values have no spread. The ends are clipped to `bounds`."""
     kept = pd.DataFrame(values).replace([np.inf, -np.inf], np.nan)
     n, mean = kept.count(), kept.mean()
     if kind == "minmax":

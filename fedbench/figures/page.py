@@ -1,4 +1,4 @@
-"""A figure of print size: its canvas, axes, legend and caption, and the files that it is written to."""
+"""A figure of print size: its canvas, axes, legend and caption, and its output files."""
 
 from __future__ import annotations
 
@@ -32,32 +32,33 @@ from fedbench.figures.style import FONT, MUTED, SHEET, WIDTHS, LineStyle
 LINE = FONT * 1.3 / 72
 """Height of a line of text in inches."""
 LETTERS = 15
-"""That surely fit into an inch."""
+"""Number of letters that surely fit into an inch."""
 _TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Creator": "fedbench", "Producer": None},
     ".svg": {"Date": None},
 }
-_FAR = 1e6  # a line so far below the median of a panel of a grid leaves it
+_FAR = 1e6  # in a grid of panels, a line lower than the median by this factor does not stretch the axis
 _PANEL_HEIGHT = {"one": 1.9, "two": 1.3}  # inches, of a grid
 
 
 def sheet(style: Path | None = None) -> AbstractContextManager[None]:
     """The style sheet as a context in which figures are made and saved.
 
-    On top of it: what the user's matplotlibrc names, and the file `style`. Raises ConfigError for that file.
+    The user's matplotlibrc and then the file `style` override it. Raises ConfigError for an unreadable file.
     """
     settings: Any = dict(dict.items(matplotlib.rcParamsDefault))
     rc = Path(matplotlib.matplotlib_fname())
-    for file in (SHEET, rc if rc.parent != Path(matplotlib.get_data_path()) else None, style):
+    own = rc if rc.parent != Path(matplotlib.get_data_path()) else None
+    for key, file in (("style", SHEET), ("matplotlibrc", own), ("style", style)):
         if file is not None:
             try:
                 settings |= dict(dict.items(matplotlib.rc_params_from_file(file, use_default_template=False)))
             except (OSError, UnicodeError) as error:
                 allowed = f"must be a file of matplotlib settings: {error}"
-                raise ConfigError("style", file, allowed) from None
-    # naming a backend, even the present one, would import pyplot; figures here bring their own canvas
+                raise ConfigError(key, file, allowed) from None
+    # setting a backend, even the current one, would import pyplot; figures here have their own canvas
     settings.pop("backend", None)
     return matplotlib.rc_context(settings)
 
@@ -76,17 +77,20 @@ def marks(**looks: Mapping[str, Any]) -> dict[str, Line2D]:
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself, in the style sheet that it was drawn in."""
+    """A figure that a notebook displays automatically, with the style sheet of this package."""
+
+    style: Path | None = None
+    """The user's own file of settings, which counts here too."""
 
     def _repr_png_(self) -> bytes:
         data = io.BytesIO()
-        with sheet():
+        with sheet(self.style):
             self.savefig(data, format="png")
         return data.getvalue()
 
 
 class Page:
-    """A figure laid out by matplotlib, `height` inches high but for its legend and the caption below."""
+    """A figure laid out by matplotlib. Its `height` in inches excludes the legend and the caption below."""
 
     def __init__(self, width: str, height: float, caption: Sequence[str] = ()) -> None:
         """`caption`: paragraphs, each wrapped to the width."""
@@ -102,15 +106,15 @@ class Page:
         self._leave()
 
     def _leave(self) -> None:
-        """Leave the caption's place free."""
+        """Keep the space of the caption free."""
         below = self._below / self.figure.get_figheight()
         self._layout.set(rect=(0, below, 1, 1 - below))
 
     def panels(
         self, rows: int, count: int, xlabel: str = "", ylabel: str = "", own_y: bool = False
     ) -> list[Axes]:
-        """`count` pictures in so many rows, which share their axes (y unless `own_y`) and the names of these:
-        with tick labels below only, and at the left only if y is shared."""
+        """`count` pictures in `rows` rows. They share the x axis, the axis labels and, unless `own_y`, the y
+        axis. Only the outer pictures have tick labels on a shared axis."""
         columns = -(-count // rows)
         grid = list(self.figure.subplots(rows, columns, sharex=True, sharey=not own_y, squeeze=False).flat)
         for rank, ax in enumerate(grid[:count]):
@@ -125,7 +129,7 @@ class Page:
         return grid[:count]
 
     def legend(self, entries: Mapping[str, Artist]) -> None:
-        """A legend above everything, in as few rows as the width allows; the page grows by them."""
+        """A legend above everything, in as few rows as the width allows; the page grows by its height."""
         for columns in range(len(entries), 0, -1):
             place: Any = {"loc": "outside upper left", "ncols": columns}
             made = self.figure.legend(list(entries.values()), list(entries), **place)
@@ -144,13 +148,16 @@ class Page:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A page with its points (tidy) and its caption as data, of which `text` has the paragraphs."""
+    """A page, its points as a tidy table, and its caption as data (`said`; paragraphs under `text`)."""
 
     page: Page
     points: pd.DataFrame
     said: Mapping[str, Any]
     svg: bool = False
     style: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.page.figure.style = self.style
 
     @property
     def figure(self) -> Figure:
@@ -161,8 +168,8 @@ class Drawing:
         """Write `out`.png, .pdf, .csv (the plotted points), .json (the caption's data), .md (the caption);
         `out` may end in .png or .pdf. Returns the files.
 
-        All are complete before the first takes its name. Raises ConfigError for `out`, RunError where they
-        cannot be written.
+        All files are complete before the first one gets its final name. Raises ConfigError if `out` is not
+        allowed and RunError if the files cannot be written.
         """
         stem = stem_of(out)
         suffixes = (".png", ".pdf", *((".svg",) if self.svg else ()), ".csv", ".json", ".md")
@@ -190,7 +197,7 @@ class Drawing:
 
 
 def stem_of(out: str | Path) -> Path:
-    """The place of a figure's files without their endings: `out`, less .png or .pdf. Raises ConfigError."""
+    """The path of a figure's files without suffix: `out` without .png or .pdf. Raises ConfigError."""
     path = Path(out)
     ours = path.suffix.lower() in (".png", ".pdf")
     if re.fullmatch(r"\.(svg|eps|ps|jpe?g|tiff?|gif|csv|json|md)", path.suffix.lower()):
@@ -208,15 +215,15 @@ def stem_of(out: str | Path) -> Path:
 
 
 def log_worthy(values: Floats, span: float) -> bool:
-    """Whether positive values spread over at least this factor."""
+    """Whether all values are positive and the largest is at least `span` times the smallest."""
     return len(values) > 1 and bool((values > 0).all()) and float(values.max() / values.min()) >= span
 
 
 def limit(
     ax: Axes, which: str, values: Floats, log: bool, margin: float, given: tuple[float, float] | None = None
 ) -> None:
-    """Scale and limits of axis `which` ("x", "y"): those `given`, or around `values` with a margin relative
-    to their range."""
+    """Set scale and limits of axis `which` ("x", "y"). The limits are those `given`, or span `values` plus a
+    margin relative to their range."""
     if log:
         values = values[values > 0]
         ax.set(**{f"{which}scale": "log"})
@@ -230,8 +237,8 @@ def limit(
 
 
 def ticks(ax: Axes, *, x: int = 6, y: int = 6, at: Floats | None = None) -> None:
-    """At most about `x` and `y` ticks, written plainly. `at`: exactly these along x, where they are few and
-    there is room for what is written below them."""
+    """Set at most about `x` and `y` ticks with plain numbers. `at`: put the ticks along x exactly there if
+    they are few and their labels have room."""
     for axis, count in ((ax.xaxis, x), (ax.yaxis, y)):
         low, high = sorted(axis.get_view_interval())
         log = axis.get_scale() == "log"
@@ -274,8 +281,8 @@ def _written(value: float) -> str:
 
 @dataclass(frozen=True)
 class Trace:
-    """One line of a panel, NaN where there is no value. `label`: in the legend, if not the style's. `wide`:
-    drawn so, to be seen below another one."""
+    """One line of a panel; NaN means no value. `label`: its name in the legend, if not the style's. `wide`:
+    draw it wide, so that it shows below another line."""
 
     style: LineStyle
     x: Floats
@@ -298,8 +305,8 @@ class Panel:
 def draw_grid(
     panels: Sequence[Panel], columns: int, width: str, points: pd.DataFrame, said: Mapping[str, Any]
 ) -> Drawing:
-    """Draw panels row by row, `columns` in each, with one legend above them; `points`, `said`: of a
-    Drawing. A line far below the others does not stretch a logarithmic axis."""
+    """Draw panels row by row, `columns` in each row, with one legend above them. `points`, `said`: as in
+    `Drawing`. A line far below the others does not stretch a logarithmic axis."""
     rows = -(-len(panels) // columns)
     with sheet():
         page = Page(width, rows * _PANEL_HEIGHT[width] + 0.3)
@@ -326,7 +333,7 @@ def draw_grid(
 
 
 def _near(panels: Sequence[Panel], log: bool) -> Floats:
-    """The values of these panels, but for lines that lie far below the median."""
+    """The finite values of these panels, without lines that lie far below the median."""
     found = [trace.y[np.isfinite(trace.y)] for panel in panels for trace in panel.traces]
     least = np.median(np.concatenate(found)) / _FAR if log else -np.inf
     return np.concatenate([part for part in found if len(part) and part.max() >= least])

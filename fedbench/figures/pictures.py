@@ -1,4 +1,4 @@
-"""Pictures of one run: its partition (clients and classes), and its schedule (who worked when, staleness)."""
+"""Pictures of one run: its partition (clients and classes) and its schedule (jobs over time, staleness)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from fedbench.runs.run_directory import JOBS, PARTITION, RunDirectory
 Ints = NDArray[np.int64]
 COLUMNS = ("job", "client", "start_version", "applied_update", "position", "dispatch_time", "finish_time",
            "status")  # fmt: skip
-_ROW, _BAR = 0.13, 0.74  # inches of a client's row in a time line; of it, a bar
-_CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # most that the time line shows
-_ARRIVALS = 40  # for which there are more updates, where an update takes few
+_ROW, _BAR = 0.13, 0.74  # inches of a client's row in a time line; share of the row that a bar takes
+_CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # the most that the time line shows
+_ARRIVALS = 40  # the time line shows more updates, up to this many arrivals, if an update takes few
 _COLOURS = colormaps["cividis"]  # even in lightness, also for colour-blind readers and in grey
 _LOOKS: dict[str, dict[str, Any]] = {
     "applied": {},
@@ -54,7 +54,7 @@ _UPDATE: dict[str, Any] = {"marker": "v", "color": "black", "linestyle": "none"}
 def partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
     """Draw clients x classes of a run, from partition.npz, config.yaml and the labels of the run's data set.
 
-    Raises DataError.
+    Raises DataError if these are missing, do not match or have no classes.
     """
     run = RunDirectory(run_dir)
     cfg = run.plain_config
@@ -68,7 +68,7 @@ def partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
 
 
 def assignment(file: Path) -> Ints:
-    """The client of every training sample, (n,) int, as partition.npz says it; negative: nobody's. Raises
+    """The client of every training sample, (n,) int, from partition.npz; negative: no client's. Raises
     DataError."""
     from fedbench.data.files import read_npz  # only this picture needs it, and with it torch
 
@@ -79,9 +79,9 @@ def assignment(file: Path) -> Ints:
 
 
 def labels(cfg: Mapping[str, Any]) -> tuple[Ints, int, int]:
-    """The training labels (n,) of the run so configured, the number of classes and the number of clients.
+    """The training labels (n,) of the run with configuration `cfg`, its numbers of classes and of clients.
 
-    Executes what `imports` names, as the run did. Raises DataError where the data have no classes.
+    Executes what `imports` names, as the run did. Raises DataError if the data have no classes.
     """
     from fedbench.runs.session import Session  # only this picture needs the data, and with them torch
 
@@ -94,7 +94,7 @@ def labels(cfg: Mapping[str, Any]) -> tuple[Ints, int, int]:
 
 
 def class_counts(client: Ints, label: Ints, classes: int, clients: int) -> Ints:
-    """Samples of each class at each client, (clients, classes) int. Raises DataError."""
+    """Samples of each class at each client, (clients, classes) int. Raises DataError if lengths differ."""
     if len(client) != len(label):
         raise DataError(f"partition.npz names {len(client)} samples, but the training set has {len(label)}")
     counts = np.zeros((max(clients, int(client.max(initial=-1)) + 1), classes), dtype=np.int64)
@@ -129,7 +129,7 @@ def _of_partition(counts: Ints, choices: Mapping[str, Any], path: Path) -> dict[
 
 
 def _draw_partition(counts: Ints, width: str, text: Sequence[str]) -> Page:
-    """A heat map of every client's shares of the classes; above it the size of each client's data."""
+    """A heat map of the class shares of every client, below a bar chart of the clients' sample counts."""
     clients, classes = counts.shape
     body = float(np.clip(classes * 0.085, WIDTHS[width] * 0.28, 5.0))
     page = Page(width, body + 1.15, text)
@@ -174,7 +174,7 @@ class Window:
 
 def trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
     """Draw the jobs of a run with trace=true: a time line of the beginning of the run for some clients, and a
-    histogram of the staleness of all applied jobs. Raises DataError where there is no jobs.csv."""
+    histogram of the staleness of all applied jobs. Raises DataError if jobs.csv is missing or unreadable."""
     path = Path(run_dir)
     jobs = read_jobs(path)
     shown, staleness = window(jobs), histogram(jobs)
@@ -187,7 +187,7 @@ def trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
 
 
 def read_jobs(path: Path) -> pd.DataFrame:
-    """jobs.csv with numbers; NaN where a job was never applied or has no finish. DataError if unreadable."""
+    """jobs.csv with numbers; NaN for a job without update or finish. Raises DataError if it is unreadable."""
     file = path / JOBS
     if not file.is_file():
         raise DataError(f"{path}: no jobs.csv here (trace=true writes it)")
@@ -199,18 +199,18 @@ def read_jobs(path: Path) -> pd.DataFrame:
         raise DataError(f"{file}: no jobs")
     for name in COLUMNS[:-1]:
         if not pd.api.types.is_numeric_dtype(jobs[name]):
-            raise DataError(f"{file}: column '{name}' holds something that is no number")
+            raise DataError(f"{file}: column '{name}' holds a value that is not a number")
     return jobs
 
 
 def update_times(jobs: pd.DataFrame) -> pd.DataFrame:
-    """When each update happened: at the last arrival among its jobs (never before the update before it)."""
+    """When each update happened: at the last arrival among its jobs, and never before the previous update."""
     last = jobs.groupby("applied_update").finish_time.max().cummax()
     return pd.DataFrame({"update": last.index.astype(int), "time": last.to_numpy()})
 
 
 def window(jobs: pd.DataFrame) -> Window:
-    """The beginning of a trace: so many updates, clients and jobs as one picture can show."""
+    """The beginning of a trace: as many updates, clients and jobs as fit in one picture."""
     updates = update_times(jobs)
     last = float(np.nanmax(jobs[["dispatch_time", "finish_time"]].to_numpy()))
     each = jobs["applied_update"].notna().sum() / max(1, len(updates))
@@ -283,8 +283,8 @@ def _draw_trace(shown: Window, staleness: pd.DataFrame, width: str, text: Sequen
 
 
 def _time_line(ax: Axes, shown: Window, norm: Normalize) -> None:
-    """Bars coloured by start version. A job that failed ends in a cross, one that was discarded or stopped is
-    hatched, one that is outstanding is pale and runs out of the picture."""
+    """Draw jobs as bars coloured by start version. A failed job ends in a cross. A discarded or interrupted
+    job is hatched. An outstanding job is pale and runs out of the picture."""
     rows = {client: row for row, client in enumerate(shown.clients)}
     for job in shown.jobs.to_dict("records"):
         start, row, finish = float(job["dispatch_time"]), rows[int(job["client"])], float(job["finish_time"])

@@ -1,4 +1,4 @@
-"""`fedbench plot`: figures of run and sweep directories from the command line, and their options."""
+"""The command `fedbench plot`: its options, and the figures that it draws from run and sweep directories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Each figure is written as PNG and PDF, with its points (CSV) and its caption (Ma
 
 
 def main(argv: Sequence[str]) -> int:
-    """Draw what the arguments ask for and print the files; the exit code. Raises UserError."""
+    """Draw what the arguments ask for, print the files and return the exit code. Raises UserError."""
     given = vars(_parser().parse_args(list(argv)))
     dirs, out, one_run = given.pop("dirs"), given.pop("out", None), None
     for kind in ("partition", "trace"):
@@ -48,12 +48,12 @@ def main(argv: Sequence[str]) -> int:
     for file in made.save(stem):
         print(file)
     if out is None and len(dirs) > 1:
-        print(f"in {first}, the first of {len(dirs)} directories; --out says another place", file=sys.stderr)
+        print(f"written to {first}, the first of {len(dirs)} directories; see --out", file=sys.stderr)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    """What is not given is left out: defaults are those of PlotOptions."""
+    """The parser. It leaves out options that are not given, so that the defaults of PlotOptions apply."""
     parser = Parser(
         prog="fedbench plot",
         description="Draw runs and sweeps.",
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--y", help="a column of metrics.csv; against a key also best_accuracy; default: test_accuracy")
     add("--by", type=listed, metavar="KEY[,KEY]", help="keys that make a line (default: algorithm)")
     add("--where", action=_Pairs, metavar="KEY=VALUE[,VALUE]", help="only these runs")
-    add("--out", help="file name (default: in the DIR, of several in the first)")
+    add("--out", help="file name (default: in DIR, or in the first of several)")
     add("--width", choices=list(WIDTHS), help="print width: one or two columns (default: one; traces: two)")
     add("--spread", choices=[AUTO, *SPREADS, POINTS], help=bands)
     add("--rows", metavar="KEY[,KEY]", help="a picture for each value of KEY, with shared axes")
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Pairs(argparse.Action):
-    """KEY=VALUE, again and again, as a dict; of `--where` the values are lists."""
+    """Collects repeated KEY=VALUE options in a dict; the values of `--where` are lists."""
 
     def __call__(self, parser: Any, namespace: Any, text: Any, option: str | None = None) -> None:
         key, equals, value = text.partition("=")
@@ -109,7 +109,7 @@ class _Pairs(argparse.Action):
 
 
 class _Limits(argparse.Action):
-    """LOW,HIGH of the axis in the option's name."""
+    """Stores LOW,HIGH under the axis that the option's name starts with (`--xlim`: x)."""
 
     def __call__(self, parser: Any, namespace: Any, text: Any, option: str | None = None) -> None:
         try:

@@ -1,6 +1,6 @@
-"""Reading results: run directories, and sweep directories by their runs.csv and rounds.csv.
+"""Reading results: run directories, and sweep directories through their runs.csv and rounds.csv.
 
-Numbers come from the CSV files; summary.json (or config.yaml, while a run is under way) adds the settings
+Numbers come from the CSV files. summary.json (or config.yaml while a run is in progress) adds the settings
 that a figure's caption states, and the hyper-parameters that a theorem gave. Needs neither torch nor
 matplotlib.
 """
@@ -24,15 +24,15 @@ from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
 
 METRICS = COLUMNS
-"""Columns of metrics.csv; the clients' where they were asked for."""
+"""All columns that a metrics.csv may have."""
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
-"""What runs.csv says of a run other than its place and its choices."""
-_FIRST = (*GROUPS, "seed", "rounds")  # columns of a table of runs
+"""Columns of runs.csv other than a run's directory and its choices."""
+_FIRST = (*GROUPS, "seed", "rounds")  # the first columns of choices in a table of runs
 
 
 @dataclass
 class Run:
-    """One run: its choices under dotted keys, its outcome, its rows of metrics, where it was read from.
+    """One run: its directory (`source`), its choices under dotted keys, its outcome, its rows of metrics.
 
     `hyper`: the hyper-parameters in use; `extra`: all of summary.json.
     """
@@ -46,25 +46,25 @@ class Run:
 
     @property
     def seed(self) -> Hashable:
-        """The run's seed; None where it is not said."""
+        """The run's seed; None if it is unknown."""
         return self.choices.get("seed")
 
     @property
     def status(self) -> str:
-        """completed, starved, diverged, failed, or running (no summary yet)."""
+        """completed, starved, diverged, paused, failed, or running (no summary yet)."""
         return str(self.outcome.get("status") or "running")
 
     @property
     def diverged(self) -> bool:
-        """Whether the run left the finite numbers."""
+        """Whether the run reached non-finite numbers."""
         return self.status == "diverged"
 
     def settings(self) -> dict[str, object]:
-        """The choices that make this run another experiment, which excludes seed and how it was computed."""
+        """The choices that define the experiment, without the seed and how the run was computed."""
         return grouping.settings(self.choices)
 
     def result(self, name: str) -> float | None:
-        """A finite number: the outcome of that name, or the last value of that column of metrics.csv."""
+        """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
         if name in OUTCOMES and name not in METRICS:
             return number(self.outcome.get(name))
         values = self.metrics[name].dropna() if name in self.metrics else pd.Series(dtype=float)
@@ -72,8 +72,8 @@ class Run:
 
 
 def read(paths: Sequence[str | Path]) -> list[Run]:
-    """All runs of the given directories, each once: a run directory, a sweep directory, or one that has such
-    directories below it. Raises DataError with one line where there is nothing to read, or not readable."""
+    """All runs of the given directories, each once. A directory is one of a run or a sweep, or has such
+    directories below it. Raises DataError with one line if there is nothing to read or it is unreadable."""
     if not paths:
         raise DataError("no directory given")
     found: dict[str, Run] = {}
@@ -89,9 +89,9 @@ def read(paths: Sequence[str | Path]) -> list[Run]:
 
 
 def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[Run]:
-    """The runs whose choice of each key of `where` is one of its values (texts are read as in a CSV).
+    """The runs whose choice of each key of `where` is one of its values (strings are parsed as CSV cells).
 
-    Raises ConfigError where no run is left.
+    Raises ConfigError for a key that no run has, and if no run is left.
     """
     for key, values in where.items():
         check_key("where", key, "must be a choice of these runs", runs)
@@ -106,20 +106,20 @@ def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[R
 
 
 def check_key(option: str, key: str, allowed: str, runs: Sequence[Run]) -> None:
-    """ConfigError where no run has a choice of this key."""
+    """Raise ConfigError if no run has a choice under this key."""
     if not any(key in run.choices for run in runs):
         raise ConfigError(option, key, allowed, sorted({name for run in runs for name in run.choices}))
 
 
 def metric(runs: Sequence[Run]) -> str:
-    """What the accuracies of these runs are (`metric` in summary.json); `score` where several things."""
+    """What the accuracies of these runs measure (`metric` in summary.json); `score` if the runs differ."""
     found = {str(run.extra.get("metric", "accuracy")) for run in runs} or {"accuracy"}
     return found.pop() if len(found) == 1 else "score"
 
 
 def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """All that is known of runs, one row per run: place, configuration, outcome. All have the same columns,
-    with None where a run says nothing."""
+    """All that is known of runs, one row per run: directory, configuration, outcome. All rows have the same
+    columns; None means that a run has no such value."""
     known = {key: None for run in runs for key in run.choices}
     validated = [name for name in ENDS if any(run.outcome.get(name) is not None for run in runs)]
     keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
@@ -138,17 +138,17 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def exceeds(first: pd.Series, second: pd.Series) -> tuple[int, float, float]:
-    """Compare two quantities by seed: how many pairs, their mean difference, and the one-sided p of a paired
-    Student test that `first` is larger (that it is smaller: 1 - p).
+    """Compare two quantities by seed. Returns the number of pairs, their mean difference, and the p-value of
+    a one-sided paired Student test that `first` is larger (1 - p: that it is smaller).
 
-    One seed means the same partition, cohorts and mini-batches, so differences vary less than the quantities.
+    A seed fixes partition, cohorts and mini-batches, so the differences vary less than the quantities.
     """
     from scipy.stats import t as student
 
     difference = (first - second).dropna()
     n, mean = len(difference), float(difference.mean()) if len(difference) else 0.0
     error = float(difference.std(ddof=1)) / math.sqrt(n) if n > 1 else 0.0
-    if error < 1e-12:  # all pairs alike
+    if error < 1e-12:  # all differences are equal, or there is only one
         return n, mean, 0.5 if mean == 0 else float(mean < 0)
     return n, mean, float(student.sf(mean / error, n - 1))
 
@@ -171,7 +171,7 @@ def parse(cell: object) -> object:
 
 
 def number(value: object) -> float | None:
-    """`value` as a finite float, or None where it is none (a word, empty, infinite)."""
+    """`value` as a finite float; None if it is not a number, or not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if np.isfinite(value) else None
@@ -197,7 +197,7 @@ def _run(place: RunDirectory) -> Run:
 
 
 def _summary(place: RunDirectory) -> dict[str, Any]:
-    """summary.json of the run there; empty while there is none. Raises DataError where it is damaged."""
+    """summary.json of the run there; empty while there is none. Raises DataError if it is damaged."""
     found = place.summary
     if found is None and place.has_summary:
         raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
@@ -210,7 +210,7 @@ def _sweep(path: Path) -> Iterator[Run]:
     outside = {*OUTCOMES, *METRICS, "dir"}
     for row in runs.to_dict("records"):
         if row.get("status") in UNFINISHED:
-            continue  # what lies there by now is read from the run itself
+            continue  # `_directory` reads the current state from the run's own directory
         place, said = path / str(row.get("dir") or "."), {str(key): parse(row[key]) for key in row}
         choices = {k: v for k, v in said.items() if k not in outside and not k.startswith(COLUMN)}
         summary = _summary(RunDirectory(place))
@@ -219,7 +219,7 @@ def _sweep(path: Path) -> Iterator[Run]:
 
 
 def read_table(file: Path, **how: Any) -> pd.DataFrame:
-    """A CSV file; `how`: options of pandas. Raises DataError where it cannot be read."""
+    """A CSV file; `how`: options of pandas.read_csv. Raises DataError if it cannot be read."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **how)
     except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
@@ -232,8 +232,8 @@ def _texts(file: Path) -> pd.DataFrame:
 
 
 def _metrics(file: Path) -> dict[str, pd.DataFrame]:
-    """The metrics of every run of rounds.csv, by its `dir`; empty cells are NaN. Rows in order of the
-    round."""
+    """The metrics of every run of rounds.csv, by its `dir`, with rows ordered by round. Empty cells are
+    NaN."""
     table = _texts(file)
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
@@ -253,7 +253,7 @@ def _made(
     path: Path, choices: Mapping[str, Any], said: Mapping[str, object], summary: dict[str, Any],
     metrics: pd.DataFrame,
 ) -> Run:  # fmt: skip
-    """The run in `path` of which `said` tells the outcome."""
+    """The run in `path`, with the outcome from `said`."""
     outcome = {name: said.get(name) for name in OUTCOMES}
     hyper = summary.get("hyper") or {}
     return Run(_name(path), dict(choices), outcome, metrics.astype(float), hyper, summary)

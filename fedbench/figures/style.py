@@ -1,5 +1,5 @@
-"""How things look and what they are called in figures: print sizes, a fixed look for every method; the names
-of columns, keys and choices. The tables of looks and names are looks.yaml.
+"""How things look and what they are called in figures: print sizes, a fixed look for every method, and names
+of columns, keys and choices. The tables of looks and names are in looks.yaml.
 
 Colours are those of Okabe and Ito (2008), which colour-blind readers can tell apart; their yellow is left
 out because a thin yellow line vanishes on white paper, and a wine red of Paul Tol stands in for it. Eight
@@ -41,7 +41,7 @@ FONT = 8.0
 """Size in points of all text; nothing in a figure is smaller."""
 MUTED, FAINT = "#555555", "#C8C8C8"
 STRIP = "#EFEFEF"
-"""Behind the crosses of diverged runs."""
+"""Background colour behind the crosses of diverged runs."""
 BAND = 0.16
 """Opacity of the band around a line."""
 SPREADS = {
@@ -51,16 +51,16 @@ SPREADS = {
 }
 """What a band shows, by the name of the choice."""
 AUTO, POINTS = "auto", "points"
-"""The choice of a band that fits the number of seeds, and of a point for each seed instead of a band."""
+"""Further values of `spread`: a band that suits the number of seeds, and points instead of a band."""
 STAR: dict[str, Any] = {"marker": "*", "markersize": 8.0, "markeredgecolor": "black", "markeredgewidth": 0.6}
-"""What a theorem or a search has chosen."""
+"""Mark of a value that a theorem or a search has chosen."""
 
 # ---- looks -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How one line looks, and what it is called. `filled` markers are for the methods named here."""
+    """How one line looks, and what it is called. Methods outside the table have markers not `filled`."""
 
     label: str
     colour: str
@@ -81,12 +81,12 @@ def _look(label: str, colour: str, dash: str, marker: str) -> LineStyle:
 
 ALGORITHMS = {name: _look(*said) for name, said in SAID["algorithms"].items()}
 READINGS = {label: _look(label, *said) for label, said in SAID["readings"].items()}
-"""Methods with several readings in the papers' figures, where the algorithm's own look is the first one's."""
+"""Looks of methods' readings in the papers' figures; a reading not listed has the algorithm's own look."""
 
 
 def of_algorithm(name: str) -> LineStyle:
-    """The style of an algorithm, the same in every figure. One that is not in the table (the user's own)
-    gets a style that follows from its name, with hollow markers."""
+    """The style of an algorithm, the same in every figure. An algorithm that is not in the table (the user's
+    own) gets a style derived from its name, with hollow markers."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     number = zlib.crc32(name.encode())
@@ -96,13 +96,13 @@ def of_algorithm(name: str) -> LineStyle:
 
 
 def of_rank(label: str, rank: int) -> LineStyle:
-    """The style of the line with this rank among lines that stand for no algorithm (values of a key)."""
+    """The style of the line with this rank among lines that represent values of a key, not algorithms."""
     colour, dash, marker = (looks[rank % len(looks)] for looks in (COLOURS, DASHES, MARKERS))
     return LineStyle(label, colour, dash, marker)
 
 
 def variant(style: LineStyle, rank: int, label: str) -> LineStyle:
-    """The line with this rank among several of one method: its colour, another dash and marker."""
+    """The style of the line with this rank among several of a method: same colour, other dash and marker."""
     if not rank:
         return replace(style, label=label)
     dash = DASHES[(DASHES.index(style.dash) + rank) % len(DASHES)]
@@ -111,11 +111,12 @@ def variant(style: LineStyle, rank: int, label: str) -> LineStyle:
 
 
 def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
-    """Looks of the lines of one picture, each given as (algorithm, method, label); algorithm None: a value.
+    """Looks of the lines of one picture, each given as (algorithm, method, label). A line whose algorithm is
+    None stands for a value of a key.
 
-    Every method has its own style, the same in every figure. Only where two methods of a picture have the
-    same colour, and there are enough of them, the later one takes the next that is free. Further lines of a
-    method change their dash and marker.
+    Every method has its own style, the same in every figure. If two methods of a picture share a colour and
+    there are enough colours, the later method takes the next free one. Further lines of a method change their
+    dash and marker.
     """
     own = {
         method: READINGS.get(method, of_algorithm(algorithm)) for algorithm, method, _ in lines if algorithm
@@ -143,42 +144,42 @@ _AXES: dict[str, str] = SAID["axes"]
 _OPTIONS: dict[str, str] = SAID["options"]
 SYMBOLS: dict[str, str] = SAID["symbols"]
 PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
-_WIDTH, _FULL = "model.width", 64  # channels of the network that is called ResNet-18
+_WIDTH, _FULL = "model.width", 64  # channels of the standard ResNet-18
 _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 
 
 def axis(name: str, metric: str = "accuracy") -> str:
-    """A column or key as the label of an axis. `metric`: what accuracies are."""
+    """The axis label of a column or key. `metric`: what accuracies measure."""
     label = _AXES.get(name, name.split(".")[-1].replace("_", " ").capitalize())
     return label.replace("accuracy", str(SAID["metrics"].get(metric, metric)))
 
 
 def option(name: object) -> str:
-    """A chosen option: `Fashion-MNIST`, `CNN`."""
+    """The name of an option: `Fashion-MNIST`, `CNN`."""
     return _OPTIONS.get(str(name), str(name))
 
 
 def dataset(choices: Mapping[str, object]) -> str:
-    """A data set, with its split where it has several: `EMNIST (digits)`."""
+    """The name of the data set, with its split if it has several: `EMNIST (digits)`."""
     split = choices.get("dataset.split")
     return option(choices.get("dataset")) + (f" ({split})" if split else "")
 
 
 def partition(choices: Mapping[str, object]) -> str:
-    """A partition with what it is given: `Dirichlet(0.5)`, `shards(2)`, `iid`."""
+    """The name of the partition with its parameters: `Dirichlet(0.5)`, `shards(2)`, `iid`."""
     details = [value for key in PARTITION_KEYS if isinstance(value := choices.get(key), int | float)]
     return option(choices.get("partition")) + "".join(f"({value:g})" for value in details)
 
 
 def model(choices: Mapping[str, object]) -> str:
-    """A model, with its width where that is not its usual one: `ResNet-18 (width 8)`."""
+    """The name of the model, with its width if that is not the usual one: `ResNet-18 (width 8)`."""
     width = choices.get(_WIDTH)
     narrow = isinstance(width, int | float) and width != _FULL
     return option(choices.get("model")) + (f" (width {width:g})" if narrow else "")
 
 
 def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
-    """The name of a line that these keys tell from others: `SCAFFOLD, lr=0.1`, `FedProxVR (SVRG)`.
+    """The name of a line that the keys `shown` distinguish: `SCAFFOLD, lr=0.1`, `FedProxVR (SVRG)`.
 
     `choices`: the choices of its runs, under dotted keys.
     """
@@ -200,8 +201,8 @@ def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
 
 
 def named(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:
-    """The algorithm that a line stands for (None: for no one's), its method, and the line's name. Named
-    variants of an algorithm are methods of their own."""
+    """The algorithm that a line represents (None if it represents none), its method, and the line's name.
+    Named variants of an algorithm are methods of their own."""
     variants = [key for key in shown if is_variant(key, choices.get(key))]
     of_one = "algorithm" in shown or variants
     algorithm = str(choices["algorithm"]) if of_one and "algorithm" in choices else None

@@ -22,7 +22,7 @@ GAMMAS = tuple(float(f"{value:.6g}") for value in np.logspace(-5, 1, 25))
 SIGMA2S = (0.1, 0.5, 1.0, 5.0)
 SMOOTHNESS, WEAK_CONVEXITY = 1.0, 0.5
 QUANTITIES: dict[str, str] = SAID["optimum"]
-"""Columns of the table, and their symbols."""
+"""Columns of the table that are drawn, and their symbols."""
 PROBLEMS = {
     "reduced": "(23)-(24), both bounds on τ tight",
     "full": "(20), β free as far as τ allows",
@@ -57,7 +57,7 @@ def draw_optimum(estimator: str = "sarah", form: str = "reduced") -> Drawing:
 
 
 def draw_reduction_cost() -> Drawing:
-    """Draw what the paper's reduced problem costs against its own (20): the ratio of the best objectives."""
+    """Draw the cost of the paper's reduced problem relative to its own (20): the ratio of best objectives."""
     reduced, full = optimum_table(), optimum_table(form="full")
     data = reduced[["sigma2", "gamma"]].assign(reduced=reduced.objective, full=full.objective)
     data = data.assign(ratio=data.reduced / data.full)
@@ -85,7 +85,7 @@ METHODS = {
 }
 BASE = {"sync": Counts(S=10, K=10, T=1000, N=100), "async": Counts(S=10, K=10, T=10_000, N=100)}
 ONES = Constants(L=1.0, Delta=1.0, sigma2=1.0, sigma_h2=1.0, G0=1.0, G=1.0, tau_max=4.0, loss_floor=0.0)
-EPSILON = 1e-8  # FADAS's own, the value of its code
+EPSILON = 1e-8  # FADAS's parameter, as in its code
 _FEW = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 50.0, 100.0)
 AXES: dict[str, tuple[str, tuple[float, ...]]] = {
     "T": ("$T$", tuple(float(x) for x in np.rint(np.logspace(2, 6, 17)))),
@@ -100,15 +100,16 @@ _SYMBOLS: dict[str, str] = SAID["constants"]
 
 
 def axes_of(kind: str) -> list[str]:
-    """What the step sizes are drawn against; staleness only where there is any."""
+    """What the step sizes of this kind are drawn against; staleness only for `async`."""
     return [axis for axis in AXES if axis != "tau_max" or kind == "async"]
 
 
 def stepsize_table(kind: str) -> pd.DataFrame:
     """Prescribed step sizes of the `sync` or `async` methods, one row per (algorithm, axis, x).
 
-    lr: eta, or its cap; reach: eta gamma; beta. lr_relation, reach_relation: how they are meant (=, <=, ~).
-    clamped: values above 1 used as 1. void: the reason where a rule leaves no step size.
+    lr: eta, or its cap; reach: eta gamma; beta. lr_relation, reach_relation: whether lr and reach are exact
+    (=), bounds (<=) or known up to a constant (~). clamped: names of values above 1, used as 1. void: why a
+    rule leaves no step size. Raises ConfigError for another `kind`.
     """
     if kind not in BASE:
         raise ConfigError("kind", kind, f"one of {', '.join(BASE)}", BASE)
@@ -177,7 +178,7 @@ def _by_algorithm(data: pd.DataFrame, column: str) -> list[Trace]:
 
 
 def _directions(names: Sequence[str]) -> str:
-    """What a local step multiplies, in words: a gradient, but for some."""
+    """What a local step size multiplies, in words: a gradient, except for some methods."""
     words = ["a gradient"]
     for kind, what in (("normalised", "a unit vector"), ("adaptive", "a rescaled gradient")):
         these = [of_algorithm(name).label for name in names if RULES[name].direction == kind]

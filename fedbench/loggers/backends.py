@@ -1,6 +1,6 @@
-"""What loggers are told of a run; CSV file, TensorBoard, MLflow, Weights & Biases; and those that a run has.
+"""What loggers get of a run, the loggers (CSV file, TensorBoard, MLflow, Weights & Biases), and a run's set.
 
-A package is imported where a logger is opened.
+A logger's package is imported when the logger is opened.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ class Point:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run, as loggers are told of it, and what they remember of it between two processes."""
+    """A run as loggers see it, and what they remember of it from one process to the next."""
 
     directory: Path
     choices: Mapping[str, Any]  # dotted keys
     sweep: str | None  # the sweep's directory
-    identity: str  # of another one, as with more rounds, nothing is remembered
+    identity: str  # with another one (more rounds, say), nothing is remembered
 
     @property
     def name(self) -> str:
-        """Of the directory, with the one above it, which a readable part may stand in."""
+        """The directory's name after that of its parent, which may have the readable part."""
         return "-".join(self.directory.resolve().parts[-2:])
 
     def place(self, directory: str | None, within: str) -> Path:
-        """Where a logger writes: `within` in the run's directory, or one of the run's own in `directory`."""
+        """Where a logger writes: `within` in the run's directory, or in `directory` one for this run."""
         return self.directory / within if directory is None else as_given(directory) / self.name
 
     def remembered(self, logger: str) -> dict[str, Any]:
-        """What a logger has remembered of this run; empty where it is another run."""
+        """What a logger has remembered of this run; empty if that was a run with another identity."""
         found = read_json(self._file(logger)) or {}
         return found if found.get("identity", self.identity) == self.identity else {}
 
     def remember(self, logger: str, **what: Any) -> None:
-        """Remember it too."""
+        """Add to what a logger has remembered of this run."""
         self._file(logger).parent.mkdir(exist_ok=True)
         write_json(self._file(logger), {**self.remembered(logger), **what, "identity": self.identity})
 
     def forget(self, logger: str) -> None:
-        """What was logged before is of a run that is computed again."""
+        """Forget what a logger has remembered, because the run is computed again."""
         self._file(logger).unlink(missing_ok=True)
 
     def _file(self, logger: str) -> Path:
@@ -78,9 +78,9 @@ class LoggedRun:
 
 
 class Logger:
-    """Sends points to one place; an exception ends the logger.
+    """Sends points to one place. An exception ends the logger.
 
-    A run that goes on opens it again and tells it of all points so far: none is to be there twice.
+    A resumed run opens it again and sends all points so far. No point may then be there twice.
     """
 
     def open(self) -> None:
@@ -92,14 +92,14 @@ class Logger:
         raise NotImplementedError
 
     def close(self, results: Mapping[str, Any] | None) -> None:
-        """End, when all points have arrived. `results`: of a run that has ended, `status` among them; None:
-        it was stopped."""
+        """End after all points have arrived. `results`: those of a run that has ended, including `status`;
+        None if the run was stopped."""
         raise NotImplementedError
 
 
 class CsvLogger(Logger):
-    """metrics.csv of one's own place, and the configuration in hparams.yaml. The file is written anew when a
-    run goes on, then appended to."""
+    """metrics.csv in a directory of the logger's own, and the configuration in hparams.yaml. When a run is
+    resumed, the file is rewritten, then appended to."""
 
     def __init__(self, options: Csv, run: LoggedRun) -> None:
         self.run, self.place = run, run.place(options.directory, "csv")
@@ -124,8 +124,8 @@ class CsvLogger(Logger):
 
 
 class TensorBoardLogger(Logger):
-    """Scalars by their names, and the hyper-parameters with the results. The directory is the run's own: its
-    files are written anew when the run goes on."""
+    """Scalars by name, and the hyper-parameters with the results. The directory belongs to the run: its files
+    are rewritten when the run is resumed."""
 
     def __init__(self, options: TensorBoard, run: LoggedRun) -> None:
         self.run, self.place = run, run.place(options.directory, "tensorboard")
@@ -158,13 +158,13 @@ class TensorBoardLogger(Logger):
 
 
 class MLflowLogger(Logger):
-    """One run of MLflow's for each of ours, the same when it goes on; what is there is not sent again.
+    """One MLflow run for each of ours. A resumed run continues it, and what is there is not sent again.
 
-    Through MLflow's client alone: no global state, several runs of a process side by side. It sends metrics
-    in the background, and `close` waits for them."""
+    Only MLflow's client is used: it has no global state, so a process can log several runs side by side. It
+    sends metrics in the background, and `close` waits for them."""
 
     AT_ONCE = 100  # parameters in one request, as MLflow allows
-    LONGEST = 500  # characters of a parameter, in the oldest stores
+    LONGEST = 500  # characters of a parameter that the oldest stores allow
     STATUS: ClassVar = {
         "completed": "FINISHED",
         "starved": "FINISHED",
@@ -174,15 +174,15 @@ class MLflowLogger(Logger):
     def __init__(self, options: MLflow, run: LoggedRun) -> None:
         self.options, self.run = options, run
         self.sending: list[Any] = []
-        self.there: dict[str, set[int]] = {}  # steps, by metric
+        self.there: dict[str, set[int]] = {}  # steps already in MLflow, by metric
 
     def open(self) -> None:
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # seven take minutes
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # the default of 7 takes minutes
         from mlflow.tracking import MlflowClient
 
         for talker in ("alembic", "mlflow"):
-            logging.getLogger(talker).setLevel(logging.CRITICAL)  # what fails is raised here
-        with locked(Path(tempfile.gettempdir()) / "fedbench-mlflow.lock", -1, ""):  # one makes a new database
+            logging.getLogger(talker).setLevel(logging.CRITICAL)  # failures are raised here
+        with locked(Path(tempfile.gettempdir()) / "fedbench-mlflow.lock", -1, ""):  # one makes the database
             self.client: Any = MlflowClient(tracking_uri=self.options.tracking_uri)
             experiment = self._experiment()
         where = {"uri": self.client.tracking_uri, "experiment": experiment}
@@ -197,7 +197,7 @@ class MLflowLogger(Logger):
                 self.there[name] = {metric.step for metric in history}
 
     def _experiment(self) -> str:
-        """The experiment's id; made where there is none, maybe by another process just now."""
+        """The experiment's id. Creates the experiment if there is none; another process may do so first."""
         from mlflow.exceptions import MlflowException
 
         name = self.options.experiment
@@ -247,9 +247,9 @@ class MLflowLogger(Logger):
 
 
 class WandBLogger(Logger):
-    """One run of W&B's for each of ours, under one id when it goes on; online or into files that `wandb sync`
-    sends later. Offline, the files in its directory are written anew; online, the server says which steps it
-    has."""
+    """One W&B run for each of ours, with the same id when it is resumed; online, or into files that `wandb
+    sync` sends later. Offline, a resumed run rewrites the files in its directory. Online, the server tells
+    which steps it has."""
 
     def __init__(self, options: WandB, run: LoggedRun) -> None:
         self.options, self.about = options, run
@@ -281,7 +281,7 @@ class WandBLogger(Logger):
             reinit="create_new",
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
         )
-        self.first = self.run.starting_step  # those before it are there
+        self.first = self.run.starting_step  # earlier steps are already there
 
     def log(self, points: Sequence[Point]) -> None:
         for point in [point for point in points if point.step >= self.first]:
@@ -300,13 +300,13 @@ BACKENDS: dict[str, Any] = {
     "tensorboard": TensorBoardLogger,
     "wandb": WandBLogger,
 }
-"""By the option of `logger=`; each is made of its options and a LoggedRun."""
+"""Logger class by option of `logger=`. Each is made from its options and a LoggedRun."""
 
 
 class RunLoggers:
     """The loggers of a run: `start`, `log` for every point, `close`.
 
-    One that fails is a line, and the run goes on without it.
+    If one fails, a warning is logged, and the run goes on without it.
     """
 
     def __init__(self, options: Sequence[LoggerOptions], run: LoggedRun) -> None:
@@ -315,12 +315,12 @@ class RunLoggers:
 
     @property
     def behind(self) -> bool:
-        """Whether one of them has not got all of the run, which has ended."""
+        """Whether a logger has not received all of the run, which has ended."""
         all_to = {name: self.run.remembered(name).get("all_to") for name in self.options}
         return all_to != {name: dataclasses.asdict(options) for name, options in self.options.items()}
 
     def start(self, points: Sequence[Point], again: bool = False) -> None:
-        """Begin, with what a run that goes on has measured before. `again`: the run is computed anew."""
+        """Open all loggers. `points`: what a resumed run has measured; `again`: the run starts over."""
 
         def begin(name: str, logger: Logger) -> None:
             self.run.remember(name, all_to=None)

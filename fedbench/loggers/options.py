@@ -16,12 +16,12 @@ class LoggerOptions:
     """What all loggers share."""
 
     name: ClassVar[str]
-    package: ClassVar[str | None] = None  # of another project, that it needs
+    package: ClassVar[str | None] = None  # the third-party package that it needs
 
 
 def _directory(within: str) -> Any:
-    help = "a directory, in which every run has one of its own"
-    return text(None, words="a directory", null=f"{within} in the run's own", help=help)
+    help = "a directory in which every run gets its own subdirectory"
+    return text(None, words="a directory", null=f"{within} in the run's directory", help=help)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MLflow(LoggerOptions):
         null="MLFLOW_TRACKING_URI, or MLflow's own choice",
         help="sqlite:///mlflow.db, ...",
     )
-    experiment: str = text("fedbench", help="in which the runs lie")
+    experiment: str = text("fedbench", help="the experiment that the runs belong to")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ LOGGERS: dict[str, type[LoggerOptions]] = {cls.name: cls for cls in (Csv, MLflow
 
 
 def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
-    """The loggers that the plain values of `logger` say, by name. Raises ConfigError."""
+    """Read the plain values of `logger` (name -> options) into options of loggers. Raises ConfigError."""
     if not given:
         return ()
     names = ", ".join(LOGGERS)
@@ -88,7 +88,7 @@ def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
 
 
 def refuse_missing(loggers: Iterable[LoggerOptions]) -> None:
-    """Raise ConfigError where the package of one of them is not installed."""
+    """Raise ConfigError if the package of a logger is not installed."""
     for logger in loggers:
         if logger.package and not _installed(logger.package):
             needs = f"{logger.package} is not installed; pip install 'fedbench-runner[{logger.name}]'"
@@ -98,5 +98,5 @@ def refuse_missing(loggers: Iterable[LoggerOptions]) -> None:
 def _installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ValueError:  # something that is no package stands in its place
+    except ValueError:  # something else than a package has its name
         return False

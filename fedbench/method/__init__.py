@@ -1,4 +1,4 @@
-"""What a method is written with: its interface, its hyper-parameters' declarations, and the registry."""
+"""What a method's file imports: the interface, declarations of hyper-parameters, and the registry."""
 
 from fedbench.fields import choice, decay, nonnegative, number, positive, share, switch
 from fedbench.method.configured import THEOREM

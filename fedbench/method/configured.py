@@ -20,29 +20,29 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def silent(line: str) -> None:
-    """Where nobody wants to hear of clamped values."""
+    """Ignore a warning about a clamped value: the default of `resolve`."""
 
 
 @dataclass
 class Configured:
-    """The part of a method that knows of its configuration; its pseudo-code is `Algorithm`'s hooks.
+    """The part of a method that handles its configuration. `Algorithm`'s hooks are its pseudo-code.
 
     Numbers arrive in `h` of every hook, so that changing them recompiles nothing; choices and switches stay
     on `self`, where a method may branch on them in Python.
     """
 
-    name: ClassVar[str] = ""  # what `register` entered it under
+    name: ClassVar[str] = ""  # the name in `algorithm=`, set by `register`
 
     def theorem(self, n: Counts) -> dict[str, float]:
         """Values of the hyper-parameters whose null means THEOREM."""
         return {}
 
     def check(self) -> None:
-        """Raise ConfigError where hyper-parameters do not go together."""
+        """Raise ConfigError if the hyper-parameters do not fit together."""
 
     @classmethod
     def create(cls, values: Mapping[str, Any]) -> Self:
-        """Build from config values. ConfigError names what the method does not have or not allow."""
+        """Build from config values. Raises ConfigError for an unknown key or a value that is not allowed."""
         for key, rule in cls.options().items():
             if rule.kind == "number" and rule.null is None and key in values and values[key] is None:
                 raise ConfigError(f"algorithm.{key}", None, f"{rule.allowed}; no theorem gives it")
@@ -71,7 +71,7 @@ class Configured:
         return [name for name in self.theorem_keys() if getattr(self, name) is None]
 
     def off(self) -> list[str]:
-        """The numbers that are null and not the theorem's: not in `h`, and a method may branch on that."""
+        """The numbers that are null and not the theorem's. They are not in `h`; a method may branch on it."""
         missing = [name for name in self.numbers() if getattr(self, name) is None]
         return [name for name in missing if name not in self.theorem_keys()]
 
@@ -80,11 +80,12 @@ class Configured:
         return {name: getattr(self, name) for name in self.options() if name not in self.numbers()}
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
-        """The numbers of `h`: as given, or the theorem's (beta at most 1); without those that are off."""
+        """The numbers of `h`: as given, else the theorem's (beta at most 1), without those that are off.
+        Raises ConfigError if the theorem is needed and clients make different numbers of steps."""
         values = {name: getattr(self, name) for name in self.numbers()}
         missing = self.from_theorem()
         if missing and n.K is None:
-            text = "null takes the theorem's value, which needs one K for all clients (local.steps)"
+            text = "null takes the theorem's value, which needs equal steps for all clients (local.steps)"
             raise ConfigError(f"algorithm.{missing[0]}", None, text)
         given = self.theorem(n) if missing and n.T > 0 else dict.fromkeys(missing, 0.0)
         for key in missing:
@@ -95,7 +96,7 @@ class Configured:
         return {name: value for name, value in values.items() if value is not None}
 
     def without_numbers(self) -> Self:
-        """The method as a run's local programs have it: a number read from `self` instead of `h` fails."""
+        """A copy for a run's local programs, in which using a number from `self`, not from `h`, fails."""
         bare = copy.copy(self)
         for name in set(self.numbers()) - set(self.off()):
             setattr(bare, name, ReadFromH(name))
@@ -103,9 +104,9 @@ class Configured:
 
     @property
     def key(self) -> Hashable | None:
-        """What its compiled programs hold fixed beside shapes: class, choices and what `bind` left on `self`.
+        """What its compiled programs depend on besides shapes: class, choices, `bind`'s results, what is off.
 
-        None where that cannot be compared: the programs are then the run's own.
+        None if that cannot be compared: the programs are then not shared between runs.
         """
         fixed = {name: value for name, value in vars(self).items() if name not in self.numbers()}
         if not all(map(_plain, fixed.values())):
@@ -114,7 +115,7 @@ class Configured:
 
 
 class ReadFromH:
-    """In the place of a number on `self`. No arithmetic works on it, and the error names this class."""
+    """Stands in for a number on `self`. Arithmetic on it fails with an error that names this class."""
 
     def __init__(self, name: str) -> None:
         self.name = name

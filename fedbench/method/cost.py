@@ -1,7 +1,7 @@
 """What a method sends, keeps and computes, measured by running its pseudo-code on zeros.
 
 The vectors in `broadcast` and in the upload ARE the communication. They are counted here, so the numbers in
-logs and tables cannot drift from the code. (Not on the meta device, which loads a compiler: 1.5 s of CPU.)
+logs and tables cannot drift from the code. (The meta device would load a compiler: 1.5 s of CPU.)
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedbench.theory.setting import Counts
 
 @dataclass(frozen=True)
 class Cost:
-    """Sizes in numbers (times the dtype's bytes; scalars are free) and mini-batch gradients."""
+    """Sizes in numbers (multiply by the dtype's bytes; scalars are free), and counts of gradients."""
 
-    uplink: int  # per upload, a cohort survey's included
+    uplink: int  # per upload, including a cohort survey's
     downlink: int  # per dispatched job
     survey_uplink: int  # per client, once, before round 0
     survey_downlink: int
     client_state: int  # kept per client between participations
-    server_state: int  # kept at the server beside theta
+    server_state: int  # kept at the server besides theta
     calls_per_step: int  # gradients per local step
     full_passes: int  # full local passes per job
     local: int = dataclasses.field(default=0, compare=False)  # what a client holds while it works
@@ -56,12 +56,12 @@ class _ShapeClient(Client):
 
 
 def size(vectors: Vectors) -> int:
-    """Numbers in the vectors of a dict; scalars do not count."""
+    """Total count of numbers in the vectors of a dict; scalars do not count."""
     return sum(value.numel() for value in vectors.values() if value.dim() > 0)
 
 
 def measure(algorithm: Algorithm, setting: Setting) -> Cost:
-    """Count a bound algorithm's vectors and gradients for a model of setting.d numbers."""
+    """Return the Cost of a bound algorithm for a model of setting.d numbers."""
     scalar = torch.zeros(())
     h = Record(dict.fromkeys(algorithm.numbers(), scalar))
     theta = torch.zeros(setting.d)
@@ -75,7 +75,7 @@ def measure(algorithm: Algorithm, setting: Setting) -> Cost:
     local = algorithm.local_init(client, h)
     local = {**local, **algorithm.local_step(Record(local), client, h)}
     upload, keep = algorithm.local_final(Record(local), client, h)
-    if not algorithm.caches:  # else its means are more than those of one upload
+    if not algorithm.caches:  # else `mean` needs the cached uploads too
         sent = {f"sent_{name}": value for name, value in down.items()} if algorithm.recalls else {}
         mean = Record({**({} if once else survey), **upload, **sent})
         algorithm.server_step(Record(server), mean, setting.counts, h)
@@ -96,14 +96,14 @@ def measure(algorithm: Algorithm, setting: Setting) -> Cost:
 
 
 def reads_rounds(algorithm: Algorithm, setting: Setting) -> bool:
-    """Whether a bound method's hooks ask for T, so that its first rounds depend on how many are planned."""
+    """Whether a bound method's hooks read T, so that its first rounds depend on how many are planned."""
     counts = _Watched(**vars(setting.counts))
     measure(algorithm, dataclasses.replace(setting, counts=counts))
     return counts.asked
 
 
 class _Watched(Counts):
-    """Counts that note whether T is asked for."""
+    """Counts that record whether T is read."""
 
     asked = False
 

@@ -1,4 +1,4 @@
-"""Every method's accuracy on the quickstart's task: a small table kept beside the package, drawn in text."""
+"""Every method's accuracy on the quickstart's task: a small table in the repository, drawn as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEEDS = {
     "ringmaster_asgd": "clients.per_round=1 local.steps=1",
     "vrl_sgd": "clients.per_round=20",
 }
-"""What methods fix of the task, by their definition."""
+"""Settings of the task that a method's definition requires."""
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -35,7 +35,7 @@ class Point:
 
 
 def curve(name: str) -> list[Point]:
-    """The method's points in order of the rounds; none where it was not measured."""
+    """The method's points in order of the rounds; empty if it was not measured."""
     if not CURVES.is_file():
         return []
     with CURVES.open(newline="") as stream:
@@ -44,7 +44,7 @@ def curve(name: str) -> list[Point]:
 
 
 def sparkline(shares: Sequence[float]) -> str:
-    """One character per number in [0, 1], by its height."""
+    """One block character per number in [0, 1], as high as the number."""
     return "".join(_BARS[min(int(share * len(_BARS)), len(_BARS) - 1)] for share in shares)
 
 

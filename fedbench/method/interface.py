@@ -9,11 +9,12 @@ arrive in `h`, so that changing them recompiles nothing.
     theta^0 -> [survey of all clients] -> server_init, client_init
     repeat: broadcast -> per client: local_init, K x local_step, local_final -> server_step(mean of uploads)
 
-A local step that goes through `client.descend` takes every `optimizer=` of the configuration; one that does
-not is the method's own, and the others are refused. Gradients come clipped where `local.clip_norm` says so.
+A local step that goes through `client.descend` works with every `optimizer=` of the configuration. Other
+local steps are the method's own, and every optimizer but plain SGD is refused. Gradients arrive clipped if
+`local.clip_norm` is set.
 
-Hyper-parameters are declared as `lr: float = positive(0.1)`; what null means, step sizes from a theorem
-(`theorem`) and rules between hyper-parameters (`check`) are `Configured`'s, the base beside this page.
+Hyper-parameters are declared as `lr: float = positive(0.1)`. The base class `Configured` handles what null
+means, step sizes from a theorem (`theorem`) and rules between hyper-parameters (`check`).
 
 What travels is what `broadcast` and `local_final` return: the sizes of those vectors are the logged
 communication. The server sees uploads only through their (weighted) mean over the arrivals.
@@ -36,30 +37,30 @@ from fedbench.theory.setting import Counts
 
 @dataclass(frozen=True)
 class Setting:
-    """What an algorithm may look at to refuse a run (`Algorithm.refusal`) or to size its vectors."""
+    """What an algorithm may use to refuse a run (`Algorithm.refusal`) or to size its vectors."""
 
     counts: Counts
     schedule: str  # "sync" | "async"
-    d: int  # trainable numbers
+    d: int  # number of trainable parameters
     norm_index: Tensor  # (m,) positions in theta of normalisation layers' parameters
-    sizes: tuple[int, ...] = ()  # numbers of each parameter tensor, in their order in theta
+    sizes: tuple[int, ...] = ()  # numbers in each parameter tensor, in the order of theta
     optimizer: Optimizer = PLAIN  # of the local steps
     clips: bool = False  # mini-batch gradients are clipped
     scheduled: tuple[str, ...] = ()  # hyper-parameters that change over rounds
 
 
 class Client:
-    """What one client knows during its local work. Oracles are of the current mini-batch."""
+    """What one client knows during its local work. Its gradients are of the current mini-batch."""
 
     down: Record  # what the server sent: its `broadcast`
     mine: Record  # what this client keeps: from `client_init`, then from its last `local_final`
     k: Tensor  # index of the local step, from 0 (only in local_step)
     steps: Tensor  # K_i, this client's number of local steps
     samples: Tensor  # n_i
-    uniform: Tensor  # one addressed number in [0, 1) per job
+    uniform: Tensor  # one number in [0, 1) per job, from the addressed generator
     full_grad: Tensor  # (d,) gradient of f_i at the broadcast theta, if `full_gradient`
-    travelled: Tensor  # sum of the weights that directions have in a job's steps (only in local_final)
-    """K_i, and more with momentum, where later steps go along a direction again: FedNova's ||a_i||_1."""
+    travelled: Tensor  # sum of the directions' weights in a job's steps (only in local_final)
+    """K_i for plain SGD; more with momentum, which repeats directions in later steps: FedNova's ||a_i||_1."""
 
     def grad(self, theta: Tensor) -> Tensor:
         """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks."""
@@ -70,15 +71,15 @@ class Client:
         raise NotImplementedError
 
     def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
-        """`y` (d,) after one step along `direction` (d,): y - lr * direction, or what the run's `optimizer=`
-        makes of it. Once in a local step."""
+        """Return `y` (d,) after one step along `direction` (d,): y - lr * direction, or the step of the run's
+        `optimizer=`. Call it once per local step."""
         return y - lr * direction
 
 
 class Algorithm(Configured):
-    """Base of all methods. Subclasses override what their pseudo-code has; the rest is FedAvg-like."""
+    """Base of all methods. Subclasses override what their pseudo-code defines; the rest is like FedAvg."""
 
-    title: ClassVar[str] = ""  # as its paper calls it, where the class has another name
+    title: ClassVar[str] = ""  # its name in the paper, if the class has another one
     paper: ClassVar[str] = ""  # short citation for tables
     checked_by: ClassVar[str] = ""  # the test that compares it with its paper, FILE::FUNCTION
     survey: ClassVar[Literal["once", "cohort"] | None] = None
@@ -91,14 +92,14 @@ class Algorithm(Configured):
     every_arrival: ClassVar[bool] = False  # the method is only defined for S = 1
     keeps_buffers: ClassVar[bool] = False  # batch-norm statistics stay at the client
     caches: ClassVar[bool] = False
-    """The server keeps what each client sent last, 0 at first: `mean` has the mean of what it kept of this
-    update's clients, before it, under `cached_<name>`."""
+    """The server keeps each client's last upload, 0 at first. `mean` then also has, as `cached_<name>`, the
+    mean of what it kept for this update's clients before the update."""
     recalls: ClassVar[bool] = False
-    """The server remembers what it sent: `mean` has the mean of what this update's clients had been sent
-    under `sent_<name>`. Nothing more travels."""
+    """The server remembers what it sent. `mean` then also has, as `sent_<name>`, the mean of what it had sent
+    to this update's clients. This costs no communication."""
     problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
     dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
-    own_step: ClassVar[str] = "makes local steps of its own"  # why they do not go through client.descend
+    own_step: ClassVar[str] = "makes local steps of its own"  # why steps do not go through client.descend
     weighting = "uniform"  # of clients in every mean; a method may make it a choice
 
     # ---- the method --------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class Algorithm(Configured):
         return {"y": client.down.theta}
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
-        """One mini-batch step: what changes of the local state."""
+        """One mini-batch step: the entries of the local state that change."""
         return {"y": client.descend(local.y, client.grad(local.y), h.lr)}
 
     def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
@@ -132,25 +133,26 @@ class Algorithm(Configured):
         return {"delta": local.y - client.down.theta}, {}
 
     def arrival_weight(self, staleness: Tensor, h: Record) -> Tensor:
-        """Factors on uploads that arrive `staleness` (jobs,) versions late; float64."""
+        """Factors (jobs,) on uploads that arrive `staleness` (jobs,) versions late; float64."""
         return torch.ones_like(staleness)
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
-        """Next server state from the mean upload (survey="cohort": and this round's mean survey upload)."""
+        """Next server state from the mean upload (survey="cohort": also from the mean survey upload)."""
         raise NotImplementedError
 
     def personal(self, theta: Tensor, mine: Record) -> Tensor:
-        """The model that client evaluates, for methods with personal parts (see `is_personal`)."""
+        """The model (d,) that a client evaluates, for methods with personal parts (see `is_personal`)."""
         return theta
 
     def measured(self, gradient: Callable[[Tensor], Tensor], theta: Tensor) -> dict[str, float]:
-        """Hyper-parameters measured at theta^0 before the run, at no cost; `gradient`: of f, on all data."""
+        """Hyper-parameters measured at theta^0 before the run, not counted as cost. `gradient`: that of f, on
+        all training data."""
         return {}
 
     # ---- checks and settings -----------------------------------------------------------------------
 
     def bind(self, setting: Setting) -> None:
-        """Look at the model once before the run (index sets and the like)."""
+        """Prepare what depends on the model, once before the run (index sets and the like)."""
 
     def refusal(self, setting: Setting) -> str | None:
         """Why this run makes no sense for this method, or None."""

@@ -1,4 +1,4 @@
-"""One page about a method, made from its code: equations, hyper-parameters, costs, where it is checked."""
+"""One page about a method, generated from its code: equations, hyper-parameters, costs, its test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def page(cls: type[Algorithm]) -> str:
     facts = {
         "uplink": row.uplink,
         "downlink": row.downlink,
-        "kept": f"{row.client_state} at each client, {row.server_state} at the server beside theta",
+        "kept": f"{row.client_state} at each client, {row.server_state} at the server besides theta",
         "gradients": f"{row.gradients} per job",
         "tuned": row.tuned,
         "schedules": row.schedules,
@@ -29,7 +29,7 @@ def page(cls: type[Algorithm]) -> str:
 
 
 def _options(cls: type[Algorithm]) -> Iterator[str]:
-    """`algorithm.KEY=DEFAULT: what is allowed (what it is)`, a line each."""
+    """Yield `algorithm.KEY=DEFAULT: what is allowed (what it is)`, one line per hyper-parameter."""
     defaults = fields.defaults(cls)
     for name, rule in cls.options().items():
         default = {"None": "null", "True": "true", "False": "false"}.get(str(defaults[name]), defaults[name])

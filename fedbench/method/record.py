@@ -1,4 +1,4 @@
-"""Vectors under names: a dict where it is made and handed on, attributes where a method reads it."""
+"""Named vectors: a dict where they are made and passed on, attributes where a method reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Vectors = dict[str, Tensor]
 
 
 class Record:
-    """Tensors read as attributes: `server.theta`, `h.lr`. Made from what a method or the config gave."""
+    """Tensors read as attributes: `server.theta`, `h.lr`. Built from what a method or the config gave."""
 
     def __init__(self, vectors: Vectors) -> None:
         for name, vector in vectors.items():

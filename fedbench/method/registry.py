@@ -1,4 +1,4 @@
-"""Registering methods by name: those of the package, and those of a user's module."""
+"""Registering methods by name: those of the package and those of user modules."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fedbench.fields import REGISTERED
 from fedbench.method.interface import Algorithm
 
 registered: dict[str, type[Algorithm]] = {}
-"""Every method known so far. `fedbench.algorithms` enters its own when it is imported."""
+"""Every method known so far. Importing `fedbench.algorithms` registers the package's own."""
 
 A = TypeVar("A", bound=type[Algorithm])
 
 
 def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
-    """Class decorator: make the dataclass and enter it under `algorithm=<name>`.
+    """Class decorator: turn the class into a dataclass and register it as `algorithm=<name>`.
 
-    `variants`: classes whose hooks surround the method's own as the config's choices say (ablations); what is
-    entered is a subclass of them and the method, so that the method's own file is free of them.
+    `variants`: classes whose hooks wrap the method's own, as the config's choices say (ablations). The
+    registered class inherits from them and from the method, whose own file stays free of them.
     """
 
     def enter(cls: A) -> A:

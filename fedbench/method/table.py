@@ -12,7 +12,7 @@ from fedbench.method.cost import Cost, measure
 from fedbench.method.interface import Algorithm, Setting
 from fedbench.theory.setting import Counts
 
-_SIZES = (600, 393, 7)  # a pretend model's tensors; the last is of normalisation layers
+_SIZES = (600, 393, 7)  # tensors of a made-up model; the last belongs to normalisation layers
 _D, _NORM, _B = sum(_SIZES), _SIZES[-1], len(_SIZES)
 
 
@@ -39,7 +39,7 @@ def table(methods: Iterable[type[Algorithm]]) -> list[Entry]:
 
 
 def cost_of(cls: type[Algorithm]) -> Cost:
-    """What a method at its class defaults sends, keeps and computes, for a pretend model."""
+    """What a method at its class defaults sends, keeps and computes, for a made-up model."""
     algorithm = cls()
     counts = Counts(S=2, N=2, K=4, T=4)
     setting = Setting(counts, algorithm.schedules[0], _D, torch.arange(_NORM), _SIZES)
@@ -54,7 +54,7 @@ def entry(cls: type[Algorithm]) -> Entry:
     steps = "" if cost.calls_per_step == 1 else str(cost.calls_per_step)
     passes = "full pass + " if cost.full_passes else ""
     first = "(K-1)" if algorithm.first_step else "K"
-    untuned = (*cls.theorem_keys(), "scale")  # a factor on a theorem's value is 1 unless somebody asks
+    untuned = (*cls.theorem_keys(), "scale")  # `scale` is 1 unless the user sets it
     tuned = [name for name in cls.numbers() if name not in untuned]
     return Entry(
         name=cls.name,

@@ -37,6 +37,8 @@ class Logistic(Model):
 
 
 def integers(low: int) -> Callable[[Any], tuple[int, ...]]:
+    """The check for `custom` that a value is a list of integers >= `low`; it returns them as a tuple."""
+
     def check(value: Any) -> tuple[int, ...]:
         if not isinstance(value, list | tuple) or not all(type(x) is int and x >= low for x in value):
             raise ValueError
@@ -77,15 +79,15 @@ class Perceptron(Model):
 def _stage(
     conv: nn.Module, norm: nn.Module | None, pool: nn.Module | None, after: nn.Module
 ) -> list[nn.Module]:
-    """Convolution, norm, nonlinearity, pool. A max pool stands before the nonlinearity, which has the same
-    values in a quarter of the entries."""
+    """Convolution, norm, nonlinearity, pool. A max pool comes before the nonlinearity: the result is the
+    same, for a quarter of the work."""
     rest = [pool, after] if isinstance(pool, MaxPool2x2) else [after, pool]
     return [layer for layer in (conv, norm, *rest) if layer is not None]
 
 
 @dataclass(frozen=True)
 class _TwoConvolutions(Model):
-    """The options of both: `norm` follows each convolution, `dropout` precedes each of the linear layers."""
+    """Options of cnn and cnn_small: `norm` follows each convolution, `dropout` precedes each linear layer."""
 
     dropout: float = decay(0.0, help="share of activations that are dropped before each linear layer")
     norm: str = choice("none", ("none", "group", "batch"), help="after each convolution")
@@ -168,9 +170,9 @@ def _list(low: int, help: str) -> Any:
 @register_model("conv")
 @dataclass(frozen=True)
 class Convolutional(Model):
-    """Convolutions and linear layers: networks of papers as presets, of which each key may be changed.
+    """Convolutions and linear layers: networks of papers as presets, each key of which may be changed.
 
-    Parameters for 28x28x1 or 32x32x3 and 10 classes; all with ReLU and 2x2 max pools unless said otherwise:
+    Parameters for 28x28x1 or 32x32x3 and 10 classes; all with ReLU and 2x2 max pools unless noted otherwise:
     lenet5: LeCun et al. 1998, fully connected maps, tanh, average pools; 61,706
     niid: of NIID-Bench (Li et al., ICDE 2022); 44,426 or 62,006
     pfl: of pfl-research (Granqvist et al., NeurIPS 2024), Glorot; 1,626,442 in colour. With 62 classes
@@ -181,10 +183,10 @@ class Convolutional(Model):
     cnn, cnn_small: the models of these names
     """
 
-    preset: str = choice("lenet5", tuple(PRESETS), help="what keys that are null are")
+    preset: str = choice("lenet5", tuple(PRESETS), help="supplies the values of all keys that are null")
     channels: tuple[int, ...] | None = _list(1, "channels of each convolution, such as [6,16]")
-    kernels: tuple[int, ...] | None = _list(1, "side of each kernel; [5]: of all")
-    padding: tuple[int, ...] | None = _list(0, "zeros around the input of each convolution; [0]: of all")
+    kernels: tuple[int, ...] | None = _list(1, "side of each kernel; [5]: for all")
+    padding: tuple[int, ...] | None = _list(0, "zeros around the input of each convolution; [0]: for all")
     pools: tuple[int, ...] | None = _list(1, "convolutions with a 2x2 pool behind them, from 1 on")
     pooling: str | None = choice(None, ("max", "average"), null=_PRESETS)
     activation: str | None = choice(None, ("relu", "tanh"), null=_PRESETS)
@@ -230,7 +232,7 @@ class Convolutional(Model):
 
     @staticmethod
     def _each(net: Preset, key: str, layers: Sequence[int]) -> Sequence[Any]:
-        """The entries of a list, one for each of the layers."""
+        """The list `key` with one entry per layer. Raises ConfigError if its length does not fit."""
         found: tuple[Any, ...] = getattr(net, key)
         if len(found) not in (1, len(layers)):
             allowed = f"must have 1 entry, or {len(layers)}: one for each layer"
@@ -243,7 +245,7 @@ def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """conv-norm-ReLU-conv-norm beside a shortcut, then ReLU; torchvision's structure and parameter names."""
+    """conv-norm-ReLU-conv-norm plus a shortcut, then ReLU; torchvision's structure and parameter names."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: str, groups: int) -> None:
         super().__init__()
@@ -321,10 +323,10 @@ class ResNet18Options(Model):
 @register_model("torchvision")
 @dataclass(frozen=True)
 class Torchvision(Model):
-    """Any classification network of torchvision, without its weights, for images of any number of channels.
+    """Any torchvision classification network, without trained weights, for images of any number of channels.
 
-    Batch norm, dropout and stochastic depth are those of fedbench.models.layers. The first convolution
-    is made anew where images have not three channels. Most are meant for 224x224; some refuse small images.
+    Batch norm, dropout and stochastic depth come from fedbench.models.layers. The first convolution is
+    replaced if images do not have three channels. Most networks expect 224x224; some refuse small images.
     """
 
     arch: str = text("resnet18", help="such as resnet18, vgg11, mobilenet_v2, vit_b_16")
@@ -365,7 +367,7 @@ class Torchvision(Model):
         return network.train()
 
     def _adapt(self, network: nn.Module) -> None:
-        """Put layers that every engine can run reproducibly in place of torch's."""
+        """Replace torch's layers by those that every engine can run reproducibly."""
         from torchvision.ops import StochasticDepth as Depth
 
         for name, layer in network.named_children():

@@ -1,9 +1,9 @@
-"""Layers whose values are torch's, in the form that serves every engine and is fast where it runs.
+"""Layers equivalent to torch's, in a form that works in every engine and is fast there.
 
 The buffers `Dropout.key` and `BatchNorm2d.weights` are not part of a state_dict. An engine sets them through
-`torch.func.functional_call`, per client and step, beside the parameters, so that one pure function serves
-every engine. Both layers work under vmap and torch.func.grad and compile to a full graph. Layers that need
-other treatment than the rest of a model are found by their type, never by name.
+`torch.func.functional_call`, per client and step, along with the parameters, so that one pure function
+serves every engine. Both layers work under vmap and torch.func.grad and compile to a full graph. Layers that
+need special treatment are found by their type, never by name.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Dropout(nn.Module):
 
 
 class StochasticDepth(Dropout):
-    """Whole samples of a residual branch dropped (Huang et al., ECCV 2016), as torchvision's by rows."""
+    """Drops whole samples of a residual branch (Huang et al., ECCV 2016), as torchvision's does by rows."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape; the first axis is the sample."""
@@ -67,7 +67,7 @@ class StochasticDepth(Dropout):
 
 
 class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):
-    """torch's own: the same values and gradients, as two products, which are deterministic on CUDA."""
+    """torch's layer as two matrix products, deterministic on CUDA, with the same values and gradients."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H, W) to (..., *output_size)."""
@@ -87,11 +87,11 @@ def _means(inputs: int, outputs: int, like: Tensor) -> Tensor:
 class BatchNorm2d(nn.Module):
     """Batch normalisation over (B, H, W) (Ioffe and Szegedy, ICML 2015), as torch.nn.BatchNorm2d computes it.
 
-    In training mode the statistics are those of the samples with weight 1 in the buffer `weights`, (B,) or a
-    scalar 1 for all; padded samples have weight 0 and change nothing. Then `running_mean` and `running_var`
+    In training mode the statistics cover the samples with weight 1 in the buffer `weights`, (B,) or a scalar
+    1 for all. Padded samples have weight 0 and change nothing. Then `running_mean` and `running_var`
     (unbiased) move in place by `momentum` towards them, unless the batch holds no sample at all. A batch of
-    one value per channel has variance 0 here, where torch refuses it. Eval mode uses the running statistics.
-    There is no `num_batches_tracked`: it is no statistic, and must not be averaged over clients.
+    one value per channel has variance 0 here; torch refuses it. Eval mode uses the running statistics. There
+    is no `num_batches_tracked`: it is not a statistic and must not be averaged over clients.
     """
 
     weights: Tensor
@@ -134,10 +134,10 @@ class BatchNorm2d(nn.Module):
 
 
 class GroupNorm(nn.GroupNorm):
-    """torch.nn.GroupNorm: the same values and gradients.
+    """torch.nn.GroupNorm with the same values and gradients.
 
-    Under vmap torch takes its gradient apart into some thirty operations, each a kernel on CUDA. Layer norm's
-    stays one there.
+    Under vmap, torch decomposes its gradient into some thirty operations, each a kernel on CUDA. The gradient
+    of layer norm stays one operation there.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class GroupNorm(nn.GroupNorm):
         return super().forward(x)
 
     def by_layer_norm(self, x: Tensor) -> Tensor:
-        """The norm of each group as a layer norm over all that is in it."""
+        """Compute it as a layer norm over all values of each group."""
         groups = x.reshape(len(x), self.num_groups, -1)
         normal = functional.layer_norm(groups, groups.shape[-1:], eps=self.eps).view_as(x)
         shape = (-1, *(1 for _ in x.shape[2:]))
@@ -168,7 +168,7 @@ def norm_parameters(model: nn.Module) -> list[str]:
 
 
 def norm2d(kind: str, channels: int, groups: int, eps: float = 1e-5, momentum: float = 0.1) -> nn.Module:
-    """A norm layer over (B, channels, H, W): `kind` group|batch; ConfigError if `groups` do not fit."""
+    """A norm layer over (B, channels, H, W): `kind` group|batch. ConfigError if `groups` does not fit."""
     if kind == "batch":
         return BatchNorm2d(channels, eps, momentum)
     if channels % groups:
@@ -177,11 +177,11 @@ def norm2d(kind: str, channels: int, groups: int, eps: float = 1e-5, momentum: f
 
 
 class Convolution(nn.Conv2d):
-    """torch.nn.Conv2d: the same values and gradients.
+    """torch.nn.Conv2d with the same values and gradients.
 
-    Compiled for a CPU, what follows a convolution is vector code where channels lie side by side
-    (channels_last). The compiler asks for that by itself, but a single input channel's strides leave it open;
-    then the weight's decide.
+    Compiled for a CPU, the layers after a convolution become vector code if channels lie side by side
+    (channels_last). The compiler asks for that by itself, except that the strides of a single input channel
+    leave it open. Then the strides of the weight decide, so they are set here.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -194,11 +194,11 @@ class Convolution(nn.Conv2d):
 
 
 class MaxPool2x2(nn.Module):
-    """torch.nn.MaxPool2d(2): the same values and gradients (of equal entries the first has the gradient).
+    """torch.nn.MaxPool2d(2) with the same values and gradients (among equal entries, the first gets it).
 
-    On a CPU torch's own goes entry by entry and notes down where each maximum stood: a quarter of a step of
-    cnn_small, two thirds of a compiled one. By halves it is vector code as it stands, by quarters the
-    compiler makes it so. Differentiated under vmap it is torch's own.
+    On a CPU torch's own goes entry by entry and records where each maximum was. That takes a quarter of a
+    step of cnn_small, and two thirds of a compiled one. `by_halves` is vector code as it stands, and the
+    compiler vectorises `by_quarters`. Uncompiled, torch's own runs on CUDA and if differentiated under vmap.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ class MaxPool2x2(nn.Module):
 
 
 def by_halves(x: Tensor) -> Tensor:
-    """The maximum over each two columns, then over each two rows of these."""
+    """The maximum over each pair of columns, then over each pair of rows of the result."""
     if not torch.is_grad_enabled():
         return torch.maximum(*_rows(torch.maximum(*_columns(x))))
     pooled: Tensor = _Halves.apply(x)
@@ -240,7 +240,7 @@ class _Halves(torch.autograd.Function):
 
 
 def _given_back(grad: Tensor, x: Tensor, halves: Callable[[Tensor], list[Tensor]]) -> Tensor:
-    """Like x: `grad` where the greater half of x stands (of equal ones the first), zeros elsewhere."""
+    """Shaped like x: `grad` at the greater entry of each pair (if equal, the first), zeros elsewhere."""
     (first, second), total = halves(x), torch.zeros_like(x)
     here, there = halves(total)
     torch.mul(grad, first >= second, out=here)
@@ -281,7 +281,7 @@ class _Quarters(torch.autograd.Function):
 
 
 def _woven(quarters: list[Tensor], x: Tensor) -> Tensor:
-    """Like x, from the four quarters of its windows; zeros in an odd last row or column."""
+    """Shaped like x, interleaved from the four quarters; zeros in an odd last row or column."""
     top, bottom = (torch.stack(pair, -1).flatten(-2) for pair in (quarters[:2], quarters[2:]))
     whole = torch.stack((top, bottom), -2).flatten(-3, -2)
     left_out = (0, x.shape[-1] - whole.shape[-1], 0, x.shape[-2] - whole.shape[-2])

@@ -1,16 +1,16 @@
 """A recurrent layer through time as one differentiable operation: opaque to autograd, vmap, torch.compile.
 
-Unrolled, T steps are T times the operations for vmap to dispatch and for a compiler to read (minutes). Here
-the two directions are one operator each, with rules for a client axis and for shapes alone, under an
-`autograd.Function`. This is the combination of torch's extension points that works under
-torch.compile(vmap(grad)); `torch.library.custom_op` does not. There is no second derivative.
+Unrolled, T steps give vmap T times the operations to dispatch, and a compiler T times the code to read
+(minutes). Here forward and backward are one operator each, with a rule for vmap's client axis and one that
+computes shapes only, under an `autograd.Function`. This combination works under torch.compile(vmap(grad));
+`torch.library.custom_op` does not. There is no second derivative.
 
 The cells are plain arithmetic on stacks of clients, without autograd. Shapes: C clients, T steps, B samples,
-H units, G gates. `driven` (C, T, B, G*H): the gates' inputs with all biases but one, `bias` (C, H), the GRU's
-inside its reset gate ((C, 0) elsewhere). `weight` (C, G*H, H). States start at 0. `forward` returns them,
-(C, T, B, H), and what else `backward` needs, (C, T, B, kept*H). `backward` takes the gradient with respect to
-the states and returns those of `driven`, `weight` and `bias`; a weight's is one product over all steps and
-samples.
+H units, G gates. `driven` (C, T, B, G*H): the gates' inputs with all biases except `bias` (C, H), the one
+inside the GRU's reset gate ((C, 0) for other cells). `weight`: (C, G*H, H). States start at 0. `forward`
+returns the states (C, T, B, H) and what else `backward` needs, (C, T, B, kept*H). `backward` takes the
+gradient with respect to the states and returns those of `driven`, `weight` and `bias`. The gradient of
+`weight` is one product over all steps and samples.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _time_first(x: Tensor) -> Tensor:
 
 
 def _before(states: Tensor) -> Tensor:
-    """What each step started from: the states one step earlier, 0 at first."""
+    """The state from which each step starts: that of the step before, 0 at first."""
     return torch.cat((torch.zeros_like(states[:, :1]), states[:, :-1]), 1)
 
 
@@ -86,8 +86,8 @@ class Tanh:
 class LSTM:
     """torch.nn.LSTM (Hochreiter and Schmidhuber 1997, with a forget gate): c' = f c + i g, h' = o tanh c'.
 
-    On CUDA, where a kernel's start is what a small step costs, torch's own kernels of one cell take the place
-    of a dozen: 4 kernels a step instead of 16, forward and back. There is none of them for a CPU.
+    On CUDA, launching kernels dominates the cost of a small step. There, torch's fused kernels for one cell
+    replace a dozen: 4 kernels a step instead of 16, forward and backward. A CPU has no such kernels.
     """
 
     gates, kept = 4, 5  # i, f, g, o after their nonlinearities, and c
@@ -102,7 +102,7 @@ class LSTM:
         return gates, _weight_gradient(gates, states), weight.new_empty(len(weight), 0)
 
     def plain_forward(self, driven: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Operation by operation."""
+        """States and kept values, operation by operation."""
         units = weight.shape[-1]
         states, kept = _space(driven, units), _space(driven, 5 * units)
         enter, forget, candidate, out, memory = kept.chunk(5, dim=-1)
@@ -133,7 +133,7 @@ class LSTM:
         )
         delta = torch.empty_like(slopes)  # (C, T, B, 4, H)
         gates = delta.flatten(-2)
-        carried: Tensor | None = None  # gradient of c from the step after
+        carried: Tensor | None = None  # gradient of c from the next step
         for t in range(grad.shape[1] - 1, -1, -1):
             total = grad[:, t] if carried is None else torch.baddbmm(grad[:, t], gates[:, t + 1], weight)
             inside = total * to_memory[:, t]
@@ -145,7 +145,7 @@ class LSTM:
         return gates
 
     def fused_forward(self, driven: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """As `plain_forward`. To the kernels all samples are rows of one matrix: time comes first."""
+        """As `plain_forward`. The kernels take all samples as rows of one matrix, so time comes first."""
         clients, steps, samples, _ = driven.shape
         form = clients, samples, -1
         each = _time_first(driven)
@@ -265,11 +265,11 @@ class _Recur(torch.autograd.Function):
         return *torch.ops.fedbench.recur_back(grad, *ctx.saved_tensors, ctx.cell), None
 
 
-# ---- the operators: any leading axes; on shapes alone; with a client axis anywhere; their arithmetic ----
+# ---- the operators: for any leading axes, for shapes only, and with a client axis anywhere ----
 
 
 def _stacked(x: Tensor, own: int) -> Tensor:
-    """All leading axes as one, before `own` last ones."""
+    """Flatten all axes before the last `own` ones into one, or add one if there are none."""
     return x.flatten(0, -own - 1) if x.dim() > own else x.unsqueeze(0)
 
 
@@ -312,7 +312,7 @@ def _clients_first(clients: int, in_dims: tuple[int | None, ...], args: tuple[An
     def moved(arg: Tensor, at: int | None) -> Tensor:
         if at is None:
             return arg.expand(clients, *arg.shape)
-        return arg.movedim(at, 0) if at else arg  # no view of all of it: programs on CUDA would leak one
+        return arg.movedim(at, 0) if at else arg  # at 0, make no view: programs on CUDA would leak it
 
     *tensors, cell = args
     return [*map(moved, tensors, in_dims[:-1]), cell]
@@ -336,6 +336,6 @@ torch.library.register_vmap("fedbench::recur_back", _backward_vmap, lib=_LIBRARY
 
 
 def tell_compiler() -> None:
-    """To be called before torch.compile traces a model of this package."""
+    """Allow this package's operations in graphs. Call it before torch.compile traces one of its models."""
     for function in (recur, by_quarters):
         torch.compiler.allow_in_graph(function)

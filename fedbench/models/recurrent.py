@@ -1,4 +1,4 @@
-"""Networks over sequences: recurrent ones over rows of images and over tokens, and a transformer."""
+"""Networks over sequences: recurrent networks over image rows or tokens, and a transformer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Recurrent(nn.Module):
     """Stacked recurrent layers, equal to torch.nn.RNN (`cell="tanh"`), GRU or LSTM with the same weights.
 
     Parameters have torch's names, shapes, gate order and initialisation (uniform within 1/sqrt(hidden)).
-    The product with the inputs is one per layer for all time steps, and carries the biases; what goes from
-    step to step is fedbench.models.recurrence. `biases`: 1 instead of torch's 2, which differ in the GRU's
-    reset gate alone.
+    Each layer multiplies the inputs of all time steps in one product and adds the biases there.
+    fedbench.models.recurrence computes what goes from step to step. `biases`: per gate, 2 as in torch or 1;
+    the second one matters only in the GRU's reset gate.
     """
 
     def __init__(self, inputs: int, hidden: int, layers: int, cell: str, biases: int = 2) -> None:
@@ -62,7 +62,7 @@ class Recurrent(nn.Module):
         )  # the reset gate scales its candidate's bias
         bias = bias + functional.pad(inner[:moved], (0, len(inner) - moved))
         driven = functional.linear(sequence.flatten(0, 1), weight, bias)  # one product for all steps
-        driven = driven.to(recurrent.dtype)  # autocast has taken the product in 16 bits
+        driven = driven.to(recurrent.dtype)  # autocast computes the product in 16 bits
         return recur(driven.unflatten(0, sequence.shape[:2]), recurrent, inner[moved:], self.cell)
 
 
@@ -98,10 +98,10 @@ PADDING = 0
 
 
 class TextRNN(nn.Module):
-    """Tokens to vectors, recurrent layers, and a linear layer on the state after the last token or each.
+    """An embedding, recurrent layers, and a linear layer on the state after the last token or after each.
 
-    Padding, token 0, is the zero vector: its row is no part of the function. It belongs in front, or behind
-    where each position has a label.
+    Padding, token 0, is the zero vector, whatever its row of the embedding holds. It belongs in front of the
+    tokens, or behind them if each position has a label.
     """
 
     def __init__(self, vocabulary: int, classes: int, options: EmbeddingRNN) -> None:
@@ -140,10 +140,10 @@ class EmbeddingRNN(Model):
 @register_model("char_lstm")
 @dataclass(frozen=True)
 class CharLSTM(EmbeddingRNN):
-    """The network of Shakespeare's characters: embedding 8, two LSTM layers of 256, each gate with one bias.
+    """The network for Shakespeare's characters: embedding 8, two LSTM layers of 256, one bias per gate.
 
-    LEAF's (Caldas et al., 2018) has a label after the last character, that of Adaptive Federated Optimization
-    (Reddi et al., ICLR 2021) one at every position: 820,522 parameters for 90 characters.
+    LEAF (Caldas et al., 2018) has a label after the last character, Adaptive Federated Optimization (Reddi et
+    al., ICLR 2021) a label at every position. 820,522 parameters for 90 characters.
     """
 
     biases: ClassVar[int] = 1
@@ -153,8 +153,8 @@ class CharLSTM(EmbeddingRNN):
 
 
 class _Block(nn.Module):
-    """Causal self-attention and a hidden layer of four times the width, each after a layer norm and beside a
-    shortcut."""
+    """Causal self-attention and a hidden layer of four times the width. Each follows a layer norm, and its
+    output is added to a shortcut."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class _Block(nn.Module):
         self.drop1, self.drop2 = (Dropout(dropout) if dropout else nn.Identity() for _ in range(2))
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        """(B, T, width) to the same; `seen` (B, 1, T, T): which positions each one looks at."""
+        """(B, T, width) to the same; `seen` (B, 1, T, T): which positions each one attends to."""
         parts = self.projections(self.norm1(x)).chunk(3, -1)
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         scores = query @ key.mT * query.shape[-1] ** -0.5
@@ -178,7 +178,7 @@ class _Block(nn.Module):
 
 class _Transformer(nn.Module):
     """Embeddings of tokens and positions, blocks, a layer norm, and a linear layer on the last position or on
-    each. Padding is not looked at."""
+    each. No position attends to padding other than itself."""
 
     def __init__(self, vocabulary: int, length: int, classes: int, options: Transformer) -> None:
         super().__init__()
@@ -205,16 +205,16 @@ class _Transformer(nn.Module):
 @register_model("transformer")
 @dataclass(frozen=True)
 class Transformer(Model):
-    """A small causal transformer over token sequences, with norms first (as GPT-2; Radford et al., 2019).
+    """A small causal transformer over token sequences, with pre-norm (as GPT-2; Radford et al., 2019).
 
-    Parameters: vocabulary and length times width, 12 width^2 + 13 width a layer, 2 width, the linear layer.
+    Parameters: (vocabulary + length) width, 12 width^2 + 13 width per layer, 2 width, the linear layer.
     """
 
     reads_tokens = labels_positions = True
     width: int = integer(64, low=1, help="numbers for each token and position")
-    heads: int = integer(4, low=1, help="of attention; they divide the width")
+    heads: int = integer(4, low=1, help="attention heads; must divide the width")
     layers: int = integer(2, low=1)
-    dropout: float = decay(0.0, help="share of what each half of a layer adds that is dropped")
+    dropout: float = decay(0.0, help="dropout share of the output of each half of a layer")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         assert self.vocabulary is not None

@@ -1,4 +1,4 @@
-"""Finding models by name, those of this package and those that a user's module registers, and making them."""
+"""Finds models by name, those of this package and those that a user's module registers, and builds them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VOCABULARY = "vocabulary"
 
 @dataclass(frozen=True)
 class Model(ABC):
-    """The options of a model as fields (`fedbench.fields`), and how it is made of them."""
+    """A model's options as fields (`fedbench.fields`), and the method that builds it from them."""
 
     init: str = choice(
         "default",
@@ -34,16 +34,16 @@ class Model(ABC):
         "convolutions, normal, fan out",
     )
 
-    vocabulary: int | None = None  # of the data, where samples are token sequences: no option
-    positions: bool = False  # the data have a label at every position: no option
+    vocabulary: int | None = None  # the data's, if samples are token sequences; not an option
+    positions: bool = False  # whether the data have a label at every position; not an option
     reads_tokens: ClassVar[bool] = False
-    labels_positions: ClassVar[bool] = False  # outputs (B, T, classes) where `positions`
+    labels_positions: ClassVar[bool] = False  # if `positions`, outputs are (B, T, classes)
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The module that maps (B, *shape) to outputs (B, classes): logits, or the targets of a regression.
 
-        Where `reads_tokens`, samples are (T,) int64 below `self.vocabulary`, 0 being padding.
+        If `reads_tokens`, samples are (T,) int64 below `self.vocabulary`; 0 is padding.
         """
 
 
@@ -53,11 +53,11 @@ _REGISTRY: dict[str, type[Model]] = {}
 
 
 def register_model(name: str) -> Callable[[R], R]:
-    """Decorator: enter a `Model`, or a plain function or module class, under `model=<name>`.
+    """Decorator: register a `Model`, or a plain function or module class, under `model=<name>`.
 
-    A function (or module class) is called as `factory(shape, classes, **options)`: `shape` is that of one
-    sample, options are its further parameters, keys under `model` in the config. One with a parameter
-    `vocabulary` reads token sequences, and is given the data's there.
+    A function (or module class) is called as `factory(shape, classes, **options)`. `shape` is that of one
+    sample; the options are its further parameters, keys under `model` in the config. If it has a parameter
+    `vocabulary`, it reads token sequences and gets the size of the data's vocabulary.
     """
 
     def enter(made: R) -> R:
@@ -152,7 +152,7 @@ def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int
 
 
 def refuse_unsuitable(name: str, model: nn.Module) -> None:
-    """ConfigError if a (user's) model holds a layer of torch that no engine here can run reproducibly."""
+    """Raise ConfigError if a (user's) model holds a torch layer that no engine here can run reproducibly."""
     for where, module in model.named_modules():
         for kind, instead in _UNSUITABLE.items():
             if isinstance(module, kind):
@@ -172,10 +172,10 @@ def build(
 ) -> nn.Module:
     """Return the chosen model on the CPU in float32: (B, *shape) to outputs (B, classes).
 
-    The initial parameters are those of `model.init` (torch's or the model's own by default) under a generator
-    seeded by (seed, Stream.MODEL); torch's global generators are left as they were.
-    `vocabulary`: of samples that are token sequences; `positions`: these have a label at every position.
-    ConfigError: an unknown model or option, a value out of range, samples that do not fit the model.
+    The initial parameters follow `model.init` (by default torch's or the model's own). They come from a
+    generator seeded by (seed, Stream.MODEL). torch's global generators are left as they were.
+    `vocabulary`: its size if samples are token sequences. `positions`: these have a label at every position.
+    Raises ConfigError for an unknown model or option, a value out of range, or samples that do not fit.
     """
     options = _for_data(chosen, vocabulary, positions)
     low, high = make_key(seed, Stream.MODEL)
@@ -194,9 +194,9 @@ def size(
     vocabulary: int | None = None,
     positions: bool = False,
 ) -> float | None:
-    """Number of parameters of the chosen model, which is not made; None where that cannot be told.
+    """Number of parameters of the chosen model, without allocating it: None if unknown, inf on overflow.
 
-    ConfigError as `build`.
+    Raises ConfigError as `build` does.
     """
     options = _for_data(chosen, vocabulary, positions)
     try:
@@ -206,12 +206,12 @@ def size(
         raise
     except RuntimeError as error:
         return math.inf if "overflow" in str(error) else None
-    except Exception:  # a user's own model need not know of the meta device
+    except Exception:  # a user's own model may not support the meta device
         return None
 
 
 def _for_data(chosen: Choice, vocabulary: int | None, positions: bool) -> Model:
-    """The options of the chosen model, once it can read samples that are token sequences, or are none."""
+    """The options of the chosen model. Raises ConfigError if it cannot read such samples and labels."""
     options = read_model(chosen)
     if options.reads_tokens != (vocabulary is not None):
         reads = "token sequences" if options.reads_tokens else "images or features"
@@ -227,13 +227,13 @@ def _for_data(chosen: Choice, vocabulary: int | None, positions: bool) -> Model:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of trainable numbers; tied parameters count once."""
+    """Number of trainable scalars; tied parameters count once."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 @torch.no_grad()
 def start_as(model: nn.Module, init: str) -> None:
-    """Initial parameters of a model by a choice of `model.init`; `default`: as they are."""
+    """Set a model's initial parameters in place as `model.init` says; `default` leaves them as they are."""
     for module in model.modules():
         for key, parameter in module.named_parameters(recurse=False):
             if init == "zeros" and not (isinstance(module, NORM_TYPES) and key == "weight"):

@@ -1,6 +1,6 @@
-"""The papers that are reproduced, each a file with its figures, tables and claims, and what makes them.
+"""The reproduced papers, each a file with its figures, tables and claims, and the code that makes them.
 
-A further paper is a file of this directory and its name here.
+To add a paper, put a file into this directory and its name into `PAPERS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What several papers share: the speed-up, a factor on the loss, relative rates, prescribed step sizes."""
+"""Figures and claims shared by several papers: speed-up, a factor on the loss, relative rates, step sizes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 POWERS = {"padamfed": -1 / 4, "padamfed_vr": -1 / 3, "masfl": -1 / 4, "adamasfl": -1 / 4}
 """Exponents of S K T in the theorems."""
 NORMS = {"vector": "one norm", "tensor": "norm per tensor"}
-"""The two readings of a normalised step: as the papers write it, and as a loop over a model's parameters."""
+"""The two readings of a normalised step: as the papers write it, and as a loop over tensors computes it."""
 UNTUNED = {"padamfed": ("fedavg", "scaffold", "scaffold_m"), "adamasfl": ("fedbuff", "ca2fl", "masfl")}
-"""Methods that a theorem sets, and those that are tuned."""
+"""Method with a theorem's step sizes -> the tuned methods that it is compared with."""
 
 
 def by_work(runs: Path, out: Path) -> list[Path]:
-    """The mean gradient norm against S K T."""
+    """Draw the mean gradient norm against S K T."""
     from fedbench.figures.comparisons import draw_speedup
 
     return draw_speedup(sorted(runs.glob("final*")), POWERS, slope).save(out / "speedup")
 
 
 def by_loss_scale(runs: Path, out: Path) -> list[Path]:
-    """Final accuracy against the factor on the loss, synchronous and asynchronous algorithms."""
+    """Draw the final accuracy against the factor on the loss, for synchronous and asynchronous algorithms."""
     files = []
     for schedule in ("sync", "async"):
         where = {"schedule": [schedule]}
@@ -38,14 +38,14 @@ def by_loss_scale(runs: Path, out: Path) -> list[Path]:
 
 
 def by_relative_lr(runs: Path, out: Path) -> list[Path]:
-    """Final accuracy against the learning rate over its reference."""
+    """Draw the final accuracy against the learning rate relative to each algorithm's own."""
     from fedbench.figures.comparisons import draw_relative
 
     return draw_relative(runs / "final", FACTORS).save(out / "lr_relative")
 
 
 def over_tasks(runs: Path, out: Path) -> list[Path]:
-    """Accuracy over a range of tasks with one setting each, and the same as a table of all tasks."""
+    """Draw the relative accuracy on a range of tasks with one setting per method, and write it as a table."""
     from fedbench.figures.comparisons import by_task, draw_untuned
 
     drawing = draw_untuned(sorted(runs.glob("final*")))
@@ -58,7 +58,7 @@ def over_tasks(runs: Path, out: Path) -> list[Path]:
 
 
 def stepsizes(_: Path, out: Path) -> list[Path]:
-    """Prescribed step sizes."""
+    """Draw the prescribed step sizes of synchronous and of asynchronous methods."""
     from fedbench.figures.theory import draw_stepsizes
 
     return [
@@ -67,7 +67,7 @@ def stepsizes(_: Path, out: Path) -> list[Path]:
 
 
 def comparison(_: Path, out: Path) -> list[Path]:
-    """The papers' comparison tables, as comparison.csv and comparison.md."""
+    """Write the papers' comparison tables as comparison.csv and comparison.md."""
     from fedbench.theory.comparison import TABLES, markdown, write_csv
 
     table, text = out / "comparison.csv", out / "comparison.md"
@@ -84,7 +84,7 @@ def both(method: str, figure: str, test: Callable[[str], Test], words: str = "")
 
 
 def speedup(method: str, power: float, source: str) -> Claim:
-    """A theorem's rate: the gradient norm falls with (S K T)^power."""
+    """The claim of a theorem's rate: the gradient norm falls with (S K T)^power."""
     counts = {"S": "clients.per_round", "K": "local.steps"}
     tests = {word: Slope(method, key, power) for word, key in counts.items()}
     text = (
@@ -94,7 +94,8 @@ def speedup(method: str, power: float, source: str) -> Claim:
 
 
 def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str) -> Iterator[Claim]:
-    """No problem parameter in a `sync` or `async` method: a factor on the loss changes nothing."""
+    """Claims that a method (`kind`: sync or async) needs no problem parameter: a factor on the loss changes
+    nothing."""
     key, built = "loss.scale", partial(Claim, source=source, kind="construction")
     yield built(f"problem-free-{method}", f"{method}: a factor on the loss moves accuracy by a point at most",
                 readings=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
@@ -107,7 +108,7 @@ def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str
 
 
 def untuned() -> Iterator[Claim]:
-    """The argument for methods without problem parameters: they work where nobody has tuned."""
+    """Claims that argue for methods without problem parameters: they work on tasks without any tuning."""
     ours = partial(Claim, source="our figure", kind="ours")
     for (method, others), of in product(UNTUNED.items(), ("worst", "median")):
         beside = (

@@ -16,19 +16,19 @@ BASELINES = ("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl")
 FMNIST = {"dataset": "fmnist", "partition": "!iid"}
 M_C = "schedule.concurrency"
 OURS = {"algorithm": "adamasfl", "algorithm.norm": "vector"}
-"""The delays are the same for a norm per tensor."""
+"""One norm suffices for claims on delays, which are the same with a norm per tensor."""
 _PLAIN = {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
 START = {
     **dict.fromkeys(("fedbuff", "ca2fl", "defedavg_niid"), _PLAIN),
     "fadas": _PLAIN | {"algorithm.server_lr": [0.001, 0.003], "algorithm.epsilon": [1e-4]},
     "masfl": {"algorithm.lr": [0.1], "algorithm.server_lr": [0.1, 0.3]},
 }
-"""What is tried first at 1,000 updates: plain averaging; for FADAS and MasFL what was best at 150 updates."""
+"""What is tried first at 1,000 updates: plain averaging; for FADAS and MasFL the best of 150 updates."""
 
 
 def by_updates(runs: Path, out: Path) -> list[Path]:
-    """Accuracy against server updates, and against virtual time: logarithmic, as an update of DeFedAvg-niid,
-    which waits for all of its clients, takes several times as long as the others'."""
+    """Accuracy against server updates and against virtual time. Time is logarithmic because an update of
+    DeFedAvg-niid, which waits for all of its clients, takes several times as long as one of the others."""
     y = "test_accuracy"
     return [
         *picture(runs, out, "updates", "round", "final", y=y, inset=(500, 1000, 0.78, 0.88)),
@@ -37,7 +37,7 @@ def by_updates(runs: Path, out: Path) -> list[Path]:
 
 
 def by_concurrency(runs: Path, out: Path) -> list[Path]:
-    """Final accuracy against M_c, a point for each seed: they fall into two groups where some have failed."""
+    """Final accuracy against M_c, a point for each seed: seeds form two groups if some fail to train."""
     return picture(runs, out, "concurrency", M_C, "final-concurrency", spread="points")
 
 

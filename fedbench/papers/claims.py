@@ -1,12 +1,12 @@
 """Claims of papers, and what judges them: the kept results of a figure, statistics, findings.
 
-A claim is data: its words, where they stand, and for each of its readings (a norm, a number of classes, a
-step size that the paper does not name) a figure and a test. Verdicts and numbers come from the CSV files.
+A claim is data: its words, their source, and for each of its readings (a norm, a number of classes, a step
+size that the paper does not name) a figure and a test. Verdicts and numbers come from the CSV files.
 
-Accuracies are fractions. A diverged run has no model, so it counts with accuracy 0; a failed run is left out
-and said. Methods are paired by seed (one seed means the same partition, cohorts and mini-batches). "Higher"
-means that a one-sided paired Student test says so at 95 %. It needs three seeds: of two its threshold is 6.3
-standard errors, of one there is none.
+Accuracies are fractions. A diverged run has no model, so it counts with accuracy 0. A failed run is left out,
+which the report states. Methods are paired by seed, which fixes the partition, cohorts and mini-batches.
+"Higher" means that a one-sided paired Student test shows it at 95 %. The test needs three seeds: with two its
+threshold is 6.3 standard errors, with one there is no test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MADE = "made.json"
 """What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
 ALPHA, FEWEST_SEEDS, FEWEST_TASKS = 0.05, 3, 3
 LEVEL = 0.9
-"""The share of the best accuracy from which on a method counts as near it."""
+"""A method counts as near the best accuracy if it reaches at least this share of it."""
 COUNTS = ("clients.per_round", "local.steps", "rounds")
 Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
 
@@ -45,8 +45,9 @@ class Evidence:
 
     `runs`: columns of runs.csv (dir, dataset, partition, model, algorithm, schedule, seed, swept keys,
     status, final_accuracy, ...) and the stage, the first part of `dir`. `rounds`: columns of rounds.csv
-    (those and the metrics). `settings`: choices that all runs share, under dotted keys. `tables`: the
-    figure's other CSV tables by name. `made`: the content of made.json.
+    (the same choices, and the metrics). `settings`: choices that all runs share, under dotted keys. `tables`:
+    the CSV tables that the figure draws, by name. `made`: the content of made.json. `tuned_on_test`: whether
+    hyper-parameters were chosen by test accuracy.
     """
 
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -57,7 +58,7 @@ class Evidence:
     tuned_on_test: bool = False
 
     def table(self, name: str) -> pd.DataFrame:
-        """One of `tables`. Raises Untested where the figure has none of this name."""
+        """One of `tables`. Raises Untested if the figure has none of this name, or it is empty."""
         if name not in self.tables or self.tables[name].empty:
             raise Untested(f"no table {name}")
         return self.tables[name]
@@ -69,7 +70,7 @@ def made(directory: Path) -> dict[str, Any] | None:
 
 
 def read(directory: Path) -> Evidence | None:
-    """What a figure's kept results give to the claims; None where there are none."""
+    """A figure's kept results as evidence for claims; None if there are none."""
     content = made(directory)
     if content is None:
         return None
@@ -88,7 +89,7 @@ def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     """Return the finished runs of `method` that pass the filter, with accuracies of diverged runs set to 0.
 
     `method` is an algorithm's name, optionally followed by key=value words: "fedproxvr
-    algorithm.estimator=svrg". Raises Untested where there is none.
+    algorithm.estimator=svrg". Raises Untested if no run is left.
     """
     name, *words = method.split()
     wanted = {"algorithm": name, **where, **dict(word.split("=", 1) for word in words)}
@@ -118,14 +119,14 @@ def _plain(value: object) -> str:
 def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the configuration with the best mean final accuracy over its seeds.
 
-    Configurations differ in `algorithm.*` columns. Rows without any value there take everything from the
-    theorem; where a method has such rows, they are its configuration and nothing is chosen by accuracy.
+    Configurations differ in `algorithm.*` columns. Rows without any number there take everything from the
+    theorem. If a method has such rows, they are its configuration and nothing is chosen by accuracy.
     """
     return rows[_of_the_best(rows.final_accuracy, *_configurations(rows))]
 
 
 def curve(rows: pd.DataFrame, key: str) -> pd.Series:
-    """Mean final accuracy against `key` (numbers, ascending); at each value the best of the other choices."""
+    """Mean final accuracy against `key` (numbers, ascending), with the best other choices at each value."""
     place = pd.to_numeric(rows[key], errors="coerce") if key in rows else pd.Series(dtype=float)
     untouched, labels = _configurations(rows.drop(columns=key, errors="ignore"))
     parts = {
@@ -136,7 +137,7 @@ def curve(rows: pd.DataFrame, key: str) -> pd.Series:
 
 
 def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """For each row: whether its numbers are all the theorem's, and which configuration it is of."""
+    """For each row: whether all its numbers come from the theorem, and the index of its configuration."""
     keys = [key for key in rows.columns if key.startswith("algorithm.")]
     untouched = pd.Series(True, index=rows.index)
     for key in keys:
@@ -147,15 +148,15 @@ def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 
 def _of_the_best(accuracy: pd.Series, untouched: pd.Series, labels: pd.Series) -> pd.Series:
-    """Which rows are of the configuration that counts; each argument has an entry for each row."""
+    """Which rows belong to the configuration that counts. Each argument has one entry per row."""
     if accuracy.empty or (untouched.any() and not untouched.all()):
         return untouched
     return labels == accuracy.groupby(labels, sort=False).mean().idxmax()
 
 
 def by_seed(data: Evidence, rows: pd.DataFrame, column: str) -> pd.Series:
-    """A quantity of runs by seed: a column of runs.csv; `T`, the round of the best accuracy; `train_loss`:
-    minus its mean over the last five evaluations."""
+    """A quantity of runs by seed: a column of runs.csv; `T`, the round of the best accuracy; or a column of
+    rounds.csv such as `train_loss`, as minus its mean over the last five evaluations."""
     if column in rows:
         return rows.groupby("seed")[column].mean()
     mine = data.rounds[data.rounds.dir.isin(rows.dir)].sort_values("round")
@@ -171,8 +172,8 @@ def by_seed(data: Evidence, rows: pd.DataFrame, column: str) -> pd.Series:
 
 
 def until(data: Evidence, rows: pd.DataFrame, level: float, clock: str) -> pd.Series:
-    """The first value of `clock` (round, wall_seconds), by seed, at which test accuracy reaches `level`;
-    infinite if never."""
+    """By seed, the first value of `clock` (round, wall_seconds) at which the test accuracy reaches `level`;
+    infinite if it never does."""
     mine = data.rounds[data.rounds.dir.isin(rows.dir)]
     reached = pd.to_numeric(mine.test_accuracy, errors="coerce") >= level
     return mine[clock].astype(float).where(reached, np.inf).groupby(mine.seed).min()
@@ -208,7 +209,7 @@ def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 @dataclass(frozen=True)
 class Finding:
     """A test's outcome: the verdict, our numbers, the reason in one clause, the seeds behind it, the numbers
-    that matter most, and the p-value of a verdict that rests on one."""
+    that matter most (`brief`), and the p-value if the verdict rests on one."""
 
     verdict: str
     numbers: str = ""
@@ -219,14 +220,14 @@ class Finding:
 
 
 class Untested(Exception):
-    """Raised where rows, seeds or grid points lack, with the reason."""
+    """Raised with the reason if rows, seeds or grid points are missing."""
 
 
 class Test(ABC):
-    """A predicate on the tables of a figure. Its parameters are fields, its words the class's docstring."""
+    """A predicate on the tables of a figure. Its parameters are fields; the class docstring describes it."""
 
     def __call__(self, data: Evidence) -> Finding:
-        """What the evidence says."""
+        """The finding; "cannot tell" with the reason if the evidence does not suffice."""
         try:
             return self._judge(data)
         except Untested as why:
@@ -234,11 +235,11 @@ class Test(ABC):
 
     @abstractmethod
     def _judge(self, data: Evidence) -> Finding:
-        """The same, where the evidence suffices. Raises Untested."""
+        """The finding. Raises Untested if the evidence does not suffice."""
 
 
 def describe(test: Test) -> str:
-    """A test in words: what it is and its parameters."""
+    """A test in words: the first paragraph of its class's docstring, and its parameters."""
     said = (type(test).__doc__ or "").split("\n\n")[0].replace("`", "").rstrip(".")
     values = {one.name: getattr(test, one.name) for one in fields(test)}  # type: ignore[arg-type]
     given = ", ".join(f"{key}={value}" for key, value in values.items() if value not in ({}, "", ()))
@@ -266,19 +267,19 @@ def said(scores: pd.Series, column: str = "accuracy") -> str:
 
 
 def plainly(holds: bool, seeds: int) -> str:
-    """The verdict of a test without p-value: of one seed "consistent" at most, of two none."""
+    """The verdict of a test without a p-value. One seed gives "consistent" at most; two seeds cannot tell."""
     if seeds >= FEWEST_SEEDS:
         return YES if holds else OPPOSITE
     return CONSISTENT if holds and seeds == 1 else UNKNOWN
 
 
 def few(seeds: int) -> str:
-    """The reason that goes with `plainly`."""
+    """The reason that goes with the verdict of `plainly`: too few seeds, or nothing."""
     return "" if seeds >= FEWEST_SEEDS else f"{seeds} seed{'s' * (seeds != 1)}"
 
 
 def short(method: str) -> str:
-    """A method's name with its further words, but for the norm, which its reading says."""
+    """A method's name with its further words, without the norm, which its reading states."""
     name, *words = method.split()
     further = [
         word.rpartition("=")[2] for word in words if "norm=" not in word and word not in ("vector", "tensor")
@@ -302,15 +303,15 @@ Readings = tuple[Reading, ...]
 
 
 def readings(figure: str, tests: Mapping[str, Test]) -> Readings:
-    """Readings that one figure shows, by their words."""
+    """Readings that all rest on one figure; `tests`: words -> test."""
     return tuple(Reading(words, figure, test) for words, test in tests.items())
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """One claim. `rounds`, `scale`: the least at which its tests count. `post_hoc`: it was added when the
-    results were known. `kind`: `paper`; `peers`, a table of another suite or paper, of which a smaller
-    setting shows nothing for certain; `construction`, true whatever is trained; `ours`, no paper's."""
+    """One claim. `rounds`, `scale`: the minimum at which its tests count. `post_hoc`: it was added after its
+    result was known. `kind`: `paper`; `peers`, a table of another suite or paper, for which a smaller setting
+    proves nothing; `construction`, true whatever is trained; `ours`, a question of our own."""
 
     name: str
     text: str
@@ -324,8 +325,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the first page: a result, the paper's number or order, how far the setting is the paper's,
-    and the claims (`name` or `name/reading`) that give our numbers and the verdict."""
+    """One row of the first page: a result, the paper's number or order, what the setting shares with the
+    paper's, and the claims (`name` or `name/reading`) that give our numbers and the verdict."""
 
     result: str
     published: str
@@ -334,7 +335,8 @@ class Row:
 
 
 def judge(claim: Claim, reading: Reading, evidence: Evidence) -> Finding:
-    """What a figure says on a claim, if its scale and rounds suffice, with numbers even where they do not."""
+    """Judge a claim's reading by its figure. The verdict is "cannot tell" if scale or rounds do not suffice;
+    the numbers remain. A smaller setting of a claim of kind `peers` gives "consistent" at most."""
     finding, scale = reading.test(evidence), evidence.made.get("scale", "paper")
     rounds = float(evidence.settings.get("rounds", float("inf")))
     if finding.verdict == UNKNOWN:
@@ -343,7 +345,7 @@ def judge(claim: Claim, reading: Reading, evidence: Evidence) -> Finding:
         return replace(finding, verdict=UNKNOWN, reason=f"needs scale {claim.scale}, this is {scale}", p=None)
     if rounds < claim.rounds:
         return replace(
-            finding, verdict=UNKNOWN, reason=f"needs {claim.rounds} rounds, these are {rounds:g}", p=None
+            finding, verdict=UNKNOWN, reason=f"needs {claim.rounds} rounds, has {rounds:g}", p=None
         )
     if claim.kind == "peers" and scale != "paper" and finding.verdict in (YES, OPPOSITE):
         verdict = CONSISTENT if finding.verdict == YES else UNKNOWN
@@ -353,8 +355,8 @@ def judge(claim: Claim, reading: Reading, evidence: Evidence) -> Finding:
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """The verdict of several readings: theirs where they agree; where some hold and others do not, it is
-    consistent; where none holds, opposite if any is."""
+    """The verdict of several readings: theirs if they agree, consistent if only some hold. If none holds, it
+    is opposite if any reading is, and else "cannot tell"."""
     if len(set(verdicts)) == 1:
         return verdicts[0]
     if YES in verdicts or CONSISTENT in verdicts:

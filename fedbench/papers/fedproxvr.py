@@ -21,7 +21,7 @@ TALK = "FedProxVR talk, ICPP 2020"
 SVRG, SARAH = "fedproxvr algorithm.estimator=svrg", "fedproxvr algorithm.estimator=sarah"
 ESTIMATOR = "algorithm.estimator"
 L = {"table1": 40, "table2": 200}
-"""Smoothness that the paper's learning rates imply."""
+"""Smoothness implied by the paper's learning rates."""
 MU = "algorithm.mu"
 OTHERS = {MU: (0, 0.01, 0.1), "local.steps": (10, 20), "local.batch_size": (16, 32)}
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
@@ -31,20 +31,20 @@ PUBLISHED = {
     "table1": {"FedAvg": (0.8402, 983), "SVRG": (0.8412, 895), "SARAH": (0.8421, 965)},
     "table2": {"FedAvg": (0.9352, 995), "SVRG": (0.9406, 970), "SARAH": (0.9375, 958)},
 }
-"""Accuracies and T."""
+"""Table -> method -> accuracy and T, the round of the best accuracy."""
 SEARCH_ROUNDS = {"table2": {"cpu": 100}}
-"""Of a point of a search, by scale, where only its finalists have the table's own 1,000."""
+"""Table -> scale -> rounds of a point of a search. Only its finalists run for the table's own 1,000."""
 TASKS = {
     "table1": {"table1": ""},
     "table2": {"table2_cnn": ", the paper's CNN", "table2": ", a smaller CNN"},
 }
-"""Of a table, the figures and their words."""
+"""Table -> its figures and their words."""
 READINGS = {"final": "paper's rows", "final-rule": "one rule, searched", "final-free": "tuned freely"}
-"""Of a table, by the stage of the runs: eta = 1/(beta L) for all methods in the first two."""
+"""Readings of a table, by the stage of the runs. In the first two, all methods have eta = 1/(beta L)."""
 
 
 def searches(table: str) -> Iterator[Search]:
-    """The random searches of a table: within the rule eta = 1/(beta L), FedAvg's too, and free.
+    """The random searches of a table: one under the rule eta = 1/(beta L), for FedAvg too, and one without.
 
     All methods share the draws of learning rate, local steps and batch size; FedAvg's have no mu.
     """
@@ -60,7 +60,7 @@ def searches(table: str) -> Iterator[Search]:
 
 
 def by_beta_tau(runs: Path, out: Path) -> list[Path]:
-    """Loss against rounds for each beta, and for each tau, a panel for each task and estimator."""
+    """Draw the loss against rounds for each beta and for each tau, a panel for each task and estimator."""
     options: dict[str, Any] = {"rows": f"dataset,model,{ESTIMATOR}", "own_y": True, "log": ("y",)}
     files = []
     for stage, name, key in (
@@ -72,8 +72,8 @@ def by_beta_tau(runs: Path, out: Path) -> list[Path]:
 
 
 def by_mu(runs: Path, out: Path) -> list[Path]:
-    """Training loss and accuracy against rounds for each mu, a panel for each estimator; without the first
-    rounds' values, beside which all mu look alike."""
+    """Draw training loss and accuracy against rounds for each mu, a panel for each estimator. The y axis
+    leaves out the values of the first rounds, next to which all mu look the same."""
     files = []
     for y, ends in (("train_loss", (0.4, 1.6)), ("test_accuracy", (0.5, 0.86))):
         limits = {"y": ends}
@@ -82,7 +82,7 @@ def by_mu(runs: Path, out: Path) -> list[Path]:
 
 
 def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
-    """The table of best hyper-parameters: a row for every method in every reading; CSV, Markdown, JSON."""
+    """Write the table of best hyper-parameters as CSV, Markdown and JSON: a row per reading and method."""
     found = [
         {"reading": reading, **_row(run, smoothness)}
         for stage, reading in READINGS.items()
@@ -92,7 +92,7 @@ def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
     methods = pd.DataFrame(found).groupby(["reading", "method"], sort=False)
     made = methods[["tau", "lr", "beta", "mu", "B"]].first()
     made["T"] = methods["T"].median().astype(int)
-    # series by series: grouped means differ from these in the last digit
+    # Series.mean per group, because the grouped mean differs from it in the last digit
     made["best accuracy"] = methods.best.apply(pd.Series.mean)
     made["std"] = methods.best.apply(pd.Series.std)
     made["final accuracy"] = methods.final.apply(pd.Series.mean)
@@ -131,7 +131,7 @@ def _row(run: Run, smoothness: float) -> dict[str, Any]:
 
 
 def optimum(_: Path, out: Path) -> list[Path]:
-    """Optimal parameters: of the reduced problem, with beta free, with SVRG, and what reducing costs."""
+    """Draw optimal parameters (reduced problem, free beta, SVRG) and the cost of the reduction."""
     from fedbench.figures.theory import draw_optimum, draw_reduction_cost
 
     return [
@@ -167,7 +167,7 @@ def _claims() -> Iterator[Claim]:
 
 
 def _over_fedavg(table: str, method: str) -> Iterator[Reading]:
-    """In the paper's rows, and searched; by the best evaluation, as in the tables."""
+    """Readings in the paper's rows and in searched ones, by the best evaluation, as in the tables."""
     for stage, reading in READINGS.items():
         test = Leads(method, ("fedavg",), "best_accuracy", {"stage": stage})
         for figure, words in TASKS[table].items() if stage == "final" else ((f"{table}_searched", ""),):
@@ -175,7 +175,7 @@ def _over_fedavg(table: str, method: str) -> Iterator[Reading]:
 
 
 def _effects() -> Iterator[Claim]:
-    """What the talk's pictures of beta, tau and mu show, on which it has no words."""
+    """Claims on the talk's pictures of beta, tau and mu, which it shows without comment."""
     ours = partial(Claim, source=f"{TALK}, a picture without words", kind="ours")
     for name, text, key, sign, stage in (
         ("beta", "a smaller beta (a larger step)", "algorithm.beta", -1, "final-beta-estimator"),

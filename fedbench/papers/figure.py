@@ -1,7 +1,7 @@
-"""What a paper's file declares - figures, tables, claims, how far a figure is tuned - and what the files of a
+"""What a paper's file declares (figures, tables, claims, how far a figure is tuned), and what the files of a
 figure's experiment say: its base configuration and the branches of its sweep.
 
-What is run stands in conf/experiment/<name>.yaml and conf/scale/; here is only what a sweep cannot say.
+conf/experiment/<name>.yaml and conf/scale/ define the runs. This module has only what a sweep cannot express.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from fedbench.tuning.search import Tuning, draws
 SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
 SMOKE = "outputs/smoke"
-"""Where those of scale smoke are, which only exercise the machinery: `<SMOKE>/<figure>/`. Never committed."""
+"""Where results of scale smoke are, which only exercise the code: `<SMOKE>/<figure>/`. Never committed."""
 RUNS = "outputs/runs"
-"""Where the runs behind them are: `<RUNS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
+"""Where the runs behind the results are: `<RUNS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
 TUNING = {
     "smoke": Tuning(first=2, others=1, extensions=0, seeds=(0,), samples=2),
     "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
     "paper": Tuning(first=None, others=None, extensions=2, seeds=(0, 1), samples=40),
 }
 SEARCHED = 100
-"""What is added to a seed of `Tuning`, so that no seed that chooses hyper-parameters is evaluated."""
+"""Offset added to the seeds of `Tuning`, so that no seed that chooses hyper-parameters is evaluated."""
 
 
 def shown(name: str, scale: str, root: Path = Path()) -> Path:
@@ -46,12 +46,12 @@ def shown(name: str, scale: str, root: Path = Path()) -> Path:
 
 
 def runs_of(name: str, scale: str, root: Path = Path()) -> Path:
-    """Where the runs of a figure are."""
+    """The directory of a figure's runs."""
     return root / RUNS / name / scale
 
 
 def command(name: str, scale: str) -> str:
-    """What makes a figure again."""
+    """The command line that makes a figure again."""
     return f"scripts/figures {name} --scale {scale}"
 
 
@@ -60,11 +60,11 @@ def command(name: str, scale: str) -> str:
 
 @dataclass(frozen=True)
 class Search:
-    """A random search of the branches that have the choices `where` (of `algorithm` or of what their grid
-    fixes): key -> values in `space`. Their final runs stand in the stage `final-<name>`. `lacks`: keys that
-    are drawn without being set, so that a method without them shares the draws of one with them. `rounds`:
-    of a point, by scale (absent: the figure's own); with fewer, the best `finalists` are run at the figure's
-    own too (as many again, where all of these diverge), and the best of these wins."""
+    """A random search over `space` (key -> values) for branches that have the choices `where`: their
+    `algorithm` or keys that their grid fixes. Their final runs are in the stage `final-<name>`. `lacks`: keys
+    that are drawn but not set, so that a method without them shares the draws of one with them. `rounds`:
+    scale -> rounds of a point (absent: the figure's own). With fewer, the best `finalists` also run for the
+    figure's own rounds (if all diverge, the next ones do), and the best of these wins."""
 
     name: str
     where: Mapping[str, Value]
@@ -74,7 +74,7 @@ class Search:
     finalists: int = 2
 
     def points(self, count: int) -> list[dict[str, Value]]:
-        """What is tried of `count` draws: each point once, without the keys that the method lacks."""
+        """The points to try of `count` draws: each point once, without the keys that the method lacks."""
         made: list[dict[str, Value]] = []
         for drawn in draws(self.space, count):
             point = {key: value for key, value in drawn.items() if key not in self.lacks}
@@ -86,12 +86,12 @@ class Search:
 class Figure:
     """One figure or table.
 
-    `about`: one line on what it shows. `draw(runs, out)`: draws the sweep directory `runs` into the directory
-    `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`: the branches
-    that are searched at random instead. `start`: method -> key -> what is tried first of a grid where it is
-    tuned as at scale cpu, instead of the values nearest to the defaults. `effort`: scale -> the scale whose
-    way of tuning it takes (absent: its own). `factors`: the learning rates of the final stage are these
-    multiples of each algorithm's tuned or prescribed one. `runs`: whether it has any.
+    `about`: one line on what it shows. `draw(runs, out)`: draws the stages below the directory `runs` into
+    the directory `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`:
+    random searches that replace the grid for some branches. `start`: method -> key -> values of a grid that
+    are tried first with the effort of scale cpu, instead of those nearest to the defaults. `effort`: scale ->
+    the scale whose tuning effort it uses (absent: its own). `factors`: the learning rates of the final stage
+    are these multiples of each algorithm's tuned or prescribed one. `runs`: whether the figure needs runs.
     """
 
     name: str
@@ -106,15 +106,15 @@ class Figure:
 
     @property
     def scales(self) -> tuple[str, ...]:
-        """The scales at which it differs: without runs, only where it is kept does."""
+        """The scales at which it is made. Without runs, these differ only in where the figure is kept."""
         return SCALES if self.runs else ("smoke", "paper")
 
 
 @dataclass(frozen=True)
 class More:
-    """What would change a verdict: `times` the runs of a figure that is kept (None: nobody knows what that
-    takes); or those of `by`, until they are kept too, or those of `scale`. `gpu_hours`: where they were
-    measured."""
+    """What would change a verdict: more runs that cost `times` those kept of `figure` (None: unknown). `by`,
+    `scale`: another figure or scale whose runs these are; listed until its results are kept. `gpu_hours`:
+    their cost on a GPU, if it was measured."""
 
     words: str
     figure: str
@@ -126,8 +126,8 @@ class More:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper, or what belongs to several: its figures, its claims, its rows of the first page, and what
-    would change their verdicts."""
+    """A paper, or what belongs to several papers: figures, claims, rows of the first page, and what would
+    change verdicts."""
 
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
@@ -138,9 +138,9 @@ class Paper:
 def picture(
     runs: Path, out: Path, name: str, x: str, *stages: str, y: str = "final_accuracy", **options: Any
 ) -> list[Path]:
-    """Draw `y` against `x` from those stages of a sweep that there are, as `<out>/<name>.*`.
+    """Draw `y` against `x` from the `stages` that exist below `runs`, as `<out>/<name>.*`. Returns the files.
 
-    `options`: those of `PlotOptions`; with a panel for each value of `rows` it is two columns wide.
+    `options`: those of `PlotOptions`. With `rows` the figure is two columns wide.
     """
     from fedbench.figures.drawing import draw  # Matplotlib is not loaded before a figure is drawn
     from fedbench.figures.lines import PlotOptions
@@ -151,7 +151,7 @@ def picture(
 
 
 def of_stages(stages: Sequence[Path], name: str, **how: Any) -> pd.DataFrame:
-    """A table (`runs`, `rounds`) of several stages of a sweep as one; `dir` says the stage too. `how`:
+    """A table (`runs`, `rounds`) of several stages of a sweep as one; `dir` includes the stage. `how`:
     options of pandas.read_csv."""
     tables: dict[str, pd.DataFrame] = {
         stage.name: pd.read_csv(stage / f"{name}.csv", **how) for stage in stages
@@ -161,7 +161,7 @@ def of_stages(stages: Sequence[Path], name: str, **how: Any) -> pd.DataFrame:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown, numbers with four digits."""
+    """A table in Markdown, with floats to four digits."""
     lines = [list(map(str, table.columns)), ["---"] * len(table.columns)]
     lines += [[_cell(value) for value in row] for row in table.itertuples(index=False)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
@@ -179,8 +179,8 @@ def _cell(value: object) -> str:
 
 @dataclass(frozen=True)
 class Branch:
-    """One algorithm in one context: `context` holds fixed keys, `along` those swept when it is not tuned,
-    `search` how it is searched at random, if it is."""
+    """One algorithm in one context. `context`: fixed keys; `along`: keys that its final runs sweep; `search`:
+    its random search, if it has one."""
 
     algorithm: str
     context: Mapping[str, Value]
@@ -194,7 +194,7 @@ class Branch:
 
     @property
     def stage(self) -> str:
-        """The directory of its final runs: shared by branches of one search or swept along the same keys."""
+        """The directory of its final runs; branches with the same search and swept keys share it."""
         searched = [self.search.name] if self.search else []
         return "-".join(["final", *searched, *(key.split(".")[-1] for key in sorted(self.along))])
 
@@ -206,7 +206,7 @@ class Branch:
 
     @property
     def words(self) -> str:
-        """The same in words."""
+        """What sets its search apart, in words."""
         if self.search:
             return f"{self.method} ({self.search.name})"
         return " ".join([self.method, *map(str, filter(None, self.context.values()))])
@@ -228,7 +228,7 @@ class Experiment:
 
     @property
     def digest(self) -> str:
-        """Twelve digits that change whenever the figure's configuration, grids or way of tuning change.
+        """Twelve hexadecimal digits that change with the figure's configuration, its grids and its tuning.
 
         Values of grids enter as an override writes them, as in all results kept so far.
         """
@@ -262,27 +262,27 @@ class Experiment:
 
     @property
     def stand_ins(self) -> str:
-        """At scale smoke, what is run in place of the paper's data and model: `dataset=digits, model=mlp`."""
+        """What replaces the paper's data and model at scale smoke (`dataset=digits, model=mlp`), or empty."""
         swapped = [f"{key}={self.params[key][0]}" for key in ("dataset", "model") if key in self.params]
         return ", ".join(swapped) if self.scale == "smoke" else ""
 
     @property
     def start(self) -> Mapping[str, Grid]:
-        """Method -> what its figure tries first of its grid."""
+        """Method -> the values of its grid that the figure tries first; empty unless the effort is cpu's."""
         return self.figure.start if self.effort == "cpu" else {}
 
     @property
     def effort(self) -> str:
-        """The scale as which it is tuned."""
+        """The scale whose tuning effort it uses."""
         return self.figure.effort.get(self.scale, self.scale)
 
     def tuned_keys(self, branch: Branch) -> dict[str, list[Value]]:
-        """The grid of a branch, as in its algorithm's file; empty where nothing is tuned."""
+        """The grid of a branch, from the file of its algorithm in conf/grid; empty if nothing is tuned."""
         grid = algorithm_file(branch.algorithm)["grid"] if self.figure.tuned else {}
         return {f"algorithm.{key}": list(values) for key, values in grid.items()}
 
     def pinned(self) -> dict[str, Value]:
-        """Keys that the whole sweep varies, at their values in the base configuration: those of tuning."""
+        """Keys that the whole sweep varies, at their base values, which tuning uses."""
         return {
             key: self.base.get(key)
             for key, values in self.params.items()
@@ -311,7 +311,7 @@ def experiment(figure: Figure, scale: str) -> Experiment:
 def algorithm_file(name: str) -> dict[str, Any]:
     """A method's settings in conf/algorithm, and under "grid" its values to try in conf/grid.
 
-    Keys younger than results that are kept are left out at their defaults.
+    Keys that are newer than kept results are left out at their defaults.
     """
     settings = _content("algorithm", name)
     old = {key: value for key, value in settings.items() if not is_as_before(f"algorithm.{key}", value)}

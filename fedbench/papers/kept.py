@@ -1,9 +1,9 @@
-"""What is kept of a figure, so that it can be judged, and drawn again without its runs and its data.
+"""What is kept of a figure, so that it can be judged and drawn again without its runs and its data.
 
 `<outputs/figures>/<figure>/<scale>/` keeps runs.csv, rounds.csv and tuning.csv, the drawings, each with its
-points (CSV) and its caption (JSON), and two files about them: made.json says what the results were made from
-and with; kept.json has what pictures say of every run (where it was, its configuration, its hyper-parameters
-after theorems, what it was computed with).
+points (CSV) and its caption (JSON), and two files about them. made.json says what the results were made from
+and with. kept.json has what pictures need of every run: its directory, its configuration, its
+hyper-parameters including those from theorems, and what it was computed with.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OF_A_RUN = ("status", "rounds", "final_k", "best_accuracy", "best_round", "hype
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 _TABLES = ("runs", "rounds")
 _TEXTS: dict[str, Any] = {"dtype": str, "keep_default_na": False}
-"""How a table is read whose cells stay the texts that they are."""
+"""Options of pandas.read_csv that keep every cell as its text."""
 Chosen = Sequence[tuple[Branch, Selection]]
 
 
@@ -62,8 +62,8 @@ def states(root: Path = Path()) -> list[tuple[str, str, str]]:
 
 
 def write_tuning(out: Path, chosen: Chosen) -> None:
-    """tuning.csv: every configuration tried, the winners and their neighbours marked, edges flagged; under
-    "pruned" the rounds of those that had fewer than the figure."""
+    """Write tuning.csv if anything was tuned: every configuration tried, with winners, their neighbours and
+    edges marked. "pruned" has the rounds of configurations that had fewer than the figure."""
     if chosen:
         _write_csv(out / "tuning.csv", trials_table([(branch.named, found) for branch, found in chosen]))
 
@@ -72,10 +72,10 @@ def write_made(
     out: Path, figure: Figure, scale: str, digest: str, files: Sequence[Path], places: Sequence[Path] = (),
     tuned: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """made.json: what the results were made from and with. `places`: the directories of the final runs;
-    `tuned`: what `how_tuned` says."""
+    """Write made.json: what the results were made from and with. `places`: the directories of the final runs;
+    `tuned`: the result of `how_tuned`."""
     found = [content for place in places if (content := RunDirectory(place).summary) is not None]
-    for content in found:  # where the data lay is of this machine; what they were stays
+    for content in found:  # keep the names of data files, but not where they are on this machine
         for file in content.get("data") or []:
             file["path"] = Path(file["path"]).name
     configs = [content.get("config", {}) for content in found]
@@ -98,7 +98,8 @@ def write_made(
 
 
 def how_tuned(chosen: Chosen, validation: float) -> dict[str, Any]:
-    """The winners at an edge of what was tried, and the share of samples that they were chosen by."""
+    """For made.json: the winners at an edge of what was tried (`edges`), and the share of training samples
+    held out to choose them (`validation`; only if something was tuned)."""
     edges = [
         f"{branch.words}: {key} {side}"
         for branch, selection in chosen
@@ -108,13 +109,13 @@ def how_tuned(chosen: Chosen, validation: float) -> dict[str, Any]:
 
 
 def write_tables(out: Path, stages: Sequence[Path]) -> None:
-    """runs.csv and rounds.csv of all final stages; `dir` says the stage too."""
+    """Write runs.csv and rounds.csv of all final stages; `dir` includes the stage."""
     for name in _TABLES:
         _write_csv(out / f"{name}.csv", of_stages(stages, name, **_TEXTS).fillna(""))
 
 
 def write_kept(out: Path, stages: Sequence[Path], root: Path) -> None:
-    """kept.json of the runs in these sweep directories; what all runs have alike is written once."""
+    """Write kept.json of the runs in these sweep directories; what all runs share is written once."""
     found = {
         f"{stage.name}/{place.name}": _flat(RunDirectory(place).summary or {})
         for stage in stages
@@ -129,7 +130,8 @@ def write_kept(out: Path, stages: Sequence[Path], root: Path) -> None:
 
 
 def _flat(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What pictures read of a summary, flat: `config/local.steps`. Of the configuration, what is computed."""
+    """What pictures read of a summary, with flat keys such as `config/local.steps`. The configuration is
+    reduced to the keys that decide what is computed."""
     flat: dict[str, Any] = {}
     for key in _OF_A_RUN:
         value = summary.get(key)
@@ -142,7 +144,7 @@ def _flat(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What all of them have alike."""
+    """The keys on whose values all of them agree."""
     first, absent = found[0] if found else {}, object()
     return {key: value for key, value in first.items() if all(one.get(key, absent) == value for one in found)}
 
@@ -151,17 +153,17 @@ def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def redraw(figure: Figure, scale: str, root: Path = Path()) -> list[str]:
-    """Draw a figure anew from what is kept; nothing fails. Raises DataError where that is not enough."""
+    """Draw a figure again from what is kept. Returns no failures; raises DataError if that is not enough."""
     out = shown(figure.name, scale, root).resolve()
     if (content := made(out)) is None:
-        raise DataError(f"{figure.name} --scale {scale}: nothing is kept of it")
+        raise DataError(f"{figure.name} --scale {scale}: no results are kept")
     if not figure.runs:
         files = figure.draw(root, out)
     elif (kept := read_json(out / KEPT)) is None:
-        raise DataError(f"{out / KEPT}: is not there; what was kept without it cannot be drawn again")
+        raise DataError(f"{out / KEPT}: does not exist; results kept without it cannot be redrawn")
     else:
         with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
-            _restore(out, kept)  # under the names that captions say, which are relative to here
+            _restore(out, kept)  # relative to this directory, so that captions name the original paths
             files = figure.draw(Path(kept["place"]), out)
         say_how_it_was_tuned(out, files, content.get("validation"))
     _write_json(out / MADE, {**content, "files": sorted(file.name for file in files)})
@@ -169,8 +171,8 @@ def redraw(figure: Figure, scale: str, root: Path = Path()) -> list[str]:
 
 
 def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) -> None:
-    """Add to the captions of a tuned figure which samples its hyper-parameters were chosen by. `share`: of
-    the training samples, which were held out for it; None: the test set."""
+    """Add to the captions of a tuned figure on which samples its hyper-parameters were chosen. `share`: the
+    share of training samples that was held out for this; None: the test set was used."""
     if not (out / "tuning.csv").is_file():
         return
     if share:
@@ -187,7 +189,7 @@ def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) 
 
 
 def _restore(out: Path, kept: Mapping[str, Any]) -> None:
-    """The sweep directories as far as pictures read them, below the current directory."""
+    """Restore the parts of the sweep directories that pictures read, below the current directory."""
     for run, own in kept["runs"].items():
         content: dict[str, Any] = {}
         for key, value in {**kept["common"], **own}.items():

@@ -45,10 +45,10 @@ from fedbench.tuning.tune import SHARE, VALIDATION
 
 
 def make(figure: Figure, scale: str, extra: Sequence[str] = (), root: Path = Path()) -> list[str]:
-    """Make a figure at a scale below `root`; return the lines of what failed (empty: nothing did).
+    """Make a figure at a scale below `root`; return a line for each failure.
 
-    Finished runs are not repeated, so the same call goes on where another stopped. `extra`: overrides of how
-    it is computed (`data.root=...`, `device=cpu`).
+    Finished runs are not repeated, so the same call resumes where an earlier one stopped. `extra`: overrides
+    of how it is computed (`data.root=...`, `device=cpu`).
     """
     out = shown(figure.name, scale, root)
     out.mkdir(parents=True, exist_ok=True)
@@ -66,10 +66,10 @@ class Maker:
         self.root, self.out = root, out
         self.words = [f"experiment={made.figure.name}", f"scale={made.scale}", *extra]
         self.words.append("hydra/launcher=processes")
-        self.stages = Stages(self.words, root / RUNS)  # other figures' runs serve too
+        self.stages = Stages(self.words, root / RUNS)  # also reuses runs of other figures
 
     def go(self) -> list[str]:
-        """All stages, in order."""
+        """Run all stages in order and draw the figure; return a line for each failure."""
         if self.made.stand_ins:
             words = "in place of the paper's: this shows that the figure can be made, nothing else"
             print(f"{self.figure.name}, smoke: {self.made.stand_ins} {words}", flush=True)
@@ -80,7 +80,7 @@ class Maker:
         for branch in self.made.branches:
             selection = next((found for task, found in chosen if task.is_same_task(branch)), None)
             stages.setdefault(branch.stage, []).append(self.final(branch, selection))
-        place /= digest([self.made.digest, stages])  # other winners run in another directory
+        place /= digest([self.made.digest, stages])  # runs of other winners are in another directory
         results = [result for stage, grids in stages.items() for result in self.sweep(place / stage, grids)]
         write_tables(self.out, [place / stage for stage in stages])
         write_kept(self.out, [place / stage for stage in stages], self.root)
@@ -91,7 +91,8 @@ class Maker:
         return [f"{self.figure.name}: {line}" for line in self.stages.failures]
 
     def tune(self, place: Path) -> Chosen:
-        """Search every tuned branch once, extending the search where a winner lies at an edge."""
+        """Search every tuned branch once, and extend a grid search whose winner lies at an edge. Return the
+        branches with their selections, without those whose runs all failed."""
         branches: list[Branch] = []
         for branch in self.made.branches:
             searched = branch.search or self.made.tuned_keys(branch)
@@ -122,7 +123,7 @@ class Maker:
         return Task({**fixed, **less}, space, single(tried), extends=False, finalists=last)
 
     def final(self, branch: Branch, selection: Selection | None) -> Grid:
-        """The grid of a branch's final runs: its winner's values, below what is swept."""
+        """The grid of a branch's final runs: its winner's values, overridden by what the branch sweeps."""
         winner = selection.winner if selection else {}
         fixed = {**branch.context, "algorithm": branch.algorithm, **winner}
         grid: Grid = {**{key: [value] for key, value in fixed.items()}, **branch.along}
@@ -142,12 +143,12 @@ class Maker:
 
     @property
     def validation(self) -> float:
-        """The share of training samples that is held out where hyper-parameters are chosen; the chosen ones
-        are run as the experiment says."""
+        """The share of training samples that is held out while hyper-parameters are chosen. The final runs
+        follow the experiment's own setting."""
         return float(str(self.made.base.get(VALIDATION) or SHARE))
 
     def sweep(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[Result]:
-        """Run what is missing of a stage, with `further` overrides."""
+        """Run the missing runs of a stage, with `further` overrides."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
         return self.stages.run(place, grids, further)
 
@@ -156,17 +157,17 @@ class Maker:
 
 _EXAMPLES = """examples:
   fedbench figures --list                          what there is
-  fedbench figures padamfed/fig1 --scale smoke     tune, run what is missing, draw; the same again goes on
+  fedbench figures padamfed/fig1 --scale smoke     tune, run what is missing, draw; the same command resumes
   fedbench figures --all --scale cpu data.root=DIR
   fedbench figures --check                         which kept results were made from other configurations
   fedbench figures --report                        outputs/README.md anew
-  fedbench figures loss_scale --scale cpu --redraw   the pictures anew from what is kept: no runs, no data
+  fedbench figures loss_scale --scale cpu --redraw   redraws from the kept results: no runs, no data
 Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/;
 the runs behind them: outputs/runs/."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the subcommand; the exit code. Raises UserError; RunError where runs failed."""
+    """Run the subcommand and return the exit code. Raises UserError, among them RunError if runs failed."""
     args = _parse(argv)
     if args.list:
         width = max(map(len, FIGURES))
@@ -222,7 +223,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
-    """Make these figures, or draw them again; the lines of what failed."""
+    """Make these figures, or draw them again. Returns a line for each failure."""
     if args.redraw and args.overrides:
         raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
     if names and not args.redraw and args.scale != "smoke" and (provenance.commit() or "").endswith("+dirty"):
@@ -238,7 +239,7 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
             continue
         try:
             failures += redraw(figure, scale) if args.redraw else make(figure, scale, args.overrides)
-        except UserError as error:  # data that are not there, say: the other figures may not need them
+        except UserError as error:  # such as missing data, which the other figures may not need
             if len(names) == 1:
                 raise
             failures.append(f"{name}: {error}")

@@ -1,7 +1,7 @@
 """PAdaMFed: Yan, Zhang, Wang, Cao, Problem-Parameter-Free Federated Learning, ICLR 2025, and its talk.
 
-Thresholds that the paper does not give (what "faster" or a "stable region" means) are ours and stand in
-`fedbench.papers.tests`.
+Thresholds that the paper does not give (what "faster" or a "stable region" means) are ours. They are stated
+in `fedbench.papers.tests`.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ SPLITS = {"iid": {"partition": "iid"}, "noniid": {"partition": "!iid"}}
 PANELS = {"iid": "a", "noniid": "b"}
 EMNIST = {"dataset": "emnist"}
 CLASSES = {"": "ten digits", "_balanced": "47 classes"}
-"""Of a figure of EMNIST, the end of its name and words: ten digits, which fit the accuracies that the paper
-states, and the balanced split, as it does not say which."""
+"""Suffix of an EMNIST figure's name -> words. The paper does not name its split, so there are two: the ten
+digits, which fit the accuracies that it states, and the balanced split."""
 CIFAR = {"dataset": "cifar10", "partition": "!iid"}
 NETS = {"resnet18": "ResNet-18", "cnn_small": "a small CNN"}
 LEVELS = {"iid": 0.8, "noniid": 0.7}
-"""What the paper's Figure 2 says is exceeded."""
+"""Accuracies that the paper says are exceeded in Figure 2."""
 BY = {
     "final_accuracy": ("accuracy", "is more accurate than"),
     "round": ("speed", "needs fewer rounds to 95 % of their accuracy than"),
     "wall_seconds": ("runtime", "needs less time to 95 % of their accuracy than"),
 }
-"""What Figure 1 compares: the claim's name and words."""
+"""What Figure 1 compares -> the word in the claim's name, the words of the claim."""
 STEPS = {"eta": "algorithm.lr", "gamma": "algorithm.server_lr"}
-"""The paper does not say which of these Figure 2 sweeps."""
+"""The paper does not say which of these step sizes Figure 2 sweeps."""
 TRAFFIC = {"algorithm": "padamfed|scaffold"}
 
 _PLAIN = {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
 _MOMENTUM = {"algorithm.lr": [0.03], "algorithm.server_lr": [0.3, 1.0], "algorithm.beta": [0.2]}
 START = {"fedavg": _PLAIN, "scaffold": _PLAIN, "scaffold_m": _MOMENTUM}
-"""What is tried first at scales cpu and paper, to be carried on where a winner stands at an edge: plain
-averaging for FedAvg and SCAFFOLD, and for SCAFFOLD-M the step that its momentum is multiplied by."""
+"""What is tried first at scales cpu and paper; the search continues if a winner lies at an edge. FedAvg and
+SCAFFOLD start from plain averaging. In SCAFFOLD-M, server_lr is the step that multiplies its momentum."""
 EFFORT = {"paper": "cpu"}
-"""All grids would be 924 runs a figure, 45 minutes of an H200; a few points, carried on at edges, were 18."""
+"""All grids would take 924 runs a figure, 45 minutes of an H200; a few points, extended at edges, took 18."""
 
 
 def by_split(runs: Path, out: Path) -> list[Path]:
@@ -68,7 +68,7 @@ def by_lr(runs: Path, out: Path) -> list[Path]:
 
 
 def by_setting(runs: Path, out: Path) -> list[Path]:
-    """Accuracy in several settings with the theorems' step sizes, and what their path length allows."""
+    """Accuracy in several settings with the theorems' step sizes, and the bound set by their path length."""
     from fedbench.figures.comparisons import draw_settings
 
     powers = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
@@ -93,8 +93,8 @@ def _everywhere(
 
 
 def _widest(figure: str, key: str, where: Filter) -> Readings:
-    """The readings of a claim on the range of a step size on which PAdaMFed is stable: near the best accuracy
-    of all methods, as a method that stays low everywhere is of no use."""
+    """The readings of a claim about the range of a step size in which PAdaMFed is stable. Stable means near
+    the best accuracy of all methods, since a method with low accuracy everywhere would be useless."""
     return _everywhere(figure, lambda run: Leads(run, BASELINES, "width", where, key))
 
 
@@ -131,7 +131,7 @@ def _claims() -> Iterator[Claim]:
 
 
 def _figure1(split: str, where: Filter, source: str) -> Iterator[Claim]:
-    """Accuracy against rounds: each of ours against tuned baselines."""
+    """Claims on accuracy against rounds: each variant of PAdaMFed compared with tuned baselines."""
 
     def against(others: tuple[str, ...], by: str, method: str = "padamfed") -> Readings:
         return _everywhere("fig1", lambda run: Leads(run, others, by, where), method)
@@ -147,7 +147,7 @@ def _figure1(split: str, where: Filter, source: str) -> Iterator[Claim]:
 
 
 def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
-    """Accuracy against the step size, and what the theorem's own step sizes reach."""
+    """Claims on accuracy against the step size, and on the accuracy at the theorem's own step sizes."""
     level = LEVELS[split]
 
     def above(method: str, step: str) -> Readings:

@@ -1,9 +1,9 @@
 """The tables of other suites and papers: presets `experiment=peers/<name>`, and what they published.
 
-peers.csv has a line for every number: the cell that it stands in (`where` and `method` pick runs), its
-standard deviation, and how it is known. `readme`, `code`: the authors' own files. `second`: a public source
-that quotes the paper. `rerun`: somebody else's. `other`: another network, so only its order counts. `memory`:
-recollection of a paper whose text was not at hand. It is shown and decides nothing.
+peers.csv has a line for every number: its cell (`where` and `method` select runs), its standard deviation,
+and a tag that says how it is known. `readme`, `code`: the authors' own files. `second`: a public source that
+quotes the paper. `rerun`: a rerun by others. `other`: another network, so only the order of methods counts.
+`memory`: recollection of a paper whose text was not available. It is shown but decides nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ NUMBERS = pd.read_csv(Path(__file__).with_name("peers.csv"), dtype=str, keep_def
 CELL = ["setting", "where", "method"]
 PUBLISHED = ["value", "unit", "deviation", "tag", "source"]
 DECIDES = ("readme", "code", "second", "rerun")
-"""How a number may be known that decides a verdict."""
+"""Tags of numbers that decide a verdict."""
 ORDERS = ("readme", "code", "other")
-"""Where all of a row's numbers are known so, its best method is a claim."""
+"""Tags of rows whose best method is a claim."""
 TAGS = {"memory": "from memory, not checked", "second": "second-hand", "other": "another network"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `note`: what differs from the source at every scale. `target`: the accuracy that rounds are
-    counted to; None: accuracies are compared."""
+    """A published table. `note`: what differs from the source at every scale. `target`: count the rounds to
+    this test accuracy; None: compare accuracies."""
 
     name: str
     paper: str
@@ -55,12 +55,12 @@ class Table:
 
     @property
     def figure(self) -> Figure:
-        """What makes it."""
+        """The figure that makes this table."""
         return Figure(f"peers/{self.name}", f"{self.paper}: {self.about}", partial(write, self))
 
 
 def write(table: Table, runs: Path, out: Path) -> list[Path]:
-    """The table as CSV and Markdown: a row for each cell that was run."""
+    """Write the table as CSV and Markdown, with a row for each cell that was run. Returns the files."""
     stages = sorted(runs.glob("final*"))
     ours, rounds = of_stages(stages, "runs"), of_stages(stages, "rounds")
     made = pd.DataFrame([
@@ -96,7 +96,7 @@ def _published(lines: pd.DataFrame) -> str:
 def _ours(
     table: Table, runs: pd.DataFrame, rounds: pd.DataFrame, where: dict[str, str], method: str
 ) -> dict[str, str]:
-    """Our number in a cell, and what was chosen for it where several values were tried."""
+    """Our number in a cell, and the chosen values of keys for which several were tried."""
     try:
         rows = rows_of(runs, method, where)
     except Untested:
@@ -120,19 +120,19 @@ def _ours(
 
 
 def _place(value: float, tried: NDArray[Any]) -> str:
-    """Where a chosen value stands among those tried."""
+    """The position of a chosen value among those tried: `of 4, the largest`."""
     at_edge = {min(tried): ", the smallest", max(tried): ", the largest"}.get(value, "")
     return f"of {len(tried)}{at_edge}"
 
 
 def _keys(rows: pd.DataFrame) -> list[str]:
-    """A method's own keys."""
+    """The columns of a method's own keys."""
     return [key for key in map(str, rows.columns) if key.startswith("algorithm.")]
 
 
 def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
-    """Rounds until the best test accuracy so far reaches `target`, linearly between evaluations, of each run
-    (`dir`); infinite where it never does."""
+    """For each run (`dir`), the rounds until its best test accuracy so far reaches `target`, interpolated
+    linearly between evaluations; infinite if it never does."""
     found = {}
     for name, curve in rounds.sort_values("round").groupby("dir"):
         best = curve.test_accuracy.astype(float).fillna(0.0).cummax().to_numpy()
@@ -149,7 +149,7 @@ def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
 
 
 def _differs(table: Table, summaries: Sequence[dict[str, Any]]) -> list[str]:
-    """Settings of our runs that the preset has at no place of scale paper: `rounds=15 (50)`."""
+    """Settings of our runs that the preset uses nowhere at scale paper, with its value: `rounds=15 (50)`."""
     paper, words = experiment(table.figure, "paper"), {}
     first = {key: values[0] for key, values in {**paper.params, **paper.branches[0].along}.items()}
     first |= {**paper.branches[0].context, "algorithm": paper.branches[0].algorithm}
@@ -175,9 +175,9 @@ def _text(table: Table, summaries: Sequence[dict[str, Any]], absent: int) -> Ite
         when = f"mean of the last {last} evaluations" if last > 1 else "after the last round"
         yield f"Test accuracy, {when}. Ours: mean +- standard deviation (number of seeds)."
     if any(table.numbers.tag == "memory"):
-        yield "What is from memory was not checked against the paper and decides no verdict."
+        yield "Numbers from memory were not checked against the paper and decide no verdict."
     if differs := _differs(table, summaries):
-        yield f"Not as at scale paper (its values): {', '.join(differs)}."
+        yield f"Differs from scale paper (values there): {', '.join(differs)}."
     if absent:
         yield f"{absent} more cells are run at scale paper only."
     if table.note:
@@ -185,8 +185,8 @@ def _text(table: Table, summaries: Sequence[dict[str, Any]], absent: int) -> Ite
 
 
 _NIID = (
-    "SCAFFOLD's correction is part of the direction, so it passes the momentum; theirs is added behind it."
-    " Their tests of noise have noise too."
+    "SCAFFOLD's correction is part of the direction, so momentum applies to it; theirs is added afterwards."
+    " In their noise experiments the test data have noise too."
 )
 _BEST = "The learning rate of each row is the best of those tried, by the test set"
 TABLES = (
@@ -199,11 +199,11 @@ TABLES = (
           f" normalised: here they are. At scale cpu 40 samples are a fifth of a client. {_BEST}.",
           target=0.5),
     Table("feddyn_cifar10", "FedDyn", "CIFAR-10, a tenth of 100 clients",
-          "The network is FedDyn's. FL-Simulator's numbers are of another one, and of a slower decay for"
+          "The network is FedDyn's. FL-Simulator's numbers are for another one, with a slower decay for"
           " FedDyn. In a round without a client the model stays; FedDyn's code draws again."),
     Table("fedexp_cifar10", "FedExP", "CIFAR-10, 20 of 100 clients",
           "No number of the paper is known. FedExP is evaluated at the mean of its last two models, as there."
-          " Theirs crops and flips a whole batch alike, and runs one round more."),
+          " Their code applies the same crop and flip to a whole batch, and runs one more round."),
     Table("pfl_cifar10", "pfl-research", "CIFAR-10, 50 of 1,000 users", "No number of the paper is known."),
     Table("fednova_cifar10", "FedNova", "CIFAR-10, VGG-11, 16 clients",
           "Learning rates are those of its launch lines and of Flower's rerun; mu is from memory."),
@@ -220,7 +220,7 @@ TABLES = (
 
 
 def _claims(table: Table) -> Iterator[Claim]:
-    """A row's numbers of each source, and its order where the authors' own files have it."""
+    """Claims on the numbers of each row by source, and on its best method if the tag is one of `ORDERS`."""
     known, figure = table.numbers[table.numbers.unit == "%"], f"peers/{table.name}"
     for words, lines in known.groupby(["setting", "source", "tag"], sort=False):
         setting, source, tag = map(str, words)
@@ -251,7 +251,7 @@ ROWS = {"NIID-Bench": (
     Row("NIID-Bench, Fashion-MNIST, Dirichlet(0.5), rerun by Flower", "88.4%, 88.6%, 88.4%, 88.1%", _SMALL,
         ("niid_fmnist-Dirichlet(0.5)-Flower's rerun, 1 seed",)),
 )}  # fmt: skip
-"""Of a paper, its rows of the first page, once they are run."""
+"""Paper -> its rows of the first page, shown once its runs are kept."""
 PAPERS = tuple(
     Paper(tuple(table.figure for table in TABLES if table.paper == paper),
           tuple(claim for table in TABLES if table.paper == paper for claim in _claims(table)),

@@ -1,4 +1,4 @@
-"""The report on what is kept: one page of verdicts, a page for each figure, and the ledger. All generated."""
+"""The generated report on the kept results: one page of verdicts, a page for each figure, and the ledger."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ KINDS = {
     "ours": "Our own questions",
 }
 SETTINGS = ("dataset", "model", "rounds", "clients.total", "clients.per_round", "local.steps")
-"""Shared choices that the ledger states beside a number."""
+"""Shared choices that claims.csv states with a number."""
 LEGEND = """\
 **yes**: shown at 95 % with three seeds or more, after Holm's correction over the tests of the paper's claims.
-**~** consistent: it agrees and shows no more (one seed, an interval that holds the paper's number, a higher
+**~** consistent: it agrees but shows no more (one seed, an interval with the paper's number in it, a higher
 number, k of n settings or readings, not after Holm's correction). **?** cannot tell: within noise, or two
 seeds. **no**: the opposite is shown at 95 % by a test of its own. Ours: mean +- standard deviation (number of
-seeds); behind a semicolon the best of the others. Methods are paired by seed in one-sided Student tests. A
+seeds); after a semicolon, the best of the others. Methods are paired by seed in one-sided Student tests. A
 step is normalised by one norm, as the papers write it, or by a norm per tensor, as a loop over a model does.
 """
 Made = Mapping[str, Any]  # the content of made.json
@@ -53,10 +53,11 @@ Judged = list[tuple[Reading, Finding]]
 
 
 def write_report(root: Path, smoke: bool = False) -> list[Path]:
-    """Write the page, the ledger, its CSV and a page for each figure from what is kept below `root`; return
-    the paths of the first three.
+    """Write the page, the ledger, its CSV and a page for each figure from the results kept below `root`.
+    Return the paths of the first three.
 
-    outputs/README.md is of the scales cpu and paper; `smoke`: outputs/smoke/README.md is of smoke results.
+    outputs/README.md shows each figure at scale paper, or else cpu. With `smoke`, outputs/smoke/README.md
+    shows the smoke results.
     """
     place = root / (SMOKE if smoke else SHOWN)
     top = place if smoke else place.parent
@@ -79,8 +80,8 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
 
 
 def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Judged]:
-    """The findings of a paper's claims. What holds at 95 % by itself and not after Holm's correction over the
-    paper's claims that rest on a p-value is consistent."""
+    """The findings of a paper's claims. A "yes" that holds at 95 % only before Holm's correction becomes
+    "consistent". The correction covers the paper's claims (kinds paper and peers) that rest on a p-value."""
     judged = {
         claim: [(one, judge(claim, one, evidence.get(one.figure, Evidence()))) for one in claim.readings]
         for claim in paper.claims
@@ -125,7 +126,7 @@ def _verdict(said: Judged) -> str:
 
 
 def _of_readings(said: Judged) -> str:
-    """The verdict, and in how many readings a claim holds where it does not in all: `~ (1 of 4)`."""
+    """The verdict, and if a claim holds in some readings only, in how many: `~ (1 of 4)`."""
     holds = sum(one.verdict in (YES, CONSISTENT) for _, one in said)
     return _verdict(said) + f" ({holds} of {len(said)})" * (0 < holds < len(said))
 
@@ -148,7 +149,7 @@ def _ledger(judged: Mapping[Claim, Judged], evidence: Mapping[str, Evidence], cs
             each = [_labelled([f"{MARKS[one.verdict]} {reading.words}".rstrip()], one.numbers)
                     + f" ({one.reason})" * bool(one.reason)
                     for reading, one in said]  # fmt: skip
-            late = " Added when its result was known." if claim.post_hoc else ""
+            late = " Added after its result was known." if claim.post_hoc else ""
             commands = dict.fromkeys(evidence[one.figure].made.get("command", "") for one, _ in said
                                      if one.figure in evidence)  # fmt: skip
             rows.append({"": _of_readings(said), "claim": claim.text + late, "source": claim.source,
@@ -168,7 +169,7 @@ def _page(
     yield f"# What was reproduced?\n\n{LEGEND}"
     rows = []
     for row in (row for paper in PAPERS for row in paper.rows):
-        if not {name.partition("/")[0] for name in row.claims} <= set(named):  # of a table that is not kept
+        if not {name.partition("/")[0] for name in row.claims} <= set(named):  # its table is not kept
             continue
         picked: Judged = []
         for name, _, words in (one.partition("/") for one in row.claims):
@@ -180,18 +181,18 @@ def _page(
         ours = [_labelled([word for word in one.words.split(", ") if word not in shared], said.brief)
                 for one, said in picked]  # fmt: skip
         rows.append({"": _of_readings(picked), "result": row.result, "paper": row.published,
-                     "ours (n)": "<br>".join(ours) + "<br>*asked when this was known*" * late,
+                     "ours (n)": "<br>".join(ours) + "<br>*asked after this was known*" * late,
                      "same setting?": row.setting})  # fmt: skip
     yield markdown(pd.DataFrame(rows))
     yield (
         f"All {len(kinds['paper'])} claims of the papers, readings merged: {_counts(kinds['paper'])}."
-        f" {len(kinds['ours'])} questions of our own: {_counts(kinds['ours'])}. All stand in"
+        f" {len(kinds['ours'])} questions of our own: {_counts(kinds['ours'])}. All are listed in"
         " [ledger.md](ledger.md).\n"
     )
     if kinds["peers"]:
         yield (
             f"{len(kinds['peers'])} rows of tables of other suites and papers (presets `peers/NAME`), at the"
-            f" settings that their pages name: {_counts(kinds['peers'])}. A smaller setting is ~ at most.\n"
+            f" settings that their pages name: {_counts(kinds['peers'])}. Smaller settings are ~ at most.\n"
         )
     yield (
         "**True by construction**, whatever is trained (a factor on the loss changes nothing, step sizes"
@@ -201,8 +202,8 @@ def _page(
     on_test = [name for name, data in evidence.items() if data.tuned_on_test]
     if on_test:
         yield (
-            f"**Tuned on test data**: what was tuned in {', '.join(on_test)} was chosen by test accuracy with"
-            " seed 0, which is evaluated too. It favours what was tuned, mostly baselines."
+            f"**Tuned on test data**: hyper-parameters in {', '.join(on_test)} were chosen by test accuracy"
+            " with seed 0, which is also evaluated. This favours the tuned methods, mostly baselines."
             " `dataset.validation` holds data out.\n"
         )
     yield "## What would change a verdict, and its cost\n"
@@ -219,7 +220,7 @@ def _page(
             {"what": more.words, "core-hours": hours, "GPU-hours": more.gpu_hours, "made by": f"`{by}`"}
         )
     yield markdown(pd.DataFrame(costs))
-    yield "Seeds stand in conf/scale. Hours are those of the runs kept so far, on one thread each.\n"
+    yield "Seeds are listed in conf/scale. Hours follow from the runs kept so far, one thread each.\n"
     yield "## Gallery\n\nEach links to its page: captions, how it was tuned, what it was made from.\n"
     yield from _gallery(found, judged, top)
 
@@ -237,7 +238,7 @@ def _gallery(found: Mapping[str, Path], judged: Mapping[Claim, Judged], top: Pat
 
 
 def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:
-    """A figure's page: its pictures or tables, how it was tuned and what it was made from."""
+    """The lines of a figure's page: its pictures or tables, how it was tuned, what it was made from."""
     yield f"# {figure.name}\n\n{figure.about}.\n"
     for file in (out / name for name in made.get("files", [])):
         if file.suffix == ".png" and file.is_file():
@@ -273,9 +274,9 @@ def _made_from(made: Made) -> str:
 
 
 def _commit(text: str) -> str:
-    """A commit as published; runs from before clean commits were asked for say what they were made from."""
+    """A commit as published. Runs from before clean commits were required say that it had changes."""
     head, _, dirty = text.partition("+")
-    return head[:10] + (" with changes that were not committed" if dirty else "")
+    return head[:10] + (" with uncommitted changes" if dirty else "")
 
 
 def _words(item: Any) -> str:

@@ -1,4 +1,4 @@
-"""The tests of claims: who leads, how near a number, above a level, flat, along a rate, a trend."""
+"""The tests of claims: leading, near a number, above a level, flat, falling at a rate, moving along a key."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ Pairs = dict[str, tuple[pd.Series, pd.Series]]  # other -> (ours, its own), by s
 class Leads(Test):
     """`method` has more of `by` than every one of `others`, paired by seed, each at its best configuration.
 
-    `by`: a column of runs.csv; train_loss (less of it); round, wall_seconds (less of them until 95 % of the
+    `by`: a column of runs.csv; train_loss (less is better); round, wall_seconds (fewer, until 95 % of the
     other's final accuracy); median, worst (over tasks, of the accuracy relative to each task's best method);
-    range (less of it along `key`); width (decades of `key` on which the accuracy is at least 0.9 of the best
-    that any of these methods has). `than`: it leads by more than with this filter in place of `where`, too.
+    range (a smaller one, along `key`); width (decades of `key` over which the accuracy is at least 0.9 of the
+    best of all these methods). `than`: it must also lead by more than under this filter instead of `where`.
     """
 
     method: str
@@ -71,7 +71,7 @@ class Leads(Test):
         numbers = ", ".join(f"{short(name)} {words}" for name, words in text.items() if words)
         rival = min(self.others, key=lambda other: found[other][1])
         brief = f"{text[self.method]}; {short(rival)} {text[rival]}"
-        if self.by == "best_accuracy":  # which flatters noisy methods
+        if self.by == "best_accuracy":  # this measure flatters noisy methods
             last = {name: said(by_seed(data, parts[name], "final_accuracy")) for name in (self.method, rival)}
             brief += f" (last evaluations {last[self.method]}; {last[rival]})"
             numbers += f"; last evaluations {', '.join(last.values())}"
@@ -86,7 +86,7 @@ class Leads(Test):
         highest = max(p for _, _, p in found.values())
         if highest < ALPHA:
             return Finding(YES, numbers, "ahead of each", seeds, brief, highest)
-        # any of the others may be the one that is ahead: Bonferroni
+        # Bonferroni, since any of the others may be the one ahead
         lowest = min(1.0, min(1 - p for _, _, p in found.values()) * len(found))
         verdict, p = (OPPOSITE, lowest) if lowest < ALPHA else (UNKNOWN, highest)
         return Finding(verdict, numbers, reason, seeds, brief, p)
@@ -106,7 +106,7 @@ class Leads(Test):
         return {name: rows[rows.method == name] for name in names}
 
     def _pairs(self, data: Evidence, parts: Mapping[str, pd.DataFrame]) -> tuple[Pairs, dict[str, str]]:
-        """For each of the others, both scores by seed; and every method's in words."""
+        """For each of the others, our scores and its own by seed; and every method's score in words."""
         if self.by in ("round", "wall_seconds"):
             return self._sooner(data, parts)
         if self.by in ("median", "worst"):
@@ -132,7 +132,7 @@ class Leads(Test):
         return pairs, {self.method: "", **text}
 
     def _along(self, parts: Mapping[str, pd.DataFrame]) -> dict[str, pd.Series]:
-        """Minus the range, or the width, along `key`, by seed."""
+        """By method and seed, minus the range or the width along `key`. Raises Untested if points lack."""
         level, least = self._level(parts), 3 if self.by == "width" else 2
         found: dict[str, dict[object, float]] = {}
         for name, part in parts.items():
@@ -148,7 +148,7 @@ class Leads(Test):
         return LEVEL * max(float(curve(part, self.key).max()) for part in parts.values())
 
     def _cut(self, parts: Mapping[str, pd.DataFrame]) -> str:
-        """Which of the others are near the best at an end of their grid: their width is a lower bound."""
+        """A clause on others that are near the best at an end of their grid: their width is a lower bound."""
         level = self._level(parts)
         cut = [
             short(name) for name in self.others if curve(parts[name], self.key).iloc[[0, -1]].max() >= level
@@ -217,7 +217,7 @@ class Above(Test):
             numbers = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
         else:
             good, n, numbers = self._settings(data)
-            seeds, what = tuple(range(n)), "settings"
+            seeds, what = seeds_of(data.runs), "settings"
         text = f"in {int(good.sum())} of {len(good)} {what}"
         if good.any() and what == "settings" and not self.other:
             verdict = YES if good.all() and n >= FEWEST_SEEDS else CONSISTENT
@@ -226,7 +226,7 @@ class Above(Test):
         return Finding(verdict, f"{text}: {numbers}", few(n), seeds, f"{text} ({n})")
 
     def _settings(self, data: Evidence) -> tuple[pd.Series, int, str]:
-        """Which settings are above, the fewest seeds of one, and all in words."""
+        """Which settings are above, the smallest number of seeds of a setting, and all settings in words."""
         table = data.table("settings")
         rows = rows_of(table, self.method, self.where).set_index("setting")
         if not self.other:
@@ -269,8 +269,8 @@ class Flat(Test):
 class Slope(Test):
     """The mean gradient norm over rounds falls along `key` like key^power (log-log least squares).
 
-    The theorems bound it from above, so a steeper fall agrees with them. Consistent where the 95 % interval
-    of the slope reaches power or below it, without further slack, and ends below 0.
+    The theorems bound it from above, so a steeper fall agrees with them. The finding is consistent if the
+    95 % interval of the slope reaches down to `power`, without further slack, and lies below 0.
     """
 
     method: str
@@ -281,7 +281,7 @@ class Slope(Test):
         rows = rows_of(data.runs, self.method, {})
         if self.key not in rows or "grad_norm" not in data.rounds:
             raise Untested(f"no gradient norms of {self.method} along {self.key}")
-        # one value of every other count: those that have the most values of `key`
+        # fix the other counts at the values that have the most values of `key`
         others = [count for count in COUNTS if count in rows and count != self.key]
         groups = [part for _, part in rows.groupby(others, dropna=False)] if others else [rows]
         rows = max(groups, key=lambda part: part[self.key].nunique())
@@ -306,9 +306,9 @@ class Slope(Test):
 class Moves(Test):
     """`column` moves in one direction along `key` (sign 0: not at all), within every group of `each`.
 
-    Of a figure's own table, or (no `table`) of rounds.csv, or of runs.csv where it has the column, averaged
-    over the seeds of the runs in `where`; `of_run`: the largest or mean value since round 0, or the growth
-    per round since then.
+    `column` comes from the figure's own `table`. Without one it comes from runs.csv, or else from rounds.csv,
+    averaged over the seeds of the runs in `where`. `of_run`: the largest or the mean value of a run after
+    round 0, or its growth per round.
     """
 
     column: str

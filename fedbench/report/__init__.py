@@ -1,1 +1,1 @@
-"""The runs of a directory as one HTML file: tables to sort, curves to switch, heat maps, reasons, links."""
+"""The runs of a directory as one HTML file: sortable tables, switchable curves, heat maps, reasons, links."""

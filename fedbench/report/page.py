@@ -30,7 +30,7 @@ from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
 from fedbench.sweeps.tables import STATUSES, manifest
 
 SHOWN = 12
-"""Curves that are on at first."""
+"""Curves that are shown at first."""
 _LISTED = 24  # values of a key that are listed
 _FILES = (SUMMARY, METRICS, CONFIG, LOG, REPRODUCE)
 _TOP_FILES = ("*.csv", "*.json", "*.png", "*.pdf", "*.svg", "*.md")
@@ -40,8 +40,8 @@ _ACCURACIES = ("final_accuracy", "best_accuracy")
 def write(directories: Sequence[Path], out: Path) -> None:
     """Write the page about the runs in directories, whole or not at all.
 
-    Raises UsageError where plotly is not installed, DataError where there are no runs, RunError where `out`
-    cannot be written.
+    Raises UsageError if plotly is not installed, DataError if there are no runs, RunError if `out` cannot be
+    written.
     """
     try:
         from plotly.offline import get_plotlyjs
@@ -112,7 +112,7 @@ def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
     repeated = sum(one.series.repeated for one in found)
     if repeated:
         again = caption.counted(repeated, "further run")
-        lines.append(f"{again} of a seed that a setting has already: in no mean.")
+        lines.append(f"{again} with a seed that their setting already has: left out of its mean.")
     versions: dict[str, dict[str, None]] = {}
     for run in whole:
         for name, version in (run.extra.get("versions") or {}).items():
@@ -129,9 +129,9 @@ def _counts(runs: Sequence[PageRun], key: str) -> str:
 
 
 def _note(found: Sequence[Setting]) -> str:
-    """What the curves are."""
+    """The note that explains the curves."""
     if not found:
-        return "No run says which algorithm it is of, so there are no settings to draw."
+        return "No run names its algorithm, so there are no settings to draw."
     text = f"Mean over seeds; {caption.band_line([one.series for one in found], 'auto')}. "
     text += "Dotted up to ×: a run that diverged, in no mean."
     if len(found) > SHOWN:
@@ -185,7 +185,7 @@ def _runs_table(runs: Sequence[PageRun], keys: Sequence[str], measured: str, pag
 
 
 def _troubles_table(runs: Sequence[PageRun], page: Path) -> str:
-    """A row per run that did not complete, with the reason; a sentence where there is none."""
+    """A row per run that did not complete, with the reason; a sentence if there is none."""
     rows = []
     for one in runs:
         if one.run.status != COMPLETED:
@@ -216,7 +216,7 @@ def _choices(choices: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
 
 
 def _number(value: object, form: str) -> str:
-    """A measured number; empty where there is none."""
+    """A measured number; empty if there is none."""
     found = number(value)
     return "" if found is None else format(found, form)
 
@@ -226,7 +226,7 @@ def _status(one: PageRun) -> str:
 
 
 def _link(target: Path, page: Path, text: str) -> str:
-    """A link from `page` to a file, or the text where there is none; a quoted colon makes no scheme."""
+    """A link from `page` to a file, or the text if there is none. A quoted colon starts no URL scheme."""
     if not target.exists():
         return escape(text)
     return f'<a href="{escape(quote(os.path.relpath(target, page.parent)))}">{escape(text)}</a>'

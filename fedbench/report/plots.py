@@ -18,11 +18,11 @@ from fedbench.figures.style import axis as axis_name
 from fedbench.report.runs import Setting
 
 COLUMNS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss", "train_loss", "grad_norm")
-"""What is drawn, where runs have measured it."""
+"""Columns that are drawn if runs have measured them."""
 POINTS = 200_000
-"""Of one figure; of more, every second one is drawn, or every third, ..."""
+"""Most points in one figure. If there are more, every second one is drawn, or every third, ..."""
 PAIRS = 45
-"""Heat maps of a page, which are those of ten keys."""
+"""Most heat maps on a page: the number of pairs of ten keys."""
 _DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
 _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond",
@@ -31,8 +31,8 @@ _SYMBOLS = {
     "H": "hexagon2", "d": "diamond-tall",
 }  # fmt: skip
 _MARKED = 30  # points; a longer line has no markers
-_SPAN = 100.0  # of the largest value to the smallest: a logarithmic axis
-_WRITTEN = 400  # cells; with more of them, numbers are shown on hovering alone
+_SPAN = 100.0  # ratio of the largest value to the smallest above which the axis is logarithmic
+_WRITTEN = 400  # cells; with more of them, numbers are shown only on hovering
 
 
 def curves(settings: Sequence[Setting], metric: str) -> dict[str, Any]:
@@ -98,12 +98,12 @@ def _traces(one: Line, group: str, every: int) -> list[Any]:
 
 
 def _thin(points: pd.DataFrame, every: int) -> pd.DataFrame:
-    """Every so manieth row, and the last one."""
+    """Every `every`-th row, and the last one."""
     return points.iloc[sorted({*range(0, len(points), every), *range(len(points))[-1:]})]
 
 
 def pairs(settings: Sequence[Setting], keys: Sequence[str]) -> list[tuple[str, str]]:
-    """The pairs of `keys` of which settings that have both have at least two values each."""
+    """The pairs of `keys` that take at least two values each, among the settings that have both keys."""
 
     def crossed(pair: tuple[str, str]) -> bool:
         both = [one.choices for one in settings if {*pair} <= {*one.choices}]
@@ -113,8 +113,8 @@ def pairs(settings: Sequence[Setting], keys: Sequence[str]) -> list[tuple[str, s
 
 
 def heat_map(settings: Sequence[Setting], across: str, up: str, result: str) -> tuple[str, Any]:
-    """A title and a plotly Figure: the mean over seeds of every setting that completed, the best one over
-    all other keys.
+    """A title and a plotly Figure. A cell shows the mean over seeds of the best completed setting over all
+    other keys.
 
     `result`: what the numbers are, in words.
     """
@@ -147,7 +147,7 @@ def heat_map(settings: Sequence[Setting], across: str, up: str, result: str) -> 
             if value is None:
                 font = {"color": "#555", "size": 11}
                 figure.add_annotation(x=name, y=label, text=text, showarrow=False, font=font)
-    # a place for each value: numbers stand side by side, as words do
+    # one place per value: numbers are evenly spaced, like words
     axis = {"type": "category", "showgrid": False, "zeroline": False, "automargin": True}
     figure.update_layout(
         template="plotly_white",
@@ -169,7 +169,7 @@ def _order(value: Hashable) -> tuple[int, float, str]:
 
 
 def _cell(held: Sequence[Setting]) -> tuple[float | None, str, str]:
-    """The value of a cell, None where no setting completed; the text in it; the text on hovering."""
+    """The value of a cell (None if no setting completed), its text, and the text on hovering."""
     whole = [one for one in held if one.complete]
     if not whole:
         statuses = {run.status for one in held for run in one.series.runs}

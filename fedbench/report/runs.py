@@ -1,6 +1,6 @@
-"""The runs of a page, those too that failed at once, are under way or have not begun; and their settings.
+"""The runs of a page, including those that failed at once, are under way or have not begun, by setting.
 
-A setting is what agrees in everything but the seed.
+The runs of one setting agree in everything but the seed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNIN
 from fedbench.sweeps.tables import jobs_of, manifest, run_statuses, swept_in
 
 COMPLETED = "completed"
-_SAME_COLOUR = 3  # lines; of more, dash and marker are not told apart on a screen
+_SAME_COLOUR = 3  # lines; with more, dash and marker cannot be told apart on a screen
 
 
 @dataclass(frozen=True)
 class PageRun:
-    """A run, where it lies and under which name, and why it did not complete (empty where it did).
+    """A run, its place and its name, and the reason why it did not complete (empty if it did).
 
     Its status: completed, diverged, starved, failed, paused, running, stopped or missing.
     """
@@ -42,7 +42,7 @@ class PageRun:
 
     @property
     def whole(self) -> bool:
-        """Whether all its choices are known: of a run that has not begun, only what is swept may be."""
+        """Whether all its choices are known. Of a run that has not begun, perhaps only the swept ones are."""
         return self.run.status != MISSING and bool(self.run.choices)
 
 
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def choices(self) -> Mapping[str, Any]:
-        """The choices that its runs share, and their first seed."""
+        """The choices that its runs share, with the seed of the first run."""
         return self.series.runs[0].choices
 
     @cached_property
@@ -70,12 +70,12 @@ class Setting:
 
     @property
     def mean(self) -> float | None:
-        """Of the runs that have a final accuracy."""
+        """The mean of the final accuracies; None if there are none."""
         return statistics.fmean(self.values) if self.values else None
 
     @property
     def deviation(self) -> float | None:
-        """The sample standard deviation, of several."""
+        """The sample standard deviation of the final accuracies; None if there are fewer than two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     @property
@@ -88,7 +88,7 @@ class Setting:
 
 
 def gather(directory: Path) -> list[PageRun]:
-    """The runs in `directory` and below it, planned ones in their order. DataError where there are none."""
+    """The runs in and below `directory`, planned ones in their order. Raises DataError if there are none."""
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory")
     tables = (directory / "runs.csv").is_file() or any(directory.rglob(METRICS))
@@ -129,8 +129,8 @@ def _reason(run: Run) -> str:
 
 
 def varied(runs: Sequence[PageRun]) -> list[str]:
-    """What their sweeps sweep, and every other key in which runs are different experiments; `algorithm` where
-    there is none."""
+    """The keys that the runs' sweeps vary, and every other key in which runs are different experiments;
+    `algorithm` if there is none."""
     known = {key for one in runs for key in one.run.choices}
     swept = [key for key in swept_in(one.place for one in runs) if key in known]
     return [*dict.fromkeys([*swept, *differing(one.run.choices for one in runs)])] or ["algorithm"]
@@ -139,7 +139,7 @@ def varied(runs: Sequence[PageRun]) -> list[str]:
 def settings(runs: Sequence[PageRun]) -> list[Setting]:
     """The settings of all runs that say their algorithm, the best first, incomplete ones last.
 
-    They look as in figures, or by rank where too many lines would have one colour.
+    They look as in the figures, or are styled by rank if too many lines would have the same color.
     """
     known = [one.run for one in runs if one.whole and "algorithm" in one.run.choices]
     found = [Setting(series) for series in group(known)] if known else []

@@ -1,4 +1,4 @@
-"""checkpoint.pt: what a run goes on from, when to write it, and what a longer run can go on from."""
+"""checkpoint.pt: what a run resumes from, when it is written, and when a longer run can continue from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
 log = logging.getLogger(__name__)
-MAX_SHARE = 0.1  # of the time may go into writing
+MAX_SHARE = 0.1  # largest share of the time spent on writing
 
 
 def write_torch(path: Path, value: object) -> None:
@@ -43,12 +43,12 @@ class Saved:
     rows: list[Row]
     wall_seconds: float
     way: EngineChoice
-    code: tuple[Code, ...]  # that computed it, part by part; empty in checkpoints that do not say it
-    note: str = ""  # of a run that goes on from another one
+    code: tuple[Code, ...]  # that computed it, part by part; empty in older checkpoints
+    note: str = ""  # if the run continues another one
 
 
 class Checkpointer:
-    """Saves every `seconds` of training, less often where writing takes long."""
+    """Saves every `seconds` of training, less often if writing takes long."""
 
     def __init__(self, path: Path, identity: str, seconds: float = 0.0) -> None:
         """`identity`: names the run; a checkpoint of another one is refused."""
@@ -57,11 +57,11 @@ class Checkpointer:
 
     @property
     def due(self) -> bool:
-        """Whether it is time."""
+        """Whether it is time to save."""
         return time.monotonic() - self.last >= max(self.seconds, self.took / MAX_SHARE)
 
     def save(self, saved: Saved) -> None:
-        """Write it, with the run's identity and a checksum."""
+        """Write a checkpoint, with the run's identity and a checksum."""
         start = time.monotonic()
         state = {
             "identity": self.identity,
@@ -76,25 +76,25 @@ class Checkpointer:
         self.took = self.last - start
 
     def load(self) -> Saved | None:
-        """The last checkpoint, or None. RunError where it cannot be read, is damaged or of another run."""
+        """The last checkpoint, or None. Raises RunError if it is unreadable, damaged or of another run."""
         if not self.path.is_file():
             return None
         reason = "cannot be read"
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
             if state.pop("checksum") != checksum(state):
-                reason = "is damaged: its checksum is another one"
+                reason = "is damaged: its checksum does not match"
             elif state["identity"] != self.identity:
                 reason = "was saved by another run"
             else:
                 for row in state["rows"]:
-                    row.update(row.pop("further", {}))  # as older ones have these
+                    row.update(row.pop("further", {}))  # older checkpoints nest these
                 return Saved(
                     state["walk"],
                     state["rows"],
                     state["wall_seconds"],
                     EngineChoice(state["engine"], state["chunk"], state.get("state", "memory")),
-                    tuple(state.get("code", ())),  # younger than checkpoints that are kept
+                    tuple(state.get("code", ())),  # missing in older checkpoints
                 )
             cause = None
         except Exception as error:
@@ -103,16 +103,16 @@ class Checkpointer:
 
 
 def continuation(run: Run, here: RunDirectory) -> Saved | None:
-    """What `run` goes on from: its own checkpoint, or the end of the same run with fewer rounds, there or
-    beside it. Raises as `own_checkpoint`."""
+    """What `run` goes on from: its own checkpoint, or the end of the same run with fewer rounds, in the same
+    directory or one beside it. Raises as `own_checkpoint`."""
     return own_checkpoint(run, here) or _nearby(run, here)
 
 
 def own_checkpoint(run: Run, here: RunDirectory) -> Saved | None:
-    """What `run` goes on from in its directory: its checkpoint, or what has ended there with fewer rounds.
+    """What `run` goes on from in its directory: its checkpoint, or the end of the same run with fewer rounds.
 
-    None where neither is there. Raises RunError where the checkpoint is damaged, ConfigError where what has
-    ended is not the beginning of this run, or other code computed it and resume=same.
+    None if there is neither, or if resume=false. Raises RunError if the checkpoint is damaged, ConfigError if
+    the shorter run is not the beginning of this one, or if resume=same and other code computed it.
     """
     config, file = run.config, here.path / CHECKPOINT
     if not config.resume:
@@ -123,7 +123,7 @@ def own_checkpoint(run: Run, here: RunDirectory) -> Saved | None:
     except RunError:
         if ended is None:
             raise
-        saved = None  # that of the shorter run
+        saved = None  # the file may be the shorter run's
     if saved is None and ended is not None:
         saved, reason = _beginning(run, ended)
         if reason:
@@ -145,7 +145,7 @@ def _nearby(run: Run, here: RunDirectory) -> Saved | None:
 
 
 def _beginning(run: Run, ended: EarlierRun) -> tuple[Saved | None, str | None]:
-    """The end of a shorter run as the beginning of `run`; or why it is none."""
+    """(The end of a shorter run as the beginning of `run`, None), or (None, why it is not)."""
     reason = refusal(run, ended.rounds)
     try:
         saved = Checkpointer(ended.path / CHECKPOINT, ended.identity).load()
@@ -157,7 +157,7 @@ def _beginning(run: Run, ended: EarlierRun) -> tuple[Saved | None, str | None]:
         reason = reason or "its clients' state was on disk and is gone"
     if reason:
         return None, reason
-    # a row that is not due, the longer run does not have
+    # the longer run has no row where no evaluation is due
     due = saved.rows[-1]["round"] % run.config.eval.every == 0
     rows = saved.rows if due else saved.rows[:-1]
     code = saved.code or tuple(codes_of(RunDirectory(ended.path).summary or {}))
@@ -172,27 +172,27 @@ def _refuse_other_code(config: Config, saved: Saved | None, file: Path) -> None:
 
 
 def refusal(run: Run, rounds: int) -> str | None:
-    """Why a run of so many rounds is not the beginning of `run`, in words; None: it is."""
+    """Why a run of `rounds` rounds is not the beginning of `run`, in words; None: it is."""
     algorithm = run.algorithm
     then = algorithm.resolve(replace(run.counts, T=rounds))
     differ = [f"algorithm.{key}" for key, value in run.hyper.items() if then.get(key) != value]
     if differ:
         verb = "depends" if len(differ) == 1 else "depend"
-        return f"{' and '.join(differ)} {verb} on the number of rounds (a theorem's)"
+        return f"{' and '.join(differ)} {verb} on the number of rounds (the theorem gives the value)"
     for key in ("lr_schedule", "server_lr_schedule"):
         if getattr(run.config, key).reads_rounds:
             return f"{key}={getattr(run.config, key).name} depends on the number of rounds"
     if reads_rounds(algorithm, run.setting):
         return f"{algorithm.name} reads the number of rounds"
     if algorithm.caches:
-        return f"{algorithm.name} counts in later rounds again what clients sent before its end"
+        return f"{algorithm.name} reuses in later rounds what clients sent before its end"
     if not run.trace_of(rounds).begins(run.trace):
-        return "what was under way at its end was never computed"
+        return "the jobs under way at its end were never computed"
     return None
 
 
 def checksum(state: Any) -> str:
-    """SHA-256 of nested dicts and lists of tensors and plain values, wherever the tensors are."""
+    """SHA-256 of nested dicts and lists of tensors and plain values, whatever device the tensors are on."""
     digest = hashlib.sha256()
 
     def feed(value: Any) -> None:

@@ -1,13 +1,13 @@
-"""Measuring a run between two updates: a row of metrics.csv, the clients' scores in it, and what has been
+"""Measures a run between two updates: a row of metrics.csv, the clients' scores in it, and what has been
 sent and computed until then.
 
-How well the shared model does for a client is measured on the client's own test samples, where the data say
-whose they are (partition=natural, dataset.pool); else on the test set reweighted to the label mixture of the
+The shared model's score for a client is measured on the client's own test samples if the data say whose they
+are (partition=natural, dataset.pool). Otherwise the test set is reweighted to the label mixture of the
 client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y). Methods whose clients
 keep parts of the model to themselves are measured by each client's own model, one client after another.
 
-What is held out for validation is measured as the test set is: the mean over all of it, or, where clients
-have models of their own, the mean over clients of each one's on what is held out of its own samples.
+Validation samples are measured like the test set: the score is the mean over all of them. If clients have
+models of their own, it is the mean over clients of each model's score on the client's own validation samples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 HELD = 100
-"""Clients whose samples are divided at once by who has their kinds."""
+"""Clients evaluated at once: the samples are grouped by which of these clients hold their kind."""
 
 
 class Measurement:
@@ -62,8 +62,8 @@ class Measurement:
                 self.tuned = PersonalEvaluator.of_owners(run.evaluator, whose, run.counts.N)
 
     def row(self, last: int, clock: Callable[[], float]) -> Row:
-        """The row of the present version; `last`: the version of the row before (0 where there is none),
-        `clock`: seconds of the run so far."""
+        """The row of the present version. `last`: the version of the previous row (0 if there is none).
+        `clock`: returns the seconds of the run so far."""
         run, t = self.run, self.run.loop.version
         numbers, clients = self._measured()
         late = np.concatenate([np.zeros(0, dtype=int), *map(run.trace.staleness, range(last, t))])
@@ -89,13 +89,13 @@ class Measurement:
 
     @property
     def further(self) -> list[str]:
-        """Those of eval.metrics and eval.finetune_steps."""
+        """The columns that eval.metrics and eval.finetune_steps add."""
         names = [name for name in self.eval.metrics if name != CONFUSION]
         parts = ["test", *(["validation"] if self.validation else [])]
         return [f"{part}_{name}" for part in parts for name in names] + [*(FINETUNED if self.tuned else ())]
 
     def _further(self) -> dict[str, float]:
-        """Their numbers: of the model that has just been measured, and of the clients' fine-tuned ones."""
+        """The values of `further`: of the model just measured, and of the clients' fine-tuned models."""
         found = []
         for evaluator in filter(None, (self.run.evaluator, self.validation)):
             if evaluator.further:
@@ -107,13 +107,13 @@ class Measurement:
         return dict(zip(self.further, found, strict=True))
 
     def take_part(self) -> None:
-        """What other processes than the first do while it measures a row."""
+        """What the other processes do while the first one measures a row."""
         for personal in filter(None, (self.personal, self.own_validation)):
             personal.test(self.run.loop)
 
     def _measured(self) -> tuple[dict[str, Any], np.ndarray | None]:
-        """The numbers of a row, and the clients' scores (N,), as far as they are asked for; all are read from
-        the device at once."""
+        """The numbers of a row, and the clients' scores (N,) if the configuration asks for them. All are read
+        from the device at once."""
         loop, evaluator, asked = self.run.loop, self.run.evaluator, self.eval
         theta = loop.evaluated()
         test, scores = self._of(evaluator, self.personal, theta)
@@ -138,8 +138,8 @@ class Measurement:
     def _of(
         self, evaluator: Evaluator, personal: PersonalEvaluator | None, theta: Tensor
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """[loss, score] of a model on an evaluator's samples, and [the clients' scores (N,)] where there are
-        any."""
+        """[loss, score] of a model on an evaluator's samples, and [the clients' scores (N,)], empty if there
+        are none."""
         loop = self.run.loop
         if personal is not None:
             loss, scores = personal.test(loop)
@@ -151,7 +151,7 @@ class Measurement:
 
 
 def summary_of(scores: np.ndarray) -> tuple[float, float, float]:
-    """(mean, mean of the worst tenth of the clients, at least one; standard deviation) without NaNs."""
+    """(mean, mean of the worst tenth of the clients (at least one), standard deviation), ignoring NaNs."""
     known = np.sort(scores[~np.isnan(scores)])
     if not len(known):
         return math.nan, math.nan, math.nan
@@ -160,8 +160,8 @@ def summary_of(scores: np.ndarray) -> tuple[float, float, float]:
 
 def mixture(labels: Tensor, y_test: Tensor, assignment: np.ndarray, clients: int) -> Tensor:
     """Weight (N, classes) of a test sample of each class for each client: the test set reweighted to the
-    label shares of the client's training data. Over the test set they sum to 1, or to 0 where it has none of
-    its labels. `assignment` (n,): the client of each training sample, negative where it is nobody's."""
+    label shares of the client's training data. A client's weights sum to 1 over the test set, or to 0 if that
+    has none of its labels. `assignment` (n,): each training sample's client, negative if it has none."""
     classes = int(max(labels.max(), y_test.max())) + 1
     counts = np.zeros((clients, classes))
     used = assignment >= 0
@@ -186,8 +186,8 @@ class ClientScores:
             self.weight = mixture(run.dataset.y_train, y_test, run.assignment, self.clients)
 
     def of(self, marks: Tensor) -> Tensor:
-        """Scores (N,), float64, NaN for a client without one: no test sample, or R2 of a target that never
-        varies."""
+        """Scores (N,), float64. NaN for a client for which no test sample counts, or for R2 if a target never
+        varies among its samples."""
         if self.weight is not None:
             right = marks.new_zeros(self.weight.shape[1], dtype=torch.float64)
             right.index_add_(0, self.y, marks.double())  # bincount with weights has no deterministic form
@@ -206,7 +206,7 @@ class ClientScores:
         return _or_nan((1 - self._sums(marks) / total).mean(1), total.amin(1))[:-1]
 
     def _sums(self, values: Tensor) -> Tensor:
-        """Sums by client (N + 1, ...) of what test samples have, the last one over those of none."""
+        """Sums (N + 1, ...) of test samples' values by client; the last row sums the samples of no client."""
         assert self.whose is not None
         return values.new_zeros(self.clients + 1, *values.shape[1:]).index_add(0, self.whose, values)
 
@@ -221,8 +221,8 @@ class PersonalEvaluator:
     def __init__(
         self, evaluator: Evaluator, kind: Tensor, weights: Callable[[Tensor], Tensor], clients: int
     ) -> None:
-        """`kind` (m,): of each sample; `weights`: (c, kinds), float64, of a sample of each kind for c clients
-        (ids on the device of the samples)."""
+        """`kind` (m,): the kind of each sample. `weights`: client ids (c,), on the samples' device -> the
+        weight of a sample of each kind for these clients (c, kinds), float64."""
         self.evaluator, self.kind, self.weights, self.clients = evaluator, kind, weights, clients
 
     @classmethod
@@ -234,8 +234,8 @@ class PersonalEvaluator:
 
     @classmethod
     def of_owners(cls, evaluator: Evaluator, whose: Tensor, clients: int) -> PersonalEvaluator:
-        """On each client's own samples; `whose` (m,): the client of each. The mean over all clients is that
-        over those which have some."""
+        """On each client's own samples; `whose` (m,): the client of each. The weights make the mean over all
+        clients equal the mean over those that have samples."""
         count = torch.bincount(whose, minlength=clients)
         share = clients / (count > 0).sum() / count.clamp(min=1).double()
 
@@ -272,7 +272,7 @@ class PersonalEvaluator:
         return torch.zeros(3, self.clients, dtype=torch.float64, device=self.kind.device)
 
     def _add(self, ids: Tensor, models: Iterable[tuple[Tensor, Vectors]], sums: Tensor) -> None:
-        """Add weighted losses, right answers and weights (3, N) of clients `ids`, each with its model."""
+        """Add weighted losses, right answers and weights to `sums` (3, N), for each client and its model."""
         weights = self.weights(ids)
         holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
         parts = [torch.nonzero(kind[self.kind] == k).flatten() for k in range(holders.shape[1])]
@@ -289,7 +289,7 @@ class PersonalEvaluator:
 
 @dataclass(frozen=True)
 class Spent:
-    """Arrays of length updates + 1: what has been spent when version t exists. Row 0 holds the survey."""
+    """Arrays of length updates + 1: what has been spent when version t exists. Entry 0 is the survey."""
 
     uplink_bytes: np.ndarray
     downlink_bytes: np.ndarray
@@ -307,8 +307,9 @@ def spent(
     """Add up `cost` over the trace.
 
     `steps`: (N,) K_i; `passes`: (N,) mini-batches in one full local pass; `first_step`: local steps whose
-    gradient is the full one. A dispatched job costs its download; a received one (applied, or discarded on
-    arrival) its upload and all its gradients; one that failed after the part u of its work, floor(u K).
+    gradient is the full one. A dispatched job costs its download. A received job (applied, or discarded on
+    arrival) costs its upload and all its gradients. A job that failed or was stopped after the part u of its
+    work costs floor(u (K - first_step)) local steps and floor(u passes) mini-batches of a full pass.
     """
     counts = schedule.counters(trace)
     evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps, first_step)

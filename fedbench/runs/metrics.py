@@ -1,5 +1,5 @@
-"""What is measured: a row of numbers per evaluated round; what a run's test accuracy has reached, and how the
-run ended."""
+"""What is measured: a row of numbers per evaluated round, the rounds that a run needs to reach an accuracy,
+and how the run ended."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from fedbench.config.config import METRICS
 from fedbench.files import one_line_os_errors, write_text
 
 Row = dict[str, Any]
-"""The numbers of an evaluated round, by column; None is written as an empty field. What an accuracy is, the
-task says (fedbench.engine.objective)."""
+"""The numbers of an evaluated round, by column; None is written as an empty field. The task defines what an
+accuracy is (fedbench.engine.objective)."""
 
 ALWAYS = (
     *("round", "virtual_time", "train_loss", "test_loss", "test_accuracy", "grad_norm"),
     *("uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_mean", "staleness_max"),
     "wall_seconds",
 )
-OF_VALIDATION = ("validation_loss", "validation_accuracy")  # where dataset.validation
-OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in ("mean", "worst", "std"))  # where eval.clients
+OF_VALIDATION = ("validation_loss", "validation_accuracy")  # with dataset.validation
+OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in ("mean", "worst", "std"))  # with eval.clients
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
 FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in METRICS), *FINETUNED)
 COLUMNS = (*ALWAYS, *OF_VALIDATION, *OF_CLIENTS, *FURTHER)
-"""Of metrics.csv, in order, as far as a run asks for them."""
+"""All columns of metrics.csv, in order; a run has those that it asks for."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
 ENDS = (
     *("final_validation_accuracy", "best_validation_accuracy"),
     *(f"{when}_{name}" for name in FURTHER for when in ("final", "best")),
 )
-"""Columns of runs.csv where runs have validation or further metrics."""
+"""Columns that runs.csv has if runs have validation or further metrics."""
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Test accuracies to which every run counts its rounds."""
+"""Test accuracies for which every run counts the rounds needed."""
 COLUMN = "rounds_to_"
-"""Before a level: the column of runs.csv that holds the rounds to it; empty where it was not reached."""
+"""Prefix of a level: the column of runs.csv with the rounds needed to reach it, empty if never reached."""
 
 
 class MetricsFile:
-    """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to. Floats are in
-    their shortest form that reads back exactly."""
+    """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to. Floats have
+    the shortest form that reads back exactly."""
 
     def __init__(self, path: Path, rows: list[Row], columns: Sequence[str]) -> None:
         self.path, self.rows, self.columns = path, rows, columns
@@ -59,23 +59,23 @@ class MetricsFile:
 
 
 def stopping_accuracy(row: Row) -> float:
-    """What `target` and `patience` look at: the validation's accuracy where there is one."""
+    """What `target` and `patience` look at: the validation accuracy if there is one, else the test's."""
     validated: float | None = row.get("validation_accuracy")
     return float(row["test_accuracy"]) if validated is None else validated
 
 
 def is_finite(row: Row) -> bool:
-    """Whether the losses are numbers; a diverged run's are not."""
+    """Whether the losses are finite; those of a diverged run are not."""
     return math.isfinite(row["test_loss"]) and math.isfinite(row["train_loss"] or 0.0)
 
 
 def worst(metric: str) -> float:
-    """What a diverged run counts: the lowest that its metric (fedbench.engine.objective) can be."""
-    return 0.0 if metric.endswith("accuracy") else -math.inf
+    """The score of a diverged run: the lowest value of its metric (fedbench.engine.objective)."""
+    return 0.0 if "accuracy" in metric else -math.inf
 
 
 def rounds_to(curve: Iterable[tuple[int, float]], levels: Iterable[float] = LEVELS) -> dict[str, int | None]:
-    """The first evaluated round at which the accuracy is at least a level, by the level (`0.9`); None: never.
+    """Level (`0.9`) -> the first evaluated round at which the accuracy is at least that level; None: never.
 
     `curve`: (round, test accuracy) of every evaluation, in order.
     """
@@ -87,7 +87,7 @@ def rounds_to(curve: Iterable[tuple[int, float]], levels: Iterable[float] = LEVE
     return {f"{level:g}": first(level) for level in sorted(set(levels))}
 
 
-PAUSED = "paused"  # a run that stands at checkpoint.until
+PAUSED = "paused"  # status of a run that has stopped at checkpoint.until
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ class Outcome:
             directory,
             planned=summary["config"]["rounds"],
             stopped=summary.get("stopped"),
-            metric=summary.get("metric", "accuracy"),  # younger than runs that are kept
+            metric=summary.get("metric", "accuracy"),  # missing in older runs
             **{name: summary[name] for name in names},
         )
 
     @property
     def score(self) -> float:
-        """The final accuracy; where the run diverged, the worst there is."""
+        """The final accuracy; the worst possible value if the run diverged."""
         return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
 
     @property
@@ -133,7 +133,7 @@ class Outcome:
         if self.stopped:
             reached = f"{self.rounds} of {self.planned} rounds ({self.stopped})"
         elif self.status == PAUSED:
-            reached = f"{self.rounds} of {self.planned} rounds, to go on with the same command"
+            reached = f"{self.rounds} of {self.planned} rounds; the same command resumes it"
         elif self.status == "starved":
             reached = (
                 f"{self.rounds} of {self.planned} rounds, since too few clients were left to fill an update"
@@ -146,10 +146,10 @@ class Outcome:
 
 
 def reason_to_stop(accuracies: Sequence[float], patience: int | None, target: float | None) -> str | None:
-    """Why a run ends with its last evaluation, in the words of its key; None: it goes on.
+    """Why a run ends with its last evaluation, as `key=value`; None: it goes on.
 
-    `accuracies`: of all its evaluations, that of the initial model first. `patience`: so many in a row none
-    of which is better than the best before them.
+    `accuracies`: of all its evaluations, starting with the initial model. `patience`: the run ends after this
+    many evaluations in a row without an improvement on the best before them.
     """
     if target is not None and accuracies[-1] >= target:
         return f"target={target:g}"

@@ -27,7 +27,7 @@ Code = dict[str, Any]
 round that it computed."""
 
 _CODE = ("fedbench", "conf", "pyproject.toml")  # what a result depends on; figures and prose may differ
-_HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # what reproduce does not say, or last
+_HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # what `reproduce` omits or says last
 _PACKAGES = ("torch", "torchvision", "numpy", "hydra-core", "omegaconf", "pandas", "scikit-learn")
 
 
@@ -48,8 +48,8 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The checkout's commit, "+dirty" where code or conf/ differ from it or hold more; None outside a
-    checkout of fedbench."""
+    """The checkout's commit, with "+dirty" if code or conf/ have changes or untracked files. None outside a
+    checkout of fedbench, or if git fails."""
     root = Path(fedbench.__file__).parents[1]
     if not (root / ".git").exists():
         return None
@@ -62,7 +62,7 @@ def commit() -> str | None:
 
 
 def hardware(device: torch.device) -> dict[str, object]:
-    """The processor that computed."""
+    """The machine, processor and threads of this process, and the GPU if `device` is one."""
     import torch
 
     info: dict[str, object] = {
@@ -76,12 +76,12 @@ def hardware(device: torch.device) -> dict[str, object]:
 
 
 def code(from_round: int = 0) -> Code:
-    """The code of this process, which computes from that round on."""
+    """The code of this process, which computes from round `from_round` on."""
     return {"from_round": from_round, "commit": commit(), "versions": versions()}
 
 
 def codes_of(summary: Mapping[str, Any]) -> list[Code]:
-    """What code computed the run of a summary.json, part by part; empty where nothing says it."""
+    """The code that computed the run of a summary.json, part by part; empty if nothing says it."""
     if summary.get("code"):
         return list(summary["code"])
     if "versions" not in summary:
@@ -90,9 +90,9 @@ def codes_of(summary: Mapping[str, Any]) -> list[Code]:
 
 
 def code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In what two parts' code differs, in words: `commit 1234, here 5678`, `torch 2.9.0, here 2.10.0`.
+    """How the code of two parts differs, in words: `commit 1234, here 5678`, `torch 2.9.0, here 2.10.0`.
 
-    A driver of GPUs that one host has and another has not (`cuda`) is no difference of code.
+    What only one of them has, such as `cuda` on a host with a GPU, is no difference.
     """
     found = {"commit": before.get("commit"), **(before.get("versions") or {})}
     here = {"commit": now.get("commit"), **(now.get("versions") or {})}
@@ -101,29 +101,28 @@ def code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def refusal_of_other_code(parts: Sequence[Code]) -> str | None:
-    """Why resume=same does not take what was computed so, in words; None: it was computed by this code."""
+    """Why resume=same refuses what these parts' code computed, in words; None: it was this code."""
     here = code()
     for part in parts:
         if changes := code_changes(part, here):
             return f"was computed with {'; '.join(changes)}"
-    return None if parts else "was computed by a version that did not write down its own"
+    return None if parts else "was computed by a version that did not record its code"
 
 
 def mixed_code(summaries: Iterable[Mapping[str, Any]]) -> str | None:
-    """One line where the runs of these summaries were not all computed by the same code; None where they
-    were."""
+    """One line that says how the code of the runs of these summaries differs; None if the same code computed
+    all of them."""
     count: Counter[tuple[tuple[str, str], ...]] = Counter()
     for found in summaries:
         count.update(list(dict.fromkeys(map(_kind, codes_of(found)))))
     if len(count) < 2:
         return None
     kinds = [dict(kind) for kind in count]
-    keys = [key for key in kinds[0] if len({kind.get(key) for kind in kinds}) > 1]
-    each = [
-        f"{', '.join(f'{key} {kind.get(key)}' for key in keys)}: {number}"
-        for kind, number in zip(kinds, count.values(), strict=True)
-    ]
-    return f"computed by different code (runs, or parts of runs): {'; '.join(each)}"
+    every = dict.fromkeys(key for kind in kinds for key in kind)
+    keys = [key for key in every if len({kind.get(key) for kind in kinds}) > 1]
+    each = [", ".join(f"{key} {kind.get(key, 'not recorded')}" for key in keys) for kind in kinds]
+    counted = [f"{kind}: {number}" for kind, number in zip(each, count.values(), strict=True)]
+    return f"computed by different code (runs, or parts of runs): {'; '.join(counted)}"
 
 
 def _kind(part: Code) -> tuple[tuple[str, str], ...]:
@@ -132,7 +131,7 @@ def _kind(part: Code) -> tuple[tuple[str, str], ...]:
 
 
 def _short(value: object) -> str:
-    """A commit's first twelve digits, and whether it is dirty; other words as they are."""
+    """A commit's first twelve digits, with "+dirty" if it has that; other values as text."""
     text = "none" if value is None else str(value)
     head, plus, rest = text.partition("+")
     return f"{head[:12]}{plus}{rest}" if len(head) == 40 else text
@@ -142,20 +141,20 @@ def _short(value: object) -> str:
 
 
 def write_reproduce(file: Path, run: Run) -> None:
-    """`reproduce`: a shell script that computes the run again; its comments say what with."""
+    """Write `reproduce`: a shell script that computes the run again. Its comments say what computed it."""
     config, choices = run.config, dict(flat(run.config))
     lines = ["#!/bin/sh", "# Computes this run again; `fedbench replay DIRECTORY` also compares the numbers."]
     found = {**run.code[-1]["versions"], "commit": run.code[-1]["commit"]}
     found |= {**hardware(run.device), "device": run.device}
     if run.group.size > 1:
-        found["processes"] = run.group.size  # the command computes it with one: the same to rounding
+        found["processes"] = run.group.size  # the command uses one: the same up to rounding
     lines += [f"# {name}: {value}" for name, value in found.items()]
     lines += [f"# {key}: sha256 {digest}" for key, digest in inputs(flat(config)).items()]
     for read in run.dataset.files:
         lines.append("# data: " + ", ".join(f"{name} {value}" for name, value in read.items()))
     groups = {
         key: choices.pop(key) for key in GROUPS if key in choices
-    }  # they come first, and the engine that was taken last
+    }  # these come first; the engine used comes last
     rest = {k: value for k, value in choices.items() if k not in _HOW and not k.startswith("logger.")}
     said = {**groups, **rest, "engine": run.choice.engine, "chunk": run.choice.chunk}
     words = [f"  {shlex.quote(f'{key}={written(value)}')}" for key, value in said.items()]

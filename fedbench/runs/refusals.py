@@ -1,9 +1,9 @@
-"""What no run can be, beyond what its configuration says alone: it does not fit the data, the method, the
-device, the processes, or the memory. Every refusal is a ConfigError in one line.
+"""Refusals that the configuration alone cannot decide: a run does not fit the data, the method, the device,
+the processes or the memory. Every refusal is a ConfigError in one line.
 
-The memory that a run takes at its largest is added up from what it holds; nothing of it is taken. A client at
-work holds what its method keeps and computes (vectors of length d), what one gradient of its model needs
-(measured by `engine.choose`), its mini-batch and the indices of all its mini-batches.
+The peak memory of a run is estimated by adding up what the run holds; nothing is allocated. A client at work
+holds what its method keeps and computes (vectors of length d), what one gradient of its model needs (measured
+by `engine.choose`), its mini-batch and the indices of all its mini-batches.
 `tests/runs/test_memory.py` compares the sum with what runs take.
 """
 
@@ -29,15 +29,15 @@ from fedbench.runs.checkpoint import checksum
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
-JOB_BYTES = 90  # of a job, at least, in the trace and the weights of its jobs
+JOB_BYTES = 90  # of a job, at least: its entries in the trace and in the weights of jobs
 PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
-INDEX_BYTES = 40  # of a sample of a mini-batch, in the indices that it is drawn by
-SCRATCH = 1.4  # what kernels need for themselves and the allocator does not use again, as a factor
+INDEX_BYTES = 40  # per sample of a mini-batch, for the indices that select it
+SCRATCH = 1.4  # factor for what kernels need for themselves and the allocator does not reuse
 MODELS = 4  # copies of the parameters: the plan's, the objective's, the evaluator's, and one that is written
 
 
 def before_data(run: Run) -> None:
-    """What device, processes, method and schedule exclude, before data are read."""
+    """Refuse what device, processes, method and schedule exclude, before data are read."""
     config, size = run.config, run.group.size
     if config.clients.per_round < size:
         allowed = f"must be at least the number of processes, {size}"
@@ -52,7 +52,7 @@ def before_data(run: Run) -> None:
 
 
 def of_participation(run: Run) -> None:
-    """What a method's definition excludes: fewer clients than all, or a client that counts twice."""
+    """Refuse what a method's definition excludes: fewer clients than all, or a client that counts twice."""
     chosen, method = run.config.participation, run.algorithm
     if method.full_participation:
         needs = f"{method.name} is defined for full participation only"
@@ -61,33 +61,33 @@ def of_participation(run: Run) -> None:
         if chosen.stragglers and chosen.straggler_work == "drop":
             raise ConfigError("participation.straggler_work", "drop", f"must be partial: {needs}")
     if chosen.name == "weighted" and (method.keeps_state or method.caches):
-        allowed = f"lets a client count twice, which {method.name}'s state of each client does not allow"
+        allowed = f"lets a client count twice, which {method.name}'s per-client state does not allow"
         raise ConfigError("participation", chosen.name, allowed)
 
 
 def of_data(run: Run) -> None:
-    """A loss for another task than the data's, a method evaluated by classes where there are none, clients'
-    scores that the data do not say."""
+    """Refuse what does not fit the data's task: a loss, metrics, fine-tuning, a method evaluated by class,
+    clients' scores. Refuse noise on tokens or with a single client, too."""
     config, ds, whose = run.config, run.dataset, run.test_client
     fits, noise, asked = TASKS[ds.task].loss, config.dataset.noise, config.eval
     if noise and (ds.vocabulary is not None or config.clients.total == 1):
-        allowed = "tokens have none" if ds.vocabulary is not None else "the first client has none"
+        allowed = "tokens take no noise" if ds.vocabulary is not None else "the only client gets none"
         raise ConfigError("dataset.noise", noise, f"must be 0: {allowed}")
     refuse_metrics(asked.metrics, ds.task, ds.name)
     if asked.metrics and run.algorithm.is_personal:
-        allowed = f"are of one model, and {run.algorithm.name}'s clients evaluate their own"
+        allowed = f"apply to one model, but {run.algorithm.name}'s clients evaluate their own models"
         raise ConfigError("eval.metrics", list(asked.metrics), allowed)
     if asked.finetune_steps and (ds.task != "classification" or run.algorithm.is_personal):
         why = f"dataset={ds.name} is {ds.task}"
         if ds.task == "classification":
             why = f"the clients of {run.algorithm.name} have models of their own"
-        allowed = f"fine-tunes one model of a classification, and {why}"
+        allowed = f"fine-tunes one classification model, but {why}"
         raise ConfigError("eval.finetune_steps", asked.finetune_steps, allowed)
     if config.loss.kind not in (None, fits):
         allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
         raise ConfigError("loss.kind", config.loss.kind, allowed)
     if run.algorithm.is_personal and ds.task != "classification":
-        allowed = f"is evaluated by class, and dataset={ds.name} has none ({ds.task})"
+        allowed = f"is evaluated by class, but dataset={ds.name} has no classes ({ds.task})"
         raise ConfigError("algorithm", run.algorithm.name, allowed)
     if config.eval.clients and whose is None and ds.task != "classification":
         allowed = f"needs classes, or a test set that says whose its samples are ({ds.task} has neither)"
@@ -95,16 +95,16 @@ def of_data(run: Run) -> None:
 
 
 def of_partition(run: Run) -> None:
-    """Clients' scores where no client has test samples, a mini-batch larger than what is trained on."""
+    """Refuse clients' scores if no client has test samples, and a mini-batch larger than the data."""
     if run.config.eval.clients and run.test_client is not None and (run.test_client < 0).all():
-        raise ConfigError("eval.clients", True, "no test sample is one of a client's; must be false")
+        raise ConfigError("eval.clients", True, "must be false: no test sample belongs to a client")
     n, batch, share = int(run.sizes.sum()), run.config.local.batch_size, run.config.local.batch_share
     if share is None and batch is not None and batch > n:
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
 
 
 def of_rates(run: Run) -> None:
-    """A schedule of a rate that the method does not have, or takes from its theorem."""
+    """Refuse a schedule of a rate that the method does not have, or takes from its theorem."""
     for name in run.rates:
         key, algorithm, allowed = f"{name}_schedule", run.algorithm, ""
         if name not in algorithm.numbers():
@@ -116,7 +116,7 @@ def of_rates(run: Run) -> None:
 
 
 def of_local_steps(run: Run) -> None:
-    """An optimizer where the method makes steps of its own; fine-tuning without a rate."""
+    """Refuse an optimizer if the method makes steps of its own, and fine-tuning without a rate."""
     optimizer, asked = run.config.optimizer, run.config.eval
     if asked.finetune_steps and asked.finetune_lr is None and "lr" not in run.hyper:
         raise ConfigError("eval.finetune_lr", None, f"must be a number > 0: {run.algorithm.name} has no lr")
@@ -132,7 +132,7 @@ def of_local_steps(run: Run) -> None:
 
 
 def of_evaluation(run: Run) -> None:
-    """The evaluation of a mean of models where there is no such mean, or no time at which it is."""
+    """Refuse to evaluate a mean of models if the run has no such mean, or none at the evaluation."""
     config, method, asked = run.config, run.algorithm, run.config.eval.model
     state, why = run.model.state_dict(), ""
     if asked == "last":
@@ -140,11 +140,11 @@ def of_evaluation(run: Run) -> None:
     if method.is_personal:
         why = f"{method.name}'s clients evaluate their own"
     elif any(name in state for name, _ in run.model.named_buffers()):
-        why = "batch norm's statistics are of one model; model.norm has others"
+        why = "batch norm's statistics belong to one model; model.norm has other norms"
     elif asked == MEAN_OF_CLIENTS and config.schedule.name == "async":
         why = "a client's last model is only known where rounds are synchronous"
     elif asked == MEAN_OF_CLIENTS and run.group.size > 1:
-        why = f"{run.group.size} processes have a part of the clients each"
+        why = f"each of {run.group.size} processes has only a part of the clients"
     elif asked == MEAN_OF_CLIENTS and not run.cost.has_y:
         why = f"{method.name}'s clients have no model y of their own"
     if why:
@@ -152,8 +152,8 @@ def of_evaluation(run: Run) -> None:
 
 
 def of_state(run: Run) -> None:
-    """Clients' and server's state that must be in memory and is more than that; on disk it is compared with
-    the disk's space when the run starts."""
+    """Refuse clients' and server's state that must be in memory and does not fit. State on disk is compared
+    with the disk's space when the run starts."""
     config, cost, N = run.config, run.cost, run.config.clients.total
     in_memory = run.group.clients(N) * cost.client_state if config.state.place == "memory" else 0
     what = f"{config.algorithm.name}'s state of {N:,} clients, {cost.client_state:,} numbers each,"
@@ -162,7 +162,7 @@ def of_state(run: Run) -> None:
 
 
 def of_disk(run: Run, place: str) -> None:
-    """Clients' state on disk where several processes compute."""
+    """Refuse clients' state on disk if several processes compute."""
     if place == "disk" and run.group.size > 1:
         size = run.group.size
         allowed = f"{size} processes keep clients' state in memory; must be auto or memory, and it must fit"
@@ -170,7 +170,7 @@ def of_disk(run: Run, place: str) -> None:
 
 
 def of_overlaps(run: Run) -> None:
-    """Clients' state with jobs of a client that overlap."""
+    """Refuse clients' state if jobs of the same client overlap."""
     keeps = run.algorithm.keeps_state or run.config.optimizer.keep
     if not keeps or not schedule.overlaps(run.config, run.algorithm.dispatch):
         return
@@ -183,7 +183,7 @@ def of_overlaps(run: Run) -> None:
 
 
 def alike(run: Run) -> dict[str, Any]:
-    """What must be the same in all processes of a run: they compute their server's vectors each."""
+    """What must be the same in all processes of a run, since each computes the server's vectors itself."""
     return {
         "the run (a hash of its configuration and files)": run_hash(run.config),
         "torch": torch.__version__,
@@ -199,7 +199,7 @@ def alike(run: Run) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the device that computes, by what takes them."""
+    """Bytes that a run takes on the device that computes, by use."""
 
     process: float
     data: float
@@ -212,7 +212,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """Of all; clients are not at work during an evaluation, and data are read before all else."""
+        """The peak. Clients are not at work during an evaluation, and data are read before all else."""
         held = self.process + self.data + self.schedule + self.state + self.server + self.graphs
         return max(held + max(self.clients, self.evaluation), self.process + 2 * self.data)
 
@@ -224,8 +224,8 @@ class Memory:
 
 
 def of_memory(run: Run) -> None:
-    """A run that takes more than there is; the line names the key that weighs most. Processes of the run on
-    one host share its memory; each has a GPU of its own."""
+    """Refuse a run that needs more memory than there is; the message names the key that weighs most.
+    Processes of the run on one host share its memory; each has a GPU of its own."""
     config, memory = run.config, run.memory
     there = total_memory(run.device) // (run.group.beside if run.device.type == "cpu" else 1)
     if memory.total <= there:
@@ -244,12 +244,12 @@ def of_memory(run: Run) -> None:
     if config.chunk is not None:
         keys["clients"] = ("chunk", config.chunk)
     key, value = keys[max(keys, key=lambda name: getattr(memory, name))]
-    needed = f"the run needs about {gib(memory.total)} of memory, and {gib(there)} are there"
+    needed = f"the run needs about {gib(memory.total)} of memory, but only {gib(there)} is available"
     raise ConfigError(key, value, f"{needed} ({memory.said})")
 
 
 def estimate(run: Run) -> Memory:
-    """What a run takes, by its configuration, data, model, method and load."""
+    """Estimate the memory of a run from its configuration, data, model, method and load."""
     config, ds, cost, choice, load = run.config, run.dataset, run.cost, run.choice, run.load
     item, d, N, n, model = run.dtype.itemsize, run.layout.d, config.clients.total, len(ds.y_train), load.cost
     here = choice.state == "memory" or (choice.state == "host" and run.device.type == "cpu")
@@ -262,8 +262,8 @@ def estimate(run: Run) -> Memory:
     mapped = sum(size[name] for name in ds.on_disk)  # on a CPU it stays where it is
     held = sum(size.values()) - (mapped if run.device.type == "cpu" else 0)
 
-    # a chunk of clients in a local step or, where that is more, in a full pass: the vectors of their method
-    # before and after it, the gradient apart and as one vector, and one gradient of the model
+    # a chunk of clients in a local step, or in a full pass if that takes more: the method's vectors before
+    # and after it, the gradient in parts and as one vector, and what one gradient of the model needs
     at_once = 1 if choice.engine == "loop" else choice.chunk
     waiting = (choice.chunk - at_once) * item * (cost.uplink + cost.client_state)
     vectors = item * (cost.client_state + 2 * cost.local + 2 * d)
@@ -296,6 +296,6 @@ def estimate(run: Run) -> Memory:
 
 
 def eval_batch(device: torch.device, model: ModelCost) -> int:
-    """Samples evaluated at once where the configuration does not say it: what convolutions write of them
+    """Samples evaluated at once if the configuration does not say: on a CPU, what convolutions write for them
     should fit a core's cache."""
     return 200 if device.type == "cpu" and model.convolutions else 1000

@@ -1,4 +1,4 @@
-"""Computing a finished run again from its directory alone, and comparing what comes out."""
+"""Computes a finished run again from its directory alone, and compares the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNTIMED = "wall_seconds"  # the one column that may differ
 
 
 PLACES = ("data.root", "dataset.path", "partition.path", "init_from", "device", "threads")
-"""Keys that say where something lies or computes, not what: a replay may be given others."""
+"""Keys that say where something lies or is computed, not what it is: a replay may change them."""
 
 
 def replay(
@@ -32,17 +32,17 @@ def replay(
 ) -> list[str]:
     """What differs between the run in `directory` and the same run computed now; empty: nothing.
 
-    It is computed as it was: engine, chunk, device and threads; its data are read where they were, or where
-    FEDBENCH_DATA or `places` (of PLACES) say. `into`: a directory in which the run computed now stays; there
-    it goes on if it was stopped. Raises DataError where its data or files have changed, RunError where there
-    is no finished run.
+    Engine, chunk, device and threads are those of the run. Its data are read from where they were, unless
+    FEDBENCH_DATA or `places` (keys of PLACES) say otherwise. `into`: a directory that keeps the new run, and
+    resumes it if it was stopped. Raises DataError if the run's data or files have changed, RunError if there
+    is no finished run or several processes computed it.
     """
     found = RunDirectory(directory).summary
     if found is None or found.get("status") not in FINISHED:
         raise RunError(f"{directory} holds no finished run")
     processes = int(found.get("processes", 1))
     if processes > 1:
-        why = "were added in another order than one process adds them"
+        why = "were summed in a different order than in one process"
         raise RunError(f"{directory} was computed by {processes} processes: its numbers {why}")
     changes: dict[str, Any] = {name: found[name] for name in ("engine", "chunk", "device")}
     changes["threads"] = found["hardware"]["threads"]
@@ -55,8 +55,8 @@ def replay(
 
 
 def elsewhere(directory: Path) -> list[str]:
-    """What a run was computed with that is different here: commit, versions, processor; where several codes
-    computed it, from which round on."""
+    """How the code and hardware that computed a run differ from those here: commit, versions, processor. If
+    several versions of the code computed it, each line says from which round on."""
     found = RunDirectory(directory).summary or {}
     device, now, parts = torch.device(str(found.get("device", "cpu"))), code(), codes_of(found)
     several = len(parts) > 1
@@ -77,11 +77,11 @@ def _refuse_other_data(directory: Path, found: Mapping[str, Any], run: Run) -> N
     before, now = {**before, **recorded(directory)}, {**now, **inputs(flat(run.config))}
     for name in before:
         if now.get(name) != before[name]:
-            raise DataError(f"{name} is not what the run in {directory} has read (sha256 {before[name]})")
+            raise DataError(f"{name} differs from what the run in {directory} read (sha256 {before[name]})")
 
 
 def _metrics(one: Path, other: Path) -> list[str]:
-    """The first cell of metrics.csv that differs."""
+    """The first cell of metrics.csv that differs, else the number of rows if that differs."""
     before, after = _rows(one), _rows(other)
     for row, (mine, yours) in enumerate(zip(before, after, strict=False)):
         for key in mine:

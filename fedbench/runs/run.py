@@ -31,9 +31,9 @@ from fedbench.engine.choose import (
     choose_engine,
     choose_state,
     compiled_chunk,
-    expected_gain_seconds,
     make_executor,
     measure_model,
+    rough_seconds,
     wide_batch,
 )
 from fedbench.engine.cohort import CohortTrainer
@@ -61,7 +61,7 @@ from fedbench.schedule.rates import UNSCHEDULED
 
 DEFAULT_STEPS = 10
 KEPT_TO_EVALUATE = {MEAN_OF_TWO: "server_state", MEAN_OF_CLIENTS: "client_state"}
-"""What of a run's costs grows by a model, for a choice of `eval.model`."""
+"""The field of a run's `Cost` that grows by one model, for a choice of `eval.model`."""
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ log = logging.getLogger(__name__)
 class Run:
     """A run that can be computed: data, model, method and schedule of a configuration.
 
-    Made in three steps: what is known and checked before anything is computed (`__init__`), what lies on the
-    device (`prepare`), and the way through the rounds (`go`).
+    It has three steps: check everything before anything is computed (`__init__`), put the run on the device
+    (`prepare`), and compute the rounds (`go`).
     """
 
     loop: ServerLoop
@@ -78,7 +78,7 @@ class Run:
     code: tuple[provenance.Code, ...] = ()  # that computes the run, part by part
 
     def __init__(self, config: Config, session: Session | None = None, group: ProcessGroup = ALONE) -> None:
-        """Check everything that can be checked. ConfigError or DataError in one line.
+        """Check everything that can be checked. Raises ConfigError or DataError with a one-line message.
 
         `session`: what the runs of the process share; `group`: the processes that will compute.
         """
@@ -91,9 +91,9 @@ class Run:
 
         self.dataset = ds = self.session.dataset(config)
         own = config.divides_data or isinstance(config.partition, Natural)
-        self.test_client = ds.test_client if own else None  # of each test sample, where that is known
+        self.test_client = ds.test_client if own else None  # of each test sample, if known
         refusals.of_data(self)
-        if ds.client is not None and config.divides_data:  # by this partition already
+        if ds.client is not None and config.divides_data:  # already divided by this partition
             self.partition = ds.client  # (n,) client of each training sample
         else:
             y, N = ds.y_train.numpy(), config.clients.total
@@ -101,7 +101,7 @@ class Run:
         if self.test_client is not None and not config.divides_data:
             self.test_client = data.clients_of(self.test_client, ds.client, self.partition)
         share = config.dataset.validation
-        self.validation = data.validation_samples(self.partition, share, config.seed)  # (m,) those held out
+        self.validation = data.validation_samples(self.partition, share, config.seed)  # (m,) held-out samples
         self.assignment = self.partition.copy()  # (n,) client of each sample that is trained on, else UNUSED
         self.assignment[self.validation] = UNUSED
         self.trained = np.flatnonzero(self.assignment != UNUSED)
@@ -149,12 +149,12 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long it takes, roughly: to decide by, not to show."""
-        return expected_gain_seconds(self.load, self.device)
+        """Rough amount of work, to decide by, not to show."""
+        return rough_seconds(self.load, self.device)
 
     @property
     def state_bytes(self) -> int:
-        """What this process's clients keep between their jobs: all clients, where it is alone."""
+        """Bytes that this process's clients keep between their jobs; a single process has all clients."""
         return self.group.clients(self.counts.N) * self.cost.client_state * self.dtype.itemsize
 
     @property
@@ -173,7 +173,7 @@ class Run:
         return self.trace_of(self.config.rounds)
 
     def trace_of(self, rounds: int) -> schedule.Trace:
-        """That of the same run with so many rounds."""
+        """The trace of the same run with `rounds` rounds."""
         item = self.dtype.itemsize
         payload = schedule.Payload(self.cost.downlink * item, self.cost.uplink * item, self.steps)
         config, steps = replace(self.config, rounds=rounds), self._steps_or_epochs()[0] or 1
@@ -207,7 +207,7 @@ class Run:
         return Load(cost, self.layout.d, width, cohort, calls).among(self.group.size)
 
     def _foreseen(self) -> EngineChoice:
-        """How the run will be computed, as far as it matters for memory: one client after another (loop) or a
+        """How the run will be computed, as far as memory depends on it: one client after another (loop) or a
         chunk at once (vmap, compiled or not), and where the clients' state lies."""
         chunk, engine = 1, "loop"
         if self.config.engine != "loop":
@@ -223,11 +223,11 @@ class Run:
     ) -> None:
         """Put the run on its device, without computing anything of it.
 
-        `kept`: a choice made before, and `notes` on it; `directory`: for clients' state where that lies on
+        `kept`: an earlier choice to keep, and `notes` on it. `directory`: for clients' state if that lies on
         disk.
         """
         config, device, group, ds = self.config, self.device, self.group, self.dataset
-        self.loop = self.evaluator = None  # type: ignore[assignment]  # their memory first, if there are any
+        self.loop = self.evaluator = None  # type: ignore[assignment]  # free their memory first, if any
         group.use(device)
         here = self.session.on_device(self)
         index, B = ClientIndex(self.assignment, self.counts.N, device), self.batch
@@ -267,19 +267,19 @@ class Run:
         self.spent = spent(self.trace, self.cost, item, self.steps, passes, first)
 
     def _choose(self, program: LocalProgram, width: int, here: OnDevice) -> tuple[EngineChoice, str | None]:
-        """What to take now, and a line where it is not what was asked for."""
+        """The engine choice as of now, and a line if it is not what was asked for."""
         config, load, plain, known = self.config, self.load, self._foreseen(), NOTHING_COMPILED
         threads = config.threads or torch.get_num_threads()
         few = compiled_chunk(load, plain.chunk, threads, self.device, self.dtype.itemsize)
         compiled = replace(plain, engine="compile", chunk=config.chunk or few)
-        if config.engine == "auto":  # or no look at the disk
+        if config.engine == "auto":  # other engines need no look at the disk
             depends = step_depends(program, compiled.chunk, width)
             known = CompiledStep(self.session.alike, depends is not None and here.programs.knows(depends))
         engine, line = choose_engine(config.engine, load, self.device, known)
         return compiled if engine == "compile" else replace(plain, engine=engine), line
 
     def _store(self, directory: Path) -> StateStore:
-        """Where clients' state lies."""
+        """The store of clients' state, in memory or on disk."""
         kind, N = self.choice.state, self.counts.N
         refusals.of_disk(self, kind)
         if kind != "disk":
@@ -291,8 +291,8 @@ class Run:
         return store
 
     def set_numerics(self, threads: int | None = None) -> None:
-        """Settings of torch that hold for the whole process while the run computes: threads (where the
-        configuration says none, `threads`), deterministic kernels, TF32."""
+        """Set what torch uses in the whole process while the run computes: threads (`threads` if the
+        configuration says none), deterministic kernels, TF32."""
         keep_memory()
         config = self.config
         if config.threads or threads:
@@ -302,14 +302,14 @@ class Run:
         torch.backends.cudnn.deterministic = config.deterministic
         torch.backends.cudnn.benchmark = False
         if self.device.index is not None:
-            torch.cuda.set_device(self.device)  # what names no device is there too
+            torch.cuda.set_device(self.device)  # also for what names no device
         if self.device.type == "cuda":  # a CPU's kernels are deterministic; the call imports the compiler
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(config.deterministic)
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
     def start(self) -> None:
-        """The state before the first round, with what the method measures at theta^0."""
+        """Set the state before the first round, with what the method measures at theta^0."""
         clients = np.arange(self.counts.N)
         trained, N = self.trained, self.counts.N
         share = np.bincount(self.assignment[trained], weights=self.sample_weights[trained], minlength=N)
@@ -323,9 +323,10 @@ class Run:
     # ---- from the first round to the last ----------------------------------------------------------
 
     def go(self, directory: Path) -> Outcome:
-        """Compute the run in `directory`, go on with it, or report it.
+        """Compute the run in `directory`, resume it, or report it if it is finished. Returns how it ended.
 
-        Raises ConfigError, RunError, and Interrupted after SIGINT or SIGTERM (a checkpoint was saved).
+        Raises ConfigError, RunError, and Interrupted after SIGINT or SIGTERM (a checkpoint was saved, unless
+        a second signal stopped the run at once).
         """
         config, here = self.config, RunDirectory(directory)
         with here.locked():
@@ -339,7 +340,7 @@ class Run:
             return outcome
 
     def _go(self, here: RunDirectory) -> None:
-        """Compute it; where it is computed again, beside what is there, which is replaced at the end."""
+        """Compute it. With resume=false, use a staging directory, whose files then replace the old ones."""
         config, start = self.config, time.monotonic()
         saved = continuation(self, here)
         target = here if config.resume else here.staging()
@@ -369,16 +370,16 @@ class Run:
                 shutil.rmtree(here.state(config), ignore_errors=True)
 
     def take_part(self) -> None:
-        """Compute this process's share of a run whose files the first process of the group has."""
+        """Compute this process's share of a run whose files belong to the first process of the group."""
         self._compute(None, None, None)
 
     def _compute(
         self, directory: RunDirectory | None, saved: Saved | None, loggers: RunLoggers | None
     ) -> None:
-        """From what is `saved` to the last file. `directory`, `loggers`: None where another process has them.
+        """Compute from what is `saved` to the last file. `directory`, `loggers`: None in other processes.
 
-        Where the device's memory is too small for a chunk of clients, the run starts again with half of it:
-        its numbers are those of the chunk that is recorded.
+        If the device's memory is too small for a chunk of clients, the run starts again with half the chunk.
+        Its numbers are those of the chunk that is recorded.
         """
         config, group, checkpointer = self.config, self.group, None
         self.set_numerics()
@@ -402,7 +403,7 @@ class Run:
                     raise
                 chunk = self.choice.chunk
                 begun = self.loop is None or self.loop.version > 0 or saved is not None
-                if begun or chunk == 1 or group.size > 1:  # or a smaller chunk may help
+                if begun or chunk == 1 or group.size > 1:  # else a smaller chunk may help
                     line = (
                         f"out of memory: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
                     )

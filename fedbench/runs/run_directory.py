@@ -1,7 +1,7 @@
 """The directory of a run: the one place that knows which files it has, and how to read and write them.
 
-Everything that shows, compares, takes over or goes on with a run asks here. Imports neither torch nor pandas
-before they are needed. Files are read when they are asked for, so that a run under way can be watched.
+Everything that shows, compares, reuses or resumes a run asks here. Imports torch and pandas only when they
+are needed. Files are read when they are asked for, so that a run under way can be watched.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv"
 LOCK, STAGING, STATE = ".lock", ".again", "state"
 _WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS)  # summary.json says how many bytes they have
 _LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
-_TRIES = 0.2  # seconds to wait for a lock: who only asks `in_use` holds it for a moment
+_TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
 _TAIL = 2000  # bytes at the end of metrics.csv that hold its last rows
 
 FINISHED = ("completed", "diverged", "starved")
-"""What a run that has ended is; summary.json says it."""
-FAILED = "failed"  # summary.json says it too, and PAUSED
+"""Statuses of a run that has ended, as in summary.json."""
+FAILED = "failed"  # also in summary.json, like PAUSED
 RUNNING, STOPPED, MISSING = UNFINISHED = ("running", "stopped", "missing")
-"""What a run that has not ended is; no file says it."""
+"""Statuses of a run that has not ended; no file holds them."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """A finished run that is another one with fewer rounds."""
+    """A finished run that equals a given one except that it has fewer rounds."""
 
     path: Path
     rounds: int
@@ -87,7 +87,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """The content of summary.json; None where there is none that can be read."""
+        """The content of summary.json; None if there is no readable one."""
         return read_json(self.path / SUMMARY)
 
     @property
@@ -117,18 +117,18 @@ class RunDirectory:
         try:
             plain = OmegaConf.to_container(OmegaConf.load(file), resolve=True)  # it reads 1e-3 as a number
         except FileNotFoundError:
-            raise DataError(f"{self.path}: no run directory ({CONFIG} is missing)") from None
+            raise DataError(f"{self.path}: not a run directory ({CONFIG} is missing)") from None
         except Exception as error:  # YAML's and OmegaConf's errors share no base class
             said = (str(error) or type(error).__name__).splitlines()[0]
             raise DataError(f"{file}: cannot be read as a run's configuration: {said}") from error
         if not isinstance(plain, dict) or not {*GROUPS} - {*LATER_GROUPS} <= {*plain}:
-            raise DataError(f"{file}: is no configuration of a run")
+            raise DataError(f"{file}: is not the configuration of a run")
         return {str(key): value for key, value in plain.items()}
 
     def config(self, **changes: Any) -> Config:
         """The typed configuration of the run; `changes`: other values of some (dotted) keys.
 
-        Raises DataError where there is none that can be read, ConfigError where it says what no run can mean.
+        Raises DataError if there is no readable one, ConfigError if its values are not valid for a run.
         """
         plain = self.plain_config
         for key, value in changes.items():
@@ -140,14 +140,14 @@ class RunDirectory:
         return build(plain)
 
     def config_here(self, **changes: Any) -> Config:
-        """The same here and now: with the data below FEDBENCH_DATA, where that is set."""
+        """`config` for use here: with the data below FEDBENCH_DATA, if that is set."""
         root = os.environ.get("FEDBENCH_DATA")
         return self.config(**({"data.root": root} if root else {}) | changes)
 
     @property
     def choices(self) -> dict[str, Any]:
-        """The configuration under dotted keys, as summary.json says it, else config.yaml, with what it means
-        without saying it (`completed`); empty where neither can be read."""
+        """The configuration under dotted keys, from summary.json, else from config.yaml, with the options
+        that it does not state (`completed`); empty if neither can be read."""
         said = (self.summary or {}).get("config")
         if isinstance(said, dict):
             return completed(said)
@@ -157,7 +157,7 @@ class RunDirectory:
 
     @property
     def identity(self) -> dict[str, Any] | None:
-        """What makes the run another one than others; None where there is none. Raises UsageError where
+        """What distinguishes the run from others; None if there is no config.yaml. Raises UsageError if
         config.yaml is damaged."""
         if not self.has_config:
             return None
@@ -167,8 +167,8 @@ class RunDirectory:
             raise UsageError(f"{error}; give another directory, or remove it") from error
 
     def rows(self) -> list[dict[str, str]]:
-        """The rows of metrics.csv as they are written, by column; empty where there is none. Rows that are
-        not whole, as the last one of a run that was killed, are left out with a warning."""
+        """The rows of metrics.csv as written, by column; empty if there is none. Incomplete rows, such as the
+        last one of a killed run, are left out with a warning. Raises DataError."""
         file = self.path / METRICS
         try:
             with file.open(newline="", encoding="utf-8", errors="replace") as stream:
@@ -205,13 +205,13 @@ class RunDirectory:
 
     @property
     def last_row(self) -> tuple[int, float]:
-        """Round, and wall seconds until then, of the last whole row of metrics.csv; 0 where it has none."""
+        """Round, and wall seconds until then, of the last whole row of metrics.csv; (0, 0.0) without one."""
         return self._last_rows()[-1]
 
     @property
     def pace(self) -> float | None:
-        """Seconds a round, of the last evaluations: the median. None where there are fewer than two after the
-        first one, which compiling makes long."""
+        """Median seconds per round over the last evaluations. None if there are fewer than two, not counting
+        that of round 0, since compiling makes the time after it long."""
         rows = self._last_rows()
         if rows[0][0] == 0:
             rows = rows[1:]
@@ -219,8 +219,8 @@ class RunDirectory:
         return statistics.median(each) if each else None
 
     def _last_rows(self) -> list[tuple[int, float]]:
-        """(round, wall seconds) of the last whole rows; (0, 0.0) where there is none. Quick: it is asked
-        often while a run is under way."""
+        """(round, wall seconds) of the last whole rows; [(0, 0.0)] if there are none. Fast, since it is
+        called often while a run is under way."""
         file = self.path / METRICS
         try:
             with file.open("rb") as stream:
@@ -236,14 +236,14 @@ class RunDirectory:
 
     @property
     def planned_rounds(self) -> int | None:
-        """The rounds that the run is to have; None where nothing says it."""
+        """The planned number of rounds; None if nothing says it."""
         rounds = self.choices.get("rounds")
         return rounds if isinstance(rounds, int) else None
 
     @property
     def status(self) -> str:
-        """How the run stands: completed, diverged, starved, failed or paused, as summary.json says; running
-        while a process computes it; stopped where something is saved; else missing."""
+        """The run's status: running while a process computes it; completed, diverged, starved, failed or
+        paused, as summary.json says; stopped if something is saved; else missing."""
         if self.in_use:
             return RUNNING
         said = str((self.summary or {}).get("status", ""))
@@ -252,7 +252,7 @@ class RunDirectory:
         return STOPPED if self.has_checkpoint or self.last_row[0] else MISSING
 
     def outcome(self) -> Outcome:
-        """How the run ended. Raises DataError where it has not."""
+        """How the run ended or paused. Raises DataError if it has not."""
         found = self.summary
         if found is None or found.get("status") not in (*FINISHED, PAUSED):
             raise DataError(f"{self.path} holds no finished run")
@@ -261,8 +261,8 @@ class RunDirectory:
     # ---- the run `config` in it --------------------------------------------------------------------
 
     def finished(self, config: Config) -> dict[str, Any] | None:
-        """The summary of the run `config` where it lies here, finished, or paused where it is to pause; None
-        where it must (re)start or go on. Raises ConfigError where resume=same, and other code computed it."""
+        """The summary of the run `config` if it is here and finished, or paused where it is to pause; None if
+        it must (re)start or go on. Raises ConfigError if resume=same and other code computed it."""
         found = self.summary
         if found is None or not config.resume:
             return None
@@ -287,11 +287,11 @@ class RunDirectory:
         return found
 
     def goes_on(self, config: Config) -> bool:
-        """Whether the run `config`, where it has not ended here, would go on from a checkpoint."""
+        """Whether the run `config`, if it has not ended here, would go on from a checkpoint."""
         return bool(config.resume) and self.has_checkpoint
 
     def earlier(self, config: Config) -> EarlierRun | None:
-        """The run that lies here where it has ended and is the run `config` with fewer rounds."""
+        """The run here, if it has ended and is the run `config` with fewer rounds; else None."""
         found = self.summary or {}
         choices = found.get("config")
         if not config.resume or found.get("status") not in FINISHED or not isinstance(choices, dict):
@@ -305,10 +305,10 @@ class RunDirectory:
         return EarlierRun(self.path, rounds, digest(before))
 
     def earlier_nearby(self, config: Config) -> EarlierRun | None:
-        """That of most rounds among the directories in the same directory.
+        """The `earlier` run with the most rounds among the directories beside this one.
 
-        Jobs of a sweep of which its sweep.json says that they differ in more than rounds are not opened:
-        every run of it would read the files of all.
+        Jobs that differ in more than rounds according to the sweep's sweep.json are not opened. Otherwise
+        every run of a sweep would read the files of all.
         """
         jobs = (read_json(self.path.parent / "sweep.json") or {}).get("jobs")
         jobs = jobs if isinstance(jobs, dict) else {}
@@ -323,8 +323,8 @@ class RunDirectory:
         return max((one for one in found if one), key=lambda one: one.rounds, default=None)
 
     def refuse_other(self, config: Config) -> None:
-        """Raise ConfigError where another run lies here, naming the key that differs, UsageError where it is
-        no run at all."""
+        """Raise ConfigError, which names the key that differs, if another run lies here. Raise UsageError if
+        the files here are not those of a run."""
         before = self.identity
         if before is None:
             if self.has_metrics:
@@ -351,8 +351,8 @@ class RunDirectory:
         return RunLoggers(config.logger, LoggedRun(self.path, choices, sweep, run_hash(config)))
 
     def reported(self, config: Config) -> dict[str, Any] | None:
-        """The summary of the run `config` where it is `finished` here. A logger is given what it lacks of it:
-        it failed, was cut off, or is named for the first time."""
+        """The summary of the run `config` if it is `finished` here. Gives loggers what they lack of the run:
+        a logger may have failed, been cut off, or be named for the first time."""
         from fedbench.loggers.backends import Point
 
         found = self.finished(config)
@@ -365,7 +365,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the directory for this process. Raises InUse where another process has it."""
+        """Hold the directory for this process. Raises InUse if another process has it."""
         with one_line_os_errors(f"use {self.path}"):
             self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / LOCK, _TRIES, f"{self.path} is in use by another process"):
@@ -382,27 +382,27 @@ class RunDirectory:
                 return False
         except InUse:
             return True
-        except RunError:  # a place that is only read
+        except RunError:  # a read-only place
             return False
 
     # ---- writing -----------------------------------------------------------------------------------
 
     def write_config(self, given: Mapping[str, Any]) -> None:
-        """config.yaml: the plain values of a configuration; and the hashes of what the run reads."""
+        """Write config.yaml, the plain values of a configuration, and the hashes of what the run reads."""
         inputs.record(self.path, flat(given))
         write_text(self.path / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(given))))
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
-        """summary.json, which says that the run has ended: the last of its files to be written."""
+        """Write summary.json, the last file of a run, which says that the run has ended."""
         write_json(self.path / SUMMARY, dict(content))
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of the files that a finished run has written and nothing changes any more."""
+        """Sizes in bytes of the files that a finished run has written and that no longer change."""
         files = {name: self.path / name for name in _WRITTEN}
         return {name: file.stat().st_size for name, file in files.items() if file.is_file()}
 
     def state(self, config: Config) -> Path:
-        """Where a run that computes here has clients' state, if that lies on disk."""
+        """Where a run that computes here keeps clients' state, if that lies on disk."""
         if config.state.directory is None:
             return self.path / STATE
         again = STAGING if self.path.name == STAGING else ""
@@ -425,7 +425,7 @@ class RunDirectory:
             staging.path.rmdir()
 
     def copy_to(self, place: Path) -> None:
-        """Copy all files but the lock; summary.json, which says that the run has ended, last."""
+        """Copy all files but locks; summary.json, which says that the run has ended, last."""
         with one_line_os_errors(f"write {place}"):
             shutil.copytree(
                 self.path, place, ignore=shutil.ignore_patterns(LOCK, ".lease*", SUMMARY), dirs_exist_ok=True
@@ -439,7 +439,7 @@ def logged(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_runs(directory: Path) -> list[RunDirectory]:
-    """The runs below `directory`, by name: whatever has a config.yaml or a summary.json (not Hydra's own)."""
+    """The runs in and below `directory`, by path: all with a config.yaml (not Hydra's) or a summary.json."""
     places = {
         file.parent
         for file in directory.rglob("*.*")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class ServerLoop:
     """A run between two server updates: version, server state, clients' state, uploads under way.
 
-    All jobs that start from a version are trained as soon as that version exists; what they upload is added,
-    with its final weight, to the sum of the update that will apply it. So at most concurrency + S - 1 results
-    are ever under way, and no old model is kept.
+    All jobs that start from a version are trained as soon as that version exists. Their uploads are added,
+    with their final weights, to the sum of the update that will apply them. So at most concurrency + S - 1
+    results are ever under way, and no old model is kept.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class ServerLoop:
         rates: Mapping[str, Callable[[int], float]] | None = None,
         evaluated: str = "last",
     ) -> None:
-        """`rates`: of hyper-parameters that change over rounds, what they are multiplied with in each.
+        """`rates`: for each hyper-parameter that changes over rounds, its factor as a function of the round.
         `evaluated`: a choice of `eval.model`."""
         self.algorithm, self.trainer, self.trace, self.counts = algorithm, trainer, trace, counts
         self.version, self.statistics, self.group, self.rates = 0, statistics, trainer.group, rates or {}
         self.server: Vectors = {"theta": theta}
         self.evaluates = evaluated
-        self.before: Tensor | None = None  # theta of the version before, where that is evaluated too
+        self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
         self._use(hyper)
 
@@ -55,13 +55,13 @@ class ServerLoop:
         return self.server["theta"]
 
     def evaluated(self) -> Tensor:
-        """The model (d,) of which a row tells."""
+        """The model (d,) to evaluate, as `eval.model` says."""
         if self.evaluates == MEAN_OF_CLIENTS:
             return self.trainer.mean_of_latest()
         return self.theta if self.before is None else (self.before + self.theta) / 2
 
     def start(self, measured: Mapping[str, float] | None = None) -> None:
-        """The survey before round 0 (if the algorithm has one), server state and clients' state.
+        """Run the survey before round 0 (if the algorithm has one); initialize server and clients' state.
 
         `measured`: hyper-parameters that the method has measured at theta^0.
         """
@@ -94,7 +94,7 @@ class ServerLoop:
         survey = self._train(t, h)
         mine = self.pending.pop(t, Sums())
         uploads, statistics = self.group.sum(mine.uploads), self.group.sum(mine.statistics)
-        if algorithm.caches:  # zeros, where the server has kept nothing yet
+        if algorithm.caches:  # zeros if the server has kept nothing yet
             sent = {name: value for name, value in uploads.items() if not name.startswith(CACHED)}
             zeros = {CACHED + name: torch.zeros_like(value) for name, value in sent.items()}
             uploads = {**zeros, **uploads}
@@ -109,8 +109,8 @@ class ServerLoop:
         self.version = t + 1
 
     def _train(self, t: int, h: Vectors) -> Vectors:
-        """Train the jobs that start from version t, with its hyper-parameters; the mean of their survey
-        (empty where there is none)."""
+        """Train the jobs that start from version t, with its hyper-parameters `h`. Returns the mean of their
+        survey (empty if there is none)."""
         trace, algorithm, jobs = self.trace, self.algorithm, self.trace.training(t)
         if len(jobs) == 0:
             return {}
@@ -124,7 +124,7 @@ class ServerLoop:
         order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
         for group in (jobs[order == number] for number in np.unique(order)):
             kept = None
-            if algorithm.caches:  # what the server keeps of these uploads counts again, with a later job
+            if algorithm.caches:  # what the server keeps of these uploads counts again with a later job
                 later = trace.next_applied[group]
                 kept = self.weight[later], np.where(later >= 0, trace.applied_update[later], -1)
             self.trainer.train(
@@ -143,8 +143,8 @@ class ServerLoop:
         return survey
 
     def _use(self, hyper: dict[str, float]) -> None:
-        """Take hyper-parameters into use, and with them the weights of all jobs, which the trace tells: base
-        (they sum to 1 per update) and effective."""
+        """Set the hyper-parameters, and the weights of all jobs that follow from them and the trace: base
+        weights (they sum to 1 per update) and effective weights (with the arrival factors)."""
         trace, theta, self.hyper = self.trace, self.theta, hyper
         self.h = {
             name: torch.tensor(value, dtype=theta.dtype, device=theta.device)
@@ -161,7 +161,7 @@ class ServerLoop:
         self.weight[applied] = self.base_weight[applied] * self.algorithm.arrival_weight(late, h).numpy()
 
     def _amounts(self, clients: np.ndarray) -> np.ndarray:
-        """What each of `clients` counts in a mean, before it is divided by the sum."""
+        """The weight of each of `clients` in a mean, before it is divided by the sum."""
         if self.algorithm.weighting == "samples":
             sizes: np.ndarray = self.trainer.planner.clients.sizes[clients]
             return sizes.astype(np.float64)
@@ -170,8 +170,8 @@ class ServerLoop:
     # ---- checkpoints -------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs (the trace and the mini-batches follow from the config); of all
-        processes, at the first one."""
+        """Everything that a resumed run needs (the trace and the mini-batches follow from the config), of all
+        processes, gathered at the first one."""
         pending = {t: (s.uploads, s.statistics) for t, s in self.pending.items()}
         elsewhere: list[dict[int, tuple[Vectors, Vectors]]] = []
         if self.group.size > 1:

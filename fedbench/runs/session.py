@@ -43,21 +43,21 @@ class OnDevice:
 
 
 class Session:
-    """Give one to all runs of a process: what an earlier run has read, moved or compiled is taken over.
+    """Shared by all runs of a process: a run reuses what an earlier one has read, moved or compiled.
 
-    Results do not depend on it but for rounding (`engine=auto` compiles what several runs need). It holds the
-    two data sets used last, and one objective on the device.
+    Results depend on it only up to rounding (`engine=auto` compiles what several runs need). It holds the two
+    data sets used last, and one objective on the device.
     """
 
     alike = 1
-    """Runs of the next run's program that are to come, this one among them."""
+    """How many of the expected runs share the next run's program, that run included."""
 
     def __init__(self) -> None:
         self._datasets: dict[Hashable, Dataset] = {}
         self._made: tuple[Dataset, Hashable, OnDevice] | None = None
 
     def dataset(self, config: Config) -> Dataset:
-        """The configuration's data set, read where it is not at hand. Raises ConfigError and DataError."""
+        """The configuration's data set, read if it is not at hand. Raises ConfigError and DataError."""
         divided, chosen, root = config.divides_data, config.dataset, config.data.root
         own_clients = divided or chosen.partition is not None or isinstance(chosen, UserDataset)
         seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
@@ -75,12 +75,12 @@ class Session:
         return found
 
     def on_device(self, run: Run) -> OnDevice:
-        """A run's objective: the last run's where only the algorithm, seeds or the schedule differ."""
+        """A run's objective; the last run's is reused if only the algorithm, seeds or the schedule differ."""
         config, dataset = run.config, run.dataset
-        rest: Hashable = None  # what the objective depends on beside the data, where that can be known
+        rest: Hashable = None  # what the objective depends on besides the data, if that can be known
         ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
-        if ours and config.init_from is None:  # a user's model may hold more than parameters, a given one
-            # batch-norm statistics of its own
+        if ours and config.init_from is None:  # a user's model may hold more than parameters;
+            # init_from may hold batch-norm statistics of its own
             options = sorted((key, repr(value)) for key, value in config.model.options.items())
             how = run.device, run.dtype, config.precision, config.deterministic, torch.get_num_threads()
             noise = config.dataset.noise and (config.dataset.noise, run.assignment.tobytes())
@@ -133,7 +133,7 @@ def _objective(run: Run) -> Objective:
 
 
 def targets(y: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Labels as they are, numbers in `dtype`, on the device."""
+    """Targets on the device: class labels unchanged, floating-point targets in `dtype`."""
     return y.to(device, dtype) if y.is_floating_point() else y.to(device)
 
 
@@ -141,7 +141,8 @@ def targets(y: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 
 def initial_model(config: Config, dataset: Dataset, device: torch.device) -> nn.Module:
-    """The run's model with its initial parameters, on the CPU, in the run's dtype. ConfigError, DataError."""
+    """The run's model with its initial parameters, on the CPU, in the run's dtype. Raises ConfigError
+    and DataError."""
     chosen, dtype = config.model, torch.float64 if config.dtype == "float64" else torch.float32
     facts = dataset.vocabulary, dataset.task == "sequence"
     size = models.size(chosen, dataset.shape, dataset.classes, *facts)
@@ -166,9 +167,9 @@ def stored_model(config: Config, file: Path) -> nn.Module:
 
 
 def load_parameters(model: nn.Module, path: Path, said: str) -> None:
-    """Give a model the parameters of a state_dict; numbers keep the precision of the model.
+    """Load the parameters in a state_dict file into a model; they take the precision of the model.
 
-    Raises DataError, which begins with `said`, where the file does not fit.
+    Raises DataError, whose message begins with `said`, if the file does not fit.
     """
     if not path.is_file():
         raise DataError(f"{said}: there is no such file")
@@ -189,7 +190,7 @@ def _misfit(own: Mapping[str, Tensor], given: object) -> str | None:
         return f"has no {name}, which the model has"
     for name, value in given.items():
         if name not in own:
-            return f"has {name}, which the model has not"
+            return f"has {name}, which the model does not have"
         if value.shape != own[name].shape:
             return f"{name} has shape {tuple(value.shape)}, the model's has {tuple(own[name].shape)}"
     return None

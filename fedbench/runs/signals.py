@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-AT_ONCE = 4.0  # seconds that the second signal leaves to what is under way
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _SAVES = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop and has saved a checkpoint. Ends a whole sweep, like Ctrl-C."""
+    """The run was asked to stop, and has saved a checkpoint unless a second signal stopped it at once. Ends a
+    whole sweep, like Ctrl-C."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -24,15 +24,15 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """Notes SIGINT, SIGTERM and SIGUSR1, for who looks at them between two steps.
+    """Records SIGINT, SIGTERM and SIGUSR1 for code that checks them between two steps.
 
-    The first one that stops says what it waits for; the second does not wait. A signal that somebody else
-    handled before (submitit: SIGUSR1 or SIGUSR2 requeues the job) is for `relay`, after a checkpoint.
+    The first stop signal prints what it waits for; the second does not wait. A signal that already had a
+    handler (submitit: SIGUSR1 or SIGUSR2 requeues the job) asks for a checkpoint; `relay` then passes it on.
     """
 
     def __init__(self, waits_for: Callable[[], str], raises: bool = True) -> None:
-        """`waits_for`: what the first signal leaves under way, in words ("": nothing to say); `raises`: the
-        second one raises Interrupted where the main thread is."""
+        """`waits_for`: describes what the first signal leaves under way ("": nothing to say). `raises`:
+        whether the second one raises Interrupted in the main thread."""
         self.stop: signal.Signals | None = None
         self.at_once = self.save = False
         self._waits_for, self._raises = waits_for, raises
@@ -64,7 +64,7 @@ class Signals:
         return 128 + int(self.stop)
 
     def relay(self) -> None:
-        """Give the signals of others to their handlers, which may end the process."""
+        """Pass recorded signals to the handlers that had them before, which may end the process."""
         while self._relayed:
             number = self._relayed.pop(0)
             self._others[number](number, None)
@@ -78,7 +78,7 @@ class Signals:
             self.stop = signal.Signals(number)
             if waits_for := self._waits_for():
                 line = f"fedbench: stopping: {waits_for}; a second Ctrl-C stops at once"
-                with contextlib.suppress(RuntimeError, OSError):  # the handler may have come into a print
+                with contextlib.suppress(RuntimeError, OSError):  # the signal may have interrupted a print
                     print(f"\n{line}" if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
         else:
             self.at_once = True

@@ -1,4 +1,4 @@
-"""The way of a run through its rounds: update, evaluate, record, save; until its end, or a signal."""
+"""The training loop of a run: update, evaluate, record and save, until the run ends or a signal comes."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
 LINE_SECONDS = 30.0
-RECENT = 20  # rounds whose pace is that of the next ones
+RECENT = 20  # rounds whose pace predicts that of the next ones
 
 log = logging.getLogger(__name__)
 
 
 class Training:
-    """A run that lies on its device, on its way. Of several processes all go it together; the first one alone
-    has a directory, a checkpointer and loggers, and with them the rows."""
+    """Trains a run that is prepared on its device. If several processes compute it, all take part; only the
+    first one has a directory, a checkpointer, loggers and the rows."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Training:
         self.seconds_before, self.began = 0.0, time.monotonic()
 
     def go(self, saved: Saved | None) -> None:
-        """To the last round, from a checkpoint if there is one. Raises Interrupted after a signal."""
+        """Train until the run ends, from a checkpoint if there is one. Raises Interrupted after a signal."""
         run, rounds, first = self.run, self.run.trace.updates, self.directory is not None
 
         def under_way() -> str:
@@ -112,7 +112,7 @@ class Training:
         return self.seconds_before + time.monotonic() - self.began
 
     def _begin(self, saved: Saved | None) -> None:
-        """The files that are there from the start, and the state before the next round."""
+        """Write the files that exist from the start, and set the state before the next round."""
         run, here = self.run, self.directory
         if here is not None:
             run.code = (provenance.code(),)
@@ -136,9 +136,9 @@ class Training:
             self.metrics = MetricsFile(here.path / METRICS, self.rows, self.measurement.columns)
 
     def _go_on_with(self, before: tuple[provenance.Code, ...]) -> None:
-        """Write down which code computes which part, and say so where it is not the same."""
+        """Record which code computes which rounds; add a note and a warning if it is not the same code."""
         run, here, done = self.run, self.run.code[-1], self.loop.version
-        changes = ["by a version that did not write down its own"]
+        changes = ["by a version that did not record its code"]
         if before:
             changes = provenance.code_changes(before[-1], here)
         run.code = (*before, {**here, "from_round": done + 1}) if changes else before
@@ -149,7 +149,7 @@ class Training:
             log.warning("%s; resume=same refuses this", note)
 
     def _record(self) -> None:
-        """A row of what is measured now."""
+        """Measure the present version. The first process adds a row; the others take part."""
         if self.metrics is None:
             self.measurement.take_part()
             return
@@ -160,23 +160,23 @@ class Training:
 
     @property
     def _at_end(self) -> bool:
-        """Whether the run ends, or pauses, with its last evaluation; the first process knows."""
+        """Whether the run ends, or pauses, with its last evaluation. Only the first process knows."""
         if not self.rows or self.loop.version == self.run.trace.updates:
             return True
         until, last = self.config.checkpoint.until, self.rows[-1]
-        if self.loop.version > last["round"]:  # looked at before, and gone on from
+        if self.loop.version > last["round"]:  # no evaluation since: the last row was judged before
             return False
         paused = until is not None and last["round"] >= until
         return paused or not is_finite(last) or self._stopped is not None
 
     @property
     def _stopped(self) -> str | None:
-        """Why the run is to end with its last row, before its last round: `target=0.9`; None: it is not."""
+        """Why the run ends with its last row, before its last round: `target=0.9`; None: it does not."""
         accuracies = [stopping_accuracy(row) for row in self.rows]
         return reason_to_stop(accuracies, self.config.patience, self.config.target)
 
     def _save_or_stop(self, signals: Signals) -> None:
-        """Save where it is time, or where a process was asked to; stop where one was."""
+        """Save if a checkpoint is due or a process was asked to save; stop if one was asked to stop."""
         due = self.checkpointer is not None and self.checkpointer.due
         each = self.run.group.all((signals.stop, signals.save or due))
         stop = next((number for number, _ in each if number is not None), None)
@@ -190,14 +190,14 @@ class Training:
             raise Interrupted(text, 128 + int(stop))
 
     def _save(self) -> None:
-        state = self.loop.state_dict()  # of all processes, at the first one
+        state = self.loop.state_dict()  # of all processes, gathered at the first one
         if self.checkpointer is not None:
             run = self.run
             self.checkpointer.save(Saved(state, self.rows, self.wall_seconds(), run.choice, run.code))
         self.loop.trainer.store.saved()
 
     def _end(self) -> dict[str, Any]:
-        """The last files; what loggers are told."""
+        """Write the last files; return what loggers are told."""
         self._save()
         run, here = self.run, self.directory
         if here is None:
@@ -216,8 +216,8 @@ class Training:
         return logged(summary)
 
     def _write_partition(self, file: Path) -> None:
-        """`client`, the client of every training sample in the data set's order; where some are held out for
-        validation, `validation` says of every one whether it is."""
+        """`client`: the client of each training sample, in the data set's order. If some are held out for
+        validation, `validation` says for each sample whether it is one of them."""
         run = self.run
         arrays: dict[str, Any] = {"client": run.partition}
         if len(run.validation):
@@ -231,7 +231,7 @@ class Training:
         last, executor = rows[-1], run.loop.trainer.executor
         k, done = min(config.eval.final_k, len(rows)), last["round"]
         levels = [*LEVELS, *([config.target] if config.target is not None else [])]
-        status = "starved" if run.trace.starved else "completed"  # clients were gone before rounds were
+        status = "starved" if run.trace.starved else "completed"  # too few clients were left for all rounds
         if not is_finite(last):
             status = "diverged"
         elif self._stopped:
@@ -248,7 +248,7 @@ class Training:
 
         best = max(rows, key=lambda row: row["test_accuracy"])
         measured: dict[str, Any] = {}
-        if len(run.validation):  # and the test accuracy in the round that it would choose
+        if len(run.validation):  # and the test accuracy in the round that validation chooses
             chosen = max(rows, key=lambda row: row["validation_accuracy"])
             measured = {
                 "final_validation_accuracy": final("validation_accuracy"),
@@ -301,19 +301,19 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# ---- what is shown on the way --------------------------------------------------------------
+# ---- progress while training --------------------------------------------------------------
 
 
 class Progress:
-    """Rounds done, the metric's value, rounds per second, time left: a bar on a terminal, plain lines now and
-    then elsewhere. `mode`: auto | bar | lines | none.
+    """Shows rounds done, the metric's value, rounds per second and time left: a bar on a terminal, else a
+    line every LINE_SECONDS. `mode`: auto | bar | lines | none.
 
-    The rate is that of the last rounds of this process, without the seconds of compiling and without the
-    first round, which prepares much else. Until there are such rounds nothing is said of it.
+    The rate is that of this process's recent rounds. It excludes compilation time and the first round, which
+    includes other preparation. It is not shown before there are such rounds.
     """
 
     def __init__(self, mode: str, label: str, total: int, done: int, metric: str, every: int = 1) -> None:
-        """`every`: rounds between two evaluations, of which there should be some among the last rounds."""
+        """`every`: the evaluation interval; the recent rounds should include some evaluations."""
         if mode == "auto":
             mode = "bar" if sys.stderr.isatty() else "lines"
         self.mode, self.label, self.total, self.metric = mode, label, total, metric
@@ -334,8 +334,8 @@ class Progress:
             log.info("%s: compiling ...", self.label)
 
     def update(self, done: int, accuracy: float | None, compiled: float = 0.0) -> None:
-        """`done` rounds exist now; `accuracy` if it was just measured; `compiled`: seconds of compiling so
-        far."""
+        """`done`: rounds done so far; `accuracy`: if just measured, else None; `compiled`: seconds of
+        compilation so far."""
         now = time.monotonic()
         self.recent.append((done, now - compiled))
         if accuracy is not None:

@@ -1,6 +1,6 @@
-"""Schedules: who starts from which version of the model, whose results make the next one, and when.
+"""Schedules: which client starts from which version of the model, whose results make the next, and when.
 
-A schedule is plain data (`Trace`), computed before any training; synchronous rounds and asynchronous arrivals
+A schedule is plain data (`Trace`), computed before any training. Synchronous rounds and asynchronous arrivals
 have the same form. NumPy only.
 """
 

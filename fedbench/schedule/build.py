@@ -26,10 +26,10 @@ from fedbench.schedule.trace import APPLIED, Floats, Ints, Trace, running_index
 def synchronous(
     seed: int, clients: int, rounds: int, per_round: int, taking_part: Participants, durations: Delays
 ) -> Trace:
-    """Rounds in which all who start also arrive: the event simulation with M_c = S and unit durations.
+    """Rounds whose jobs all arrive: the event simulation with M_c = S and unit durations.
 
-    Afterwards a round takes as long as its slowest job (one without jobs no time); the jobs' durations are
-    those that the same (client, n) have in an asynchronous run.
+    The clock comes afterwards: a round takes as long as its slowest job (no time without jobs). A job takes
+    as long as the job with the same (client, n) in an asynchronous run.
     """
     client, rounds_of = taking_part.client, taking_part.round
     n = running_index(client)
@@ -54,11 +54,11 @@ def synchronous(
 def prescribed(
     seed: int, clients: int, per_update: int, rounds: int, staleness: int | tuple[int, ...]
 ) -> Trace:
-    """Staleness that is given or drawn, without a clock (FedAsync's experiments).
+    """Given or drawn staleness, without a clock (FedAsync's experiments).
 
-    Update t takes S uniform clients that start from versions t - u. `staleness`: u is uniform on
-    {0, ..., min(t, staleness)}, or a list that is cycled over the jobs, cut at t. Version v comes at time v.
-    At most per_update * (max + 1) results wait for their update, not concurrency + per_update - 1.
+    Update t takes S uniform clients that start from versions t - u. `staleness`: an integer, for u uniform on
+    {0, ..., min(t, staleness)}, or a list of values of u, cycled over the jobs and cut at t. Version v comes
+    at time v. At most per_update * (max + 1) results wait for their update, not concurrency + per_update - 1.
     """
     client = without_replacement(seed, np.full(rounds, clients), per_update).reshape(-1)
     update = np.repeat(np.arange(rounds, dtype=np.int64), per_update)
@@ -73,7 +73,7 @@ def prescribed(
 def _all_applied(
     client: Ints, start_version: Ints, update: Ints, clients: int, per_update: int, rounds: int
 ) -> Trace:
-    """A trace without a clock, all of whose jobs are applied; the jobs are given by update and position."""
+    """A trace without a clock in which all jobs are applied; the jobs are given by update and position."""
     jobs = len(client)
     order = np.argsort(start_version, kind="stable")
     versions = np.arange(rounds, dtype=np.int64)
@@ -102,12 +102,12 @@ def _all_applied(
 
 
 Dispatch = Mapping[str, str]
-"""What an algorithm brings along for keys left null: `pool`, `refill`, `concurrency`, `tau_cut` ("all": N and
-N - 1)."""
+"""The algorithm's own values for keys left null: `pool`, `refill`, `concurrency`, `tau_cut` ("all" means
+concurrency N and tau_cut N - 1)."""
 
 
 class Clients(Protocol):
-    """How many there are, N in all and S in each update."""
+    """The numbers of clients: N in total, S per update."""
 
     @property
     def total(self) -> int: ...
@@ -125,7 +125,7 @@ class Local(Protocol):
 
 
 class Scheduled(Protocol):
-    """What a trace follows from: these keys of a run's configuration."""
+    """The keys of a run's configuration that determine its trace."""
 
     @property
     def rounds(self) -> int: ...
@@ -147,11 +147,11 @@ def check(config: Scheduled, dispatch: Dispatch | None = None) -> None:
     """Check schedule and delay together without building the trace. Raises ConfigError."""
     policy, delays = _read(config, dispatch, None)
     if policy is not None and policy.rate is not None and config.rounds > 0 and not delays.transfer:
-        _simulation(config, policy, delays, 1).run()  # launched so often that no update is reached?
+        _simulation(config, policy, delays, 1).run()  # raises if launches are too frequent for any update
 
 
 def overlaps(config: Scheduled, dispatch: Dispatch | None = None) -> bool:
-    """Whether a client may start a job while an earlier one of its own is not applied (`Trace.earlier`)."""
+    """Whether a client may start a job before its earlier one has been applied (`Trace.earlier`)."""
     policy = complete(config.schedule, config.clients.total, config.clients.per_round, dispatch)
     return policy is not None and overlapping(policy)
 
@@ -166,9 +166,9 @@ def build_trace(
     """The trace of a configuration: a pure function of `schedule`, `participation`, `delay`, `clients`,
     `rounds`, `local` and `seed`.
 
-    `dispatch`: the algorithm's own policy. `payload`: what a job moves and computes; needed, and only looked
-    at, where `delay.transfer` is used. `samples`: (N,) training samples, for participation=weighted. `steps`:
-    K, where no epochs are given, of which a straggler does a part. Raises ConfigError.
+    `dispatch`: the algorithm's own policy. `payload`: what a job moves and computes; needed and used only
+    with `delay.transfer`. `samples`: (N,) training samples, for participation=weighted. `steps`: K if no
+    epochs are given, of which a straggler does a part. Raises ConfigError.
     """
     policy, delays = _read(config, dispatch, payload)
     clients, per_update = config.clients.total, config.clients.per_round
@@ -201,7 +201,7 @@ def durations(config: Scheduled, client: Ints, n: Ints, payload: Payload | None 
 
 
 def survey_offset(config: Scheduled, payload: Payload | None = None) -> float:
-    """Virtual time of the exchange with all clients before round 0: the slowest one's."""
+    """Virtual time of the exchange with all clients before round 0: that of the slowest client."""
     return _delays(config, payload).survey()
 
 
@@ -216,7 +216,7 @@ def _read(
     policy = complete(config.schedule, N, S, dispatch)
     participation.check(N, S)
     if policy is not None and participation.name != "uniform":
-        allowed = "is of synchronous rounds; under schedule=async, schedule.pool says who may be drawn"
+        allowed = "is for synchronous rounds only; under schedule=async, schedule.pool says who may be drawn"
         raise ConfigError("participation", participation.name, allowed)
     if policy is not None and participation.stragglers:
         allowed = "must be 0 under schedule=async, where slow clients are late (delay=)"

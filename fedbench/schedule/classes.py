@@ -29,7 +29,7 @@ def lognormal_speeds(seed: int, clients: int, sigma: float) -> Floats:
 
 @dataclass(frozen=True)
 class HeteroExponential(Delay):
-    """Exponential with a rate of the client's own, exp(sigma z), drawn once (median rate 1)."""
+    """Exponential. Each client has its own rate exp(sigma z), drawn once (median rate 1)."""
 
     name = "hetero_exponential"
     sigma: float = number(1.0, low=0, high=20)
@@ -44,14 +44,14 @@ class HeteroExponential(Delay):
 
 
 def check_counts(counts: Sequence[int], classes: int, clients: int) -> None:
-    """Refuse counts of clients in each class that do not fit."""
+    """Raise ConfigError unless there are `classes` counts that sum to `clients`."""
     if len(counts) != classes or sum(counts) != clients:
         allowed = f"must be {classes} integers >= 0 that sum to clients.total={clients}"
         raise ConfigError("delay.counts", list(counts), allowed)
 
 
 def check_shares(shares: Sequence[float], classes: int) -> None:
-    """Refuse probabilities of the classes that do not fit."""
+    """Raise ConfigError unless there are `classes` probabilities that sum to 1."""
     if len(shares) != classes or abs(sum(shares) - 1) > 1e-9:
         raise ConfigError("delay.shares", list(shares), f"must be {classes} numbers >= 0 that sum to 1")
 
@@ -70,8 +70,8 @@ def drawn_by_shares(seed: int, clients: int, shares: Sequence[float]) -> Ints:
 
 
 def largest_of_dirichlet(seed: int, clients: int, parameters: Sequence[float]) -> Ints:
-    """The class of every client, (clients,): the largest share of a Dirichlet draw of its own."""
-    generator = host_generator(seed, Stream.CLASS)  # shares are normalised gammas: the same largest one
+    """The class of every client, (clients,): the largest share in its own Dirichlet draw."""
+    generator = host_generator(seed, Stream.CLASS)  # normalising gammas to shares keeps the largest
     gammas: Floats = generator.standard_gamma(parameters, (clients, len(parameters)))
     largest: Ints = gammas.argmax(1)
     return largest
@@ -98,9 +98,9 @@ def _bands(value: Any) -> tuple[tuple[float, float], ...]:
 
 @dataclass(frozen=True)
 class Bands(Delay):
-    """Each client belongs to a class; its jobs are uniform in the band of the class (FADAS).
+    """Each client belongs to a class; its job durations are uniform in the band of that class (FADAS).
 
-    Who belongs to which class: the first of counts, shares, dirichlet that is given.
+    The first of counts, shares, dirichlet that is given assigns clients to classes.
     """
 
     name = "bands"
@@ -128,7 +128,7 @@ class Bands(Delay):
         [3, 2, 1],
         numbers(above=0.0),
         "a list of numbers > 0",
-        help="the largest of a Dirichlet draw with these parameters",
+        help="each client's class: the largest share of a Dirichlet draw with these parameters",
     )
 
     @property

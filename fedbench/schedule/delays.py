@@ -1,4 +1,4 @@
-"""From a delay model to the duration of any job, and from `p_fail` to its failure; draws in blocks."""
+"""Durations of jobs from a delay model, and their failures from `p_fail`; draws are computed in blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedbench.schedule.classes import lognormal_speeds
 from fedbench.schedule.laws import Bits, Delay, Law, Transfer
 from fedbench.schedule.trace import Floats, Ints
 
-SURVEY = 1 << 40  # in place of n: the survey before round 0; no client reaches so many jobs
+SURVEY = 1 << 40  # the n of the survey before round 0; no client reaches that many jobs
 _BLOCK = 1 << 16  # jobs computed at once
 
 
@@ -36,7 +36,7 @@ class Delays:
     """
 
     def __init__(self, law: Law, clients: int, seed: int, payload: Payload | None = None) -> None:
-        """`payload`: needed where `transfer` is used. Raises ConfigError where the law does not fit."""
+        """`payload`: needed by `transfer` keys. Raises ConfigError if the law does not fit `clients`."""
         self.law, self.clients, self.seed, self.payload = law, clients, seed, payload
         law.check(clients)
         self.speed = law.speed if isinstance(law, Delay) else None
@@ -65,7 +65,7 @@ class Delays:
         return float(self(everyone, np.full(self.clients, SURVEY, dtype=np.int64)).max())
 
     def all_given(self) -> set[float] | None:
-        """All durations that occur, where every one is given; None where they are drawn job by job."""
+        """All durations that occur if all of them are given; None if they are drawn job by job."""
         cycle = self.law.cycle(self.clients)
         if cycle is None:
             return None
@@ -74,7 +74,7 @@ class Delays:
         return set(np.unique(self(client, n)).tolist())
 
     def _prepare(self) -> tuple[Any, ...]:
-        """Per client: the DURATION key, what the law drew, the factor, the transfer time (None: none)."""
+        """Per client: the DURATION key, the law's draw, its factor, and the transfer time (None: unused)."""
         if self._tables is None:
             everyone = np.arange(self.clients, dtype=np.int64)
             keys = make_key(self.seed, Stream.DURATION, everyone)
@@ -105,7 +105,8 @@ def _one_each(key: str, value: float | tuple[float, ...] | None, clients: int) -
 
 
 def failures(seed: int, p_fail: float) -> Callable[[Ints, Ints], Floats]:
-    """The part of its work that job n of client i does: 1, or less if it dies; from (FAILURE, i, n)."""
+    """Return a function (i, n) -> fraction of its work that job n of client i does: 1, or less if it dies.
+    Its draws have the address (FAILURE, i, n)."""
 
     def work(client: Ints, n: Ints) -> Floats:
         key = make_key(seed, Stream.FAILURE, client, n)
@@ -116,19 +117,19 @@ def failures(seed: int, p_fail: float) -> Callable[[Ints, Ints], Floats]:
 
 
 class BlockwiseDraws:
-    """Numbers of addressed draws (client, n = 0, 1, 2, ...), served one by one but computed in blocks.
+    """Addressed draws (client, n = 0, 1, 2, ...), served one by one but computed in blocks.
 
-    Clients whose supply runs low are served together with their neighbours, each as many as it has used
-    so far; so memory stays below about twice the numbers used plus one small block per client.
+    A refill also serves neighbours whose supply runs low. Each of them gets as many numbers as it has used so
+    far, so memory stays below about twice the numbers used plus one small block per client.
     """
 
-    PAGE = 2048  # neighbours that are looked at together
+    PAGE = 2048  # clients that one refill considers
     LONGEST = 1024
 
     def __init__(self, values: Callable[[Ints, Ints], Floats], clients: int, expected: int) -> None:
-        """`expected`: about how many numbers will be used in all."""
+        """`expected`: about how many numbers will be used in total."""
         self._values = values
-        room = 32768 // min(clients, self.PAGE)  # numbers are cheap by the ten thousand
+        room = 32768 // min(clients, self.PAGE)  # tens of thousands of numbers at once are cheap
         self._shortest = min(1 + 4 * expected // clients, room, self.LONGEST)
         self._drawn = np.zeros(clients, dtype=np.int64)
         self._stock = [array("d")] * clients  # reversed; replaced, never extended

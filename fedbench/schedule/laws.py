@@ -1,7 +1,7 @@
 """The delay models: the distribution of a job's duration, as pure functions of its address.
 
 A law is one class: its options (`delay.*`) as fields, and the map from (client, the job's random bits) to a
-duration. Nothing is drawn in event order. The checks of lists in options, here and of schedules, come first.
+duration. Nothing is drawn in event order. The checks of list options, which schedules use too, come first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Numbers = tuple[float, ...]
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer, which true and false are not."""
+    """Whether a value is an integer; True and False are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -35,7 +35,7 @@ def is_number(value: Any, low: float = 0.0, above: float = -math.inf) -> bool:
 
 
 def numbers(above: float = -math.inf, size: int | None = None) -> Callable[[Any], Numbers]:
-    """The check of a non-empty list of numbers >= 0 and > `above`, `size` of them where that is given."""
+    """Return a check for a non-empty list of numbers >= 0 and > `above`, exactly `size` of them if given."""
 
     def check(value: Any) -> Numbers:
         right = isinstance(value, list) and len(value) > 0 and size in (None, len(value))
@@ -47,14 +47,14 @@ def numbers(above: float = -math.inf, size: int | None = None) -> Callable[[Any]
 
 
 def integers(value: Any) -> tuple[int, ...]:
-    """The check of a non-empty list of integers >= 0."""
+    """Check a non-empty list of integers >= 0; return it as a tuple."""
     if not isinstance(value, list) or not value or not all(is_integer(item) and item >= 0 for item in value):
         raise ValueError
     return tuple(value)
 
 
 def number_or_list(value: Any) -> float | Numbers:
-    """The check of one number > 0 for all clients, or a list with one for each."""
+    """Check one number > 0 for all clients, or a list with one per client."""
     if isinstance(value, list):
         return numbers(above=0.0)(value)
     if not is_number(value, 0.0, 0.0):
@@ -63,7 +63,7 @@ def number_or_list(value: Any) -> float | Numbers:
 
 
 def times(value: Any) -> tuple[tuple[int, float], ...]:
-    """The check of pairs [client, time], each client once."""
+    """Check pairs [client, time], each client once; return them as tuples."""
     pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
     if not pairs or not all(is_integer(client) and client >= 0 and is_number(time) for client, time in value):
         raise ValueError
@@ -73,21 +73,21 @@ def times(value: Any) -> tuple[tuple[int, float], ...]:
 
 
 class Bits:
-    """The random numbers of a batch of addresses, each kind computed when it is asked for."""
+    """The random numbers of a batch of addresses, each kind computed on demand."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
 
     def uniform(self) -> Floats:
-        """In [0, 1)."""
+        """Uniform in [0, 1)."""
         return np.asarray(uniform(self.key))
 
     def exponential(self) -> Floats:
-        """Mean 1."""
+        """Exponential with mean 1."""
         return -np.log1p(-self.uniform())
 
     def normal(self) -> Floats:
-        """Mean 0, variance 1 (Box and Muller)."""
+        """Normal with mean 0, variance 1 (Box and Muller)."""
         angle = 2.0 * np.pi * np.asarray(uniform(fold(self.key, 1)))
         return np.sqrt(2.0 * self.exponential()) * np.cos(angle)
 
@@ -125,14 +125,15 @@ class Law(ABC):
     name: ClassVar[str]
 
     def check(self, clients: int) -> None:  # noqa: B027 (most laws fit any number of clients)
-        """Refuse what does not fit the number of clients, or two options that do not fit each other."""
+        """Raise ConfigError if options do not fit the number of clients or each other."""
 
     def cycle(self, clients: int) -> Ints | None:
-        """(clients,): after how many jobs each client's durations repeat; None where each is drawn anew."""
+        """(clients,): after how many jobs each client's durations repeat; None if each is drawn anew."""
         return None
 
     def per_client(self, seed: int, clients: int) -> Floats | Ints | None:
-        """What is drawn once for each client; an array of `clients` rows that `sample` gets back."""
+        """The values drawn once per client, an array of `clients` rows that `sample` gets; None: none are
+        drawn."""
         return None
 
     @abstractmethod
@@ -142,7 +143,7 @@ class Law(ABC):
 
 @dataclass(frozen=True)
 class Zero(Law):
-    """Every job takes 1."""
+    """Every job takes 1 unit of time."""
 
     name = "none"
 
@@ -155,7 +156,7 @@ class Zero(Law):
 
 @dataclass(frozen=True)
 class Delay(Law):
-    """A law with the options that all but `none` share."""
+    """A law with the options shared by all laws but `none`."""
 
     speed: float | tuple[float, ...] | None = custom(
         None,
@@ -168,7 +169,7 @@ class Delay(Law):
 
 
 def need_ordered(a: float, b: float) -> None:
-    """Refuse an empty interval [a, b)."""
+    """Raise ConfigError if b < a."""
     if b < a:
         raise ConfigError("delay.b", f"{b:g}", f"must be a number >= delay.a={a:g}")
 
@@ -242,7 +243,7 @@ class LogNormal(Delay):
 
 @dataclass(frozen=True)
 class Pareto(Delay):
-    """P(duration > x) = (min / x)^alpha from min on, cut at cap."""
+    """P(duration > x) = (min / x)^alpha for x >= min, cut at cap."""
 
     name = "pareto"
     alpha: float = number(1.0, low=0.1)
@@ -292,7 +293,7 @@ class Table(Delay):
 
     @cached_property
     def _flat(self) -> tuple[Floats, Ints, Ints]:
-        """All durations one after another; where each client's begin, and how many they are."""
+        """All durations in one array, the index of each client's first one, and how many each client has."""
         lengths = np.array([len(row) for row in self.table], dtype=np.int64)
         return np.concatenate([np.array(row) for row in self.table]), np.cumsum(lengths) - lengths, lengths
 

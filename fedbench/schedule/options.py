@@ -1,4 +1,4 @@
-"""The options of `schedule=` and `delay=`, and the policy that an asynchronous schedule makes of them."""
+"""The options of `schedule=` and `delay=`, and the complete policy of an asynchronous schedule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POOL = ("idle", "idle_incl_buffered", "self", "all", "queue", "round_robin", "li
 
 @dataclass(frozen=True)
 class Sync:
-    """Synchronous rounds: clients.per_round clients, uniform without replacement, all start and all arrive.
+    """Synchronous rounds: the clients that participation= draws all start and all arrive.
 
     A round takes as long as its slowest job (delay=).
     """
@@ -77,7 +77,7 @@ class Async:
         help="""who may be drawn
 idle                clients neither training nor with an upload in the buffer
 idle_incl_buffered  those with an upload in the buffer too
-self                none is drawn: the finished client goes on itself
+self                no draw: a client that has finished starts its next job itself
 all                 every client; two jobs of one client run in parallel
 queue               every client; a busy one works through its queue
 round_robin         the idle ones in turn
@@ -93,7 +93,7 @@ list                as schedule.list says""",
         None,
         ("with_replacement", "without_replacement"),
         null="with_replacement",
-        help="of pools all and queue, within one refill",
+        help="how clients of pools all and queue are drawn within one refill",
     )
     list: tuple[int, ...] | None = custom(
         None,
@@ -106,10 +106,12 @@ list                as schedule.list says""",
         None,
         ("closed", "open"),
         null="closed",
-        help="closed: a job starts when another one ended; open: by a clock, whatever is under way",
+        help="closed: a job starts when another one has ended; open: jobs start by a clock, regardless",
     )
     rate: float | None = positive(None, null="launch=closed", help="launch=open: starts per unit of time")
-    gaps: str | None = choice(None, ("constant", "poisson"), null="constant", help="of an open launch")
+    gaps: str | None = choice(
+        None, ("constant", "poisson"), null="constant", help="times between the starts of an open launch"
+    )
     tau_cut: int | None = integer(
         None,
         low=0,
@@ -136,10 +138,10 @@ list                as schedule.list says""",
     )
     timeout: float = nonnegative(0.0, help="time until the server notices that a job died")
     leave: tuple[tuple[int, float], ...] | None = _times(
-        "[[client, time], ...]: the client leaves for good; what it is doing fails"
+        "[[client, time], ...]: the client leaves for good; its running job fails"
     )
     join: tuple[tuple[int, float], ...] | None = _times(
-        "[[client, time], ...]: the client is not there before"
+        "[[client, time], ...]: the client is not available before this time"
     )
 
 
@@ -159,11 +161,11 @@ MOST_FAILURES = 0.9999
 def complete(
     schedule: Sync | Async, clients: int, per_update: int, dispatch: Mapping[str, str] | None = None
 ) -> Async | None:
-    """A schedule over N `clients` with S jobs `per_update`, its pool, refill, tau_cut and concurrency (M_c; 0
-    under an open launch) settled; None where it is synchronous.
+    """Complete an asynchronous schedule over N `clients` with S jobs `per_update`: settle its pool, refill,
+    tau_cut and concurrency (M_c; 0 under an open launch). Return None for a synchronous one.
 
-    `dispatch`: what the algorithm brings along for these keys; it holds where the user left them null ("all":
-    as concurrency N clients, as tau_cut the work of all others, N - 1). Raises ConfigError where options do
+    `dispatch`: the algorithm's own values for these keys, used where the user left them null. "all" means N
+    clients for concurrency, and N - 1, the work of all others, for tau_cut. Raises ConfigError if options do
     not fit each other.
     """
     if per_update > clients:
@@ -183,9 +185,9 @@ def complete(
     if schedule.select == "lowest" and pool not in ("idle", "idle_incl_buffered"):
         raise _error(schedule, "select", f"must be uniform (or null) with schedule.pool={pool}")
     if schedule.draw == "without_replacement" and pool not in ("all", "queue"):
-        raise _error(schedule, "draw", "only has a meaning with schedule.pool=all or queue")
+        raise _error(schedule, "draw", "must be null or with_replacement unless schedule.pool=all or queue")
     _check_launch(schedule, pool)
-    if schedule.p_fail > MOST_FAILURES:  # an update would take more jobs than anybody can simulate
+    if schedule.p_fail > MOST_FAILURES:  # an update would take more jobs than can be simulated
         needed = round(1 / (1 - schedule.p_fail))
         allowed = f"must be at most {MOST_FAILURES}: of {needed:,} jobs one arrives, so an update of "
         allowed += f"clients.per_round={per_update} takes {per_update * needed:,}"
@@ -203,7 +205,7 @@ def complete(
 
 
 def overlapping(schedule: Async) -> bool:
-    """Whether a client may start a job, in a complete schedule, while an earlier one of it is not applied."""
+    """Whether a client may start a job, in a complete schedule, before its earlier one has been applied."""
     apart = schedule.pool == "self" and schedule.refill != "immediate"
     return schedule.staleness is not None or not (apart or schedule.pool in ("idle", "round_robin"))
 

@@ -1,7 +1,7 @@
-"""Who takes part in a synchronous round (`participation=`), and how much of its work a job does.
+"""Which clients take part in a synchronous round (`participation=`), and how much of its work a job does.
 
-Every draw has an address of its own (round and place in it, or client and job), so that other rounds, and
-more of them, change nothing.
+Every draw has its own address (round and place in it, or client and job), so it does not depend on other
+rounds or on their number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.selection import select_uniforms
 from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace, running_index
 
-_BLOCK = 1 << 21  # numbers of a block of rounds
+_BLOCK = 1 << 21  # numbers drawn at once
 
 
 class Participants(NamedTuple):
@@ -28,7 +28,7 @@ class Participants(NamedTuple):
 
     client: Ints
     round: Ints
-    copies: Ints | None = None  # what each counts in its round's mean; None: as algorithm.weighting says
+    copies: Ints | None = None  # weight of each in its round's mean; None: as algorithm.weighting says
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Participation:
             "partial",
             ("partial", "drop"),
             help="""what a straggler does
-partial  it sends what it has: of its local epochs (or steps) a number drawn from 1 on (FedProx)
-drop     it works as much, and nothing of it arrives""",
+partial  it does a random number of its local epochs (or steps), at least 1, and sends the result (FedProx)
+drop     it does as much work, but its result does not arrive""",
         )
     )
 
     def check(self, clients: int, per_round: int) -> None:
-        """Raise ConfigError where the option does not fit N `clients`, S `per_round`."""
+        """Raise ConfigError if the option does not fit N = `clients` and S = `per_round`."""
 
     def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
         """The participants of rounds 0 to `rounds` - 1. `sizes`: (N,) training samples of each client."""
@@ -60,8 +60,8 @@ drop     it works as much, and nothing of it arrives""",
 
 @dataclass(frozen=True)
 class Bernoulli(Participation):
-    """Every client by itself, with probability clients.per_round / clients.total; in a round without any the
-    model stays as it is."""
+    """Each client independently with probability clients.per_round / clients.total. A round without clients
+    leaves the model as it is."""
 
     name: ClassVar[str] = "bernoulli"
 
@@ -77,9 +77,9 @@ class Bernoulli(Participation):
 
 @dataclass(frozen=True)
 class Weighted(Participation):
-    """clients.per_round draws with replacement, each client with its share of the training samples. The mean
-    weighs all draws alike, whatever algorithm.weighting; who is drawn twice works once and counts twice (Li
-    et al., FedProx)."""
+    """clients.per_round draws with replacement; the probability of a client is its share of the training
+    samples. The mean weighs all draws equally, whatever algorithm.weighting says. A client drawn twice works
+    once and counts twice (Li et al., FedProx)."""
 
     name: ClassVar[str] = "weighted"
 
@@ -94,8 +94,8 @@ class Weighted(Participation):
 
 @dataclass(frozen=True)
 class Cyclic(Participation):
-    """Groups of clients in turn (Cho et al., ICML 2023): of the group t mod G, clients.per_round clients,
-    uniform without replacement. Group g has the clients i with floor(i G / N) = g."""
+    """Groups of clients take turns (Cho et al., ICML 2023): round t has clients.per_round clients of group t
+    mod G, uniform without replacement. Group g has the clients i with floor(i G / N) = g."""
 
     name: ClassVar[str] = "cyclic"
     groups: int = integer(2, low=1, help="G, number of groups")
@@ -118,15 +118,15 @@ class Cyclic(Participation):
 
 @dataclass(frozen=True)
 class File(Participation):
-    """Clients that come and go: clients.per_round of those that are there, uniform without replacement; all
-    of them where they are fewer, and a round without any leaves the model as it is."""
+    """Clients that come and go: clients.per_round of those present, uniform without replacement, or all of
+    them if fewer are present. A round without clients leaves the model as it is."""
 
     name: ClassVar[str] = "file"
     path: str = text(
         None,
         words="the path of a CSV",
-        help="columns client, from, to: the client is there in the rounds t = 0, 1, ... with from <= t < to; "
-        "an empty `to` is for good, and a client may have several rows",
+        help="columns client, from, to: the client is present in rounds t = 0, 1, ... with from <= t < to; "
+        "an empty `to` means for good; a client may have several rows",
     )
 
     def check(self, clients: int, per_round: int) -> None:
@@ -149,16 +149,16 @@ PARTICIPATIONS: dict[str, type[Participation]] = {
 
 
 def _rounds(rounds: int, jobs: int | Ints) -> Ints:
-    """The round of every job, where each has so many `jobs`."""
+    """The round of every job; `jobs`: their number in each round."""
     return np.repeat(np.arange(rounds, dtype=np.int64), jobs)
 
 
 def without_replacement(seed: int, sizes: Ints, per_round: int) -> Ints:
     """For each round t, `per_round` distinct numbers below sizes[t], uniform, in the order drawn; shape
-    (rounds, per_round). What stands behind the first sizes[t] of a round has no meaning.
+    (rounds, per_round). Entries of a round after the first sizes[t] have no meaning.
 
-    Draw number t * per_round + k picks among the numbers that round t has not drawn yet, in ascending order:
-    the same draws that the event simulation makes where all jobs of a round end at once.
+    Draw number t * per_round + k picks among the numbers that round t has not drawn yet, in ascending order.
+    The event simulation makes the same draws if all jobs of a round end at once.
     """
     rounds = len(sizes)
     result = np.empty((rounds, per_round), dtype=np.int64)
@@ -184,16 +184,16 @@ def without_replacement(seed: int, sizes: Ints, per_round: int) -> Ints:
 
 
 def ranging(trace: Trace, seed: int, low: int, high: int) -> Trace:
-    """Every job makes a number of epochs that is uniform on {low, ..., high}, not `high` (FedNova, Wang et
-    al., NeurIPS 2020); one that fails does its part of them."""
+    """Every job does a number of epochs drawn uniformly from {low, ..., high} instead of `high` (FedNova,
+    Wang et al., NeurIPS 2020). A job that fails does its part of them."""
     epochs = low + np.floor(_uniforms(trace, seed, 0) * (high - low + 1))
     return dataclasses.replace(trace, work=trace.work * epochs / high)
 
 
 def straggling(trace: Trace, seed: int, participation: Participation, units: int) -> Trace:
-    """Of each round with m jobs, floor(stragglers m + 1/2), drawn, do u of `units` parts of their work (local
-    epochs, else steps), u uniform on {1, ..., units} (Li et al., FedProx, MLSys 2020); `drop`: and do not
-    arrive. A job that does less anyway (`ranging`) does no more than that."""
+    """In each round with m jobs, floor(stragglers m + 1/2) drawn ones do only u of `units` parts of their
+    work (local epochs, else steps), u uniform on {1, ..., units} (Li et al., FedProx, MLSys 2020). With
+    `drop` they also do not arrive. A job that does less anyway (`ranging`) does no more than that."""
     place = np.lexsort((_uniforms(trace, seed, 1), trace.applied_update))
     jobs = np.bincount(trace.applied_update, minlength=trace.updates)
     late = np.floor(participation.stragglers * jobs + 0.5)
@@ -212,12 +212,12 @@ def straggling(trace: Trace, seed: int, participation: Participation, units: int
 
 
 def _uniforms(trace: Trace, seed: int, word: int) -> Floats:
-    """A number in [0, 1) for each job, of its address (client, n) and a `word`."""
+    """A number in [0, 1) for each job, drawn at its address (client, n) and a `word`."""
     return np.asarray(uniform(fold(make_key(seed, Stream.WORK, trace.client, trace.n), word)))
 
 
 def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
-    """The rows of a file of participation=file: client, from, to (the last round and one); shape (rows,)."""
+    """Rows of a participation=file CSV: client, from, to (exclusive), each (rows,). Raises ConfigError."""
     try:
         with as_given(path).open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -236,6 +236,8 @@ def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
             raise ConfigError("participation.path", path, allowed)
         found.append((client, begin, end))
     if not found:
-        raise ConfigError("participation.path", path, "must have a row for each time a client is there")
+        raise ConfigError(
+            "participation.path", path, "must have a row for each interval in which a client is present"
+        )
     client, begin, end = np.array(found, dtype=np.int64).T
     return client, begin, end

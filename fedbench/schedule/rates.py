@@ -1,5 +1,5 @@
-"""Learning rates over rounds: what `lr_schedule=` makes of algorithm.lr, and `server_lr_schedule=` of
-algorithm.server_lr. A schedule is a factor on the rate in every round t of T."""
+"""Learning rates over rounds: `lr_schedule=` acts on algorithm.lr, `server_lr_schedule=` on
+algorithm.server_lr. A schedule multiplies the rate by a factor in every round t of T."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from fedbench.schedule.laws import integers
 
 @dataclass(frozen=True)
 class RateSchedule(ABC):
-    """The options that all schedules have."""
+    """The options shared by all schedules."""
 
     name: ClassVar[str]
-    reads_rounds: ClassVar[bool] = False  # its first rounds depend on how many are planned
+    reads_rounds: ClassVar[bool] = False  # the factors of its first rounds depend on T
     warmup: int = later(
-        integer(0, low=0, help="first rounds, in which the rate rises: (t+1)/warmup of it in round t")
+        integer(
+            0, low=0, help="number of first rounds in which the rate rises; round t has (t+1)/warmup of it"
+        )
     )
 
     def factor_at(self, t: int, rounds: int) -> float:
-        """What the rate is multiplied with in round `t` (from 0) of `rounds`."""
+        """The factor by which the rate is multiplied in round `t` (from 0) of `rounds`."""
         return (t + 1) / self.warmup if t < self.warmup else self.after_warmup(t, rounds)
 
     @abstractmethod
     def after_warmup(self, t: int, rounds: int) -> float:
-        """The same of t >= warmup."""
+        """The same factor for t >= warmup."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class ExponentialRate(RateSchedule):
     """factor^s, s the rounds since the warm-up (FedDyn, FedCM, FedExP: 0.998)."""
 
     name = "exponential"
-    factor: float = positive(0.998, help="of one round")
+    factor: float = positive(0.998, help="multiplies the rate after every round")
 
     def after_warmup(self, t: int, rounds: int) -> float:
         return self.factor ** (t - self.warmup)
@@ -67,9 +69,9 @@ class StepRate(RateSchedule):
         None,
         _milestones,
         "a list of different rounds, such as [50, 75]",
-        help="rounds, counted from 0 with the warm-up's, that begin with a smaller rate; must be given",
+        help="rounds at which the rate drops, counted from 0 and including the warm-up; must be given",
     )
-    factor: float = positive(0.1, help="at every milestone")
+    factor: float = positive(0.1, help="multiplies the rate at every milestone")
 
     def after_warmup(self, t: int, rounds: int) -> float:
         return self.factor ** sum(milestone <= t for milestone in self.milestones)

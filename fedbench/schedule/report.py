@@ -1,4 +1,4 @@
-"""What a trace says, in numbers and in a file: cumulative counts, the summary, jobs.csv."""
+"""Reports of a trace: cumulative counts, the summary and jobs.csv."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 class Counters(NamedTuple):
-    """Cumulative counts, each of shape (updates + 1,): entry t as version t is made, before it is sent."""
+    """Cumulative counts, each of shape (updates + 1,). Entry t: when version t is made, before it is sent."""
 
     dispatched: Ints  # jobs that started from a version < t: downloads
     received: Ints  # jobs applied in an update < t, or discarded on arrival at a version < t: uploads
@@ -45,25 +45,26 @@ def counters(trace: Trace) -> Counters:
 
 
 def cumulative_steps(trace: Trace, steps: int | Ints, first: int = 0) -> Ints:
-    """Local steps computed up to version t, shape (updates + 1,), the `first` of each job not counted: K for
-    each job received, or the part of them that it makes, and floor(u (K - first)) for one that failed or was
-    stopped after the part u of its work. `steps`: K, or one number per client (N,)."""
+    """Local steps computed up to version t, shape (updates + 1,), without the first `first` steps of each
+    job. A received job counts K steps, or the part of them that it does. A job that failed or was stopped
+    after the fraction u of its work counts floor(u (K - first)). `steps`: K, or one per client (N,)."""
     k = np.broadcast_to(np.asarray(steps, dtype=np.int64), (trace.clients,))[trace.client]
     made = np.maximum(np.rint(trace.work * k).astype(np.int64), 1) - first
     return _cumulative_work(trace, made, k - first)
 
 
 def cumulative_passes(trace: Trace, batches: Ints) -> Ints:
-    """Mini-batches of one full local pass a job, up to version t: all of a job received, floor(u batches) of
-    one that failed or was stopped. `batches`: (N,)."""
+    """Mini-batches up to version t, shape (updates + 1,), if a job is one full local pass. A received job
+    counts all of its batches; one that failed or was stopped counts floor(u batches). `batches`: (N,)."""
     return _cumulative_work(trace, batches[trace.client], batches[trace.client])
 
 
 def _cumulative_work(trace: Trace, made: Ints, all_of_it: Ints) -> Ints:
-    """Sums of what received jobs have `made`, and of the part that others did of `all_of_it`; (J,)."""
+    """Cumulative sums of `made` over received jobs, and of the fraction done of `all_of_it` over failed or
+    stopped ones. Both arguments: (J,)."""
     failed = np.isin(trace.status, (FAILED, INTERRUPTED))
     part = trace.work * all_of_it
-    whole = np.rint(part)  # a given part, such as 0.29 of 100 steps, may lie a rounding error below
+    whole = np.rint(part)  # a given part, e.g. 0.29 of 100 steps, may be a rounding error too small
     done = np.where(np.abs(part - whole) <= 1e-12 * whole, whole, np.floor(part)).astype(np.int64)
     ended = _came(trace) | failed
     return _cumulative(trace, trace.arrival_version[ended], np.where(failed, done, made)[ended])
@@ -109,7 +110,7 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def write_jobs_csv(trace: Trace, path: str | Path) -> None:
-    """Write jobs.csv: one row per job, empty where there is no value; floats read back exactly."""
+    """Write jobs.csv, one row per job. A cell without a value is empty; floats read back exactly."""
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(_COLUMNS)

@@ -1,4 +1,4 @@
-"""Who works next: the draws that choose, a set of clients with selection by rank, and the pools."""
+"""Which client works next: the random draws, a set of clients with selection by rank, and the pools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def select_uniforms(seed: int, address: np.ndarray) -> np.ndarray:
 
 
 def select_draws(seed: int, first: int) -> Iterator[float]:
-    """The same numbers one after another from address `first` on, computed in growing blocks."""
+    """Yield the same numbers one by one from address `first` on; they are computed in growing blocks."""
     size = 256
     while True:
         yield from select_uniforms(seed, first + np.arange(size, dtype=np.int64)).tolist()
@@ -90,7 +90,7 @@ class Candidates:
         return below
 
     def add(self, client: int) -> None:
-        """Add a client that is no member."""
+        """Add a client that is not a member."""
         insort(self._buckets[client >> _SHIFT], client)
         node = (client >> _SHIFT) + self._leaves
         while node:
@@ -112,14 +112,14 @@ _LEAVES_WHILE_WORKING = ("idle", "idle_incl_buffered", "round_robin", "self")
 class Pool:
     """The candidates and the choice among them.
 
-    A slot is asked for by the client that freed it (only `self` cares) or by ANYONE. Under `self` a client
-    keeps its slot for good; the slot of a client that left goes to one that has none.
+    A slot is either the client that freed it (only `self` uses this) or ANYONE. Under `self` a client keeps
+    its slot for good; the slot of a client that left goes to a client without one.
     """
 
     def __init__(
         self, policy: Async, clients: int, seed: int, leave: Mapping[int, float], join: Mapping[int, float]
     ) -> None:
-        """`leave`, `join`: when clients do."""
+        """`leave`, `join`: the times at which clients leave and join."""
         self.policy, self.clients = policy, clients
         self.draws = select_draws(seed, CLIENTS)
         self.leave, self.lowest = leave, policy.select == "lowest"
@@ -129,18 +129,18 @@ class Pool:
         self.changes = deque(sorted(changes))
         self.candidates = Candidates(clients, np.setdiff1d(np.arange(clients), late))
         self.gone: set[int] = set()
-        self.turn = 0  # round_robin: the next client's id; list: the next place in it
+        self.turn = 0  # round_robin: the next client's id; list: the next index
         self.drawn = not self.lowest and policy.pool in ("idle", "idle_incl_buffered", "all", "queue")
-        self.pops = policy.pool in _LEAVES_WHILE_WORKING  # who is chosen is no candidate for a while,
-        self.returns_at_end = policy.pool == "idle_incl_buffered"  # namely until its upload arrives,
-        self.returns_at_update = policy.pool in ("idle", "round_robin")  # or until it is applied
+        self.pops = policy.pool in _LEAVES_WHILE_WORKING  # a chosen client stops being a candidate
+        self.returns_at_end = policy.pool == "idle_incl_buffered"  # until its upload arrives
+        self.returns_at_update = policy.pool in ("idle", "round_robin")  # or until its upload is applied
 
     def next_change(self) -> float:
         """The time of the next join or departure."""
         return self.changes[0][0] if self.changes else NEVER
 
     def may_serve(self) -> bool:
-        """Whether, with no job under way, a client may still be found: now or after a join."""
+        """Whether a client may still be found, now or after a join, while no job is under way."""
         return len(self.candidates) > 0 or bool(self.changes)
 
     def change(self, now: float) -> None:
@@ -159,9 +159,9 @@ class Pool:
             self.candidates.add(client)
 
     def choose(self, slots: list[int], distinct: bool = False) -> list[int]:
-        """Choose for one slot after another; shorter than `slots` where candidates run out.
+        """Choose a client for each slot in turn. The result is shorter than `slots` if candidates run out.
 
-        `distinct`: no client twice, also in a pool whose candidates may already be working.
+        `distinct`: choose no client twice, even in a pool whose candidates may already be working.
         """
         pops = self.pops or (distinct and self.policy.pool != "list")
         chosen = []

@@ -26,18 +26,18 @@ DRAW = 1 << 53  # draws in [0, 1) are multiples of 1 / DRAW
 
 
 class Clock:
-    """Times as the simulation compares and adds them: integers, `unit` of them in a unit of virtual time.
+    """Times as the simulation adds and compares them: integer ticks, `unit` of them per unit of virtual time.
 
-    Where all durations are given, every time is a sum of decimal numbers: 0.1 three times and 0.3 are one
-    instant, which floats would make two. Where durations are drawn, times never tie by the numbers given,
-    and floats are kept (`unit` 1, as for whole numbers, which floats add exactly).
+    If all durations are given, every time is a sum of decimal numbers: three times 0.1 and 0.3 are one
+    instant, but two different floats. If durations are drawn, the given numbers cause no ties, and floats are
+    kept with `unit` 1. Whole numbers also stay floats, which add them exactly.
     """
 
     def __init__(
         self, durations: Iterable[float] | None, others: Iterable[float], rate: float | None, failing: bool
     ) -> None:
-        """`durations`: all that occur, None where they are drawn; `others`: further times that are added to
-        them or compared with them; `rate`: of launches; `failing`: jobs may end after a drawn part."""
+        """`durations`: all that occur, None if they are drawn. `others`: further times added to or compared
+        with them. `rate`: launches per unit of time. `failing`: jobs may end after a drawn part."""
         self.exact, self.unit = False, 1
         self.rate = None if rate is None else Fraction(repr(_decimal(rate)))
         self._known: dict[float, float] = {}
@@ -59,18 +59,18 @@ class Clock:
         return self._known[time]
 
     def many(self, times: Floats) -> np.ndarray:
-        """The same for an array; of Python's integers, which do not overflow, where they are ticks."""
+        """The same for an array. Ticks are Python's integers here, which do not overflow."""
         if not self.exact:
             return times
         values, index = np.unique(times, return_inverse=True)
         return np.array([self.ticks(value) for value in values.tolist()], dtype=object)[index]
 
     def part(self, work: float, duration: float) -> float:
-        """The ticks of a drawn part `work` of a duration in ticks."""
+        """The ticks of the fraction `work` of a duration, which is given in ticks."""
         return int(work * DRAW) * int(duration) // DRAW if self.exact else work * duration
 
     def launch(self, number: int) -> float:
-        """The time of a launch, from 1 on, at the given rate, in ticks."""
+        """The time in ticks of launch `number` (from 1) at the given rate."""
         assert self.rate is not None
         if self.exact:
             return int(number * self.unit / self.rate)
@@ -78,7 +78,7 @@ class Clock:
 
 
 def _decimal(value: float) -> float:
-    """A number without the noise of a product: 0.1 * 3 is 0.3."""
+    """A number without the rounding noise of a product: 0.1 * 3 becomes 0.3."""
     short = float(f"{value:.15g}")
     return short if abs(short - value) <= 2 * math.ulp(value) else value
 
@@ -86,7 +86,7 @@ def _decimal(value: float) -> float:
 Draw = Callable[[Ints, Ints], Floats]
 
 PATIENCE = 200_000
-"""Jobs and launches without an update, beside 20 times those expected, after which none will come."""
+"""Jobs and launches without an update, plus 20 times those expected, after which the simulation gives up."""
 
 
 class Simulation:
@@ -102,7 +102,7 @@ class Simulation:
         durations: Delays,
         failures: Draw,
     ) -> None:
-        """`durations` and `failures` map (client, n) to the duration and to the part of the work done."""
+        """`durations` and `failures` map (client, n) to the duration and to the fraction of the work done."""
         leave, join = dict(policy.leave or ()), dict(policy.join or ())
         self.concurrency, self.poisson = policy.concurrency or 0, policy.gaps == "poisson"
         self.clock = Clock(
@@ -122,7 +122,7 @@ class Simulation:
         self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
         self.interrupts = policy.interrupt
         self.ledger = Ledger()
-        self.now: float = 0  # in ticks, as all times but those of the ledger
+        self.now: float = 0  # in ticks, like all times except the ledger's
         self.version = 0
         self.ends: dict[float, list[int]] = {}  # time -> the jobs that end then
         self.times: list[float] = []  # the keys of `ends`, as a heap
@@ -134,14 +134,14 @@ class Simulation:
         self.parked = 0  # slots without a client
         self.waiting: list[int] = []  # at_aggregation: slots of failed and discarded jobs
         self.launches = self.lost_launches = 0
-        # jobs that an update takes on average at most, where all under way may be discarded
+        # mean number of jobs per update at most: all jobs under way may be discarded
         per_version = (per_update + self.concurrency) / (1 - policy.p_fail)
         self.patience = PATIENCE + round(20 * per_version)
         self.last_attempt = self.patience  # the number of jobs and launches by which an update must be made
         self.launch_time = NEVER if policy.rate is None else self._next_launch(0.0)
 
     def run(self) -> Trace:
-        """Simulate until `rounds` updates are made, or nothing can happen any more."""
+        """Simulate until `rounds` updates are made or nothing more can happen."""
         if self.rounds > 0 and self.policy.rate is None:
             self._fill([ANYONE] * self.concurrency, distinct=True)
         times, pool = self.times, self.pool
@@ -149,7 +149,7 @@ class Simulation:
         while self.version < self.rounds:
             self.now = now = times[0] if times and times[0] < horizon else horizon
             if now == NEVER or not (times or pool.may_serve()):
-                break  # starved: no job can end, and a launch would never find anybody
+                break  # starved: no job can end, and a launch would never find a client
             if now == horizon:
                 pool.change(now)
             slots = self._tick()
@@ -176,7 +176,7 @@ class Simulation:
 
     def _tick(self) -> list[int]:
         """Handle all events of this instant, in job order; return the slots to refill now."""
-        tick = self.ends.pop(self.now, [])  # taken out first: what the tick itself starts is not in it
+        tick = self.ends.pop(self.now, [])  # removed first: jobs that the tick starts are not part of it
         if tick:
             heappop(self.times)
             tick.sort()
@@ -210,7 +210,7 @@ class Simulation:
         return self._all_parked(freed) if self.parked else freed
 
     def _close(self) -> list[int]:
-        """Make the next version of the full buffer; return its clients."""
+        """Make the next version from the full buffer; return the clients of its jobs."""
         clients = [self.ledger.client[job] for job in self.buffer]
         self.ledger.update(self.buffer, self.now / self.unit, self.in_flight, self.parked)
         if self.pool.returns_at_update:
@@ -245,8 +245,8 @@ class Simulation:
         return slots
 
     def _at_aggregation(self, aggregated: list[int]) -> list[int]:
-        """After an update: the slots of its jobs and all that wait. Between updates: none, except as many as
-        it takes that the jobs under way can still fill a buffer."""
+        """The slots to refill now. After an update: those of its jobs and all that wait. Between updates:
+        only as many as are needed for the jobs under way to fill the buffer."""
         if aggregated:
             slots, self.waiting = aggregated + self.waiting, []
             return self._all_parked(slots)
@@ -284,7 +284,7 @@ class Simulation:
         work = 1.0 if self.failures is None else self.failures.next(client)
         end = self.now + (duration if work == 1.0 else self.clock.part(work, duration))
         leave = self.pool.leave.get(client, NEVER)
-        if end > leave or self.now >= leave:  # the second: it waited in the queue of a client that left
+        if end > leave or self.now >= leave:  # or it waited in the queue of a client that left
             self.dying[job] = (leave - self.now) / duration if leave > self.now else 0.0
             end = max(self.now, leave + self.timeout)
         elif work < 1.0:
@@ -300,13 +300,13 @@ class Simulation:
             heappush(self.times, end)
 
     def _launch(self) -> None:
-        """Start one job by the clock, if anybody is free."""
+        """Start one job by the clock if a client is free; else count a lost launch."""
         self._fill([ANYONE])
         self.lost_launches, self.parked = self.lost_launches + self.parked, 0
         self.launch_time = self._next_launch(self.now)
 
     def _next_launch(self, last: float) -> float:
-        """The time of the next launch of an open process."""
+        """The time of the next open launch."""
         assert self.policy.rate is not None
         self.launches += 1
         if not self.poisson:

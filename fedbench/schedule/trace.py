@@ -1,4 +1,4 @@
-"""A schedule as plain data: who starts from which version, and which finished jobs make the next one."""
+"""A schedule as plain data: which client starts from which version, which jobs make the next version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 STATUS = ("applied", "outstanding", "discarded", "failed", "interrupted")
-"""Names of the status codes 0, 1, ... Discarded: it arrived in vain. Interrupted: it was stopped before."""
+"""Names of the status codes 0, 1, ... Discarded: arrived but not used. Interrupted: stopped before its
+end."""
 APPLIED, OUTSTANDING, DISCARDED, FAILED, INTERRUPTED = range(5)
 
 
@@ -22,9 +23,9 @@ class Trace:
     """The jobs of a run in dispatch order (arrays of length J), and its updates (arrays of length `updates`).
 
     A job is one (download, K local steps, upload) of one client. Version t is the model after t updates;
-    update t turns version t into t + 1 and consumes `per_update` jobs (another number, which may be 0, only
-    where participation= says so). Staleness of an applied job: applied_update - start_version. Times are in
-    units of virtual time.
+    update t turns version t into t + 1 and consumes `per_update` jobs (participation= may make it another
+    number, even 0). Staleness of an applied job: applied_update - start_version. Times are in units of
+    virtual time.
     """
 
     client: Ints
@@ -37,24 +38,22 @@ class Trace:
     finish_time: Floats  # when it ends, or would have ended; nan: still waiting at its client
     status: NDArray[np.int8]  # index into STATUS
     arrival_version: Ints  # the server's version when the job arrived, failed or was stopped; -1: outstanding
-    work: Floats  # fraction of the local steps done: 1, or less where a job failed, was stopped or does less
+    work: Floats  # fraction of the local steps done: below 1 if the job failed, was stopped or does less
     update_time: Floats
     in_flight: Ints  # at each update: jobs assigned but not applied, without those being applied
     parked: Ints  # at each update: slots that found no client to work for them
     starved: bool  # True: the events ended before all planned updates
     clients: int  # N
     per_update: int  # S
-    concurrency: int  # M_c; where the schedule has none: the largest number of jobs in flight
+    concurrency: int  # M_c; if the schedule has none: the largest number of jobs in flight
     lost_launches: int = 0  # open launch: launches that found no client
-    copies: Ints | None = (
-        None  # what an applied job counts in its update's mean; None: by algorithm.weighting
-    )
+    copies: Ints | None = None  # weight of an applied job in its update's mean; None: by algorithm.weighting
 
     STATUS = STATUS
 
     @property
     def updates(self) -> int:
-        """Number of updates really reached."""
+        """Number of updates actually made."""
         return len(self.update_time)
 
     @property
@@ -64,11 +63,11 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays, the indices built so far among them."""
+        """Bytes held by the arrays, including the indices built so far."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def training(self, v: int) -> Ints:
-        """The jobs that start from version v and are applied some day, in job order."""
+        """The jobs that start from version v and are eventually applied, in job order."""
         return self._trained[self._trained_from[v] : self._trained_from[v + 1]]
 
     def applied(self, t: int) -> Ints:
@@ -80,8 +79,8 @@ class Trace:
         return t - self.start_version[self.applied(t)]
 
     def begins(self, longer: Trace) -> bool:
-        """Whether the state at this trace's end is that of the `longer` one after as many updates: the same
-        jobs make its updates, and no job of a later update has started before."""
+        """Whether this trace is the beginning of `longer`, so that both have the same state at its end: the
+        same jobs make its updates, and no job of a later update has started before its end."""
         own, end = self._trained, self.updates
         other = np.flatnonzero((longer.applied_update >= 0) & (longer.applied_update < end))
         if (longer.start_version[longer.applied_update >= end] < end).any():
@@ -95,8 +94,8 @@ class Trace:
     def earlier(self) -> Ints:
         """For each job: how many earlier jobs of the same client are applied only after this one started.
 
-        0 everywhere where a client never has two results under way. Elsewhere, jobs of one start version
-        must be trained in the order of this number by algorithms with client state.
+        All zeros if no client ever has two results under way. Otherwise, algorithms with client state must
+        train the jobs of one start version in the order of this number.
         """
         result = np.zeros(self.jobs, dtype=np.int64)
         if self.jobs == 0:
@@ -124,11 +123,10 @@ class Trace:
 
     @cached_property
     def parallel(self) -> Ints:
-        """The jobs, in order, that are applied and were taken up before the last applied job of the same
-        client had ended.
+        """The applied jobs, in order, that began before the client's previous applied job had ended.
 
-        Without any, a client works on one job after the other (though several results of its own may be
-        under way), in the order in which they are trained here; what it keeps is well defined.
+        If there are none, every client works on one job at a time, in the order in which jobs are trained
+        here, so its state is well defined (although several of its results may be under way).
         """
         jobs = self._trained
         order = jobs[np.lexsort((self.n[jobs], self.client[jobs]))]
@@ -167,7 +165,7 @@ def running_index(client: Ints) -> Ints:
 
 
 class Ledger:
-    """Compact growing arrays: about 48 bytes a job."""
+    """The record of a simulation in compact growing arrays: about 48 bytes a job."""
 
     def __init__(self) -> None:
         self.client, self.start = array("q"), array("q")

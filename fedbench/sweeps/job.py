@@ -39,8 +39,8 @@ register_resolvers()  # a launcher's worker process imports this module before i
 
 
 class JobFailed(UserError):
-    """A job's error in a form that another process can send: its line and exit code, and whether it is only
-    that another process has the run."""
+    """A job's error in a form that can be sent to another process: its line, its exit code, and whether the
+    only reason is that another process has the run (`held`)."""
 
     def __init__(self, line: str, exit_code: int = 1, held: bool = False) -> None:
         super().__init__(line, exit_code, held)
@@ -65,24 +65,24 @@ def session() -> Session:
 
 
 def computed(config: Config, directory: Path, make: Callable[[], Run]) -> float:
-    """Compute the run that `make` makes of a configuration, in the directory that Hydra has prepared; its
-    score. The traceback of what goes wrong is for run.log."""
+    """Compute the run that `make` creates, in the directory that Hydra has prepared; return its score. The
+    traceback of an error goes to run.log."""
     for name in config.imports:
         log.info("imports: this run uses the code of %s", name)
     try:
         return float(make().go(directory).score)
     except InUse:
-        raise  # the log is that of the process that has the run
+        raise  # run.log belongs to the process that has the run
     except Exception as error:
         _traceback_log.error("the run failed", exc_info=error)
         raise
 
 
 class RunJob:
-    """Runs, resumes or reports the job of a sweep that Hydra has prepared. A `Run` that was made to check the
-    job is run as it is, unless another process runs it."""
+    """Runs, resumes or reports the job of a sweep that Hydra has prepared. A `Run` that was created to check
+    the job is used again, unless another process runs the job."""
 
-    MOST = 10_000_000  # parameters of all runs that wait
+    MOST = 10_000_000  # total parameters of the runs kept waiting
 
     def __init__(self) -> None:
         self._waiting: dict[str, Run] = {}
@@ -90,13 +90,13 @@ class RunJob:
         self._ended = self._total = 0
 
     def expect(self, configs: Iterable[Config]) -> None:
-        """Say which runs are to come: what several of them need is compiled sooner."""
+        """Announce the runs to come, so that a step that several of them need is compiled sooner."""
         self._alike = Counter(program(config) for config in configs)
         self._total = self._alike.total()
 
     def plan(self, config: Config) -> Run:
-        """The checks that need the user's code and torch: hyper-parameters, data, model, device. The run,
-        which is kept until it is to be computed if it is small."""
+        """Make the checks that need the user's code and torch: hyper-parameters, data, model, device. Return
+        the run; if it is small, keep it to compute it later."""
         from fedbench.runs.run import Run
 
         run = Run(config, session())
@@ -105,8 +105,8 @@ class RunJob:
         return run
 
     def __call__(self, cfg: DictConfig) -> float:
-        """The final accuracy, for sweepers that maximise it; if the run diverged, the worst there is: 0, and
-        of an R2 -inf.
+        """Run the job and return its final accuracy, for sweepers that maximise it. If the run diverged,
+        return the worst possible value: 0, or -inf for an R2.
 
         A failure is first recorded in the job's directory, and the sweep's tables are rewritten whatever
         happens.
@@ -124,7 +124,7 @@ class RunJob:
             raise JobFailed(str(error), held=True) from error
         except Exception as error:
             line = line_of(error)
-            with contextlib.suppress(UserError, OSError):  # what went wrong first is what to report
+            with contextlib.suppress(UserError, OSError):  # the first error is the one to report
                 record_failure(directory, cfg, line)
             self._say(ended_line(RunDirectory(directory), line))
             raise JobFailed(line, getattr(error, "exit_code", 1)) from error
@@ -143,12 +143,12 @@ class RunJob:
         self._ended += 1
         print(f"{self._ended} of {self._total}: {line}" if self._total else line, flush=True)
 
-    def __getstate__(self) -> dict[str, Any]:  # another process makes its own runs, and counts none
+    def __getstate__(self) -> dict[str, Any]:  # another process creates its own runs and counts none
         return {**vars(self), "_waiting": {}, "_ended": 0, "_total": 0}
 
 
 def _of_a_sweep(record: logging.LogRecord) -> bool:
-    """Whether the terminal gets a line of a run that is one of many; run.log has all."""
+    """Whether the terminal shows a log line of a run of a sweep; run.log has all lines."""
     whose = record.name.removeprefix("fedbench.runs.")
     return record.levelno >= logging.WARNING or whose not in ("run", "training")
 
@@ -157,7 +157,8 @@ def _of_a_sweep(record: logging.LogRecord) -> bool:
 
 
 def program(config: Config) -> str:
-    """A name that runs have in common which differ in numbers of the algorithm, seeds, rounds and clients."""
+    """A digest shared by runs with the same compiled step; seeds, rounds, N and methods' numbers may
+    differ."""
     return digest({key: value for key, value in flat(config).items() if _shapes_the_step(key, value)})
 
 
@@ -171,7 +172,7 @@ def _shapes_the_step(key: str, value: object) -> bool:
 
 
 def finished_line(found: Mapping[str, Any], directory: Path) -> str:
-    """One line about a run that was finished before, whose summary is `found`."""
+    """One line about a run that had finished before; `found` is its summary."""
     accuracy, status = found.get("final_accuracy"), found.get("status")
     last = "" if status == PAUSED else "final "
     text = "diverged" if accuracy is None else f"{last}{found.get('metric', 'accuracy')} {accuracy:.4f}"
@@ -184,13 +185,14 @@ def finished_line(found: Mapping[str, Any], directory: Path) -> str:
 
 
 def ended_line(run: RunDirectory, error: str | None = None) -> str:
-    """One line about a run of a sweep that has just ended, which its directory names; `error`: why it
-    failed."""
+    """One line about a run of a sweep that has just ended, starting with its directory's name. `error`: why
+    it failed."""
     return f"{run.path.name}: {run.outcome().text if error is None else f'failed: {error}'}"
 
 
 def record_failure(directory: Path, cfg: DictConfig, line: str) -> None:
-    """Leave a summary.json with status `failed` and the error's line, beside what the run left there."""
+    """Write a summary.json with status `failed` and the error's line; an earlier summary of a failure keeps
+    its other entries. Does nothing if the directory is missing or in use."""
     run = RunDirectory(directory)
     if not directory.is_dir() or run.in_use:
         return

@@ -1,5 +1,5 @@
-"""A sweep as a command line, a script or another room asks for it, by the sweeper and the launcher that it
-names."""
+"""Sweeps requested by a command line, a script or another package of fedbench, run by the sweeper and the
+launcher that they name."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from fedbench.sweeps.sweeper import Result as Result
 from fedbench.sweeps.sweeper import Sweeper
 
 Places = tuple[list[tuple[Path, Config]], list[str | None]]
-"""Runs that are planned, with their places; and the device of each process that would work at once."""
+"""Directory and configuration of every planned run; the device of each process that would run at once."""
 
 
 @dataclass(frozen=True)
 class FinishedSweep:
-    """A sweep that has been worked through: where it is, and what its sweeper returned."""
+    """A finished sweep: its directory, and what its sweeper returned."""
 
     directory: Path
     results: Sequence[Any]
 
     @property
     def failures(self) -> list[str]:
-        """Why runs failed, whichever sweeper ran them."""
+        """The errors of failed runs, whichever sweeper ran them."""
         return [error for error in map(_failure, self.results) if error]
 
 
@@ -58,10 +58,10 @@ def run_sweep(
     grids: Sequence[Grid] = (),
     reuse: Path | None = None,
 ) -> FinishedSweep:
-    """Run the sweep that was composed; a failed run does not stop the others. `chooses`: worker processes may
-    be started unasked, which scripts and notebooks may not survive; `grids`, `reuse`: see `sweep`.
+    """Run the composed sweep; a failed run does not stop the others. `chooses`: whether worker processes may
+    be started unasked, which can break scripts and notebooks. `grids`, `reuse`: see `sweep`.
 
-    Raises UserError before anything is written if any run is bad input.
+    Raises UserError before anything is written if any run has invalid input.
     """
     process_group.refuse_several("a sweep")
     chosen, words, context = _prepare(composer, composed)
@@ -83,22 +83,21 @@ def run_sweep(
 
 
 def planned(composer: Composer, composed: Composed, grids: Sequence[Grid] = ()) -> Places:
-    """The runs of the sweep that was composed, checked, none of them run.
+    """The checked runs of the composed sweep, none of them started.
 
-    Raises UserError, also where another sweeper than ours would decide as it goes.
+    Raises UserError, also for any other sweeper, which would choose its runs as it goes.
     """
     chosen, words, _ = _prepare(composer, composed)
     if not isinstance(chosen, Sweeper):
         name = composed.cfg.hydra.runtime.choices.get("hydra/sweeper")
-        raise UsageError(f"--dry-run: hydra/sweeper={name} decides while it runs what it runs")
+        raise UsageError(f"--dry-run: hydra/sweeper={name} decides what to run only while it runs")
     chosen.chooses, chosen.typed = True, grids
     with composer.one_line(words):
         return chosen.planned_places(words)
 
 
 def _prepare(composer: Composer, composed: Composed) -> tuple[HydraSweeper, list[str], HydraContext]:
-    """The sweeper of what was composed, which is given its place; the overrides of its task; and Hydra's
-    context."""
+    """The composed sweeper with its directory set, the overrides of its task, and Hydra's context."""
     cfg = composed.cfg
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.mode = RunMode.MULTIRUN
@@ -111,7 +110,7 @@ def _prepare(composer: Composer, composed: Composed) -> tuple[HydraSweeper, list
     cfg.hydra.sweep.dir = directory
     cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(directory)}"]
     plugins, context = Plugins.instance(), composer.context(cfg)
-    for name, cls in ((OUR_LAUNCHER, Launcher), (OUR_SWEEPER, Sweeper)):  # a second time changes nothing
+    for name, cls in ((OUR_LAUNCHER, Launcher), (OUR_SWEEPER, Sweeper)):  # repeating it changes nothing
         plugins.register(cls)
         plugins.class_name_to_class[name] = cls
     chosen = plugins.instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
@@ -128,12 +127,12 @@ def sweep(
     reuse: Path | None = None,
     config_dir: str | None = None,
 ) -> list[Result]:
-    """Run the union of typed `grids` below `directory`; what is there already is not run again.
+    """Run the union of typed `grids` below `directory`; runs that have finished there are not run again.
 
-    `overrides`: what all runs have in common, as on the command line (`hydra/launcher=processes` among them).
-    `grids`: over the `params` of an experiment's file; without any, that file's. `reuse`: a directory, the
-    finished runs below which are taken over. `config_dir`: the user's own options. A failed run does not stop
-    the others. Raises UserError before anything is written if any run is bad input. Leaves Hydra as it was.
+    `overrides`: those of all runs, as on the command line (`hydra/launcher=processes` among them). `grids`:
+    applied over the `params` of an experiment's file; if empty, that file's. `reuse`: a directory whose
+    finished runs are taken over. `config_dir`: the user's own options. A failed run does not stop the others.
+    Raises UserError before anything is written if any run has invalid input. Leaves Hydra as it was.
     """
     with composing(config_dir) as composer:
         composed = composer.read(_words(overrides, directory))
@@ -143,7 +142,7 @@ def sweep(
 def sweep_planned(
     overrides: Sequence[str], grids: Sequence[Grid], directory: Path, config_dir: str | None = None
 ) -> Places:
-    """What `planned` says of such a sweep."""
+    """What `planned` returns for such a sweep."""
     with composing(config_dir) as composer:
         return planned(composer, composer.read(_words(overrides, directory)), grids)
 

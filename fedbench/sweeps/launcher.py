@@ -1,8 +1,8 @@
-"""`hydra/launcher=processes`: the runs of a sweep side by side, each worker process doing many of them.
+"""`hydra/launcher=processes`: the runs of a sweep side by side; each worker process does many of them.
 
-On a CPU there are as many processes as cores, one thread each; on GPUs there is one for each, unless
-`processes` says more; `devices` says which. A process that dies is one failed run. The first signal stops all
-of them at a checkpoint; a worker whose parent is gone ends with the run that it has.
+On a CPU there are as many processes as cores, with one thread each. On GPUs there is one process per GPU,
+unless `processes` says more; `devices` says which. A process that dies is one failed run. The first signal
+stops all workers at a checkpoint. A worker whose parent is gone ends after its current run.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Launcher(HydraLauncher):
         threads: int | None = 1,
         devices: Sequence[str] | None = None,
     ) -> None:
-        """`processes`: how many at once; `threads`: of each on a CPU; `devices`: what the processes are given
-        in turn as the `device` of their runs, so that 4 processes on 2 devices are 2 runs on each."""
+        """`processes`: number of processes. `threads`: threads of each on a CPU. `devices`: devices that the
+        processes get in turn for their runs, so 4 processes on 2 devices make 2 runs on each."""
         self.processes, self.threads, self.note = processes, threads, ""
         self.ended: Callable[[int], bool] = lambda job: False  # whether another process has done a job
         self.devices = None if devices is None else [str(name) for name in devices]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Called by Hydra."""
+        """Called by Hydra: check `devices`. Raises ConfigError."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
         if self.devices is not None:
             from fedbench.engine.choose import choose_device
@@ -87,7 +87,7 @@ class Launcher(HydraLauncher):
         return _Pool(self, job_overrides, initial_job_idx, slots).run()
 
     def slots(self, jobs: int) -> list[str | None]:
-        """One entry for each process that so many jobs need: the device of its runs; None: their own."""
+        """One entry for each process needed for that many jobs: the device of its runs; None: their own."""
         devices: list[str | None] = [*(self._every_gpu() if self.devices is None else self.devices)]
         count = self.processes or len(devices) or (1 if _on_gpu(self.config) else cores())
         return [devices[slot % len(devices)] if devices else None for slot in range(min(count, jobs))]
@@ -101,7 +101,7 @@ class Launcher(HydraLauncher):
         return [f"cuda:{number}" for number in range(count)] if count > 1 else []
 
     def words(self, job: Sequence[str], device: str | None) -> list[str]:
-        """The overrides of a job for the process that has `device`; what the job itself says counts more."""
+        """The overrides of a job for the process that has `device`; the job's own overrides win."""
         on_gpu = _on_gpu(self.config) if device is None else device != "cpu"
         threads = self.threads if self.config.get("threads") is None and not on_gpu else None
         more = {"threads": threads, "device": device}
@@ -124,7 +124,7 @@ def _on_gpu(cfg: DictConfig) -> bool:
 
 @dataclass
 class _Worker:
-    """A process, started where there is none, the `device` of its runs (None: their own), and its job."""
+    """A process (started when needed), the `device` of its runs (None: their own), and its current job."""
 
     device: str | None
     process: SpawnProcess | None = None
@@ -132,13 +132,13 @@ class _Worker:
     job: int | None = None
 
     def submit(self, initial: tuple[Any, ...], *work: Any) -> Connection:
-        """Send it work; its answer comes through the connection, which ends where the process dies."""
+        """Send it work; return the connection for its answer, which closes if the process dies."""
         if self.process is None or self.pipe is None or not self.process.is_alive():
             self.pipe, theirs = _SPAWN.Pipe()
             self.process = _SPAWN.Process(target=_serve, args=(theirs, *initial))
             self.process.start()
             theirs.close()
-        with contextlib.suppress(OSError):  # it has died since: its connection says so
+        with contextlib.suppress(OSError):  # if it has died since, its connection says so
             self.pipe.send(work)
         return self.pipe
 
@@ -179,7 +179,7 @@ class _Pool:
         return [self.results[index] for index in range(len(self.jobs))]
 
     def _next(self) -> int | None:
-        """The next job that no other process has done meanwhile."""
+        """The next job that no other process has done in the meantime; None: none is left."""
         while self.waiting:
             job = self.waiting.popleft()
             if not self.launcher.ended(job):
@@ -190,7 +190,7 @@ class _Pool:
     def _start(self, worker: _Worker, job: int) -> None:
         worker.job, launcher = job, self.launcher
         words = launcher.words(self.jobs[job], worker.device)
-        # Hydra's state is needed too. Its resolvers are functions: workers register their own.
+        # Hydra's state is needed too. Its resolvers are functions, so workers register their own.
         shared = (launcher.hydra_context, launcher.task_function, launcher.config)
         initial = (str(self.directory / WORKERS_LOG), *shared, Singleton.get_state()["instances"])
         self.busy[worker.submit(initial, self.first + job, words)] = worker
@@ -211,7 +211,7 @@ class _Pool:
             log.info("%d of %d: %s", len(self.results), len(self.jobs), line)
 
     def _lost(self, job: int, worker: _Worker) -> tuple[JobFailed, str]:
-        """Record the run of a process that has died, which cannot do it any more; and where it is."""
+        """Record the failure of a run whose process has died; return the error and the run's directory."""
         assert worker.process is not None
         worker.process.join()
         code = worker.process.exitcode
@@ -233,8 +233,8 @@ class _Pool:
         return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it"
 
     def _dismiss(self, signals: Signals) -> None:
-        """Let the workers go, all together: at once where all is done or after a second signal, else after a
-        checkpoint of what is under way."""
+        """Stop all workers together: at once if all jobs are done or after a second signal, else after they
+        have saved checkpoints."""
         working = [worker.process for worker in self.workers if worker.job is not None and worker.process]
         for process in working:
             process.terminate()
@@ -264,14 +264,14 @@ def _serve(
     config: DictConfig,
     singletons: dict[Any, Any],
 ) -> None:
-    """Do the jobs that come through `pipe` until it ends. What is printed goes to the file `output`."""
+    """Do the jobs that arrive through `pipe` until it closes. What is printed goes to the file `output`."""
     if hasattr(os, "setpgrp"):
-        os.setpgrp()  # Ctrl-C reaches the parent alone, which stops the workers once each
+        os.setpgrp()  # Ctrl-C reaches only the parent, which stops each worker once
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
-    if hasattr(signal, "SIGUSR1"):  # SLURM sends it to all: a run saves, one that waits does nothing
+    if hasattr(signal, "SIGUSR1"):  # SLURM sends it to all processes: runs save, idle workers ignore it
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
@@ -282,8 +282,8 @@ def _serve(
 
 
 def _work(context: HydraContext, task: TaskFunction, cfg: DictConfig) -> tuple[JobStatus, Any, str]:
-    """Run a job: how it ended, what it returned or why it failed, and its directory. Ends the process where
-    the run was stopped."""
+    """Run a job; return its status, value or error, and directory. Ends the process if the run was
+    stopped."""
     HydraConfig.instance().set_config(cfg)
     try:
         result = run_job(

@@ -1,5 +1,6 @@
-"""Planning a sweep: from what a command line, a file and a caller sweep over to runs, every one composed,
-checked and named before the first one starts; and `--dry-run`: what would be run, and what it takes."""
+"""Planning a sweep: the values that a command line, a file and a caller sweep over become runs. Each run is
+composed, checked and named before the first one starts. Also `--dry-run`: what would run, and what it
+takes."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from fedbench.runs.run_directory import RunDirectory
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
-ROW_BYTES = 350  # of a row of measurements, and of the same row in a sweep's rounds.csv
-JOB_BYTES = 60  # of a row of jobs.csv
+ROW_BYTES = 350  # per row of measurements; a sweep's rounds.csv repeats it
+JOB_BYTES = 60  # per row of jobs.csv
 FILES_BYTES = 20_000  # the configuration, the summary, .hydra/, run.log
 
 log = logging.getLogger(__name__)
@@ -40,19 +41,19 @@ class PlannedRun:
     """One run of a sweep."""
 
     name: str  # its directory below the sweep's
-    overrides: list[str]  # as Hydra's launchers want them
+    overrides: list[str]  # in the form for Hydra's launchers
     choices: dict[str, Value]  # swept key -> its value
     config: Config
-    seconds: float = 0.0  # that it takes, roughly
-    memory: float = 0.0  # bytes
+    seconds: float = 0.0  # estimated duration
+    memory: float = 0.0  # estimated bytes
 
 
 def grids_of(
     params: Mapping[str, Any], arguments: Sequence[str], grids: Sequence[Grid], loader: ConfigLoader
 ) -> tuple[list[str], list[Grid]]:
-    """The overrides that all runs have in common, and the grids of the union.
+    """The overrides of all runs, and the grids of the union.
 
-    `params`: a file's; `arguments` count more than `params` and `grids`, a grid's keys more than `params`.
+    `params`: a file's. `arguments` take precedence over `params` and `grids`, a grid's keys over `params`.
     """
     given = {item.key_or_group for item in parse(arguments)}
     words = [f"{key}={word(value)}" for key, value in params.items() if key not in given]
@@ -75,7 +76,7 @@ def grids_of(
 
 
 def of_file(grids: Sequence[Mapping[str, Any]], loader: ConfigLoader | None = None) -> list[Grid]:
-    """The grids that a file writes with texts such as `0.1,0.2`."""
+    """The grids of a file, which may write values as text such as `0.1,0.2`."""
     return [
         {key: typed(parse([f"{key}={word(value)}"], loader)[0]) for key, value in grid.items()}
         for grid in grids
@@ -83,7 +84,7 @@ def of_file(grids: Sequence[Mapping[str, Any]], loader: ConfigLoader | None = No
 
 
 def points(grid: Grid) -> Iterator[dict[str, Value]]:
-    """The points of a grid, the last key fastest."""
+    """The points of a grid, the last key varying fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
@@ -96,12 +97,12 @@ def plan(
     searchpath: Sequence[Path] = (),
     others: Sequence[str] = (),
 ) -> list[PlannedRun]:
-    """The runs of the grids, in order, each once. Raises a UserError, which names the run, if any of them is
-    bad input.
+    """The runs of the grids, in order and without repeats. Raises a UserError that names the run if any of
+    them has invalid input.
 
-    `fixed`: overrides of all runs; a grid's keys count more. `check`: what needs torch and the data, once for
-    all seeds. `searchpath`: the user's own directories of options. `others`: methods that a file
-    sweeps, which may be replaced here: keys of theirs are no mistake.
+    `fixed`: overrides of all runs; a grid's keys take precedence. `check`: the checks that need torch and the
+    data, made once for all seeds. `searchpath`: the user's own directories of options. `others`: methods that
+    a file sweeps and the user may have replaced; overrides with their keys are no mistake.
     """
     every = [point for grid in grids for point in points(grid)]
     if not every:
@@ -136,7 +137,7 @@ def plan(
 
 
 def _of_others(text: str, method: str, methods: Sequence[str], searchpath: Sequence[Path]) -> bool:
-    """Whether an override of all runs is for other methods of the sweep: this one has no such key."""
+    """Whether an override of all runs is for other methods of the sweep, and `method` has no such key."""
     group, _, key = text.partition("=")[0].lstrip("+").partition(".")
     if group != "algorithm" or not key or key in option_keys(group, method, searchpath):
         return False
@@ -156,13 +157,13 @@ def _naming_the_run(choices: Mapping[str, Value], runs: int) -> Iterator[None]:
         raise refusal from error
 
 
-# ---- what runs take --------------------------------------------------------------------------------------
+# ---- what runs need --------------------------------------------------------------------------------------
 
 
 def forecast(runs: Sequence[tuple[Path, Config]], slots: Sequence[str | None] = (None,)) -> Iterator[str]:
-    """Lines about runs and their places, each as soon as it is known. Nothing is written.
+    """Yield lines about runs and their directories, each as soon as it is known. Nothing is written.
 
-    `slots`: the device of each process that would work at once. Raises ConfigError where a run is bad input,
+    `slots`: the device of each process that would run at once. Raises ConfigError if a run has invalid input
     or the runs would not fit in memory.
     """
     missing = [(RunDirectory(place), config) for place, config in runs]
@@ -202,7 +203,7 @@ def _disk(place: Path, sizes: Sequence[float]) -> str:
 
 
 def _bytes_of(run: Run) -> float:
-    """What a run leaves: model, checkpoint (with all clients' state), partition, tables."""
+    """Bytes that a run leaves on disk: model, checkpoint (with all clients' state), partition, tables."""
     config, cost, item = run.config, run.cost, run.dtype.itemsize
     d, jobs = run.layout.d, config.rounds * config.clients.per_round
     vectors = 2 * d + cost.server_state + config.clients.total * cost.client_state
@@ -219,7 +220,7 @@ def _memory(plans: Sequence[Run], at_once: int) -> str:
     line = f"memory: about {_size(largest.total)} a run ({largest.said})"
     if at_once > 1:
         line += f", {_size(at_once * largest.total)} for {at_once} at once"
-    line += f"; {_size(there)} are there"
+    line += f"; {_size(there)} is available"
     if at_once * largest.total > there:
         fit = int(there // largest.total)
         raise ConfigError("hydra.launcher.processes", at_once, f"{line}; {fit} would fit")

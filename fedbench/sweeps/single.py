@@ -1,7 +1,7 @@
-"""One run as a command line asks for it: computed, gone on with, or reported where it is finished.
+"""One run as requested on the command line: computed, resumed, or reported if it has finished.
 
-No torch is imported to report a run. What several processes (torchrun) compute together has its files, log
-and lines from the first of them; the others do their share in silence.
+No torch is imported to report a run. If several processes (torchrun) compute a run together, the first one
+writes its files, log and lines; the others do their share in silence.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> None:
-    """Run, resume or report a single run. Of the processes of a `group`, the first one has Hydra's own files
-    and callbacks; SaidElsewhere in the others where it was stopped."""
+    """Run, resume or report a single run. In a `group`, only the first process writes Hydra's own files and
+    calls callbacks. If one process fails, the others raise SaidElsewhere."""
     cfg, config, first = composed.cfg, composed.config, group.rank == 0
     here = RunDirectory(group.agree(lambda: composer.place(composed)))
 
@@ -53,7 +53,7 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
 
         made = Run(config, session(), group)
         if first and (config.resume == "same" or here.earlier(config)):
-            own_checkpoint(made, here)  # refused before anything is written, where it cannot go on
+            own_checkpoint(made, here)  # raises before anything is written if it cannot go on
         return made
 
     made = group.agree(check)
@@ -84,8 +84,8 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
 
 
 def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, here: ProcessGroup) -> None:
-    """Run what the overrides say together with the other processes, of which `here` is this one. Raises
-    UserError; SaidElsewhere in all but one."""
+    """Compute the run of these overrides together with the other processes; `here` is this one. If it fails,
+    one process raises UserError and the others SaidElsewhere."""
 
     def composed_here() -> Composed:
         composed = composer.read(overrides)

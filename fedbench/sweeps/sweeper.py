@@ -1,6 +1,6 @@
 """The runs of a sweep: a grid, the launcher that runs it, and how each run ended.
 
-What is there already is not run again.
+Runs that have already finished are not run again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
 from fedbench.sweeps.tables import collect, write_manifest
 
-LOOK_SECONDS = 1.0  # between two looks at what another process computes
-WORTH = 20.0  # seconds that processes must save, to be started unasked
+LOOK_SECONDS = 1.0  # between two checks of runs that another process computes
+WORTH = 20.0  # seconds that worker processes must save to be started unasked
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +46,21 @@ class Result:
     """How one run of a sweep ended."""
 
     directory: Path
-    choices: Mapping[str, Value]  # every key of the run, dotted
+    choices: Mapping[str, Value]  # every dotted key of the run -> its value
     status: str  # completed, diverged, failed, ...
     final_accuracy: float | None
     best_accuracy: float | None = None
     error: str | None = None
-    metric: str = "accuracy"  # what the accuracies are
-    rounds_to_target: float | None = None  # infinite: never; None: no target
+    metric: str = "accuracy"  # what the accuracies measure
+    rounds_to_target: float | None = None  # infinite: never reached; None: no target
     rounds: int = 0  # planned
-    rung: int | None = None  # the rounds of one that had fewer than others of a search: it cannot win
-    validation: float | None = None  # what the final accuracy is on what is held out, where anything is
+    rung: int | None = None  # rounds of a run that had fewer than others of its search, so it cannot win
+    validation: float | None = None  # final accuracy on the held-out samples, if any
     further: Mapping[str, float | None] = field(default_factory=dict)  # final values of further metrics
 
     @classmethod
     def of(cls, run: PlannedRun, directory: Path, found: Mapping[str, Any]) -> Result:
-        """What the summary `found` says of a run."""
+        """The result of a run, read from its summary `found`."""
         target = run.config.target
         reached = found.get("rounds_to_validation_accuracy") or found.get("rounds_to_accuracy") or {}
         at = None if target is None else reached.get(f"{target:g}")
@@ -79,9 +79,8 @@ class Result:
         )
 
     def judged(self, by: str | None = None) -> Result:
-        """The same run by what was held out for validation, where anything was. `by`: a metric of
-        eval.metrics in place of the accuracy; of a perplexity, which is best where it is small, minus its
-        value."""
+        """The same run, judged on the samples held out for validation, if any. `by`: a metric of eval.metrics
+        to use instead of the accuracy. A perplexity, for which less is better, is negated."""
         if by is None:
             if self.validation is None:
                 return self
@@ -94,20 +93,20 @@ class Result:
 
     @property
     def score(self) -> float:
-        """The final accuracy; where the run diverged, the worst there is."""
+        """The final accuracy, or the worst possible value if the run diverged."""
         diverged = self.status == "diverged" or self.final_accuracy is None
         return worst(self.metric) if diverged else self.final_accuracy or 0.0
 
     @property
     def cost(self) -> float | None:
-        """Rounds to the target, twice all of them where it was not reached; None: no target."""
+        """Rounds to the target, or twice the planned rounds if it was not reached; None: no target."""
         return None if self.rounds_to_target is None else min(self.rounds_to_target, 2.0 * self.rounds)
 
 
 class Sweeper(HydraSweeper):
-    """A full grid like that of Hydra's basic sweeper, with any launcher; its directory can be used again.
+    """Runs a full grid, like Hydra's basic sweeper, with any launcher; its directory can be used again.
 
-    With `grids` it is a union of grids: each adds its own keys to `params`, or replaces them there.
+    With `grids` it runs a union of grids. Each of them adds its own keys to `params`, or replaces them there.
     """
 
     def __init__(
@@ -117,20 +116,19 @@ class Sweeper(HydraSweeper):
         grids: Sequence[Mapping[str, Any]] = (),
         reuse: str | Path | None = None,
     ) -> None:
-        """`max_batch_size`: runs that the launcher gets at once; `params`: overrides that stand in a file;
-        `grids`: the same, one dict for each grid of the union; `reuse`: a directory, the finished runs below
-        which are taken over."""
+        """`max_batch_size`: runs that the launcher gets at once. `params`: overrides from a file. `grids`:
+        the same, a dict per grid of the union. `reuse`: a directory whose finished runs are taken over."""
         self.max_batch_size = max_batch_size
         self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
         self.reuse = Path(reuse) if reuse is not None else None
 
     chooses = False
-    """Whether it takes worker processes where no launcher is asked for and they are worth it."""
+    """Whether to use worker processes if no launcher is asked for and they are worth it."""
     typed: Sequence[Grid] = ()
-    """Grids of a caller's, which stand in for those of a file."""
+    """Grids of the caller, used instead of those of a file."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Called by Hydra: make the launcher."""
+        """Called by Hydra: create the launcher."""
         assert isinstance(task_function, RunJob)
         self.hydra_context, self.config, self.task = hydra_context, config, task_function
         self.directory = Path(str(config.hydra.sweep.dir))
@@ -140,8 +138,7 @@ class Sweeper(HydraSweeper):
         )
 
     def planned(self, arguments: list[str]) -> list[PlannedRun]:
-        """The runs of the grids, checked, none of them run; `arguments` count more than `params` and
-        `grids`."""
+        """The checked runs of the grids, none of them started. `arguments` override `params` and `grids`."""
         assert self.config is not None
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
@@ -154,10 +151,11 @@ class Sweeper(HydraSweeper):
         return plan(fixed, wanted, composer, self.task.plan, where, others)
 
     def _choose_launcher(self, runs: Sequence[PlannedRun]) -> str:
-        """Where no launcher was asked for, take worker processes if there are cores (or GPUs), memory and
-        work for them, all of which two calls of one command have alike; a line where one run follows another.
+        """Choose worker processes when the user named no launcher and there are cores (or GPUs), memory and
+        work for them. Two calls of the same command choose alike. Returns the line to log if runs follow one
+        another instead.
 
-        A user's callbacks may count on one process.
+        A user's callbacks may rely on a single process, so they rule out worker processes.
         """
         assert self.config is not None
         assert self.hydra_context is not None
@@ -187,8 +185,7 @@ class Sweeper(HydraSweeper):
         return ""
 
     def planned_places(self, arguments: list[str]) -> tuple[list[tuple[Path, Config]], list[str | None]]:
-        """The places and configurations of the runs, and the device of each process that would work at
-        once."""
+        """Directory and configuration of every run, and the device of each process that would run at once."""
         runs = self.planned(arguments)
         self._choose_launcher(runs)
         launcher = self.launcher
@@ -196,9 +193,9 @@ class Sweeper(HydraSweeper):
         return [(self.directory / run.name, run.config) for run in runs], slots
 
     def sweep(self, arguments: list[str]) -> list[Result]:
-        """Run what is missing of the `planned` runs; all results, in the runs' order.
+        """Run the `planned` runs that are missing; return all results in the order of the runs.
 
-        Raises a UserError with exit code 2 before anything is written if any run is bad input.
+        Raises a UserError with exit code 2 before anything is written if any run has invalid input.
         """
         runs, directory = self.planned(arguments), self.directory
         self.places = {run.name: directory / run.name for run in runs} if self.ours else {}
@@ -233,8 +230,8 @@ class Sweeper(HydraSweeper):
         return [self.results[run.name] for run in runs]
 
     def _is_done(self, run: PlannedRun) -> bool:
-        """Whether a run has ended, here or in another process; where directories may depend on a run's
-        number, all must be launched first."""
+        """Whether a run has ended, here or in another process. Where directories may depend on a run's
+        number, this is unknown until the run is launched."""
         place = self.places.get(run.name)
         if run.name not in self.results and place is not None:
             found = RunDirectory(place).reported(run.config)
@@ -243,9 +240,9 @@ class Sweeper(HydraSweeper):
         return run.name in self.results
 
     def _launch(self, runs: Sequence[PlannedRun], number: int) -> list[PlannedRun]:
-        """Launch runs and enter their results; those that another process has. Where another package's
-        launcher gives up, all have failed with its reason: what has ended nevertheless is found by the next
-        sweep."""
+        """Launch runs and record their results; return the runs that another process has. If another
+        package's launcher gives up, all runs count as failed for its reason; the next sweep finds those that
+        have ended nevertheless."""
         assert self.launcher is not None
         if isinstance(self.launcher, Launcher):
             self.launcher.ended = lambda job: self._is_done(runs[job])
@@ -276,8 +273,8 @@ class Sweeper(HydraSweeper):
         return elsewhere
 
     def _waited_for(self, elsewhere: list[PlannedRun]) -> list[PlannedRun]:
-        """Wait until one of the runs that other processes have is free: it has ended there, or is to be run
-        here. Those that have not ended."""
+        """Wait until another process no longer holds at least one of these runs: it has ended there, or must
+        be run here. Returns the runs that have not ended."""
         if elsewhere:
             names = ", ".join(run.name for run in elsewhere)
             them = "it" if len(elsewhere) == 1 else "them"
@@ -294,7 +291,7 @@ def _launcher_of(cfg: DictConfig | None) -> str | None:
 
 
 def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> None:
-    """Copy what has finished elsewhere below `reuse`."""
+    """Copy the missing runs that have finished in directories below `reuse`."""
     elsewhere: dict[str, list[RunDirectory]] = {}
     for place, directories, files in os.walk(reuse):
         directories.sort()
@@ -303,9 +300,9 @@ def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> N
             elsewhere.setdefault(place.rpartition("-")[2], []).append(RunDirectory(place))
     taken = 0
     for run in missing:
-        for other in elsewhere.get(run_hash(run.config, run.choices), []):  # in which directories' names end
+        for other in elsewhere.get(run_hash(run.config, run.choices), []):  # directory names end in it
             found = None
-            with contextlib.suppress(ConfigError):  # resume=same, and other code computed it
+            with contextlib.suppress(ConfigError):  # resume=same refuses a run of other code
                 found = other.finished(run.config)
             if found is not None:
                 other.copy_to(directory / run.name)

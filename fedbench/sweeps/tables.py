@@ -1,6 +1,6 @@
-"""What the directory of a sweep says: sweep.json what is planned, runs.csv and rounds.csv what came of it,
-rebuilt from the directories of the runs whenever a job ends; the short table at the end of a sweep; and how
-far its runs are, from their files alone, with the time that is left."""
+"""The files of a sweep's directory: sweep.json says what is planned; runs.csv and rounds.csv hold the results
+and are rebuilt from the runs' directories whenever a job ends. Also the short table at the end of a sweep,
+and the progress of its runs and the time left, read from their files alone."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ MANIFEST, RUNS, ROUNDS = "sweep.json", "runs.csv", "rounds.csv"
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
-LIMIT = 40  # rows of the closing table; a longer one is read in runs.csv
+LIMIT = 40  # rows of the closing table; runs.csv has all
 _WAIT = 600.0  # seconds for another process to write the tables
-_DEPTH = 4  # how far above a run its sweep is looked for: `hydra.sweep.subdir` may have several parts
+_DEPTH = 4  # levels above a run to search for its sweep: `hydra.sweep.subdir` may have several parts
 _UNREADABLE: dict[str, Any] = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
 
 
@@ -56,10 +56,9 @@ def write_manifest(
     jobs: Mapping[str, Mapping[str, Any]] | None = None,
     levels: Iterable[float] = (),
 ) -> None:
-    """Write sweep.json: the keys that are `swept`, the `jobs` (subdirectory -> its values of these keys, in
-    order), and the accuracies, beside the usual ones, to which the tables count rounds. A directory that is
-    given to several sweeps keeps what all of them say.
-    """
+    """Write sweep.json: the `swept` keys, the `jobs` (subdirectory -> its values of these keys, in order),
+    and the accuracy `levels`, besides the usual ones, to which the tables count rounds. A directory that is
+    used by several sweeps keeps what all of them have written."""
     before = manifest(directory)
     content = {
         "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
@@ -70,21 +69,21 @@ def write_manifest(
 
 
 def manifest(directory: Path) -> dict[str, Any]:
-    """The content of sweep.json; empty where there is none."""
+    """The content of sweep.json; empty if there is none."""
     return read_json(directory / MANIFEST) or {}
 
 
 def jobs_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The jobs of a manifest, with their choices; older ones have the names alone."""
+    """The jobs of a manifest, with their choices; older manifests have only the names."""
     jobs = said.get("jobs", {})
     return dict(jobs) if isinstance(jobs, dict) else {name: {} for name in jobs}
 
 
 def swept_in(places: Iterable[Path]) -> list[str]:
-    """The keys, but for the seed, that the sweeps sweep to which the runs in `places` belong.
+    """The keys, except the seed, that are swept by the sweeps to which the runs in `places` belong.
 
-    They are columns of every table, also where all runs that are shown agree in them: what a search has found
-    is what its reader wants to know.
+    They are columns of every table, even if all runs shown agree in them: a reader wants to know the values
+    that a search has found.
     """
     found: dict[str, None] = {}
     for directory in dict.fromkeys(place.parent for place in places):
@@ -99,10 +98,10 @@ def swept_in(places: Iterable[Path]) -> list[str]:
 def collect(directory: Path) -> tuple[Path, Path]:
     """Write runs.csv and rounds.csv of the sweep in `directory`; return their paths.
 
-    Rows of runs.csv: all runs, those that have not ended (running, stopped, missing) with what is known of
-    them; of rounds.csv: what those that have ended measured. Columns: what was swept, and every other key in
-    which runs of the directory are different experiments. A run that has finished there twice has one row.
-    Safe while other jobs run elsewhere.
+    runs.csv has a row for every run; if the run has not ended (running, stopped, missing), the row has what
+    is known so far. rounds.csv has the measurements of all runs that have ended. Columns: the swept keys, and
+    every other key in which runs of the directory are different experiments. A run that has finished there
+    twice has one row. Safe while other jobs run elsewhere.
     """
     busy = f"{directory}: its tables are being written by another process"
     with locked(directory / ".collect.lock", _WAIT, busy):
@@ -131,8 +130,8 @@ def collect(directory: Path) -> tuple[Path, Path]:
 
 
 class _Run:
-    """One run of a sweep: its place there, its summary, and the rows that it measured, if it has ended.
-    `choices`: what was planned of it."""
+    """One run of a sweep: its directory, its summary and, if it has ended, its measured rows. `choices`: its
+    planned values of the swept keys."""
 
     def __init__(self, place: Path, name: str, choices: Mapping[str, Any]) -> None:
         run = RunDirectory(place)
@@ -148,8 +147,8 @@ class _Run:
 
     @functools.cached_property
     def overrides(self) -> Mapping[str, Any]:
-        """The overrides of the job as they were planned, else as Hydra recorded them: it writes its files in
-        place when a job starts, so that another process may find half of one."""
+        """The job's overrides as planned, else as Hydra recorded them (none if unreadable: Hydra writes its
+        files in place when a job starts, so another process may find half of one)."""
         if self.choices:
             return self.choices
         try:
@@ -159,15 +158,15 @@ class _Run:
         return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts or [])}
 
     def value(self, key: str) -> Any:
-        """A choice of the run's configuration; for a key outside it (`experiment`), what was overridden."""
+        """The value of a key of the configuration; for a key outside it (`experiment`), its override."""
         return self.config[key] if key in self.config else self.overrides.get(key)
 
     def identity(self, keys: Iterable[str]) -> dict[str, str]:
-        """The cells that say which run it is."""
+        """The cells that identify the run."""
         return {"dir": self.name, **{key: _text(self.value(key)) for key in keys}}
 
     def outcome(self, levels: Iterable[float]) -> dict[str, str]:
-        """The cells that say how it ended, and in which round it first had an accuracy of each level."""
+        """The cells that say how it ended, and in which round it first reached each accuracy level."""
         curve = [
             (int(row["round"]), float(row["test_accuracy"])) for row in self.rows if row.get("test_accuracy")
         ]
@@ -179,20 +178,20 @@ class _Run:
 
 @functools.cache
 def _rows(place: Path, modified: int, size: int) -> list[dict[str, str]]:
-    """The rows of metrics.csv, which does not change any more once its run has ended."""
+    """The rows of metrics.csv, which no longer changes once its run has ended."""
     return RunDirectory(place).rows()
 
 
 def _varied(runs: Sequence[_Run]) -> list[str]:
-    """Without a manifest (another sweeper): the override keys that do not have one value in all runs, but
-    for those that say how a run is saved."""
+    """Without a manifest (another sweeper): the override keys whose values differ between runs, except those
+    that only say how a run is saved."""
     names = dict.fromkeys(key for run in runs for key in run.overrides)
     names = {key: None for key in names if key.split(".")[0] not in NOT_IDENTITY_GROUPS}
     return [key for key in names if len({run.overrides.get(key) for run in runs}) > 1]
 
 
 def _without_repeats(runs: Sequence[_Run], keys: Sequence[str]) -> list[_Run]:
-    """Without the repeats among those that have finished; whatever else happened has its row."""
+    """Remove the repeats among finished runs; runs with any other status keep their rows."""
     done = [run for run in runs if run.summary.get("status") in FINISHED]
     first = one_per_seed(done, lambda run: {key: run.value(key) for key in keys}, lambda _: True, keys)
     repeats = set(map(id, done)) - set(map(id, first))
@@ -215,8 +214,8 @@ def _write(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]
 
 
 def closing_table(runs: Path, form: str = "text") -> str:
-    """What runs.csv says, as text: one line per setting that differs in more than the seed, best first, over
-    its seeds; the rounds to the accuracies that were asked for."""
+    """The content of runs.csv as a table: one line per setting over its seeds, best first, with the rounds to
+    the accuracies that were asked for. Settings differ in more than the seed."""
     with runs.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     if not rows:
@@ -253,7 +252,7 @@ def closing_table(runs: Path, form: str = "text") -> str:
 
 
 def mean_and_spread(numbers: Sequence[float]) -> str:
-    """Mean, and sample standard deviation where there are several numbers."""
+    """Mean, and sample standard deviation if there are several numbers."""
     if not numbers:
         return "-"
     spread = f" +- {statistics.stdev(numbers):.4f}" if len(numbers) > 1 else ""
@@ -261,7 +260,7 @@ def mean_and_spread(numbers: Sequence[float]) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of cells, one below another."""
+    """Lines of cells as text, in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -270,7 +269,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def table(lines: Sequence[Sequence[str]], form: str = "text") -> str:
-    """Lines of cells, the first of them titles, as text, or as a table of Markdown or LaTeX (booktabs)."""
+    """Lines of cells, the first being titles, as text or as a table in Markdown or LaTeX (booktabs)."""
     if form == "text":
         return "\n".join(aligned(lines))
     cells = [[cell.replace("+-", "±" if form == "markdown" else r"$\pm$") for cell in line] for line in lines]
@@ -287,13 +286,13 @@ def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> list[float]:
 
 
 def _metric(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """What the accuracies are; `score` where runs measure several things."""
+    """What the accuracies measure; `score` if the runs measure different things."""
     metrics = {found.get("metric", "accuracy") for found in summaries} or {"accuracy"}
     return str(metrics.pop()) if len(metrics) == 1 else "score"
 
 
 def _rounds(numbers: Sequence[float], runs: int) -> str:
-    """Mean number of rounds over the runs that got there, and how many did where not all."""
+    """Mean number of rounds over the runs that got there; if not all did, also how many did."""
     if not numbers:
         return "never"
     mean = f"{statistics.fmean(numbers):.1f}"
@@ -306,14 +305,14 @@ def _count(rows: Sequence[Mapping[str, str]]) -> str:
     return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
 
 
-# ---- how far the runs of a sweep are ----------------------------------------------------------------------
+# ---- the progress of a sweep's runs -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How far a run is. `rounds`: planned, None where nothing says it; `seconds`: it has taken so far;
-    `pace`: seconds a round lately, None where there is no basis yet; `choices`: its values of what is swept,
-    where the sweep says them."""
+    """The progress of a run. `rounds`: planned, None if unknown. `seconds`: time taken so far. `pace`:
+    seconds per recent round, None if not yet known. `choices`: its values of the swept keys, if the sweep
+    records them."""
 
     directory: Path
     status: str
@@ -326,7 +325,7 @@ class RunStatus:
 
     @classmethod
     def of(cls, run: RunDirectory, choices: Mapping[str, Any]) -> RunStatus:
-        """Read from the run's files. A run that has ended took what its summary says."""
+        """Read the status from the run's files. The time of a run that has ended is that of its summary."""
         found, (done, seconds) = run.summary or {}, run.last_row
         seconds = float(found.get("wall_seconds") or seconds)
         rounds, error = run.planned_rounds, found.get("error")
@@ -334,7 +333,7 @@ class RunStatus:
 
     @property
     def left(self) -> float | None:
-        """Seconds to its end at its own pace; None where it has none yet."""
+        """Seconds to its end at its own pace; 0 if it has ended, None if unknown."""
         if self.status in (*FINISHED, FAILED):
             return 0.0
         if self.pace is None or self.rounds is None:
@@ -343,17 +342,16 @@ class RunStatus:
 
     @property
     def whole(self) -> float | None:
-        """Seconds from its start to its end, at its own pace where it has not ended; None where unknown."""
+        """Seconds from its start to its end, at its own pace if it has not ended; None if unknown."""
         if self.status in (FAILED, MISSING) or self.left is None:
             return None
         return self.seconds + self.left
 
 
 def run_statuses(directory: Path) -> list[RunStatus]:
-    """The runs of a sweep in their order, those that have not begun among them; or the one run that lies
-    here.
+    """The runs of a sweep in their order, including those that have not begun; or the one run in `directory`.
 
-    Raises DataError where there is none.
+    Raises DataError if there is none.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory")
@@ -369,10 +367,10 @@ def run_statuses(directory: Path) -> list[RunStatus]:
 
 
 def seconds_left(runs: Sequence[RunStatus], at_once: int) -> float | None:
-    """Seconds until all are done, `at_once` side by side; None where nothing has been measured yet.
+    """Seconds until all runs are done, `at_once` side by side; None if nothing has been measured yet.
 
-    A run that has no pace of its own yet takes what those of the others take from start to end, on average,
-    that have most choices in common with it: methods and models differ in pace, seeds do not.
+    A run without a pace of its own takes as long, from start to end, as the mean of the measured runs that
+    share the most choices with it: methods and models differ in pace, seeds do not.
     """
     measured = [(run.choices, run.whole) for run in runs if run.whole is not None]
     if not measured and any(run.left is None for run in runs):
@@ -394,7 +392,7 @@ def _like_the_nearest(
 
 
 def duration(seconds: float) -> str:
-    """A time for people: 45 s, 12 min, 3.5 h."""
+    """A time for human readers: 45 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

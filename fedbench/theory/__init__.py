@@ -1,1 +1,1 @@
-"""The papers' theory: parameter optimisation, prescribed step sizes, comparison tables. No torch."""
+"""The papers' theory: optimal parameters, step sizes, comparison tables. Only `curvature` needs torch."""

@@ -30,7 +30,7 @@ class Row:
     """One method of one table."""
 
     table: str
-    algorithm: str  # its name here
+    algorithm: str  # its name in fedbench
     method: str  # its name in the table
     citation: str
     rate: str
@@ -103,13 +103,13 @@ ROWS: tuple[Row, ...] = (
         "adamasfl", "fedbuff", "FedBuff", "Nguyen et al., AISTATS 2022",
         r"O(\frac{K^{1/4}\sigma_g}{(ST)^{1/4}}+\sqrt{\tau_{\max}\bar\tau/T})", ("BDH",),
         r"\eta\gamma\le\frac{1}{4K\tau_{\max}^{3/2}}",
-        ("tau_max",), -4, -1, 1, "as printed the bound has no L: not in units of a step size",
+        ("tau_max",), -4, -1, 1, "as printed the bound has no L: not a step size's units",
     ),
     Row(
         "adamasfl", "ca2fl", "CA2FL", "Wang, Cao, Wu, Chen, Chen, ICLR 2024",
         r"O(\frac{1}{(SKT)^{1/4}}+\sqrt{\tau_{\max}/T})", ("BDH",),
         r"\eta\gamma\le\frac{S}{36K\tau_{\max}^2L^2},\ \eta\le\frac{1}{36K\sqrt{\tau_{\max}}L}",
-        ("tau_max", "L"), -4, -1, -1, "as printed the first bound has L^2: not in units of a step size",
+        ("tau_max", "L"), -4, -1, -1, "as printed the first bound has L^2: not a step size's units",
     ),
     Row(
         "adamasfl", "defedavg_niid", "DeFedAvg-nIID", "Wang, Li, Jin, Zhang, arXiv:2402.11198",

@@ -14,10 +14,10 @@ def largest_curvature(
     """Largest absolute eigenvalue of the Hessian at `theta` (d,), by power iteration.
 
     Hessian-vector products are central differences of `gradient`, two calls per iteration. The estimate
-    ||H v|| never exceeds the true value (for exact products) and grows from one iteration to the next; the
-    iteration ends when it grows by less than `tolerance`, relatively. It is the curvature at one point: the
-    smoothness constant of a convex loss is at least this, and of softmax regression at most 0.5 lambda_max
-    of the (weighted) second-moment matrix of its inputs.
+    ||H v|| never exceeds the true value (for exact products) and grows from one iteration to the next. The
+    iteration ends when the relative growth falls below `tolerance`. The result is the curvature at one point.
+    A convex loss has a smoothness constant of at least this. That of softmax regression is at most
+    0.5 lambda_max of the (weighted) second-moment matrix of its inputs.
     """
     step = torch.finfo(theta.dtype).eps ** (1 / 3) * max(1.0, float(torch.linalg.vector_norm(theta)))
     # any fixed direction without symmetries will do

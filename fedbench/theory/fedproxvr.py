@@ -8,8 +8,8 @@ Symbols. L: smoothness of every sample's loss. lambda: weak convexity of the use
 (`sigma2`): weighted mean of the users' squared gradient dissimilarities. mu: proximal weight; mu_tilde = mu -
 lambda > 0. beta > 3: step-size parameter, the local step is eta = 1/(beta L). tau: local iterations. theta
 (`theta`): local accuracy. Theta (`factor`): federated factor. gamma = d_cmp / d_com: time of a local
-iteration over the time of an exchange. All functions take floats or NumPy arrays that broadcast, and are
-pure.
+iteration over the time of an exchange. All functions are pure; an `Array` is a float or a NumPy array, and
+arrays broadcast.
 
 `solve` finds the optimum of problem (20) numerically. Two forms are solved. `reduced` is the paper's
 (23)-(24): both bounds on tau are tight, so beta follows from tau, and (mu, beta) are free. `full` is (20)
@@ -36,7 +36,7 @@ ESTIMATORS = ("sarah", "svrg")
 
 @dataclass(frozen=True)
 class Problem:
-    """The constants of problem (20): what the system and its data set, not what is optimised."""
+    """The constants of problem (20). The system and its data determine them; they are not optimised."""
 
     gamma: float
     sigma2: float
@@ -75,7 +75,7 @@ def beta_min(tau: Array, estimator: str) -> Array:
 
 
 def tau_max(beta: float, estimator: str) -> float:
-    """Return the largest real tau that (13) or (14) allows at `beta`; NaN where even tau = 0 is too much."""
+    """Return the largest real tau that (13) or (14) allows at `beta`; NaN if even tau = 0 is too large."""
     room = (5.0 * beta**2 - 4.0 * beta) / 8.0
     if room < _reach(0.0, estimator):
         return float("nan")
@@ -127,7 +127,7 @@ def objective(tau: Array, factor: Array, gamma: float) -> Array:
 
 
 def slacks(problem: Problem, mu: float, theta: float, beta: float, tau: float) -> dict[str, float]:
-    """Return how far each constraint of (20) to (24) is from being violated: >= 0 holds, and 0 is tight.
+    """Return the slack of each constraint of (20) to (24): >= 0 means that it holds, 0 that it is tight.
 
     The two bounds on tau are relative to tau; the others are plain differences. `theta_max` is the necessary
     condition theta < (2 (1 + sigma_bar^2))^(-1/2) for a positive Theta (the slides print 1 - sigma_bar^2
@@ -205,8 +205,8 @@ def value(mu: Array, tau: Array, problem: Problem, form: str) -> Array:
 def solve(problem: Problem, form: str = "reduced", points: int = 200) -> Optimum:
     """Minimise (20) over mu and tau: a log grid finds a feasible start, Nelder-Mead refines it.
 
-    In the reduced form tau stands for beta, which follows from it. tau is a real number, as in the paper.
-    UserError where no point of the grid is feasible.
+    In the reduced form beta follows from tau. tau is a real number, as in the paper. Raises UserError if no
+    point of the grid is feasible.
     """
     if form not in FORMS:
         raise ConfigError("form", form, f"one of {', '.join(FORMS)}", FORMS)
@@ -248,7 +248,7 @@ def sweep(
     estimator: str = "sarah",
     form: str = "reduced",
 ) -> list[Optimum]:
-    """Solve (20) for every pair of `gammas` and `sigma2s`, in that nesting: one curve per sigma_bar^2."""
+    """Solve (20) for every pair; `gammas` vary fastest, so that each sigma_bar^2 gives one curve."""
     gammas = list(gammas)
     return [
         solve(Problem(gamma, sigma2, smoothness, weak_convexity, estimator), form)

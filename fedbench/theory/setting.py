@@ -1,4 +1,4 @@
-"""What a step-size rule looks at (counts, constants of the problem) and what it gives (a prescription)."""
+"""What a step-size rule reads (counts, constants of the problem) and what it returns (a prescription)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Counts:
 
     S: int  # arrivals per server update (clients per round)
     N: int  # clients
-    K: int | None  # local steps; None where clients make different numbers of steps
+    K: int | None  # local steps; None if clients make different numbers of steps
     T: int  # planned server updates (rounds)
     t: int = 0  # index of this server update, from 0
     staleness_mean: float = 0.0  # over this update's arrivals, in server versions
@@ -40,7 +40,7 @@ class VoidRule(UserError):
 
 
 def check_counts(n: Counts) -> None:
-    """Raise ConfigError for counts under which no rule means anything."""
+    """Raise ConfigError unless S, K, T and N are at least 1 and S is at most N."""
     for name, value in (("S", n.S), ("K", n.K), ("T", n.T), ("N", n.N)):
         if value is None or value < 1:
             raise ConfigError(name, value, "a whole number >= 1")
@@ -55,7 +55,7 @@ def numbers(values: Values) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Constants:
-    """The problem, as far as it is known (None: unknown); a rule refuses without those that it needs.
+    """The known constants of the problem (None: unknown). A rule that needs an unknown one is refused.
 
     L: smoothness. Delta: f(theta^0) - f*. sigma2: variance of a stochastic gradient. sigma_h2: gradient
     dissimilarity between clients. G0: mean squared norm of the clients' gradients at theta^0. G: bound on
@@ -73,13 +73,13 @@ class Constants:
 
     def __post_init__(self) -> None:
         for name, value in self.known().items():
-            low = "> 0" if name == "L" else ">= 0"
+            low = {"L": " > 0", "loss_floor": ""}.get(name, " >= 0")
             if (
                 not math.isfinite(value)
                 or (name != "loss_floor" and value < 0)
                 or (name == "L" and value == 0)
             ):
-                raise ConfigError(name, value, f"a finite number {low}")
+                raise ConfigError(name, value, f"a finite number{low}")
 
     def known(self) -> dict[str, float]:
         """Return the constants that are given."""
@@ -92,7 +92,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Prescription:
-    """What a rule gives. Under the same names: `values` and how each is meant.
+    """What a rule prescribes: `values` and, under the same names, the `relation` of each to the theorem.
 
     Names: lr (eta), server_lr (gamma, in the algorithm's own convention), beta (weight of the new gradient in
     the momentum), lr_max (cap of an adaptive local step), product (eta gamma). "=": the theorem's value;

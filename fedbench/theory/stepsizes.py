@@ -1,9 +1,10 @@
 """Step-size rules of the papers' theorems: what they prescribe for given counts S, K, T, N and constants.
 
 The rules are as Table 1 of PAdaMFed (ICLR 2025, p. 8) and Table 1 of AdaMasFL (Yan et al., ICML 2025) print
-them. Each takes counts and constants that are known to be complete and returns {name: (number, relation)}.
-`prescribe("padamfed", Counts(S=10, K=10, T=1000, N=100))` needs nothing else; every other rule names the
-constants of the problem that it needs and refuses without them.
+them. Each takes counts and constants, which must be complete, and returns {name: (number, relation)}.
+`prescribe("padamfed", Counts(S=10, K=10, T=1000, N=100))` needs no constants, nor do padamfed_vr and
+adamasfl. Every other rule lists the constants of the problem that it needs, and `prescribe` refuses it
+without them.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def fadas(n: Known, c: Known, epsilon: float = 1e-8) -> Values:
         return {}
     common = c.tau_max**2 * n.K * c.L
 
-    from scipy.optimize import brentq  # takes long to import, and one rule needs it
+    from scipy.optimize import brentq  # slow to import, and only this rule needs it
 
     def excess(eta: float) -> float:
         return float(360 * (eta * n.K * c.G + epsilon) * (eta * common) ** 2 / epsilon - 1.0)
@@ -176,7 +177,7 @@ __all__ = ["RULES", "Constants", "Counts", "Prescription", "Rule", "VoidRule", "
 
 @dataclass(frozen=True)
 class Rule:
-    """A published rule. `needs`: constants of the problem in it, in the order of the papers' tables.
+    """A published rule. `needs`: the problem constants in it, in the order of the papers' tables.
 
     `convention`: the server step multiplies a gradient-sized mean ("G") or a mean displacement ("D").
     `direction`: one local step moves by eta times a gradient, a normalised or an adaptively scaled direction.
@@ -214,10 +215,10 @@ RULES: dict[str, Rule] = {
 def prescribe(
     algorithm: str, counts: Counts, constants: Constants | None = None, **own: float
 ) -> Prescription:
-    """Return what the algorithm's rule prescribes; `own`: its own further parameters (polyak, epsilon).
+    """Return what the algorithm's rule prescribes; `own`: further parameters of the rule (polyak, epsilon).
 
-    ConfigError for an algorithm without a published rule and for a constant that is needed and not known;
-    VoidRule where the rule leaves no positive step size, or restricts nothing.
+    Raises ConfigError for an algorithm without a published rule and for a needed constant that is not known.
+    Raises VoidRule if the rule leaves no positive step size, or restricts nothing.
     """
     rule = RULES.get(algorithm)
     if rule is None:
@@ -235,9 +236,7 @@ def prescribe(
         text = ", ".join(f"{name}={value:g}" for name, value in bad.items())
         raise VoidRule(f"{algorithm}: its rule leaves no positive step size here ({text})")
     if not set(values) - {"server_lr", "beta"}:
-        raise VoidRule(
-            f"{algorithm}: its rule restricts no step size here; give the constants that make it do so"
-        )
+        raise VoidRule(f"{algorithm}: its rule restricts no step size here; give constants for which it does")
     clamped = ("beta",) if values.get("beta", 0.0) > 1 else ()
     reach = _reach(rule, counts, values, relation)
     return Prescription(algorithm, values | dict.fromkeys(clamped, 1.0), relation, clamped, reach)

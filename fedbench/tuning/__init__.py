@@ -1,1 +1,1 @@
-"""Tuning: hyper-parameters searched method by method, by a stated rule; for users and the papers."""
+"""Tuning: a search for each method's hyper-parameters by a stated rule, for users and the papers."""

@@ -1,5 +1,5 @@
-"""The picture of a search: final accuracy, or rounds to a target, against every key that was searched, a line
-for each task."""
+"""The picture of a search: final accuracy, or rounds to a target, against every key that was searched, with
+one line per task."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOST = 3  # panels in a row
 
 
 def draw(chosen: Chosen, rule: str) -> Drawing:
-    """A panel for each searched number: every trial a point (hollow: it had fewer rounds; a cross at the
-    worse end: it diverged), a line through the best at each value, a star at the winner. `chosen`: what sets
-    a task apart, and its search."""
+    """Draw one panel per searched numeric key. A trial is a point (hollow if it had fewer rounds), or a cross
+    at the worse end if it diverged. A line joins the best trials at each value; a star marks the winner.
+    `chosen`: what sets a task apart, and its search."""
     looks = apart([_named(fixed, chosen) for fixed, _ in chosen])
     tables = [selection.table() for _, selection in chosen]
     y = "rounds_to_target" if any("rounds_to_target" in table for table in tables) else "final_accuracy"
@@ -66,8 +66,8 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
 
 
 def _of_trials(table: pd.DataFrame, y: str) -> pd.DataFrame:
-    """The trials of a task that have not failed, with what is drawn of them: y, and whether they have
-    diverged (`lost`) or had fewer rounds (`hollow`)."""
+    """The trials of a task that did not fail, with the columns to draw: y, and whether they have diverged
+    (`lost`) or had fewer rounds (`hollow`)."""
     height = table["mean" if y == "final_accuracy" else y]
     hollow = table.pruned.notna() if "pruned" in table else False
     return table.assign(y=height, lost=table.diverged == table.seeds, hollow=hollow)[table.seeds > 0]
@@ -80,21 +80,21 @@ def _numbers(table: pd.DataFrame, key: str) -> pd.Series[float]:
 
 
 def _metric(chosen: Chosen) -> str:
-    """What was measured: that of the runs that have not diverged."""
+    """The metric of the runs that have not diverged; `score` if they differ in it."""
     runs = [run for _, selection in chosen for one in selection.trials for run in one.counted]
     metrics = {run.metric for run in runs if run.status != "diverged"}
     return metrics.pop() if len(metrics) == 1 else "score"
 
 
 def _named(fixed: Mapping[str, Value], chosen: Chosen) -> tuple[str | None, str, str]:
-    """The algorithm, method and name of a task's line; a choice that all tasks share is not said."""
+    """The algorithm, method and name of a task's line, without the choices that all tasks share."""
     every = [other for other, _ in chosen]
     shown = [k for k in fixed if k == "algorithm" or any(other.get(k) != fixed[k] for other in every)]
     return style.named(["algorithm", *(key for key in shown if key != "algorithm")], fixed)
 
 
 def _draw_trials(ax: Axes, trials: pd.DataFrame, look: LineStyle, worst: float) -> None:
-    """The trials of a task in one panel; `worst`: the height of those that have diverged."""
+    """Draw the trials of a task in one panel; `worst`: the height, in axis units, of diverged trials."""
     point = {"linestyle": "none", "color": look.colour, "marker": look.marker, "markersize": 3}
     point |= {"markeredgewidth": 0.7, "alpha": 0.6, "gid": "trial"}
     cross = {"marker": "x", "markersize": 5, "alpha": 1.0, "clip_on": False, "gid": "diverged"}
@@ -108,5 +108,5 @@ def _draw_trials(ax: Axes, trials: pd.DataFrame, look: LineStyle, worst: float) 
         (best, {**look.line(), "marker": "", "gid": "best"}),
         (ended[ended.role == "winner"], winner),
     ):
-        if len(part):  # matplotlib's layout takes a line without points for an endless one
+        if len(part):  # matplotlib's layout treats a line without points as infinite
             ax.plot(part.x, part.y, **looks)

@@ -1,5 +1,5 @@
-"""The search: where it looks, what is tried first for every method in every context, and what then: points
-that Optuna asks for, further points past an edge, and finalists of a search with fewer rounds."""
+"""The search: its space, what is tried first for every method in every context, and what comes next: points
+that Optuna asks for, points past an edge, and finalists of a search with fewer rounds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fedbench.sweeps.launch import Result, sweep
 from fedbench.tuning.selection import Selection, Trial, select
 
 Point = Mapping[str, Value]
-"""A value of every key of a space."""
+"""A value for every key of a space."""
 BATCH = 4
-"""Points that Optuna is asked for at once, whatever the number of processes, so that it changes no search."""
+"""Points that Optuna proposes at once: a fixed number, so that the number of processes changes no search."""
 
-# ---- where it looks --------------------------------------------------------------------------------------
+# ---- the space -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from `low` to `high`: what `interval(low, high)` says, evenly on a logarithmic scale where
-    it is written `tag(log, interval(low, high))`; integers for `int(interval(low, high))`."""
+    """All numbers from `low` to `high`, written `interval(low, high)`. They are uniform on a logarithmic
+    scale if written `tag(log, interval(low, high))`, and integers if written `int(interval(low, high))`."""
 
     low: float
     high: float
@@ -42,7 +42,7 @@ class Range:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def at(self, share: float) -> float:
-        """The number at a share in [0, 1] of the way from low to high, floats to four digits."""
+        """The number at a share in [0, 1] of the way from low to high; floats are rounded to four digits."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         value = low + share * (high - low)
         value = math.exp(value) if self.log else value
@@ -57,22 +57,22 @@ class Range:
 
 
 Space = Mapping[str, Sequence[Value] | Range]
-"""Where a search looks: values to try, or a range, by key."""
+"""The space of a search: key -> values to try, or a range."""
 
 
 def is_grid(space: Space) -> TypeGuard[Grid]:
-    """Whether it has values only, no ranges."""
+    """Whether a space has only values, no ranges."""
     return not any(isinstance(values, Range) for values in space.values())
 
 
 def single(points: Iterable[Point]) -> list[Grid]:
-    """Points as grids."""
+    """Each point as a grid of its own."""
     return [{key: [value] for key, value in point.items()} for point in points]
 
 
 def draws(space: Space, count: int, seed: int = 0) -> list[Point]:
-    """Random points of a space with a fixed seed, uniform on the scale of each range; of a grid different
-    ones, all of them where there are no more."""
+    """`count` random points of a space with a fixed seed, uniform on the scale of each range. Points of a
+    grid are distinct; if it has no more than `count`, all of them are returned."""
     rng = np.random.default_rng(seed)
     if is_grid(space):
         sizes = [len(values) for values in space.values()]
@@ -95,12 +95,12 @@ def draws(space: Space, count: int, seed: int = 0) -> list[Point]:
 
 @dataclass(frozen=True)
 class Tuning:
-    """How far a grid is searched at a scale.
+    """How far a grid is searched at one scale of the experiments.
 
-    `first`, `others`: values of the first key (the learning rate) and of each other key that are tried at
-    first, those nearest to the default. `extensions`: how often a winner at the edge of what was tried moves
-    the search on, within the grid and beyond it. `seeds`: seeds that selection averages over. `samples`: of a
-    random search.
+    `first`, `others`: how many values of the first key (the learning rate) and of each other key are tried
+    first: those nearest to the default (None: all). `extensions`: how often a winner at the edge of the
+    values tried extends the search, within the grid and beyond it. `seeds`: over which selection averages.
+    `samples`: points of a random search.
     """
 
     first: int | None
@@ -111,8 +111,8 @@ class Tuning:
 
 
 def first_values(grid: Grid, defaults: Mapping[str, Value], how: Tuning) -> dict[str, list[Value]]:
-    """The part of a grid that is tried at first: of each key the values nearest to its default (on a
-    logarithmic scale, where there is one), in order."""
+    """The part of a grid that is tried first: for each key the values nearest to its default, in order.
+    Distances are logarithmic for positive values."""
     chosen = {}
     for number, (key, found) in enumerate(grid.items()):
         values, limit = list(found), how.others if number else how.first
@@ -130,8 +130,8 @@ def first_values(grid: Grid, defaults: Mapping[str, Value], how: Tuning) -> dict
 
 
 def beyond(selection: Selection, grid: Grid) -> list[dict[str, Value]]:
-    """Points that carry the search on from a winner at an edge: one key one step further, within the grid
-    and, for step sizes, beyond it at the same ratio; the others at the winner's values."""
+    """Points that extend the search from a winner at an edge: each moves one key one step further, within the
+    grid or, for step sizes, beyond it at the same ratio. The other keys keep the winner's values."""
     points = []
     for key, side in selection.edges.items():
         value, up = float(selection.winner[key]), side == "high"
@@ -144,11 +144,11 @@ def beyond(selection: Selection, grid: Grid) -> list[dict[str, Value]]:
 
 
 class Optuna:
-    """Optuna's tree-structured Parzen estimator with a fixed seed, so that it asks for the same points again;
-    any version from 2.10 on."""
+    """Optuna's tree-structured Parzen estimator with a fixed seed, so a repeated search asks for the same
+    points. Works with Optuna 2.10 and later."""
 
     def __init__(self, space: Space, trials: int, seed: int = 0) -> None:
-        """`trials`: points in all. Raises UsageError where Optuna is not installed."""
+        """`trials`: points in total. Raises UsageError if Optuna is not installed."""
         try:
             optuna: Any = importlib.import_module("optuna")
         except ImportError:
@@ -158,13 +158,13 @@ class Optuna:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.space, self.left, self._failed = space, trials, optuna.trial.TrialState.FAIL
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a setting is experimental
+            warnings.simplefilter("ignore")  # about experimental settings
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         self._study: Any = optuna.create_study(direction="maximize", sampler=sampler)
         self._open: list[tuple[Any, Point]] = []
 
     def more(self, selection: Selection | None) -> Sequence[Point]:
-        """Tell what came of the last points, and ask for the next ones; none: it is done."""
+        """Report the results of the last points, and ask for the next ones; empty when the search is done."""
         tried = {tuple(one.values.items()): one for one in selection.trials} if selection else {}
         for trial, point in self._open:
             one = tried.get(tuple(point.items()))
@@ -180,7 +180,7 @@ class Optuna:
         return [point for _, point in self._open]
 
     def _suggest(self, trial: Any, key: str, values: Sequence[Value] | Range) -> Value:
-        if not isinstance(values, Range):  # by rank, so that neighbours are neighbours
+        if not isinstance(values, Range):  # by rank, so that neighbouring values stay neighbours
             return values[trial.suggest_int(key, 0, len(values) - 1)] if len(values) > 1 else values[0]
         if values.integer:
             return trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
@@ -192,13 +192,12 @@ class Optuna:
 
 @dataclass(frozen=True)
 class Task:
-    """What is tuned by itself: a method in a context, both in `fixed`, over the values of `space`.
+    """One separate search: a method in a context, both in `fixed`, over the values of `space`.
 
-    `first`: the grids over the keys of `space` that are tried first; `extends`: whether a winner at an edge
-    carries the search on at last, also beyond the values of `space`; `asks`: says what comes after `first`;
-    `finalists`: where `rounds` is in `fixed`, how many of the best are run without it at last. `metric`: of
-    eval.metrics, what is selected by in place of the accuracy. `algorithm`: that of all tasks, where `fixed`
-    has none.
+    `first`: the grids over the keys of `space` that are tried first. `extends`: whether a winner at an edge
+    finally extends the search, also beyond the values of `space`. `asks`: proposes what comes after `first`.
+    `finalists`: if `rounds` is in `fixed`, how many of the best finally run without it. `metric`: one of
+    eval.metrics to select by instead of the accuracy. `algorithm`: the method if `fixed` has none.
     """
 
     fixed: Mapping[str, Value]
@@ -212,25 +211,25 @@ class Task:
 
     @property
     def named(self) -> dict[str, Value]:
-        """What sets it apart: its method and context."""
+        """What sets the task apart: its method and context."""
         return {"algorithm": self.algorithm, **self.fixed}
 
     def grid(self, values: Grid, seeds: Sequence[int]) -> Grid:
-        """The runs of some values of its space. These count more than `fixed`."""
+        """The runs for some values of its space, which take precedence over `fixed`."""
         return {**{key: [value] for key, value in self.fixed.items()}, "seed": list(seeds), **values}
 
     def owns(self, run: Result) -> bool:
-        """Whether a run is one of its search: of its method and context, but for what is searched."""
+        """Whether a run belongs to this search: it has its method and context, except the searched keys."""
         fixed: Space = {key: [value] for key, value in self.fixed.items() if key not in self.space}
         allowed = fixed if self.extends else {**fixed, **self.space}
         return all(run.choices.get(key) in values for key, values in allowed.items())
 
     def selected(self, runs: Iterable[Result]) -> Selection | None:
-        """What its runs say; None where all of them failed."""
+        """The selection among its runs; None if all of them failed."""
         return select(filter(self.owns, runs), list(self.space), self.metric)
 
     def next(self, selection: Selection | None, extends: bool) -> Sequence[Grid]:
-        """What comes next, given what all tried so far says: what is asked for, or past an edge."""
+        """The grids to try next, given the selection so far: those that `asks` proposes, or past an edge."""
         if not extends:
             return single(self.asks.more(selection)) if self.asks else ()
         if selection is None or not self.extends or not is_grid(self.space):
@@ -244,8 +243,8 @@ Run = Callable[[Sequence[Grid]], Iterable[Result]]
 
 @dataclass
 class Stages:
-    """Sweeps that belong together. `words`: overrides of all their runs; `reuse`: where finished runs serve
-    them too. Failed runs are noted, and the others go on."""
+    """Sweeps that belong together. `words`: overrides of all their runs. `reuse`: a directory whose finished
+    runs are used again. Failed runs are recorded, and the others go on."""
 
     words: Sequence[str]
     reuse: Path
@@ -253,7 +252,7 @@ class Stages:
     failures: list[str] = field(default_factory=list)
 
     def run(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[Result]:
-        """Run what is missing of a stage in `place`, with `further` overrides."""
+        """Run the missing runs of a stage in `place`, with `further` overrides; return all its results."""
         results = sweep([*self.words, *further], grids, place, self.reuse, self.config_dir)
         failed = [result for result in results if result.status == "failed"]
         if failed:
@@ -263,8 +262,8 @@ class Stages:
 
 
 def search(tasks: Sequence[Task], seeds: Sequence[int], run: Run, extensions: int) -> list[Selection | None]:
-    """Search all tasks together: what is tried first, what is asked for then, and at last at most so many
-    `extensions` past edges. The selections are in the order of the tasks; None: all runs failed."""
+    """Search all tasks together: what is tried first, then what is asked for, and finally at most
+    `extensions` steps past edges. Returns the selections in the order of the tasks; None: all runs failed."""
     wanted: list[Sequence[Grid]] = [task.first for task in tasks]
     tried: dict[Path, Result] = {}
     found: list[Selection | None] = [None] * len(tasks)
@@ -282,9 +281,9 @@ def search(tasks: Sequence[Task], seeds: Sequence[int], run: Run, extensions: in
 def decide(
     tasks: Sequence[Task], found: Sequence[Selection | None], seeds: Sequence[int], run: Run
 ) -> list[Selection | None]:
-    """What tasks have found, those with finalists after these have run, and where all of these diverge or
-    fail the next best, as many again, and so on: what leads early may diverge later, or be overtaken by what
-    rises slowly. None: all runs failed."""
+    """The selections of all tasks, after the finalists of those that have some were run. If all finalists of
+    a task diverge or fail, as many of the next best follow, and so on. A configuration that leads early may
+    diverge later, or be overtaken by one that rises slowly. None: all runs failed."""
     races = {}
     for number, (task, selection) in enumerate(zip(tasks, found, strict=True)):
         if task.finalists and selection:
@@ -307,7 +306,7 @@ def decide(
 
 
 def _decided(search: Selection, final: Selection | None, rounds: int) -> Selection | None:
-    """A search and its finalists together: all others count as stopped at the search's `rounds`."""
+    """A search joined with its finalists; all other trials count as stopped at the search's `rounds`."""
     if final is None:
         return None
     ended = [one.values for one in final.trials]

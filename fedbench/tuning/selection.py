@@ -1,13 +1,13 @@
-"""Which of the configurations tried wins, whether it lies at the edge of what was tried, and the tables.
+"""Which of the tried configurations wins, whether it lies at the edge of the values tried, and the tables.
 
-Rule: the configuration with the highest mean final accuracy over the tuning seeds wins: that of validation
-where runs have one (`dataset.validation`), else that of the test set; the final accuracy of a run is the mean
-of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0 (of an R2: minus infinity), a
-failed one is left out, as is one that had fewer rounds than others; the first configuration tried wins a tie.
+Rule: the configuration with the highest mean final accuracy over the tuning seeds wins. This is the accuracy
+on validation samples if runs have them (`dataset.validation`), else on the test set. The final accuracy of a
+run is the mean of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0 (an R2: minus
+infinity). Runs that failed, or had fewer rounds than others, are left out. The first one tried wins a tie.
 
-With a `target`, runs stop at that accuracy, and the fewest mean rounds to it win. A run that does not get
-there, or diverges, counts twice its planned rounds (as solvers are compared: PAR2); ties, also where no run
-gets there, go to the higher mean final accuracy, then to the first.
+With a `target`, runs stop at that accuracy, and the configuration with the fewest mean rounds to it wins. A
+run that does not get there, or diverges, counts twice its planned rounds (PAR2, as in comparisons of
+solvers). Ties, also where no run gets there, go to the higher mean final accuracy, then to the first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Trial:
 
     @property
     def counted(self) -> list[Result]:
-        """Its runs but for those that failed."""
+        """Its runs except those that failed."""
         return [run for run in self.runs if run.status != "failed"]
 
     @property
@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def mean(self) -> float:
-        """Their mean; NaN where all runs failed."""
+        """Mean of the scores; NaN if all runs failed."""
         return statistics.fmean(self.scores) if self.scores else math.nan
 
     @property
@@ -55,18 +55,18 @@ class Trial:
 
     @property
     def rounds(self) -> float | None:
-        """Mean rounds to the target; None without one."""
+        """Mean rounds to the target; None if there is no target."""
         costs = [run.cost for run in self.counted if run.cost is not None]
         return statistics.fmean(costs) if costs else None
 
     @property
     def merit(self) -> float:
-        """What the winner has most of."""
+        """The value that the winner maximises."""
         return self.mean if self.rounds is None else -self.rounds
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What the winner has most of, and what decides between equals."""
+        """The merit, and the value that breaks ties."""
         return self.merit, self.mean
 
     @property
@@ -75,7 +75,7 @@ class Trial:
         return next((run.rung for run in self.runs if run.rung is not None), None)
 
     def row(self) -> dict[str, Value]:
-        """Its values, and what came of them."""
+        """Its values and its results, as a row of a table."""
         status, scores = [run.status for run in self.runs], self.scores
         reached = [run.rounds_to_target for run in self.counted]
         there = sum(at is not None and math.isfinite(at) for at in reached)
@@ -94,25 +94,24 @@ class Trial:
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome of a search: what was tried, in order, and the winner's values; without any, there is
-    none."""
+    """The outcome of a search: the trials in order, and the winner's values (empty if nothing has won)."""
 
     trials: tuple[Trial, ...]
     winner: Mapping[str, Value]
 
     @property
     def ranked(self) -> list[Trial]:
-        """What can win, the best first; of equals the first tried."""
+        """The trials that can win, the best first; of equals, the one tried first."""
         return _ranked(self.trials)
 
     @property
     def diverged(self) -> bool:
-        """Whether all that can win have diverged."""
+        """Whether all trials that can win have diverged."""
         return all(one.diverged for one in self.ranked)
 
     @property
     def edges(self) -> dict[str, str]:
-        """Keys of which the winner has the lowest or highest value tried -> low or high."""
+        """Keys in which the winner has the lowest or highest value tried -> low or high."""
         found = {}
         for key, value in self.winner.items():
             numbers = [v for one in self.trials if isinstance(v := one.values[key], int | float)]
@@ -122,11 +121,11 @@ class Selection:
 
     @property
     def edge(self) -> str:
-        """The same as a cell of a table."""
+        """The edges as a cell of a table."""
         return " ".join(f"{key}:{side}" for key, side in self.edges.items())
 
     def _role(self, values: Mapping[str, Value]) -> str:
-        """winner; neighbour: differs in one key, by one step of the values tried; else empty."""
+        """winner; neighbour, if it differs in one key by one step of the values tried; else empty."""
         if self.winner.keys() != values.keys():
             return ""
         differing = [key for key in values if values[key] != self.winner[key]]
@@ -153,8 +152,8 @@ def _ranked(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def select(runs: Iterable[Result], keys: Sequence[str], metric: str | None = None) -> Selection | None:
-    """Choose among runs, which differ in `keys` and the seed, by what validation has measured, where there is
-    any: by the accuracy, or a `metric` of eval.metrics. None where all failed."""
+    """Select among runs that differ in `keys` and the seed, by accuracy or by a `metric` of eval.metrics,
+    measured on validation samples if there are any. Returns None if all runs failed."""
     groups: dict[tuple[Value, ...], list[Result]] = {}
     for run in runs:
         groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run.judged(metric))
@@ -164,7 +163,7 @@ def select(runs: Iterable[Result], keys: Sequence[str], metric: str | None = Non
 
 
 def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.DataFrame:
-    """Every configuration tried, below what sets its task apart; winners and their neighbours marked."""
+    """Every configuration tried, after what sets its task apart; winners and neighbours are marked."""
     tables = []
     for fixed, selection in chosen:
         table = selection.table()
@@ -176,7 +175,7 @@ def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.
 
 
 def result_row(fixed: Mapping[str, Value], selection: Selection, final: Trial) -> dict[str, Value]:
-    """The row of a task in results.csv: the winner, and its final accuracy over all seeds."""
+    """The row of a task in results.csv: the winner, and its final accuracy over the seeds of `final`."""
     row = final.row()
     best = [run.best_accuracy for run in final.runs if run.best_accuracy is not None]
     return {

@@ -1,5 +1,4 @@
-"""`fedbench tune` from start to end: what is asked for, the search, the winners' runs, two tables and a
-picture."""
+"""`fedbench tune` from start to end: the request, the search, the winners' runs, two tables and a picture."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from fedbench.tuning.selection import Selection, Trial, result_row, trials_table
 
 SEARCHES = ("grid", "random", "optuna")
 VALIDATION = "dataset.validation"
-SHARE = 0.1  # of every client's training samples that a search holds out, where nothing else is given
+SHARE = 0.1  # default share of every client's training samples that a search holds out
 RULE = (
     "the highest mean final {} over the seeds of the search; a diverged run counts 0 (an R2: minus infinity),"
     " a failed one is left out, the first of equals wins"
@@ -40,10 +39,10 @@ TO_TARGET = (
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """How to search. `trials`: of each task, at random or by Optuna; `seeds`: of all seeds, the first so many
-    are selected by; `extend`: how often a search goes on past an edge; `keys`: what is searched, by its last
-    part or dotted (empty: what is swept of `algorithm.*`, else the method's values in conf/grid); `metric`:
-    one of eval.metrics, what is selected by in place of the accuracy."""
+    """How to search. `trials`: number per task, at random or by Optuna. `seeds`: how many of all seeds, from
+    the first on, select the winner. `extend`: how often a search goes on past an edge. `keys`: the keys to
+    search, dotted or by their last part (empty: the swept keys of `algorithm.*`, else the method's values in
+    conf/grid). `metric`: one of eval.metrics to select by instead of the accuracy."""
 
     search: str = "grid"
     trials: int = 20
@@ -54,7 +53,7 @@ class TuneOptions:
     metric: str | None = None
 
     def check(self) -> None:
-        """Refuse what is not allowed. Raises UsageError."""
+        """Raise UsageError if a value is not allowed."""
         if self.search not in SEARCHES:
             raise UsageError(f"tune: --search {self.search}: must be one of {', '.join(SEARCHES)}")
         for name, least in (("trials", 1), ("seeds", 1), ("extend", 0)):
@@ -62,7 +61,7 @@ class TuneOptions:
                 raise UsageError(f"tune: --{name} {getattr(self, name)}: must be at least {least}")
 
     def searches(self, key: str) -> bool:
-        """Whether what is swept of a key is searched."""
+        """Whether the swept values of a key are searched."""
         return self.names(key) if self.keys else key.startswith("algorithm.")
 
     def names(self, key: str) -> bool:
@@ -72,8 +71,8 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """What is to be tuned. `words`: overrides of all runs; `seeds`: all that are given; `config`: of the
-    first run."""
+    """What to tune. `words`: overrides of all runs. `seeds`: all that are given. `config`: the first
+    run's."""
 
     words: Sequence[str]
     tasks: Sequence[Task]
@@ -84,12 +83,12 @@ class TuningPlan:
 
     @property
     def selecting(self) -> Sequence[int]:
-        """The seeds that select."""
+        """The seeds used for selection."""
         return self.seeds[: self.options.seeds]
 
     @property
     def final(self) -> Sequence[int]:
-        """The seeds of the winners' runs: those that have not selected, where there are any."""
+        """The seeds of the winners' runs: those not used for selection, or all if there are none."""
         return self.seeds[self.options.seeds :] or self.seeds
 
     @property
@@ -101,11 +100,11 @@ class TuningPlan:
 
     @property
     def announced(self) -> Iterator[str]:
-        """What is going to be done, as lines."""
+        """Lines that say what will be done."""
         yield f"rule: {self.rule}"
         share = self.config.dataset.validation
         held = f"{VALIDATION}={share:g} of every client's training samples ({VALIDATION}=0: the test set)"
-        yield f"selected by: {held if share else 'the test set, by which results are optimistic'}"
+        yield f"selected by: {held if share else 'the test set, which makes the results optimistic'}"
         seeds = ", ".join(map(str, self.final))
         yield f"winners: measured on the test set with seed{'s' * (len(self.final) > 1)} {seeds}"
         for task in self.tasks:
@@ -124,7 +123,7 @@ class TuningPlan:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of a tuning: its directory, its two tables, and the lines of what failed."""
+    """The outcome of a tuning: its directory, its two tables, and one line per failure."""
 
     directory: Path
     trials: pd.DataFrame
@@ -133,7 +132,7 @@ class Tuned:
 
     @property
     def edges(self) -> list[str]:
-        """The winners that still lie at an edge of what was tried, in words."""
+        """The winners that still lie at an edge of the values tried, in words."""
         return [
             f"{row['algorithm']}: {edge.replace(':', ' is at the ')} end of what was tried"
             for row in self.results.to_dict("records")
@@ -141,11 +140,11 @@ class Tuned:
         ]
 
 
-# ---- what is asked for -----------------------------------------------------------------------------------
+# ---- the request -----------------------------------------------------------------------------------------
 
 
 def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
-    """What `fedbench tune OVERRIDES...` asks for, nothing written. Raises UserError."""
+    """The plan that `fedbench tune OVERRIDES...` asks for. Writes nothing. Raises UserError."""
     options.check()
     composer = Composer(config_dir=options.config_dir)
     words = list(overrides)
@@ -157,7 +156,7 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
         allowed = "must be null: trials are compared at their end"
         raise ConfigError("checkpoint.until", config.checkpoint.until, allowed)
     if options.metric and (options.metric not in config.eval.metrics or config.target is not None):
-        allowed = "what is tuned by is measured: eval.metrics must name it, and target be null"
+        allowed = "eval.metrics must name this metric, and target must be null"
         raise UsageError(f"tune: --metric {options.metric}: {allowed}")
     ranges = {item.get_key_element(): _range(item) for item in parsed if item.is_interval_sweep()}
     ours = [item for item in parsed if not item.is_hydra_override() and not item.is_interval_sweep()]
@@ -196,15 +195,18 @@ def _range(item: Override) -> Range:
 def _tasks(
     grid: Space, given: set[str], config: Config, options: TuneOptions, searchpath: Sequence[Path]
 ) -> Iterator[Task]:
-    """The tasks of a grid: a search over what is searched, for each point of the rest; where nothing is, over
-    the values of conf/grid, or of the user's file of that name, for keys that are not given."""
+    """The tasks of a grid: one for each point of the keys that are not searched. If no key of the grid is
+    searched, a task searches the values of conf/grid, or of the user's file of that name, for keys that are
+    not given."""
     many = {key for key, values in grid.items() if isinstance(values, Range) or len(values) > 1}
     swept = {key for key in many - {"seed"} if options.searches(key)}
     space = {key: values for key, values in grid.items() if key in swept}
     rest = {key: values for key, values in grid.items() if key not in {*swept, "seed"}}
     if not is_grid(rest):
         key = next(key for key, values in rest.items() if isinstance(values, Range))
-        raise ConfigError(key, rest[key], f"an interval is for what is searched; name it: --keys {key}")
+        raise ConfigError(
+            key, rest[key], f"only a searched key may be an interval; search it with --keys {key}"
+        )
     for context in points(rest):
         method = str(context.get("algorithm", config.algorithm.name))
         files = [directory / "grid" / f"{method}.yaml" for directory in searchpath]
@@ -218,7 +220,7 @@ def _tasks(
 
 
 def _first(space: Space, options: TuneOptions) -> tuple[Iterable[Point], Optuna | None]:
-    """The points that are tried first, and what says the next ones. ConfigError for a range in a grid."""
+    """The points to try first, and what proposes the next ones. Raises ConfigError for a range in a grid."""
     if space and options.search == "optuna":
         asks = Optuna(space, options.trials)
         return asks.more(None), asks
@@ -226,13 +228,13 @@ def _first(space: Space, options: TuneOptions) -> tuple[Iterable[Point], Optuna 
         return draws(space, options.trials), None
     if not is_grid(space):
         key, values = next((k, v) for k, v in space.items() if isinstance(v, Range))
-        allowed = "has no end of values for a grid; --search random or optuna draws from it"
+        allowed = "is an interval, which a grid cannot list; use --search random or optuna"
         raise ConfigError(key, values, allowed)
     return points(space), None
 
 
 def _place(cfg: Any, parsed: Sequence[Override]) -> Path:
-    """Where the user wants it, or a directory that follows from the configuration and what is swept."""
+    """The directory that the user gave, or one derived from the configuration and the swept keys."""
     HydraConfig.instance().set_config(cfg)
     if any(item.key_or_group == "hydra.sweep.dir" for item in parsed):
         return Path(str(cfg.hydra.sweep.dir))
@@ -241,12 +243,12 @@ def _place(cfg: Any, parsed: Sequence[Override]) -> Path:
     return Path("outputs/tune") / sweep_dir(cfg)
 
 
-# ---- what is done ----------------------------------------------------------------------------------------
+# ---- the work --------------------------------------------------------------------------------------------
 
 
 def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
-    """What `tune` would do, and the disk and memory that the first trials take, as lines; nothing is written.
-    Raises UserError where a run is bad input."""
+    """Yield lines that say what `tune` would do, and the disk and memory for the first trials. Writes
+    nothing. Raises UserError if a run has invalid input."""
     plan = read(overrides, options)
     yield from plan.announced
     grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
@@ -258,9 +260,10 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
 def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     """Search, then run the winners; write trials.csv, results.csv and tuning.png (and .pdf).
 
-    `overrides`: as on the command line; what they sweep of `algorithm.*` (or `options.keys`) is searched, for
-    every method and every point of what else they sweep. The same call goes on where another stopped. Raises
-    UserError before anything is written where a run is bad input; a run that fails does not stop the others.
+    `overrides`: as on the command line. The keys of `algorithm.*` (or `options.keys`) that they sweep are
+    searched, for every method and every point of the other swept keys. The same call goes on where another
+    stopped. Raises UserError before anything is written if a run has invalid input; a run that fails does not
+    stop the others.
     """
     options = options or TuneOptions()
     plan = read(overrides, options)

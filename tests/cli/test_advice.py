@@ -139,7 +139,7 @@ def test_lines_are_short_and_speak_no_python(fedbench: Call, words: list[str]) -
 def test_a_place_of_files_must_be_there(fedbench: Call) -> None:
     code, _, err = fedbench("hydra.searchpath=[nowhere]")
     assert (code, err.count("\n")) == (2, 1)
-    assert "hydra.searchpath=nowhere: must be directories that are there" in err
+    assert "hydra.searchpath=nowhere: must be existing directories" in err
 
 
 def test_a_refused_flag_does_not_suggest_itself(fedbench: Call) -> None:

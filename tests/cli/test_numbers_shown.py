@@ -121,7 +121,7 @@ def test_settings_are_ranked_by_their_means(tables: dict[Setting, np.ndarray], p
         *["completed"] * (len(ranked) - 1),
         "2 completed, 1 diverged",
     ]
-    assert "1 further run of a seed that a setting has already: in no mean." in page.text
+    assert "1 further run with a seed that their setting already has: left out of its mean." in page.text
     code = rf"computed by different code \(.*\): commit {12 * 'a'}: {len(tables) * 3}; commit {12 * 'b'}: 1\."
     assert re.search(code, page.text)
 

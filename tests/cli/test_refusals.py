@@ -296,7 +296,7 @@ def test_a_sweep_over_experiments_with_grids_of_their_own_is_refused(
     ):
         code, out, err = fedbench(*words)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert f"experiment={refused}: has another grid (hydra.sweeper) than the first one" in err
+        assert f"experiment={refused}: has a different grid (hydra.sweeper) from the first one" in err
     assert runs.done == []  # type: ignore[attr-defined]
     assert fedbench(*mine, "experiment=a")[0] == 0
     assert [cfg.algorithm.lr for cfg in runs.done] == [0.1, 0.2]  # type: ignore[attr-defined]

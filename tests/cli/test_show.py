@@ -21,7 +21,7 @@ def test_a_page_has_equations_costs_check_and_curve(fedbench: Call) -> None:
         "Problem-parameter-free federated learning",
         "theta <- theta - gamma (1/(S K)) sum_{S_t} u_i",
         "uplink      2d (+1d once)",
-        "optimizers  sgd alone, as it goes along directions of length 1",
+        "optimizers  sgd alone, as it steps along directions of length 1",
         "test_padamfed.py",
         "rounds 0 to 60",
     ):

@@ -201,4 +201,4 @@ def test_a_sweep_whose_runs_do_not_fit_side_by_side_is_said(
     code, _, err = fedbench("-m", "--dry-run", *words)
     assert code == 2
     assert err.startswith("fedbench: hydra.launcher.processes=3: memory: about ")
-    assert err.endswith("; 1.0 GiB are there; 1 would fit\n")
+    assert err.endswith("; 1.0 GiB is available; 1 would fit\n")

@@ -253,8 +253,8 @@ def test_noise_is_the_same_in_every_engine_and_new_in_every_step(tmp_path: Path)
 
 def test_noise_where_there_can_be_none_is_one_line() -> None:
     for words, why in (
-        (["dataset=reviews", "model=embedding_rnn"], "tokens have none"),
-        (["clients.total=1", "clients.per_round=1"], "the first client has none"),
+        (["dataset=reviews", "model=embedding_rnn"], "tokens take no noise"),
+        (["clients.total=1", "clients.per_round=1"], "the only client gets none"),
     ):
         with pytest.raises(ConfigError, match=rf"^dataset\.noise=0\.1: must be 0: {why}$"):
             Run(compose_config([*words, "dataset.noise=0.1"]))

@@ -46,7 +46,7 @@ def test_several_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "arrays", "said"),
     [
-        ({"task": "multilabel"}, {"y_train": np.full((8, 2), 2)}, "something else than 0 and 1 in sample 0"),
+        ({"task": "multilabel"}, {"y_train": np.full((8, 2), 2)}, "a value other than 0 and 1 in sample 0"),
         (
             {"task": "regression"},
             {"y_train": np.array([1.0, np.nan] * 4)},

@@ -153,6 +153,15 @@ def test_what_is_wrong_is_one_line(keys: dict[str, Any], says: str, saved: Path)
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("key", ["x", "target", "user"])
+def test_a_column_that_the_test_split_lacks(key: str, tmp_path: Path) -> None:
+    keys = {"x": "vector", "target": "label", "user": "client"}
+    test = rows(slice(30, 40)).remove_columns(keys[key])
+    hf.DatasetDict({"train": rows(slice(30)), "test": test}).save_to_disk(str(tmp_path))
+    with pytest.raises(ConfigError, match=f"dataset.{key}={keys[key]}: must be a column of"):
+        read(tmp_path, **keys)
+
+
 def test_without_the_library_a_line_says_how_to_get_it(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"dataset=hf: needs datasets: pip install -e '\.\[hf\]'"):

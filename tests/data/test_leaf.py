@@ -214,7 +214,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
     content = {"users": ["a"], "user_data": {"a": {"x": [[1.0, 2.0]], "y": [1]}}}
     file.write_text(json.dumps(content))
-    with pytest.raises(DataError, match="samples must be equally many numbers each"):
+    with pytest.raises(DataError, match="all samples must have the same number of values"):
         read(tmp_path)
     file.unlink()
     parts = comments()

@@ -107,6 +107,8 @@ def test_a_run_on_a_table_with_a_column_of_users(tmp_path: Path) -> None:
         ({"test_path": "none.csv"}, "dataset.test_path=none.csv: no such file; a table is expected"),
         ({"target": "job", "task": "regression"}, "y_train is"),
         ({"path": "empty.csv"}, "empty.csv: the target income is empty in row 3"),
+        ({"test_path": "empty.csv"}, "empty.csv: the target income is empty in row 3"),
+        ({"test_path": "short.csv"}, "dataset.target=income: must be a column of short.csv: "),
         ({"path": "hole.csv"}, "hole.csv: x_train has a NaN or an infinity in sample"),
         ({"path": "text"}, "text: cannot be read as LIBSVM, CSV or Parquet ("),
         ({"path": "libsvm", "user": "who"}, "dataset.user=who: must be null:"),
@@ -119,6 +121,7 @@ def test_what_is_wrong_is_one_line(
     write(tmp_path, "csv")
     write(tmp_path, "csv", FRAME.assign(income=FRAME.income.where(FRAME.index != 3)), "empty")
     write(tmp_path, "csv", FRAME.assign(hours=FRAME.hours.where(FRAME.index > 20)), "hole")
+    write(tmp_path, "csv", FRAME.drop(columns="income"), "short")
     (tmp_path / "text").write_text("one two three\n")
     (tmp_path / "libsvm").write_text("1 1:0.5\n-1 2:1\n")
     with pytest.raises((ConfigError, DataError)) as error:

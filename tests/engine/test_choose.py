@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedbench.api import compose_config
 from fedbench.engine import choose
 from fedbench.engine.choose import (
     SAFETY,
@@ -21,8 +22,10 @@ from fedbench.engine.choose import (
     compiled_chunk,
     expected_gain_seconds,
     measure_model,
+    rough_seconds,
     wide_batch,
 )
+from fedbench.runs.run import Run
 
 CPU = torch.device("cpu")
 
@@ -67,6 +70,14 @@ def test_what_is_compiled_already_is_used_and_a_sweep_counts_as_a_whole(
 def test_on_cuda_auto_takes_the_steps_that_a_graph_launches(load: Load) -> None:
     for step in (CompiledStep(), CompiledStep(compiled=True)):
         assert choose_engine("auto", replace(load, calls=10**9), torch.device("cuda"), step) == ("vmap", None)
+
+
+def test_runs_on_cuda_are_work_too_although_nothing_is_compiled_there(load: Load) -> None:
+    """Else a sweep would never take the processes of several GPUs unasked."""
+    cuda, run = torch.device("cuda"), Run(compose_config(["device=cpu", "progress=none"]))
+    assert expected_gain_seconds(load, cuda) == 0 < rough_seconds(load, cuda)
+    run.device = cuda
+    assert run.seconds == rough_seconds(run.load, cuda) > 0
 
 
 def test_without_a_compiler_it_says_so_once_it_would_have_compiled(

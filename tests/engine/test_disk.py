@@ -131,14 +131,14 @@ def test_rows_that_are_not_there_are_an_error(tmp_path: Path, harm: str) -> None
         store.remove()
     else:
         file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(RunError, match=r"clients' state|is not what the checkpoint says"):
+    with pytest.raises(RunError, match=r"clients' state|does not match the checkpoint"):
         DiskStore(CLIENTS, tmp_path).load_state_dict(state)
 
 
 def test_what_the_disk_has_not_is_refused(tmp_path: Path) -> None:
     store = DiskStore(CLIENTS, tmp_path / "not" / "there")
     store.refuse_too_large(1000)
-    with pytest.raises(ConfigError, match=r"needs about .* of disk, and .* are free there"):
+    with pytest.raises(ConfigError, match=r"needs about .* of disk space, but only .* is free there"):
         store.refuse_too_large(2**80)
 
 

@@ -88,5 +88,5 @@ def test_a_replay_with_other_numbers_is_not_used(
     monkeypatch.setattr(StepGraph, "run", wrong)
     monkeypatch.setattr(GraphedSteps, "_give_up", lambda self, why: (notes.append(why), give_up(self, why)))
     close(graphed(monkeypatch, "auto", "scaffold", "vmap"), expected)
-    assert notes == ["its numbers are not those of the steps one by one"]
+    assert notes == ["its results differ from those of the steps run one by one"]
     assert len(launches) == 4  # of the first chunk

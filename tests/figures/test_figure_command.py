@@ -55,7 +55,7 @@ def test_of_several_directories_the_first_takes_the_figure_and_that_is_said(
     assert main([str(one), str(two)]) == 0
     shown = capsys.readouterr()
     assert {Path(line).parent for line in shown.out.split()} == {one}
-    assert shown.err == f"in {one}, the first of 2 directories; --out says another place\n"
+    assert shown.err == f"written to {one}, the first of 2 directories; see --out\n"
     assert main([str(one), str(two), "--out", str(tmp_path / "f")]) == 0
     assert capsys.readouterr().err == ""
 

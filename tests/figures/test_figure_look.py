@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,15 +157,26 @@ def test_a_matplotlibrc_and_a_style_file_are_respected(
     """The style file goes over the matplotlibrc, which goes over ours; what neither names is ours."""
     sweep = comparison(tmp_path / "s", FEW)
     (tmp_path / "matplotlibrc").write_text("axes.linewidth: 2.5\naxes.grid: False\nbackend: TkAgg\n")
-    (tmp_path / "my.mplstyle").write_text("axes.linewidth: 3.5\n")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.mplstyle").write_text("axes.linewidth: 3.5\nsavefig.dpi: 72\n")
     widths = []
     for file in (None, Path("my.mplstyle")):
-        (ax,) = drawn([sweep], style=file).figure.axes
+        figure = drawn([sweep], style=file).figure
+        (ax,) = figure.axes
+        shown = struct.unpack(">I", figure._repr_png_()[16:20])[0]  # as a notebook shows it: pixels
+        assert (shown < 72 * figure.get_size_inches()[0] * 1.2) == (file is not None)
         widths.append(ax.spines["left"].get_linewidth())
         assert not any(line.get_visible() for line in ax.get_xgridlines())
         assert not ax.spines["top"].get_visible()
     assert widths == [2.5, 3.5]
+
+
+def test_a_matplotlibrc_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "matplotlibrc").write_bytes(b"axes.linewidth: \xff\n")
+    monkeypatch.chdir(tmp_path)
+    sweep = comparison(tmp_path / "s", FEW, seeds=1)
+    with pytest.raises(UserError, match=r"^matplotlibrc=.*: must be a file of matplotlib settings"):
+        draw([sweep], PlotOptions())
 
 
 def test_options_of_the_command_line_reach_the_picture(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from make_results import CONFIG, rows, write_run
 
 from fedbench.algorithms import every
 from fedbench.figures import style
-from fedbench.figures.caption import OWN_STEPS, settings_line
+from fedbench.figures.caption import OWN_STEPS, common, settings_line
 from fedbench.figures.lines import group
 from fedbench.figures.results import read
 
@@ -56,7 +56,24 @@ def test_settings_are_written_as_in_a_paper() -> None:
     unset = {"local.steps": None, "local.epochs": None}
     assert settings_line({**unset, "algorithm": "fedavg"}) == "K=10"
     assert settings_line({**unset, "algorithm": "dude_asgd"}) == "K=1"  # its own
+    assert settings_line({**unset, "local.epochs_range": [2, 5]}) == ""
     assert {method.name: method.fixed_steps for method in every() if method.fixed_steps} == OWN_STEPS
+
+
+def test_what_differs_between_runs_is_no_shared_setting(tmp_path: Path) -> None:
+    """K follows from epochs, or from the method, where local.steps is null."""
+
+    def shared(name: str, *runs: dict[str, object]) -> str:
+        for index, config in enumerate(runs):
+            config = {"local.steps": None, **config}
+            write_run(tmp_path / name / str(index), rows(0.8, 1.0, 0), config=config)
+        return settings_line(common(read([tmp_path / name]))).partition("S=10, ")[2]
+
+    assert shared("defaults", {"algorithm": "fedavg"}, {"algorithm": "scaffold"}) == "K=10, B=32"
+    assert shared("epochs", {"local.epochs": 1}, {"local.epochs": 5}) == "B=32"
+    assert shared("an epoch", {"local.epochs": 1}, {}) == "B=32"
+    assert shared("own", {"algorithm": "fedbuff"}, {"algorithm": "ace"}) == "B=32"
+    assert shared("given", {"local.steps": 10}, {}) == "K=10, B=32"
 
 
 def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:

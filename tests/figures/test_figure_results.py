@@ -82,7 +82,7 @@ def test_a_run_under_way_has_its_config_from_the_yaml(tmp_path: Path) -> None:
         ({"runs.csv": ""}, "cannot be read as CSV"),
         ({"metrics.csv": "round\n0\n", "summary.json": "{"}, "cannot be read as JSON"),
         ({"metrics.csv": "round\n0\n", "config.yaml": "a: ["}, "config.yaml: cannot be read"),
-        ({"metrics.csv": "round\n0\n", "config.yaml": "- 1\n"}, "is no configuration of a run"),
+        ({"metrics.csv": "round\n0\n", "config.yaml": "- 1\n"}, "is not the configuration of a run"),
         ({"runs.csv": "dir\nr\n", "rounds.csv": "dir,x\nr,1\n"}, "no column 'round'"),
     ],
 )

@@ -90,6 +90,22 @@ def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path, drawn:
     assert overlaps(page) == []
 
 
+def test_a_task_without_a_run_of_a_method_counts_nowhere(tmp_path: Path, drawn: Callable[..., Page]) -> None:
+    """FedAvg has no run on the third task: two points, no cross, and numbers of two tasks."""
+    shares = {("fedavg", "iid"): 0.6, ("fedavg", "shards"): 0.4}
+    shares |= {("padamfed", task): 0.8 for task in ("iid", "shards", "classes")}
+    runs = [
+        {"metrics": [{**row, "test_accuracy": accuracy} for row in rows(0.5, 0.6, 0, last=5)],
+         "algorithm": name, "config": {"partition": task, "partition.alpha": None}}
+        for (name, task), accuracy in shares.items()
+    ]  # fmt: skip
+    (ax,) = drawn(draw_untuned([write_sweep(tmp_path / "sweep", runs, ["partition"])])).figure.axes
+    assert [line.get_gid() for line in ax.lines] == ["task", "task"]
+    assert [len(line.get_xdata()) for line in ax.lines] == [2, 3]
+    numbers = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
+    assert numbers == ["0.62, 0.50", "1.00, 1.00"]  # of 0.75 and 0.5
+
+
 def test_schedules_are_judged_apart(tmp_path: Path) -> None:
     """An asynchronous task has its own best method, however good the synchronous ones are."""
     slow = [{"metrics": rows(0.4, 0.6, seed, last=5), "algorithm": "fedbuff", "seed": seed,

@@ -409,7 +409,7 @@ def test_a_verdict_needs_the_claims_scale_and_rounds():
         )
 
     assert found(400, "cpu").verdict == YES
-    assert found(100, "cpu").reason == "needs 400 rounds, these are 100"
+    assert found(100, "cpu").reason == "needs 400 rounds, has 100"
     assert found(400, "smoke").reason == "needs scale cpu, this is smoke"
     assert found(400, "smoke").numbers == "PAdaMFed 90.0% +- 0.0% (3), FedAvg 80.0% +- 0.0% (3)"
 

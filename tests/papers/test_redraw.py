@@ -36,4 +36,4 @@ def test_a_picture_is_drawn_again_without_runs(
     assert main(["figures", NAME, "--scale", "smoke", "--redraw", "threads=1"]) == 2
     assert "nothing is computed" in capsys.readouterr().err
     assert main(["figures", "loss_scale", "--scale", "smoke", "--redraw"]) == 2
-    assert "nothing is kept" in capsys.readouterr().err
+    assert "no results are kept" in capsys.readouterr().err

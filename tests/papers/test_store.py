@@ -87,7 +87,7 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
     assert "True by construction" in text
     page = (out / "README.md").read_text()
     assert "![updates](updates.png)\n\n*Four runs.*" in page
-    assert "commit 0123456789, 0123456789 with changes that were not committed." in page
+    assert "commit 0123456789, 0123456789 with uncommitted changes." in page
     claims = pd.read_csv(tmp_path / "outputs/figures/claims.csv")
     ours = claims[(claims.claim == "adamasfl-accuracy") & (claims.reading == "one norm")].iloc[0]
     assert (ours.verdict, ours.command) == ("cannot tell", figure.command(NAME, "cpu"))
@@ -117,7 +117,7 @@ def test_what_was_tuned_on_test_data_is_said(tmp_path: Path) -> None:
         (out / MADE).write_text(json.dumps(content))
         write_report(tmp_path)
         text = (tmp_path / "outputs/README.md").read_text()
-        assert (f"what was tuned in {NAME} was chosen by test accuracy" in text) is said
+        assert (f"hyper-parameters in {NAME} were chosen by test accuracy" in text) is said
 
 
 def test_holms_correction_is_over_the_claims_of_a_paper() -> None:

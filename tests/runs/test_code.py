@@ -120,11 +120,11 @@ def test_a_checkpoint_of_version_2_goes_on_and_says_that_its_code_is_unknown(tmp
     state = torch.load(file, weights_only=True)
     del state["code"], state["checksum"]
     torch.save({**state, "checksum": checksum(state)}, file)
-    with pytest.raises(ConfigError, match="did not write down its own"):
+    with pytest.raises(ConfigError, match="did not record its code"):
         run(tmp_path, "resume=same")
     summary = run(tmp_path)
     assert [part["from_round"] for part in summary["code"]] == [4]
-    assert summary["notes"] == ["rounds 1 to 3 were computed by a version that did not write down its own"]
+    assert summary["notes"] == ["rounds 1 to 3 were computed by a version that did not record its code"]
 
 
 def test_resume_is_one_of_three_words() -> None:
@@ -145,6 +145,9 @@ def test_runs_of_several_commits_are_counted_in_one_line() -> None:
     both = {"code": [{"from_round": 0, **old}, {"from_round": 4, **old, "commit": NEW}]}
     said = f"commit {OLD[:12]}: 2; commit {NEW[:12]}: 1"
     assert mixed_code([both, old]) == f"computed by different code (runs, or parts of runs): {said}"
+    more = {**old, "versions": {**old["versions"], "scipy": "1.1"}}
+    said = "scipy not recorded: 1; scipy 1.1: 1"
+    assert mixed_code([old, more]) == f"computed by different code (runs, or parts of runs): {said}"
 
 
 def test_a_sweep_that_goes_on_under_other_code_says_so_at_its_end(

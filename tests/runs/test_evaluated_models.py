@@ -121,7 +121,7 @@ def test_no_number_of_the_training_changes(method: str, word: str, tmp_path: Pat
         ([ALL, "schedule=async"], "a client's last model is only known where rounds are synchronous"),
         ([ALL, "algorithm=fedproxvr"], "fedproxvr's clients have no model y of their own"),
         ([TWO, "algorithm=fedbn", "model=mlp", "model.norm=layer"], "fedbn's clients evaluate their own"),
-        ([TWO, "model=cnn", "model.norm=batch"], "batch norm's statistics are of one model"),
+        ([TWO, "model=cnn", "model.norm=batch"], "batch norm's statistics belong to one model"),
     ],
 )
 def test_where_there_is_no_mean_it_is_refused(words: list[str], why: str) -> None:

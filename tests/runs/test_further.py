@@ -94,8 +94,8 @@ def test_an_interrupted_continuation_goes_on_too(tmp_path: Path, monkeypatch: py
 ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
 REASONS = [
     (["algorithm=padamfed"], "algorithm.lr and algorithm.server_lr and algorithm.beta depend on the number"),
-    (ASYNC, "what was under way at its end was never computed"),
-    ([*ASYNC, "algorithm=ca2fl"], "ca2fl counts in later rounds again what clients sent before its end"),
+    (ASYNC, "the jobs under way at its end were never computed"),
+    ([*ASYNC, "algorithm=ca2fl"], "ca2fl reuses in later rounds what clients sent before its end"),
 ]
 
 

@@ -74,7 +74,7 @@ def test_two_halves_are_the_whole_in_float64(tmp_path: Path) -> None:
         ),
         (
             {"1.weight": torch.zeros(10, 64), "1.bias": torch.zeros(10), "2.bias": torch.zeros(1)},
-            "has 2.bias, which the model has not",
+            "has 2.bias, which the model does not have",
         ),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 def test_what_cannot_fit_is_refused_before_it_is_taken(
     tmp_path: Path, overrides: list[str], line: str
 ) -> None:
-    with pytest.raises(ConfigError, match=line + r".* GiB of memory, and [0-9.,]+ GiB are there$"):
+    with pytest.raises(ConfigError, match=line + r".* GiB of memory, but only [0-9.,]+ GiB is available$"):
         run(tmp_path / "run", *overrides)
 
 

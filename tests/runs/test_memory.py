@@ -108,7 +108,7 @@ def test_a_run_that_does_not_fit_is_refused_before_it_starts(
     monkeypatch.setattr(refusals, "total_memory", lambda device: math.ceil(needed.total) - 1)
     assert main([*words, "progress=none"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"fedbench: {key}: the run needs about {gib(needed.total)} of memory, and ")
+    assert said.startswith(f"fedbench: {key}: the run needs about {gib(needed.total)} of memory, but only ")
     assert said.count("\n") == 1
     assert f"process {gib(needed.process)}" in said
     assert list(tmp_path.iterdir()) == []

@@ -205,12 +205,15 @@ def test_a_test_sample_of_a_client_that_is_not_there(file: Path) -> None:
     with np.load(file / "classes.npz") as arrays:
         np.savez(file / "odd.npz", **{**arrays, "client_test": np.full(96, CLIENTS)})
     words = [*npz(file, "odd", "classification"), "partition=natural", "eval.clients=true"]
-    with pytest.raises(ConfigError, match=r"eval\.clients=true: no test sample is one of a client's"):
+    with pytest.raises(
+        ConfigError, match=r"eval\.clients=true: must be false: no test sample belongs to a client"
+    ):
         Run(compose_config([*BASE, *words]))
 
 
 @pytest.mark.parametrize(
-    ("metric", "worst"), [("accuracy", 0.0), ("subset accuracy", 0.0), ("R2", -math.inf)]
+    ("metric", "worst"),
+    [("accuracy", 0.0), ("subset accuracy", 0.0), ("accuracy over positions", 0.0), ("R2", -math.inf)],
 )
 def test_a_diverged_run_counts_the_worst_there_is(metric: str, worst: float) -> None:
     """What sweepers are told: R2 has no lower end, so 0 would be better than many runs that end."""

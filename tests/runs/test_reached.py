@@ -145,7 +145,7 @@ def test_a_run_that_pauses_names_no_final_accuracy(
     words, where = [*BASE, "checkpoint.until=4", f"hydra.run.dir={tmp_path}"], re.escape(str(tmp_path))
     assert main(words) == 0
     shown = r"accuracy 0\.\d{4}"
-    line = rf"paused after 4 of 12 rounds, to go on with the same command: {shown} \({where}\)"
+    line = rf"paused after 4 of 12 rounds; the same command resumes it: {shown} \({where}\)"
     assert re.search(line, capsys.readouterr().out)
     assert main(words) == 0
     assert re.match(rf"paused before: {shown}, best 0", capsys.readouterr().out)

@@ -92,7 +92,7 @@ def test_a_moved_run_is_replayed_with_its_data_where_they_are_now(
 
 def test_a_replay_takes_other_places_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(tmp_path), "algorithm.lr=0.1"]) == 2
-    said = "fedbench: replay: algorithm.lr=0.1: a replay may be given other places alone: data.root, "
+    said = "fedbench: replay: algorithm.lr=0.1: only places can be changed in a replay: data.root, "
     assert capsys.readouterr().err.startswith(said)
 
 
@@ -127,7 +127,7 @@ def test_changed_data_and_unfinished_runs_are_refused(
     assert main(["replay", str(directory)]) == 0
     given.write_bytes((tmp_path / "1.npz").read_bytes())
     assert main(["replay", str(directory)]) == 2
-    assert "is not what the run in" in capsys.readouterr().err
+    assert "differs from what the run in" in capsys.readouterr().err
     (directory / "summary.json").unlink()
     assert main(["replay", str(directory)]) == 1
     assert capsys.readouterr().err == f"fedbench: {directory} holds no finished run\n"

@@ -164,7 +164,7 @@ def test_the_configuration_is_that_of_summary_json_or_else_of_config_yaml(tmp_pa
     here = RunDirectory(tmp_path)
     assert here.choices == {}
     assert here.identity is None
-    with pytest.raises(DataError, match=r"no run directory \(config.yaml is missing\)"):
+    with pytest.raises(DataError, match=r"not a run directory \(config.yaml is missing\)"):
         here.config()
     here.write_config(compose_config(["algorithm=scaffold", "algorithm.lr=1e-3"]).given)
     assert (here.choices["algorithm"], here.choices["algorithm.lr"]) == ("scaffold", 1e-3)

@@ -185,7 +185,7 @@ def test_a_straggler_does_no_more_than_its_epochs() -> None:
         ({"participation": {"name": "cyclic", "groups": 4}}, "^participation.groups=4: must be at most 3"),
         (
             {"participation": {"name": "bernoulli"}, "schedule": {"name": "async"}},
-            "^participation=bernoulli: is of synchronous rounds",
+            "^participation=bernoulli: is for synchronous rounds only",
         ),
         (
             {"participation": {"name": "uniform", "stragglers": 0.5}, "schedule": {"name": "async"}},

@@ -61,7 +61,10 @@ BAD_SCHEDULES = [
     ({"concurency": 3}, "schedule.concurency=3: no such key"),
     ({"concurency": 3}, "(did you mean 'schedule.concurrency'?)"),
     ({"select": "lowest", "pool": "queue"}, "schedule.select=lowest: must be uniform"),
-    ({"draw": "without_replacement"}, "schedule.draw=without_replacement: only has a meaning"),
+    (
+        {"draw": "without_replacement"},
+        "schedule.draw=without_replacement: must be null or with_replacement unless schedule.pool",
+    ),
     ({"pool": "list"}, "schedule.list=null: must be a list of clients 0..9"),
     ({"pool": "list", "list": [0, 10]}, "schedule.list=[0,10]: must be a list of clients 0..9"),
     ({"list": [0, 1]}, "schedule.list=[0,1]: must be null unless"),
