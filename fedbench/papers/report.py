@@ -199,12 +199,14 @@ def _page(
         " follow from S, K and T, traffic, delays, the optimum that FedProxVR's bound prescribes):"
         f" {_counts(kinds['construction'])}.\n"
     )
-    on_test = [name for name, data in evidence.items() if data.tuned_on_test]
+    on_test = {name: data.made for name, data in evidence.items() if data.tuned_on_test}
     if on_test:
+        hours = sum(made.get("run_seconds", 0) for made in on_test.values()) / 3600
         yield (
             f"**Tuned on test data**: hyper-parameters in {', '.join(on_test)} were chosen by test accuracy"
             " with seed 0, which is also evaluated. This favours the tuned methods, mostly baselines."
-            " `dataset.validation` holds data out.\n"
+            " Made again with `scripts/figures NAME`, each is tuned on held-out samples, with seeds that are not"
+            f" evaluated: about {hours:.0f} core-hours for the final runs of all, and the searches.\n"
         )
     yield "## What would change a verdict, and its cost\n"
     costs = []

@@ -113,11 +113,12 @@ def test_what_was_tuned_on_test_data_is_said(tmp_path: Path) -> None:
     (out / "tuning.csv").write_text("role,algorithm,diverged\nwinner,fedbuff,0\n")
     for share, said in ((None, True), (0.1, False)):
         content = json.loads((out / MADE).read_text())
-        content["validation"] = share
+        content |= {"validation": share, "run_seconds": 2 * 3600}
         (out / MADE).write_text(json.dumps(content))
         write_report(tmp_path)
         text = (tmp_path / "outputs/README.md").read_text()
         assert (f"hyper-parameters in {NAME} were chosen by test accuracy" in text) is said
+        assert ("about 2 core-hours for the final runs" in text) is said
 
 
 def test_holms_correction_is_over_the_claims_of_a_paper() -> None:
