@@ -12,7 +12,8 @@ from fedbench.method.table import cost_of, entry
 
 def page(cls: type[Algorithm]) -> str:
     """The page of a method, as text. Sizes are in units of d, the number of parameters."""
-    row = entry(cls)
+    cost = cost_of(cls)
+    row = entry(cls, cost)
     facts = {
         "uplink": row.uplink,
         "downlink": row.downlink,
@@ -20,7 +21,7 @@ def page(cls: type[Algorithm]) -> str:
         "gradients": f"{row.gradients} per job",
         "tuned": row.tuned,
         "schedules": row.schedules,
-        "optimizers": "all" if cost_of(cls).descends else f"sgd alone, as it {cls.own_step}",
+        "optimizers": "all" if cost.descends else f"sgd alone, as it {cls.own_step}",
         "checked by": cls.checked_by or "no test",
     }
     lines = [f"{cls.name}: {cls.paper}", "", inspect.cleandoc(cls.__doc__ or ""), ""]

@@ -35,7 +35,7 @@ class Entry:
 
 def table(methods: Iterable[type[Algorithm]]) -> list[Entry]:
     """A row for each method."""
-    return [entry(cls) for cls in methods]
+    return [entry(cls, cost_of(cls)) for cls in methods]
 
 
 def cost_of(cls: type[Algorithm]) -> Cost:
@@ -47,9 +47,9 @@ def cost_of(cls: type[Algorithm]) -> Cost:
     return measure(algorithm, setting)
 
 
-def entry(cls: type[Algorithm]) -> Entry:
-    """The table's row of one method at its class defaults."""
-    algorithm, cost = cls(), cost_of(cls)
+def entry(cls: type[Algorithm], cost: Cost) -> Entry:
+    """The table's row of one method at its class defaults, which cost that much."""
+    algorithm = cls()
     once = f" (+{_units(cost.survey_uplink)} once)" if cost.survey_uplink else ""
     steps = "" if cost.calls_per_step == 1 else str(cost.calls_per_step)
     passes = "full pass + " if cost.full_passes else ""

@@ -205,8 +205,8 @@ def _page(
         yield (
             f"**Tuned on test data**: hyper-parameters in {', '.join(on_test)} were chosen by test accuracy"
             " with seed 0, which is also evaluated. This favours the tuned methods, mostly baselines."
-            " Made again with `scripts/figures NAME`, each is tuned on held-out samples, with seeds that are not"
-            f" evaluated: about {hours:.0f} core-hours for the final runs of all, and the searches.\n"
+            " Made again with `scripts/figures NAME`, each is tuned on held-out samples, with seeds that are"
+            f" not evaluated: about {hours:.0f} core-hours for the final runs of all, and the searches.\n"
         )
     yield "## What would change a verdict, and its cost\n"
     costs = []
