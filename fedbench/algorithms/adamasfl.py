@@ -23,8 +23,8 @@ class AdaMasFL(PAdaMFed):
 
     The rules are PAdaMFed's line by line, and this class inherits its code (p is its m, U/K its u). What is
     new is that theta^v and p^v may be old by the time a result arrives. Every U/K is measured from the
-    client's own start model, so it has norm at most 1 and the server moves at most gamma per update.
-    Travels: up 2d, down 2d, and N d up, N d down once at the start. eta = 1/(K sqrt(T)),
+    client's own start model, so with norm=vector it has norm at most 1 and the server moves at most gamma per
+    update. Travels: up 2d, down 2d, and N d up, N d down once at the start. eta = 1/(K sqrt(T)),
     gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T) (Theorem 2; beta clamped to 1): nothing is tuned.
     """
 
