@@ -351,7 +351,7 @@ def draw_untuned(directories: Sequence[Path]) -> Drawing:
                 _draw_tasks(ax, shares, place, look, (strip + low) / 2)
             ax.set_yticks(range(len(looks)), [look.label for look in looks])
             ax.set(xlim=(strip, max(1.0, *values)), ylim=(most - 0.4, -0.6), xlabel="Relative accuracy")
-            places = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, 1.0)
+            places = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, 1.0)
             ax.set_xticks([at for at in places if low - 1e-9 <= at <= 1.0])
             ax.tick_params(axis="y", length=0)
             ax.set_title(style.option(kind), loc="left", pad=4.0)
