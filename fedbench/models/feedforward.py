@@ -183,7 +183,7 @@ class Convolutional(Model):
     cnn, cnn_small: the models of these names
     """
 
-    preset: str = choice("lenet5", tuple(PRESETS), help="supplies the values of all keys that are null")
+    preset: str = choice("lenet5", tuple(PRESETS), help="supplies the values of keys that are null")
     channels: tuple[int, ...] | None = _list(1, "channels of each convolution, such as [6,16]")
     kernels: tuple[int, ...] | None = _list(1, "side of each kernel; [5]: for all")
     padding: tuple[int, ...] | None = _list(0, "zeros around the input of each convolution; [0]: for all")

@@ -44,7 +44,7 @@ class Participation:
             "partial",
             ("partial", "drop"),
             help="""what a straggler does
-partial  it does a random number of its local epochs (or steps), at least 1, and sends the result (FedProx)
+partial  it does a random number >= 1 of its local epochs (or steps) and sends the result (FedProx)
 drop     it does as much work, but its result does not arrive""",
         )
     )

@@ -141,7 +141,7 @@ def test_failures_are_rows(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> 
         (lambda: fedbench.sweep([], {"rounds": [1, -1]}), "rounds=-1: must be an integer >= 0"),
         (lambda: fedbench.results("nowhere"), "nowhere: no such directory"),
         (lambda: fedbench.Run("nowhere").metrics, "nowhere/metrics.csv: there is none"),
-        (lambda: fedbench.Run("nowhere").config, "nowhere: no run directory"),
+        (lambda: fedbench.Run("nowhere").config, "nowhere: not a run directory"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(call, said: str, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_sweep_compares_and_plots_them(fedbench: Call, tmp_path: Path) -> None
         ("eval.metrics=[f1]", "eval.metrics=[f1]: must be a list of macro_f1, auroc"),
         (
             "eval.metrics=[auroc] algorithm=fedbn model=cnn_small model.norm=batch",
-            "eval.metrics=[auroc]: are of",
+            "eval.metrics=[auroc]: apply to one model",
         ),
         (
             "eval.finetune_steps=2 algorithm=fedsps",

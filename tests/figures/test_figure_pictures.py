@@ -142,7 +142,7 @@ def test_real_labels_come_from_the_run_s_own_data_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.yaml", None, "no run directory"),
+        ("config.yaml", None, "not a run directory"),
         ("config.yaml", "a: [", "cannot be read"),
         ("partition.npz", None, "partition.npz: cannot be read"),
         ("partition.npz", "text", "partition.npz: cannot be read"),

@@ -103,7 +103,7 @@ def test_the_place_follows_from_the_configuration_and_what_is_swept(tmp_path: Pa
     ("words", "how", "said"),
     [
         ([f"{LR}=interval(0.1,1)"], {}, "--search random or optuna"),
-        (["loss.scale=interval(1,9)", f"{LR}=0.1,1"], {"search": "random"}, "name it: --keys loss.scale"),
+        (["loss.scale=interval(1,9)", f"{LR}=0.1,1"], {"search": "random"}, "with --keys loss.scale"),
         ([f"{LR}=tag(log,interval(0,1))"], {"search": "random"}, "low < high above 0"),
         ([f"{LR}=interval(1,0)"], {"search": "random"}, "low < high"),
         (["algorithm=padamfed"], {"keys": ("lr",)}, "no method has values"),

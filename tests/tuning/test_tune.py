@@ -93,7 +93,7 @@ def test_the_fewest_rounds_to_a_target_win(tmp_path: Path, capsys: pytest.Captur
     assert row["rounds_to_target"] == final["rounds_to_0.8"].fillna(18).mean()
     out = capsys.readouterr().out
     assert "rule: the fewest mean rounds to the target test accuracy" in out
-    assert "selected by: the test set, by which results are optimistic" in out
+    assert "selected by: the test set, which makes the results optimistic" in out
 
 
 @pytest.mark.slow
@@ -197,4 +197,4 @@ def test_another_metric_selects(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (row,) = pd.read_csv(tmp_path / "t/results.csv").to_dict("records")
     assert 0 < row["final_accuracy"] <= 1
     assert tune(tmp_path / "u", *words) == 2
-    assert "eval.metrics must name it" in capsys.readouterr().err
+    assert "eval.metrics must name this metric" in capsys.readouterr().err
