@@ -243,7 +243,8 @@ def test_path_is_needed_and_must_exist(tmp_path: Path) -> None:
 
 
 def test_augmenting_features_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^dataset.augment=crop_flip: must be none: npz has \d features, not"):
+    line = r"^dataset.augment=crop_flip: must be none: npz has \d features, not images"
+    with pytest.raises(ConfigError, match=line):
         read(write(tmp_path / "a.npz"), augment="crop_flip")
 
 

@@ -225,4 +225,4 @@ def test_a_preset_runs_to_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "from memory, not checked" in table.published[0]
     text = (shown("peers/niid_fmnist", "smoke") / "table.md").read_text()
     assert "rounds=2 (50)" in text
-    assert "decides no verdict" in text
+    assert "decide no verdict" in text

@@ -32,7 +32,7 @@ def test_a_picture_is_drawn_again_without_runs(
     capsys.readouterr()
     (out / "kept.json").unlink()
     assert main(["figures", NAME, "--scale", "smoke", "--redraw"]) == 2
-    assert "cannot be drawn again" in capsys.readouterr().err
+    assert "cannot be redrawn" in capsys.readouterr().err
     assert main(["figures", NAME, "--scale", "smoke", "--redraw", "threads=1"]) == 2
     assert "nothing is computed" in capsys.readouterr().err
     assert main(["figures", "loss_scale", "--scale", "smoke", "--redraw"]) == 2
