@@ -63,6 +63,7 @@ def job(point: dict[str, Any], arguments: argparse.Namespace) -> list[str]:
 def child(arguments: argparse.Namespace) -> None:
     """Measure one point in this process; print one line of JSON."""
     logging.disable(logging.WARNING)
+    import numpy as np
     import torch
 
     from fedbench.api import compose_config
@@ -84,6 +85,7 @@ def child(arguments: argparse.Namespace) -> None:
             wall.append(time.perf_counter() - start)
             cpu.append(time.process_time() - used)
         plan.loop.trainer.store.remove()
+    low, high = np.percentile(cpu[1:], (25, 75))
     print(
         json.dumps(
             {
@@ -95,8 +97,8 @@ def child(arguments: argparse.Namespace) -> None:
                 "state": plan.choice.state,
                 "ms": round(statistics.median(wall[1:]) * 1e3, 2),
                 "cpu_ms": round(statistics.median(cpu[1:]) * 1e3, 2),
-                "cpu_ms_low": round(min(cpu[1:]) * 1e3, 2),
-                "cpu_ms_high": round(max(cpu[1:]) * 1e3, 2),
+                "cpu_ms_low": round(low * 1e3, 2),
+                "cpu_ms_high": round(high * 1e3, 2),
                 "memory_mib": round(peak_kib() / 2**10),
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
@@ -130,7 +132,7 @@ def points(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    """CPU time of a round (median, and a band from smallest to largest) and memory against each axis."""
+    """CPU time of a round (median, and a band between the quartiles) and memory against each axis."""
     import matplotlib
 
     matplotlib.use("agg")
