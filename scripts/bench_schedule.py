@@ -15,10 +15,10 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+
+from bench_growth import peak_kib
 
 EXPONENTIAL, LARGE = "delay=exponential", "delay=bands delay.preset=fadas_large delay.dirichlet=[3,2,1]"
 MANY, FEW = "clients.total=100000 clients.per_round=100", "clients.total=100 clients.per_round=10"
@@ -45,18 +45,17 @@ def measure(words: str, jobs: int) -> dict[str, float]:
 
     config = load_config(words.split())
     config = dataclasses.replace(config, rounds=jobs // config.clients.per_round)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_kib()
     wall, cpu = time.perf_counter(), time.process_time()
     trace = build_trace(config)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    after = peak_kib()
     size = trace.nbytes
     begin = time.perf_counter()
     trace.training(0), trace.applied(0), summary(trace)
     index = time.perf_counter() - begin
-    unit = 1024 if sys.platform != "darwin" else 1
     result = {"jobs": trace.jobs, "updates": trace.updates, "seconds": wall, "cpu": cpu, "index": index}
-    return {**result, "trace_bytes": size, "peak_bytes": (after - before) * unit}
+    return {**result, "trace_bytes": size, "peak_bytes": (after - before) * 2**10}
 
 
 def training(model: str, updates: int = 100) -> dict[str, float]:
