@@ -8,7 +8,7 @@ Python's logging what stands under `class` and `()`, so unknown values there are
 from __future__ import annotations
 
 import contextlib
-import copy
+import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fedbench import fields
-from fedbench.config import imports
+from fedbench.config import imports, kept
 from fedbench.config.config import GROUPS, Config, Settings, container, without_hydra
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.options import REGISTERED, conf_dir, one_option, read_config, read_file
@@ -120,6 +120,8 @@ class Composer:
         hydra.initialize_config_dir(directory, job_name="fedbench", version_base="1.3")
         self.hydra: Any = GlobalHydra.instance().hydra
         self.loader: ConfigLoader = GlobalHydra.instance().config_loader()
+        self._places = [Path(one.path) for one in self.loader.get_sources() if one.scheme() == "file"]
+        self._only_ours = self.config_name == "config" and self._places == [conf_dir()]
 
     @contextlib.contextmanager
     def one_line(self, overrides: Sequence[str], *more: type[Exception]) -> Iterator[None]:
@@ -143,13 +145,18 @@ class Composer:
             self._check_searchpath(parsed)
             self._offer_registered(parsed)
             words = first_values(parsed)
-            cfg = hydra.compose(self.config_name, list(map(forced, words)), return_hydra_config=True)
+            cfg = self._compose([forced(text) for text in words])
         OmegaConf.set_readonly(cfg.hydra, False)
         cfg.hydra.overrides.task = [text for text in words if not text.lstrip("+~").startswith("hydra")]
         dirname = cfg.hydra.job._get_node("override_dirname")
         cfg.hydra.job.override_dirname = dirname._value().replace("++", "")
         check_composed(cfg)
         return Composed(cfg, parsed)
+
+    def _compose(self, words: Sequence[str]) -> DictConfig:
+        if self._only_ours and not any("hydra.searchpath" in text for text in words):
+            return kept.compose(words)
+        return hydra.compose(self.config_name, list(words), return_hydra_config=True)
 
     def place(self, composed: Composed) -> Path:
         """The directory of the single run that was composed."""
@@ -177,12 +184,11 @@ class Composer:
         """Tell Hydra about options without a file that the user's code registers: a module named by `imports`
         or `hooks`, which is executed here, or a notebook cell."""
         store = ConfigStore.instance()
-        places = [Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"]
         for item in parsed:
             group = item.key_or_group
             for name in listed(item) if group in REGISTERED else []:
                 store.repo.get(group, {}).pop(f"{name}.yaml", None)  # left by an earlier call
-                if any((place / group / f"{name}.yaml").is_file() for place in places):
+                if any((place / group / f"{name}.yaml").is_file() for place in self._places):
                     continue
                 for one in parsed:
                     modules: Any = one.value()
@@ -195,9 +201,8 @@ class Composer:
     def _check_searchpath(self, parsed: Sequence[Override]) -> None:
         """Refuse search path entries other than directories: Hydra imports packages. Raises ConfigError."""
         given: list[Any] = [item.value() for item in parsed if item.key_or_group == "hydra.searchpath"]
-        sources = [Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"]
-        if not given and (self.config_name != "config" or sources != [conf_dir()]):
-            first = [file for place in sources if (file := place / f"{self.config_name}.yaml").is_file()]
+        if not given and not self._only_ours:
+            first = [file for place in self._places if (file := place / f"{self.config_name}.yaml").is_file()]
             given = [
                 OmegaConf.select(OmegaConf.create(read_file(file)), "hydra.searchpath") for file in first
             ]
@@ -208,13 +213,15 @@ class Composer:
 
 
 class JobComposer:
-    """Composes the jobs of a sweep as Hydra's launchers do, but an order of magnitude faster if only values
-    differ. It composes once per choice of options, then changes values in a copy."""
+    """Composes the jobs of a sweep as Hydra's launchers do, but an order of magnitude faster: from kept bases
+    (`fedbench.config.kept`), which have the `hydra.*` overrides of the sweep."""
 
     def __init__(self, master: DictConfig, loader: ConfigLoader) -> None:
         """`master`: the sweep's own configuration, whose hydra.* overrides apply to all jobs."""
         self._master, self._loader = master, loader
-        self._bases: dict[tuple[str, ...], DictConfig] = {}
+        self._bases: dict[tuple[str, ...], bytes] = {}
+        places = config_directories(master.hydra)
+        self._only_ours = master.hydra.job.config_name == "config" and places == [conf_dir()]
 
     def compose(self, overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
         """The configuration of the job with these overrides, without Hydra's node; and the overrides as
@@ -222,11 +229,13 @@ class JobComposer:
         try:
             parsed = parsed_words(overrides)
             values = [item for item in parsed if is_value(item.get_key_element()) and not item.is_delete()]
-            base = self._base(tuple(str(item.input_line) for item in parsed if item not in values))
-            cfg, new = copy.deepcopy(base), set()
-            for item in values:
+            words = kept.divide(parsed, values, self._only_ours)
+            cfg, new = self._base(tuple(str(item.input_line) for item in words.base)), set()
+            for group, node in words.options.items():
+                cfg[group] = node
+            for item in words.values:
                 section, _, last = item.key_or_group.rpartition(".")
-                if last not in (OmegaConf.select(base, section) if section else base):
+                if last not in (OmegaConf.select(cfg, section) if section else cfg):
                     new.add(item.input_line)
                 OmegaConf.update(cfg, item.key_or_group, item.value(), merge=True, force_add=True)
         except HYDRA_ERRORS as error:
@@ -255,8 +264,9 @@ class JobComposer:
             check_composed(full, self._master)
             self._check_grid(full, words)
             HydraConfig.instance().set_config(full)
-            self._bases[words] = without_hydra(full)
-        return self._bases[words]
+            self._bases[words] = pickle.dumps(without_hydra(full))
+        base: DictConfig = pickle.loads(self._bases[words])
+        return base
 
     def _check_grid(self, full: DictConfig, words: Sequence[str]) -> None:
         """Refuse a swept option (an experiment) whose file has a different grid from the sweep's: it would be

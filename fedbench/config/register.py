@@ -64,6 +64,8 @@ def register() -> None:
     The keys have defaults but no types, so any value reaches `read_config`, which has the error line for it.
     """
     store = ConfigStore.instance()
+    if "schema.yaml" in store.repo:
+        return
     store.store(name="schema", node={**fields.defaults(Settings), "logger": None}, provider="fedbench")
     store.store(group="hydra/sweeper", name="fedbench", node=SweeperNode, provider="fedbench")
     store.store(group="hydra/launcher", name="processes", node=LauncherNode, provider="fedbench")
