@@ -25,6 +25,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from fedbench.errors import FEW, ConfigError, nearest
 
 _METADATA = "rule"
+AVERAGE = "average"
+"""What `server_rate` allows besides numbers."""
 
 
 class _Dataclass(Protocol):
@@ -123,6 +125,19 @@ def decay(default: float | None, *, null: str | None = None, help: str = "") -> 
 def share(default: float | None, *, null: str | None = None, help: str = "") -> Any:
     """A weight in (0, 1]."""
     return number(default, low=0.0, high=1.0, open_low=True, null=null, help=help)
+
+
+def server_rate(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+    """A server's step size: a real number > 0, or `average`, the step at which the server takes the mean of
+    the clients' models."""
+    option = positive(default, null=null, help=help)
+    rule: Rule = option.metadata[_METADATA]
+
+    def check(value: Any) -> float | str:
+        return AVERAGE if value == AVERAGE else rule.check(value)
+
+    words = f"{rule.words}, or {AVERAGE}"
+    return _field(default, dataclasses.replace(rule, check=check, words=words, options=(AVERAGE,)))
 
 
 def integer(

@@ -12,6 +12,9 @@ The server's step is scaled in one of two ways, which each docstring names:
     convention D   theta <- theta + gamma (mean displacement y_i - theta): gamma = 1 is plain averaging
     convention G   theta <- theta - gamma (mean gradient-sized direction): gamma = eta K is plain averaging
 
+server_lr=average is that gamma (in every round, where lr_schedule changes eta): the server takes the mean of
+the clients' models, or where some are late, moves by their mean displacement.
+
 "Travels" counts the vectors of length d that one client receives and sends per round; scalars are free.
 Sums that a client could derive from theta - y are kept in vectors of their own, because in float32 the
 difference of two models loses digits.

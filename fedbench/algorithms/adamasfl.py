@@ -26,6 +26,8 @@ class AdaMasFL(PAdaMFed):
     client's own start model, so with norm=vector it has norm at most 1 and the server moves at most gamma per
     update. Travels: up 2d, down 2d, and N d up, N d down once at the start. eta = 1/(K sqrt(T)),
     gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T) (Theorem 2; beta clamped to 1): nothing is tuned.
+    server_lr=average is gamma = eta K: theta <- theta + mean_j (x_j - theta^v), the mean of models if none is
+    late.
     """
 
     paper = "Yan et al., ICML 2025"

@@ -28,6 +28,7 @@ class AsyncFedED(Algorithm):
     paper = "Wang et al., arXiv 2205.13797 (2022)"
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "server_lr", "epsilon")
+    no_average = "it weighs every arrival by its distance"
     every_arrival = True
     recalls = True
 

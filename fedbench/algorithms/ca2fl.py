@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Counts, Record, Vectors, positive, register
+from fedbench.method import MEAN, Algorithm, Counts, Record, Vectors, positive, register, server_rate
 
 
 @register("ca2fl")
@@ -19,7 +19,8 @@ class CA2FL(Algorithm):
 
     The server caches h_i, the last upload of client i (`caches`; 0 before the first), and h is the mean of
     all N caches. Clients keep nothing, so they may work on several jobs at once. Travels: up 1d, down 1d.
-    eta = lr and gamma = server_lr (convention D) are tuned.
+    eta = lr and gamma = server_lr (convention D) are tuned. server_lr=average is gamma = 1: theta <- theta +
+    v; if all clients send and none is late, v = (1/N) sum_i Delta_i, so theta <- (1/N) sum_i x_i.
     """
 
     paper = "Wang et al., ICLR 2024"
@@ -28,7 +29,7 @@ class CA2FL(Algorithm):
     caches = True
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0)
+    server_lr: float = server_rate(1.0, help=MEAN)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "h": torch.zeros_like(theta)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedbench.method import Algorithm, Counts, Record, Vectors, positive, register
+from fedbench.method import MEAN, Algorithm, Counts, Record, Vectors, positive, register, server_rate
 
 
 @dataclass
@@ -17,7 +17,7 @@ class DelayedFedAvg(Algorithm):
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0)
+    server_lr: float = server_rate(1.0, help=MEAN)
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta + h.server_lr * mean.delta}
@@ -33,7 +33,9 @@ class DeFedAvgIID(DelayedFedAvg):
                  the S clients just aggregated receive the new theta and go on
 
     A reconstruction (the paper's listing was not at hand). All N clients work at the start. Only the server
-    keeps state: theta. Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D) are tuned.
+    keeps state: theta. Travels: up 1d, down 1d. eta = lr and gamma = server_lr (convention D) are tuned;
+    server_lr=average is gamma = 1: theta <- theta + (1/S) sum_j Delta_j, the mean of models where none is
+    late.
     """
 
     title = "DeFedAvg-IID"
@@ -51,7 +53,8 @@ class DeFedAvgNonIID(DelayedFedAvg):
 
     So participation is uniform whatever the clients' speeds, at the price of larger staleness. A
     reconstruction (the paper's listing was not at hand). Only the server keeps state: theta. Travels: up 1d,
-    down 1d. eta = lr and gamma = server_lr (convention D) are tuned.
+    down 1d. eta = lr and gamma = server_lr (convention D) are tuned; server_lr=average is gamma = 1:
+    theta <- theta + (1/S) sum_j Delta_j, the mean of models where none is late.
     """
 
     title = "DeFedAvg-nIID"

@@ -28,6 +28,7 @@ class DuDeASGD(Algorithm):
     paper = "Wang et al., arXiv 2405.16966 (2024)"
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("server_lr",)
+    no_average = "its clients send gradients, not models"
     own_step = "makes no local steps"
     survey = "once"
     fixed_steps = 1

@@ -32,6 +32,7 @@ class FADAS(Algorithm):
     paper = "Wang et al., ICML 2024"
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "server_lr", "epsilon")
+    no_average = "its server divides every coordinate by a second moment"
 
     lr: float = positive(0.1)
     server_lr: float = positive(0.001)

@@ -28,6 +28,7 @@ class FedAMS(Algorithm):
     paper = "Wang et al., ICML 2022"
     checked_by = "tests/algorithms/test_amsgrad.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "epsilon")
+    no_average = "its server divides every coordinate by a second moment"
 
     lr: float = positive(0.1)
     server_lr: float = positive(0.03, help="the paper's code: 1 with lr 0.01 on a ConvMixer")

@@ -5,7 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.method import (
+    MEAN_OF_STEPS,
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    positive,
+    register,
+    server_rate,
+    share,
+)
 
 
 @register("fedavg_m")
@@ -18,19 +29,20 @@ class FedAvgMomentum(Algorithm):
 
     g starts at 0. It is the mean of all local directions q. Clients sum these in a separate vector, since
     (theta - y)/eta loses digits in float32. Only the server keeps state: theta and g. Travels: up 1d (mean of
-    q), down 2d (theta, g). eta = lr, gamma = server_lr (convention G: eta K is plain averaging; the theory's
-    value needs L) and beta are tuned. beta = 1 is FedAvg. The paper's grids are not known to us; the defaults
-    in the YAML file are values common in the field.
+    q), down 2d (theta, g). eta = lr, gamma = server_lr (convention G; the theory's value needs L) and beta
+    are tuned; server_lr=average is gamma = eta K: theta <- mean_{S_t} y_i. beta = 1 is FedAvg. The paper's
+    grids are not known to us; the defaults in the YAML file are values common in the field.
     """
 
     title = "FedAvg-M"
     paper = "Cheng et al., ICLR 2024"
     checked_by = "tests/algorithms/test_fedavg_m.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "beta")
+    convention = "G"
     own_step = "steps along directions with their own momentum, whose mean the server follows"
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0, help="gradient-sized: lr times the local steps is plain averaging")
+    server_lr: float = server_rate(1.0, help=MEAN_OF_STEPS)
     beta: float = share(0.1, help="weight of the new gradient; 1 is FedAvg")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

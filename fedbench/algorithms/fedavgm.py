@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.method import Counts, Record, Vectors, decay, positive, register, switch
+from fedbench.method import Counts, Record, Setting, Vectors, decay, positive, register, switch
 
 
 @register("fedavgm")
@@ -21,6 +21,7 @@ class FedAvgM(FedAvg):
     w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). v starts at 0. Only the server keeps
     state: theta and v. Travels: up 1d, down 1d. rho = momentum (paper: 0, 0.7, 0.9, 0.97, 0.99, 0.997),
     gamma = server_lr (convention D; 1 in the paper, an effective step of 1/(1-rho)) and eta = lr are tuned.
+    server_lr=average is gamma = 1 and needs momentum=0: theta <- sum_{i in S_t} w_i y_i.
     The authors' code uses the Nesterov form. Most others use the plain form, which is the default here.
     """
 
@@ -31,6 +32,10 @@ class FedAvgM(FedAvg):
     lr: float = positive(0.03)
     momentum: float = decay(0.9, help="the effective step is server_lr / (1 - momentum)")
     nesterov: bool = switch(False)
+
+    def not_mean(self, setting: Setting) -> str | None:
+        why = "its momentum adds earlier rounds; algorithm.momentum=0 would not"
+        return why if self.momentum else super().not_mean(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "v": torch.zeros_like(theta)}

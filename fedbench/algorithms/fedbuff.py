@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Counts, Record, Vectors, decay, nonnegative, positive, register
+from fedbench.method import (
+    MEAN,
+    Algorithm,
+    Counts,
+    Record,
+    Setting,
+    Vectors,
+    decay,
+    nonnegative,
+    positive,
+    register,
+    server_rate,
+)
 
 
 @register("fedbuff")
@@ -19,7 +31,8 @@ class FedBuff(Algorithm):
 
     The divisor is S, not the sum of the s(tau_j). Only the server keeps state: theta and v. Travels: up 1d,
     down 1d. Analyses and comparisons use staleness_power = 0 (no weighting), the paper's experiments 0.5.
-    eta = lr and gamma = server_lr (convention D) are tuned.
+    eta = lr and gamma = server_lr (convention D) are tuned. server_lr=average is gamma = 1 and needs
+    momentum=0: theta <- theta + D, the mean of the clients' models where none is late.
     """
 
     paper = "Nguyen et al., AISTATS 2022"
@@ -27,9 +40,13 @@ class FedBuff(Algorithm):
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0)
+    server_lr: float = server_rate(1.0, help=MEAN)
     staleness_power: float = nonnegative(0.0, help="0.5 in the paper's experiments")
     momentum: float = decay(0.0)
+
+    def not_mean(self, setting: Setting) -> str | None:
+        why = "its momentum adds earlier rounds; algorithm.momentum=0 would not"
+        return why if self.momentum else super().not_mean(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "v": torch.zeros_like(theta)}

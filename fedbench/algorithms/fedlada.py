@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.method import (
+    MEAN,
     Algorithm,
     Client,
     Counts,
@@ -15,6 +16,7 @@ from fedbench.method import (
     decay,
     positive,
     register,
+    server_rate,
     share,
 )
 
@@ -38,7 +40,8 @@ class FedLADA(Algorithm):
     equations (one uses Adam without the maximum, and epsilon outside the root).
     Only the server keeps state: theta, g and v. Travels: up 2d (mean direction, vhat_i), or 3d (also
     y_i - theta) if clients make different numbers of steps; down 3d. eta = lr and epsilon are tuned;
-    gamma = server_lr (convention D) is 1, alpha 0.1, beta1 0.9, beta2 0.99 or 0.999.
+    gamma = server_lr (convention D) is 1, alpha 0.1, beta1 0.9, beta2 0.99 or 0.999. server_lr=average is
+    gamma = 1: theta <- mean_{S_t} y_i.
     """
 
     paper = "Sun et al., TPAMI 2023"
@@ -48,7 +51,7 @@ class FedLADA(Algorithm):
     schedules = ("sync",)
 
     lr: float = positive(0.003)
-    server_lr: float = positive(1.0)
+    server_lr: float = server_rate(1.0, help=MEAN)
     alpha: float = share(0.1, help="weight of the client's own direction; the global direction gets the rest")
     beta1: float = decay(0.9)
     beta2: float = decay(0.99)

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from fedbench.fields import choice, decay, nonnegative, positive
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
+from fedbench.fields import choice, decay, nonnegative
+from fedbench.method import (
+    MEAN,
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Setting,
+    Vectors,
+    positive,
+    register,
+    server_rate,
+)
 
 
 @register("fednova")
@@ -24,7 +35,9 @@ class FedNova(Algorithm):
     proximal term. Momentum is local and reset to 0 every round. p_i = n_i / sum_{S_t} n_j (weighting=samples)
     or 1/S (uniform). Only the server keeps state: theta. Travels: up 1d and one scalar, down 1d.
     eta = lr (0.02 in the paper), rho = momentum (0 or 0.9), mu and gamma = server_lr (1) are tuned. Unequal
-    tau_i come from local.epochs with clients of unequal size. With equal tau_i the method is FedAvg.
+    tau_i come from local.epochs with clients of unequal size. With equal tau_i the method is FedAvg,
+    and server_lr=average is gamma = 1: theta <- sum_{S_t} p_i y_i; with unequal tau_i no gamma makes this
+    mean.
     """
 
     paper = "Wang et al., NeurIPS 2020"
@@ -33,10 +46,13 @@ class FedNova(Algorithm):
     own_step = "divides by its own momentum's weights (algorithm.momentum)"
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0)
+    server_lr: float = server_rate(1.0, help=MEAN)
     momentum: float = decay(0.0, help="of the local steps")
     mu: float = nonnegative(0.0, help="proximal weight")
     weighting: str = choice("samples", ("uniform", "samples"))
+
+    def not_mean(self, setting: Setting) -> str | None:
+        return "unequal local steps are normalised" if setting.counts.K is None else super().not_mean(setting)
 
     def local_init(self, client: Client, h: Record) -> Vectors:
         zero, none = torch.zeros_like(client.down.theta), torch.zeros_like(h.lr)

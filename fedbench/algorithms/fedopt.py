@@ -28,6 +28,7 @@ class FedOpt(Algorithm):
     paper = "Reddi et al., ICLR 2021"
     checked_by = "tests/algorithms/test_fedopt.py::test_fedopt_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "epsilon")
+    no_average = "its server divides every coordinate by a second moment"
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         start = torch.zeros_like(theta) + h.epsilon**2

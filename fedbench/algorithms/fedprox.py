@@ -16,7 +16,8 @@ class FedProx(FedAvg):
 
     w_i = n_i / sum_{S_t} n_j (weighting=samples, as in the official code) or 1/S (uniform). The step is
     explicit, so eta mu < 2 is needed. Only the server keeps state: theta. Travels: up 1d, down 1d. eta = lr,
-    gamma = server_lr (convention D: 1 is plain averaging) and mu (paper: 0.001, 0.01, 0.1, 1) are tuned.
+    gamma = server_lr (convention D; average is 1: theta <- sum_{i in S_t} w_i y_i) and mu (paper: 0.001,
+    0.01, 0.1, 1) are tuned.
     """
 
     paper = "Li et al., MLSys 2020"

@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import THEOREM, Algorithm, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.method import (
+    MEAN_OF_STEPS,
+    THEOREM,
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    positive,
+    register,
+    server_rate,
+    share,
+)
 from fedbench.theory.stepsizes import momentum_weight
 
 
@@ -27,16 +39,20 @@ class MasFL(Algorithm):
     The server keeps theta, c and g. Travels: up 1d, down 2d (theta, p), and N d up, N d down once at the
     start. Without delays it is SCAFFOLD-M started at the survey's gradients. beta = sqrt(S K / T) (Theorem 1,
     clamped to 1); eta = lr and gamma = server_lr (convention G) depend on L and tau_max and are tuned.
+    server_lr=average is gamma = eta K: theta <- theta - eta K g, where eta K g is the clients' mean
+    displacement with the server's present c and g in place of those they were sent; if none is late, theta <-
+    mean of x.
     """
 
     paper = "Yan et al., ICML 2025"
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     survey = "once"
     problem_dependent = ("lr", "server_lr")
+    convention = "G"
     own_step = "steps along directions with their own momentum, which the server follows"
 
     lr: float = positive(0.05)
-    server_lr: float = positive(0.5)
+    server_lr: float = server_rate(0.5, help=MEAN_OF_STEPS)
     beta: float | None = share(None, null=THEOREM)
 
     def theorem(self, n: Counts) -> dict[str, float]:

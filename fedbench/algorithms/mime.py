@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, choice, decay, positive, register
+from fedbench.method import (
+    MEAN,
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    decay,
+    positive,
+    register,
+    server_rate,
+)
 
 
 @register("mime")
@@ -27,7 +39,8 @@ class Mime(Algorithm):
     nothing. Travels: up 2d (grad f_i(theta), y_i - theta), down 2d (theta, c), and m, v. Gradients: one full
     local pass and 2K. Means are weighted by samples (weighting=samples) or uniform.
     eta = lr is tuned (of the order of 1e-2 for adam); gamma = server_lr (convention D) is 1, b = momentum
-    0.9, beta1 0.9, beta2 0.99, eps = epsilon 1e-5..1e-3.
+    0.9, beta1 0.9, beta2 0.99, eps = epsilon 1e-5..1e-3. server_lr=average is gamma = 1: theta <- mean_{S_t}
+    y_i.
     """
 
     paper = "Karimireddy et al., arXiv:2008.03606"
@@ -38,7 +51,7 @@ class Mime(Algorithm):
     schedules = ("sync",)
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0)
+    server_lr: float = server_rate(1.0, help=MEAN)
     base: str = choice("momentum", ("sgd", "momentum", "adam"), help="adam: lr of the order of 0.01")
     momentum: float = decay(0.9, help="base=momentum")
     beta1: float = decay(0.9, help="base=adam")

@@ -16,6 +16,7 @@ class MimeLite(Mime):
         server:  theta <- theta + gamma mean_{S_t}(y_i - theta);   s <- V(c, s)
 
     Travels: up 2d (grad f_i(theta), y_i - theta), down 1d, and m, v. Gradients: one full local pass and K.
+    server_lr=average is gamma = 1: theta <- mean_{S_t} y_i.
     """
 
     paper = "Karimireddy et al., arXiv:2008.03606"

@@ -10,7 +10,18 @@ from torch import Tensor
 from fedbench.algorithms.ablations import Ablations
 from fedbench.algorithms.normalised import Normalised
 from fedbench.errors import ConfigError
-from fedbench.method import THEOREM, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.method import (
+    MEAN_OF_STEPS,
+    THEOREM,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    positive,
+    register,
+    server_rate,
+    share,
+)
 from fedbench.method.configured import silent
 from fedbench.theory import stepsizes
 from fedbench.theory.setting import numbers
@@ -35,23 +46,25 @@ class PAdaMFed(Normalised):
     and N d down. eta = lr, gamma = server_lr (convention G) and beta come from Theorem 1 and depend on S, K
     and T alone: eta = 1/(K sqrt(T)), gamma = (S K)^(1/4) / T^(3/4), beta = sqrt(S K / T), clamped to 1. The
     theorem gives only orders of magnitude, so `scale` multiplies its gamma (also in AdaMasFL and
-    PAdaMFed-VR). Parts of the method can be switched off (`Ablations`).
+    PAdaMFed-VR). server_lr=average is gamma = eta K, for any eta: theta <- mean_{S_t} y_i. Parts of the
+    method can be switched off (`Ablations`).
     """
 
     paper = "Yan et al., ICLR 2025"
     checked_by = "tests/algorithms/test_padamfed.py::test_follows_the_pseudo_code"
     own_step = "steps along directions of length 1"
     survey = "once"
+    convention = "G"
 
     lr: float | None = positive(None, null=THEOREM)
-    server_lr: float | None = positive(None, null=THEOREM)
+    server_lr: float | None = server_rate(None, null=THEOREM, help=MEAN_OF_STEPS)
     beta: float | None = share(None, null=THEOREM)
     scale: float | None = positive(None, null="1", help="factor on the theorem's server_lr")
 
     def check(self) -> None:
         if self.scale is not None and self.server_lr is not None:
             needed = "multiplies the theorem's step size, so it needs algorithm.server_lr=null"
-            raise ConfigError("algorithm.scale", self.scale, f"{needed}, not {self.server_lr:g}")
+            raise ConfigError("algorithm.scale", self.scale, f"{needed}, not {self.server_lr}")
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         values = super().resolve(n, warn)

@@ -28,6 +28,7 @@ class PAdaMFedVR(PAdaMFed):
     PAdaMFed's momentum instead, which stalls. Travels: up 3d (u/K, a - c_i, a - abar_i; 2d for literal), down
     3d (theta, m, theta^{t-1}). Two gradients a step.
     Theorem 2: eta = 1/(K T), gamma = beta = (S K)^(1/3) / T^(2/3), beta clamped to 1.
+    server_lr=average is gamma = eta K: theta <- mean_{S_t} y_i.
     """
 
     title = "PAdaMFed-VR"

@@ -33,6 +33,7 @@ class RingmasterASGD(Algorithm):
     paper = "Maranjyan et al., ICML 2025"
     checked_by = "tests/algorithms/test_ringmaster.py::test_follows_the_papers_loop"
     problem_dependent = ("server_lr",)
+    no_average = "its clients send gradients, not models"
     own_step = "makes no local steps"
     fixed_steps = 1
     every_arrival = True

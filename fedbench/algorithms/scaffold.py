@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Setting, Vectors, choice, positive, register
+from fedbench.method import (
+    MEAN,
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Setting,
+    Vectors,
+    choice,
+    positive,
+    register,
+    server_rate,
+)
 
 
 class ControlVariates(Algorithm):
@@ -55,7 +67,8 @@ class Scaffold(ControlVariates):
     adaptive optimizer has no such sum, so option 2 is refused.
     c and all c_i start at 0. A client keeps c_i between its participations. The server keeps theta and c.
     Travels: up 2d (y_i - theta, c_i+ - c_i), down 2d (theta, c). eta = lr is tuned; gamma = server_lr
-    (convention D) is 1 in the paper's experiments and sqrt(S) in its theory.
+    (convention D) is 1 in the paper's experiments and sqrt(S) in its theory; average is gamma = 1:
+    theta <- mean_{S_t} y_i.
     """
 
     title = "SCAFFOLD"
@@ -64,7 +77,7 @@ class Scaffold(ControlVariates):
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.05)
-    server_lr: float = positive(1.0)
+    server_lr: float = server_rate(1.0, help=MEAN)
     option: int = choice(2, (1, 2), help="1: full local gradient at theta; 2: mean of the local gradients")
 
     def __post_init__(self) -> None:

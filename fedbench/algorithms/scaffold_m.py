@@ -5,7 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register, share
+from fedbench.method import (
+    MEAN_OF_STEPS,
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    positive,
+    register,
+    server_rate,
+    share,
+)
 
 
 @register("scaffold_m")
@@ -23,18 +34,20 @@ class ScaffoldM(Algorithm):
     mean of all local directions q. Clients sum these in a separate vector, since (theta - y)/eta loses digits
     in float32. A client keeps c_i. The server keeps theta, c and g. Travels: up 2d (mean of q, c_i+ - c_i),
     down 2d (theta, m). beta = 1 with gamma = eta K is SCAFFOLD with option 2.
-    eta = lr, gamma = server_lr (convention G: eta K is plain averaging) and beta are tuned: the theory's
-    values (`fedbench.theory`) need L, Delta, sigma^2 and G_0. The paper's grids are not known to us.
+    eta = lr, gamma = server_lr (convention G; average is gamma = eta K: theta <- mean_{S_t} y_i) and beta are
+    tuned: the theory's values (`fedbench.theory`) need L, Delta, sigma^2 and G_0. The paper's grids are not
+    known to us.
     """
 
     title = "SCAFFOLD-M"
     paper = "Cheng et al., ICLR 2024"
     checked_by = "tests/algorithms/test_scaffold_m.py::test_follows_the_pseudo_code"
     problem_dependent = ("lr", "server_lr", "beta")
+    convention = "G"
     own_step = "steps along directions with their own momentum, whose mean the server follows"
 
     lr: float = positive(0.1)
-    server_lr: float = positive(1.0, help="gradient-sized: lr times the local steps is plain averaging")
+    server_lr: float = server_rate(1.0, help=MEAN_OF_STEPS)
     beta: float = share(0.2, help="weight of the new gradient; 1 is SCAFFOLD")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedbench.algorithms.scaffold_m import ScaffoldM
-from fedbench.method import Client, Counts, Record, Vectors, positive, register, share
+from fedbench.method import (
+    MEAN_OF_STEPS,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    positive,
+    register,
+    server_rate,
+    share,
+)
 
 
 @register("scaffold_m_vr")
@@ -22,8 +32,8 @@ class ScaffoldMVR(ScaffoldM):
     c_i, c, g and theta then follow SCAFFOLD-M's lines; g is still the mean of the directions q. A client
     keeps c_i. The server keeps theta, c, g and theta^{t-1}. Travels: up 2d (mean of q, c_i+ - c_i), down 3d
     (theta, m, theta^{t-1}), and once, before round 0, N d up and N d down. Two gradients a step.
-    eta = lr, gamma = server_lr (convention G: eta K is plain averaging) and beta are tuned: the theory's
-    values (`fedbench.theory`) need L, Delta and sigma^2.
+    eta = lr, gamma = server_lr (convention G; average is gamma = eta K: theta <- mean_{S_t} y_i) and beta are
+    tuned: the theory's values (`fedbench.theory`) need L, Delta and sigma^2.
     """
 
     title = "SCAFFOLD-M-VR"
@@ -31,7 +41,7 @@ class ScaffoldMVR(ScaffoldM):
     survey = "once"
 
     lr: float = positive(0.01)
-    server_lr: float = positive(0.1, help="gradient-sized: lr times the local steps is plain averaging")
+    server_lr: float = server_rate(0.1, help=MEAN_OF_STEPS)
     beta: float = share(0.5, help="weight of the new gradient")
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -20,7 +20,8 @@ class SlowMo(FedAvg):
     w_i = n_i / sum_{S_t} n_j (weighting=samples) or 1/S (uniform). u starts at 0, in units of gradients. Only
     the server keeps state: theta and u. Travels: up 1d, down 1d. The paper analyses full participation, but
     nothing in the rule needs it. alpha_s = server_lr (1 in the paper), rho = momentum (0.4 to 0.8) and
-    eta = lr are tuned. With eta constant these are the steps of FedAvgM.
+    eta = lr are tuned. With eta constant these are the steps of FedAvgM. server_lr=average is alpha_s = 1 and
+    needs momentum=0: theta <- sum_{i in S_t} w_i y_i.
     """
 
     paper = "Wang et al., ICLR 2020"
@@ -33,6 +34,10 @@ class SlowMo(FedAvg):
         if setting.schedule == "async" and "lr" in setting.scheduled:
             return "divides all uploads by one eta, but lr_schedule gives an update's jobs different rates"
         return super().refusal(setting)
+
+    def not_mean(self, setting: Setting) -> str | None:
+        why = "its momentum adds earlier rounds; algorithm.momentum=0 would not"
+        return why if self.momentum else super().not_mean(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "u": torch.zeros_like(theta)}

@@ -1,13 +1,15 @@
 """What a method's file imports: the interface, declarations of hyper-parameters, and the registry."""
 
-from fedbench.fields import choice, decay, nonnegative, number, positive, share, switch
-from fedbench.method.configured import THEOREM
+from fedbench.fields import choice, decay, nonnegative, number, positive, server_rate, share, switch
+from fedbench.method.configured import MEAN, MEAN_OF_STEPS, THEOREM
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
 from fedbench.method.registry import register
 from fedbench.theory.setting import Counts
 
 __all__ = [
+    "MEAN",
+    "MEAN_OF_STEPS",
     "THEOREM",
     "Algorithm",
     "Client",
@@ -21,6 +23,7 @@ __all__ = [
     "number",
     "positive",
     "register",
+    "server_rate",
     "share",
     "switch",
 ]

@@ -6,15 +6,19 @@ import copy
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from fedbench import fields
 from fedbench.errors import ConfigError
-from fedbench.fields import Rule
+from fedbench.fields import AVERAGE, Rule
 from fedbench.theory.setting import Counts
 
 THEOREM = "from the theorem"
 """What null means for a hyper-parameter that `theorem` gives: `lr = positive(None, null=THEOREM)`."""
+
+MEAN = "average: 1, the clients' mean model"
+MEAN_OF_STEPS = "average: eta K, the clients' mean model"
+"""Help of a `server_lr = server_rate(...)` of convention D and of convention G."""
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -32,6 +36,11 @@ class Configured:
     """
 
     name: ClassVar[str] = ""  # the name in `algorithm=`, set by `register`
+    convention: ClassVar[Literal["D", "G"]] = "D"
+    """What server_lr multiplies: the mean displacement (D: 1 gives the mean of the clients' models) or the
+    mean gradient-sized direction (G: eta K gives it)."""
+    no_average: ClassVar[str] = "this method declares a plain number"
+    """Why `server_lr=average` is refused, if the method declares a plain number."""
 
     def theorem(self, n: Counts) -> dict[str, float]:
         """Values of the hyper-parameters whose null means THEOREM."""
@@ -44,6 +53,8 @@ class Configured:
     def create(cls, values: Mapping[str, Any]) -> Self:
         """Build from config values. Raises ConfigError for an unknown key or a value that is not allowed."""
         for key, rule in cls.options().items():
+            if (key, values.get(key)) == ("server_lr", AVERAGE) and AVERAGE not in rule.options:
+                raise ConfigError(f"algorithm.{key}", AVERAGE, f"{rule.allowed}: {cls.no_average}")
             if rule.kind == "number" and rule.null is None and key in values and values[key] is None:
                 raise ConfigError(f"algorithm.{key}", None, f"{rule.allowed}; no theorem gives it")
         made = fields.read(cls, values, "algorithm", f"algorithm={cls.name}")
@@ -66,6 +77,11 @@ class Configured:
         """The hyper-parameters for which the theorem gives values."""
         return [name for name, rule in cls.options().items() if rule.null == THEOREM]
 
+    @property
+    def averages(self) -> bool:
+        """Whether the server's step is the one at which the server takes the mean of the clients' models."""
+        return getattr(self, "server_lr", None) == AVERAGE
+
     def from_theorem(self) -> list[str]:
         """The hyper-parameters whose values the theorem gives in this run."""
         return [name for name in self.theorem_keys() if getattr(self, name) is None]
@@ -81,6 +97,7 @@ class Configured:
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         """The numbers of `h`: as given, else the theorem's (beta at most 1), without those that are off.
+        server_lr=average is 1 (convention D) or eta K (G), with the eta before any `lr_schedule`.
         Raises ConfigError if the theorem is needed and clients make different numbers of steps."""
         values = {name: getattr(self, name) for name in self.numbers()}
         missing = self.from_theorem()
@@ -93,7 +110,16 @@ class Configured:
             if key == "beta" and given[key] > 1.0:
                 warn(f"algorithm.{key} from the theorem is {given[key]:.4g} > 1 and was clamped to 1")
                 values[key] = 1.0
+        if self.averages:
+            values["server_lr"] = 1.0 if self.convention == "D" else values["lr"] * self._steps(n)
         return {name: value for name, value in values.items() if value is not None}
+
+    @staticmethod
+    def _steps(n: Counts) -> int:
+        if n.K is None:
+            text = "must be a number: clients make unequal steps, so no one step is the mean of their models"
+            raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} (local.steps makes them equal)")
+        return n.K
 
     def without_numbers(self) -> Self:
         """A copy for a run's local programs, in which using a number from `self`, not from `h`, fails."""

@@ -167,6 +167,12 @@ class Algorithm(Configured):
             return "compares mini-batch gradients with others, which local.clip_norm does not clip"
         return None
 
+    def not_mean(self, setting: Setting) -> str | None:
+        """Why no server_lr makes the server take the mean of the clients' models in this run, or None."""
+        if self.convention == "G" and setting.schedule == "async" and "lr" in setting.scheduled:
+            return "lr_schedule gives an update's jobs different rates"
+        return None
+
     @property
     def keeps_state(self) -> bool:
         """Whether clients keep vectors between participations."""

@@ -24,6 +24,7 @@ from fedbench.engine.memory import gib, refuse_too_large, total_memory
 from fedbench.engine.metrics import refuse as refuse_metrics
 from fedbench.engine.objective import TASKS
 from fedbench.errors import ConfigError
+from fedbench.fields import AVERAGE
 from fedbench.runs.checkpoint import checksum
 
 if TYPE_CHECKING:
@@ -104,15 +105,21 @@ def of_partition(run: Run) -> None:
 
 
 def of_rates(run: Run) -> None:
-    """Refuse a schedule of a rate that the method does not have, or takes from its theorem."""
+    """Refuse a schedule of a rate that the method does not have, takes from its theorem or from another rate,
+    and a server's step that is to be the mean of the clients' models where none is."""
     for name in run.rates:
         key, algorithm, allowed = f"{name}_schedule", run.algorithm, ""
         if name not in algorithm.numbers():
             allowed = f"must be constant: {algorithm.name} has no algorithm.{name}"
+        elif getattr(algorithm, name) == AVERAGE:
+            allowed = f"must be constant: algorithm.{name}={AVERAGE} follows lr_schedule"
         elif getattr(algorithm, name) is None:
             allowed = f"must be constant, or algorithm.{name} given: {algorithm.name}'s comes from its theory"
         if allowed:
             raise ConfigError(key, getattr(run.config, key).name, allowed)
+    if run.algorithm.averages and (why := run.algorithm.not_mean(run.setting)):
+        text = f"must be a number: no step of {run.algorithm.name} is the mean of the clients' models here"
+        raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} ({why})")
 
 
 def of_local_steps(run: Run) -> None:

@@ -42,7 +42,14 @@ class ServerLoop:
         """`rates`: for each hyper-parameter that changes over rounds, its factor as a function of the round.
         `evaluated`: a choice of `eval.model`."""
         self.algorithm, self.trainer, self.trace, self.counts = algorithm, trainer, trace, counts
-        self.version, self.statistics, self.group, self.rates = 0, statistics, trainer.group, rates or {}
+        self.version, self.statistics, self.group, self.rates = (
+            0,
+            statistics,
+            trainer.group,
+            dict(rates or {}),
+        )
+        if algorithm.averages and algorithm.convention == "G" and "lr" in self.rates:
+            self.rates["server_lr"] = self.rates["lr"]  # it is eta K of each round
         self.server: Vectors = {"theta": theta}
         self.evaluates = evaluated
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
