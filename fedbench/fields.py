@@ -169,7 +169,7 @@ def seed(*, null: str | None = None, help: str = "") -> Any:
     return integer(0 if null is None else None, low=0, high=2**64 - 1, words=words, null=null, help=help)
 
 
-def switch(default: bool, *, help: str = "") -> Any:
+def switch(default: bool | None, *, null: str | None = None, help: str = "") -> Any:
     """True or false."""
 
     def check(value: Any) -> bool:
@@ -178,7 +178,7 @@ def switch(default: bool, *, help: str = "") -> Any:
             raise ValueError
         return said
 
-    return _field(default, Rule("switch", "true or false", check, help))
+    return _field(default, Rule("switch", "true or false", check, help, null))
 
 
 def choice(

@@ -1,4 +1,4 @@
-"""Data in LEAF's JSON: FEMNIST, Shakespeare, Sent140, Reddit, and other data in the same form.
+"""Data in LEAF's JSON: FEMNIST and others whose samples are numbers, and Shakespeare.
 
 Caldas et al., "LEAF: a benchmark for federated settings", arXiv:1812.01097.
 """
@@ -6,8 +6,6 @@ Caldas et al., "LEAF: a benchmark for federated settings", arXiv:1812.01097.
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,145 +18,117 @@ from fedbench.errors import DataError
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's characters for Shakespeare. Token 0 is padding; the one after the last is any other character."""
-_TEXT = 4  # index of the text in a tweet's fields
-PADDING, UNKNOWN_WORD = "<PAD>", "<UNK>"  # in Reddit's comments
-UNKNOWN = 1  # a word that is not among the most frequent ones
+_OTHER = len(LETTERS) + 1
+_EXPECTED = "lists of numbers with class numbers, or Shakespeare's texts with the character that follows each"
 
 
-def load_leaf(directory: Path, *, task: str, length: int, vocabulary: int) -> Dataset:
+def load_leaf(directory: Path, *, task: str) -> Dataset:
     """Load the data set in `directory`/train/*.json and `directory`/test/*.json, with users by name.
 
-    A sample is one of four kinds. A list of numbers: features, or an image of 28 x 28 if there are 784. A
-    text: every character is a token, and the label is the character that follows. The fields of a tweet: the
-    first `length` words of its text are tokens, numbered by their frequency in the training set. A Reddit
-    comment: each of its sequences of words becomes a sample. With `task`=sequence (texts and comments), every
-    character or word has the one that follows as its label. Raises DataError.
+    A sample is a list of numbers: features, or an image of 28 x 28 if there are 784; its label is a class
+    number. Or it is a text of Shakespeare's: every character is a token, and the label is the character that
+    follows. With `task`=sequence every character of a text has the one that follows as its label. Any other
+    sample is refused. Raises DataError.
     """
-    (x, y, who, files), (x_test, y_test, who_test, more) = (
-        _part(directory / part) for part in ("train", "test")
-    )
-    kind, size = type(x[0]), None
-    pairs: list[tuple[np.ndarray, np.ndarray]] = []
-    comments = kind is list and [*map(type, x[0][:1])] == [list] and [*map(type, x[0][0][:1])] == [str]
-    if task == "sequence" and kind is not str and not comments:
-        raise DataError(f"{directory}: dataset.task=sequence needs texts, and a sample is a {kind.__name__}")
-    if kind is str:
-        size, longest = len(LETTERS) + 2, max(map(len, (*x, *x_test)))
-        numbers = {letter: number for number, letter in enumerate(LETTERS, start=1)}
-        for texts, following in ((x, y), (x_test, y_test)):
-            tokens = _tokens([list(text) for text in texts], numbers, longest, size - 1)
-            last = _tokens([[str(letter)[:1]] for letter in following], numbers, 1, size - 1)
-            after = np.where(tokens > 0, np.concatenate([tokens[:, 1:], last], axis=1), 0)
-            pairs.append((tokens, after if task == "sequence" else last[:, 0]))
-    elif comments:
-        if task != "sequence":
-            raise DataError(
-                f"{directory}: dataset.task={task}: comments have a label for each word (task=sequence)"
-            )
-        size = vocabulary
-        (x, y, who), (x_test, y_test, who_test) = (
-            _sequences(directory, *part) for part in ((x, y, who), (x_test, y_test, who_test))
-        )
-        special = {PADDING, UNKNOWN_WORD}
-        numbers = {PADDING: 0, **_numbered([[w for w in words if w not in special] for words in x], size)}
-        longest = max(map(len, (*x, *x_test)))
-        pairs = [
-            (_tokens(words, numbers, longest, UNKNOWN), _tokens(labels, numbers, longest, UNKNOWN))
-            for words, labels in ((x, y), (x_test, y_test))
-        ]
-    elif isinstance(x[0], list) and x[0] and isinstance(x[0][0], str):
-        size = vocabulary
-        split = [
-            [re.findall(r"\w+|[^\w\s]", fields[_TEXT].lower())[:length] for fields in part]
-            for part in (x, x_test)
-        ]
-        numbers = _numbered(split[0], vocabulary)
-        given = np.unique(np.array([*y, *y_test]).astype(str), return_inverse=True)[1]
-        labels = given[: len(y)], given[len(y) :]
-        pairs = [
-            (_tokens(part, numbers, length, UNKNOWN), own) for part, own in zip(split, labels, strict=True)
-        ]
+    train, test = (_Part(directory / name) for name in ("train", "test"))
+    parts = train, test
+    size = None
+    if isinstance(train.x[0], str):
+        size, longest = _OTHER + 1, max(len(text) for part in parts for text in part.x)
+        pairs = [part.texts(longest, task) for part in parts]
+        if all(letter.isdigit() for part in parts for letter in part.y):
+            raise DataError(f"{directory}: all labels of the texts are digits; {_EXPECTED}, are expected")
+    elif task == "sequence":
+        kind = type(train.x[0]).__name__
+        raise DataError(f"{directory}: dataset.task=sequence needs texts, and a sample is a {kind}")
     else:
-        pairs = [(_numbers(directory, part), np.array(own)) for part, own in ((x, y), (x_test, y_test))]
+        pairs = [part.numbers() for part in parts]
     return from_arrays(
         "leaf",
         *(array for pair in pairs for array in pair),
         task=task,
-        classes=size if kind is str or comments else 1 + max(int(own.max()) for _, own in pairs),
+        classes=size,
         vocabulary=size,
-        client=np.array(who),
-        test_client=np.array(who_test),
-        files=(*files, *more),
+        client=np.array(train.who),
+        test_client=np.array(test.who),
+        files=(*train.files, *test.files),
         where=directory,
     )
 
 
-def _part(directory: Path) -> tuple[list[Any], list[Any], list[str], list[dict[str, Any]]]:
+class _Part:
     """Samples, labels and users of all files of a directory, sorted by file name, and the files' records."""
-    x: list[Any] = []
-    y: list[Any] = []
-    who: list[str] = []
-    files = sorted(directory.glob("*.json"))
-    for file in files:
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.x: list[Any] = []
+        self.y: list[Any] = []
+        self.who: list[str] = []
+        files = sorted(directory.glob("*.json"))
+        seen: set[str] = set()
+        for file in files:
+            try:
+                content = json.loads(file.read_text(encoding="utf-8"))
+                users, data = content["users"], content["user_data"]
+                if sorted(users) != sorted(data) or seen & {*users}:
+                    raise ValueError("`users` must name each user in `user_data` once, and no file's twice")
+                for user in users:
+                    own = data[user]
+                    if len(own["x"]) != len(own["y"]):
+                        raise ValueError(f"{user} has {len(own['x'])} samples and {len(own['y'])} labels")
+                    self.x += own["x"]
+                    self.y += own["y"]
+                    self.who += [user] * len(own["y"])
+                seen |= {*users}
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                why = f"{type(error).__name__}: {line_of(error)}"
+                raise DataError(f"{file}: is not LEAF's JSON ({why})") from error
+        if not self.x:
+            raise DataError(f"{directory}: no samples; files as LEAF writes them, *.json, are expected")
+        self.files = [file_record(file) for file in files]
+
+    def texts(self, longest: int, task: str) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens (n, longest), padded in front, and the labels: the characters that follow."""
+        for text, letter in zip(self.x, self.y, strict=True):
+            if not (isinstance(text, str) and text and isinstance(letter, str) and len(letter) == 1):
+                raise self._unexpected(text, letter)
+        tokens, last = _tokens(self.x, longest), _tokens(self.y, 1)
+        after = np.where(tokens > 0, np.concatenate([tokens[:, 1:], last], axis=1), 0)
+        return tokens, after if task == "sequence" else last[:, 0]
+
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Features (n, f) or images (n, 28, 28) in float32, and labels (n,)."""
+        for values, label in zip(self.x, self.y, strict=True):
+            if not isinstance(values, list) or type(label) is not int or not _holds_numbers(values):
+                raise self._unexpected(values, label)
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            for user in content["users"]:
-                own = content["user_data"][user]
-                if len(own["x"]) != len(own["y"]):
-                    raise ValueError(f"{user} has {len(own['x'])} samples and {len(own['y'])} labels")
-                x += own["x"]
-                y += own["y"]
-                who += [user] * len(own["y"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{file}: is not LEAF's JSON ({type(error).__name__}: {line_of(error)})"
-            ) from error
-    if not x:
-        raise DataError(f"{directory}: no samples; files as LEAF writes them, *.json, are expected")
-    return x, y, who, [file_record(file) for file in files]
+            array = np.array(self.x, dtype=np.float32)
+        except ValueError as error:
+            why = f"all samples must have the same number of values ({line_of(error)})"
+            raise DataError(f"{self.directory}: {why}") from error
+        array = array.reshape(-1, 28, 28) if array.ndim == 2 and array.shape[1] == 784 else array
+        return array, np.array(self.y)
+
+    def _unexpected(self, sample: Any, label: Any) -> DataError:
+        said = f"the sample {str(sample)[:40]!a} has the label {str(label)[:40]!a}"
+        return DataError(f"{self.directory}: {said}; {_EXPECTED}, are expected")
 
 
-def _sequences(
-    directory: Path, comments: list[Any], following: list[Any], who: list[str]
-) -> tuple[list[list[str]], list[list[str]], list[str]]:
-    """Words of every sequence of the comments, the words that follow (padding if they do not count), and the
-    user."""
-    x, y, whose = [], [], []
-    try:
-        for sequences, label, user in zip(comments, following, who, strict=True):
-            parts = sequences, label["target_tokens"], label["count_tokens"]
-            for words, after, counts in zip(*parts, strict=True):
-                x.append(words)
-                y.append(
-                    [b if counts else PADDING for _, b, counts in zip(words, after, counts, strict=True)]
-                )
-                whose.append(user)
-    except (KeyError, TypeError, ValueError) as error:
-        why = f"{type(error).__name__}: {line_of(error)}"
-        raise DataError(f"{directory}: comments are not as LEAF's Reddit has them ({why})") from error
-    return x, y, whose
+def _holds_numbers(values: Any) -> bool:
+    """Whether the innermost values of a sample's first row are numbers."""
+    while isinstance(values, list) and values:
+        if len({isinstance(value, list) for value in values}) > 1:
+            return False
+        if not isinstance(values[0], list):
+            return all(type(value) in (int, float) for value in values)
+        values = values[0]
+    return False
 
 
-def _numbered(texts: Sequence[Sequence[str]], vocabulary: int) -> dict[str, int]:
-    """Numbers of the most frequent words: after padding and `UNKNOWN`, below `vocabulary`."""
-    often = Counter(word for words in texts for word in words).most_common(vocabulary - UNKNOWN - 1)
-    return {word: number for number, (word, _) in enumerate(often, start=UNKNOWN + 1)}
-
-
-def _tokens(words: Sequence[Sequence[str]], numbers: dict[str, int], length: int, other: int) -> np.ndarray:
-    """The words' numbers (n, length) int32, padded in front; words without a number get `other`."""
-    tokens = np.zeros((len(words), length), dtype=np.int32)
-    for row, own in zip(tokens, words, strict=True):
-        if own:
-            row[-len(own) :] = [numbers.get(word, other) for word in own]
+def _tokens(texts: Sequence[str], length: int) -> np.ndarray:
+    """The characters' numbers (n, length) int32, padded in front."""
+    numbers = {letter: number for number, letter in enumerate(LETTERS, start=1)}
+    tokens = np.zeros((len(texts), length), dtype=np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        row[-len(text) :] = [numbers.get(letter, _OTHER) for letter in text]
     return tokens
-
-
-def _numbers(directory: Path, x: list[Any]) -> np.ndarray:
-    try:
-        array = np.array(x, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{directory}: all samples must have the same number of values ({line_of(error)})"
-        ) from error
-    return array.reshape(-1, 28, 28) if array.ndim == 2 and array.shape[1] == 784 else array

@@ -208,19 +208,27 @@ class Npz(DatasetOptions):
     vocabulary: int | None = _vocabulary()
 
 
+_CLASSES = "classification, of texts, two numbers, or 0 or 1 to C without a gap; else it has to be said"
+
+
 @dataclass(frozen=True)
 class Table(DatasetOptions):
     """Your own table with a row per sample: CSV, TSV or Parquet by the file name, else LIBSVM."""
 
     name = "table"
     path: str = text(None, words="the path of a table", help="dataset.path=FILE.csv, .parquet, ...")
-    target: str | None = text(None, null="the last column", help="the column to predict")
+    target: str | None = text(None, null="of LIBSVM only, which has no names", help="the column to predict")
     user: str | None = _user()
+    header: bool | None = switch(
+        None,
+        null="yes, and refused where it could be data",
+        help="whether the first row of a CSV has the columns' names; false: they are called 0, 1, ...",
+    )
     test_path: str | None = text(
         None, words="the path of a table", null="test_fraction of the rows", help="where the test set is"
     )
     test_fraction: float = _test_fraction()
-    task: str = choice("classification", TASKS[:2], help="what the target is")
+    task: str | None = choice(None, TASKS[:2], null=_CLASSES, help="what the target is")
 
 
 @dataclass(frozen=True)
@@ -242,13 +250,13 @@ class HuggingFace(DatasetOptions):
     )
     target: str = text("label", help="the column to predict")
     user: str | None = _user()
-    task: str = choice("classification", TASKS, help="what the target is")
+    task: str | None = choice(None, TASKS, null=_CLASSES, help="what the target is")
     vocabulary: int | None = _vocabulary()
 
 
 @dataclass(frozen=True)
 class Leaf(DatasetOptions):
-    """LEAF's JSON: FEMNIST, Shakespeare, Sent140, Reddit; a directory with train/*.json, test/*.json."""
+    """LEAF's JSON: FEMNIST, others of numbers, Shakespeare; a directory with train/*.json, test/*.json."""
 
     name = "leaf"
     partition = "natural"
@@ -256,11 +264,7 @@ class Leaf(DatasetOptions):
     task: str = choice(
         "classification",
         ("classification", "sequence"),
-        help="sequence: predict what follows each character of a text or each word of a comment",
-    )
-    length: int = integer(25, low=1, help="words of a tweet that are kept")
-    vocabulary: int = integer(
-        10_000, low=3, help="size of the vocabulary of tweets and comments: the most frequent words"
+        help="sequence: predict what follows each character of a text",
     )
 
 

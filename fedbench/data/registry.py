@@ -13,6 +13,7 @@ import torch
 from fedbench.data.builtin import digits, reviews, synthetic
 from fedbench.data.dataset import Dataset, of_classes, pooled, subset
 from fedbench.data.files import load_npz
+from fedbench.data.hugging_face import load_hf
 from fedbench.data.leaf import load_leaf
 from fedbench.data.official import official
 from fedbench.data.options import (
@@ -28,7 +29,7 @@ from fedbench.data.options import (
     Table,
     UserDataset,
 )
-from fedbench.data.tables import load_hf, load_table
+from fedbench.data.tables import load_table
 from fedbench.data.transforms import PAD, mean_std, pixel_mean_std
 from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
 from fedbench.fields import REGISTERED, options_of_function, read
@@ -147,15 +148,19 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
     if isinstance(options, Table):
         path = _there("path", options.path, "a table is expected")
         test = options.test_path and _there("test_path", options.test_path, "a table is expected")
-        columns = {"target": options.target, "user": options.user}
-        share = options.test_fraction
-        return load_table(path, test or None, **columns, test_fraction=share, task=options.task)
+        return load_table(
+            path,
+            test or None,
+            target=options.target,
+            user=options.user,
+            header=options.header,
+            test_fraction=options.test_fraction,
+            task=options.task,
+        )
     if isinstance(options, HuggingFace):
         return load_hf(options)
     if isinstance(options, Leaf):
-        directory = as_given(options.path)
-        how = {"length": options.length, "vocabulary": options.vocabulary}
-        return load_leaf(directory, task=options.task, **how)
+        return load_leaf(as_given(options.path), task=options.task)
     if isinstance(options, UserDataset):
         return load_registered(options, root, seed, clients)
     if isinstance(options, Emnist):

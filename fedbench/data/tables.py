@@ -1,9 +1,17 @@
-"""Tables with a row per sample: CSV, Parquet, LIBSVM, and Hugging Face data sets."""
+"""Tables with a row per sample: CSV, TSV, Parquet and LIBSVM; and the rules by which columns become samples,
+labels and users, which Hugging Face data sets share.
+
+What a table does not say is refused: empty cells, a column of numbers and texts, labels or categories that
+only the test set has.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +19,51 @@ import numpy as np
 
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.data.files import file_record, line_of
-from fedbench.data.options import HuggingFace
 from fedbench.errors import ConfigError, DataError
 from fedbench.fields import exact
-from fedbench.files import as_given, files_below
 
-_CSV, _PARQUET = {".csv", ".tsv"}, {".parquet", ".pq"}
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_PARQUET = (".parquet", ".pq")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
+_NUMBER_SIGNS = r"[\s,$€£%']"  # what people write in numbers: "1,250", "3,5", "45 %"
+CATEGORIES = 1000
+"""A column with more different texts than this is no category."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one file or split: a pandas DataFrame, and its name in error lines."""
+
+    where: str
+    frame: Any
+
+    def numbers(self, name: str) -> Any:
+        """The column as float64 (rows,), or None if it holds texts. Raises DataError if it is neither."""
+        import pandas as pd
+
+        column = self.frame[name]
+        if isinstance(column.dtype, pd.CategoricalDtype):
+            return None
+        if column.dtype == object and all(isinstance(value, Decimal) for value in column):
+            column = column.astype(float)
+        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
+            return column.to_numpy(dtype=np.float64, copy=True)
+        if not all(isinstance(value, str) for value in column):
+            what = next(type(value).__name__ for value in column if not isinstance(value, str))
+            raise DataError(f"{self.where}: the column {name} holds a {what}; numbers or texts are expected")
+        return None
+
+    def mixed(self, name: str) -> tuple[str, str] | None:
+        """A number and another text of a column of texts; None if it does not have both. Of another notation
+        ("1,5") the number is called as it is written."""
+        import pandas as pd
+
+        texts = pd.Series(self.frame[name].astype(str).unique())
+        numbers = pd.to_numeric(texts, errors="coerce").notna()
+        signed = pd.to_numeric(texts.str.replace(_NUMBER_SIGNS, "", regex=True), errors="coerce").notna()
+        if numbers.all() or not signed.any():
+            return None
+        return texts[signed].iloc[0], next(iter(texts[~signed]), texts[~numbers].iloc[0])
 
 
 def load_table(
@@ -25,205 +72,292 @@ def load_table(
     *,
     target: str | None,
     user: str | None,
+    header: bool | None,
     test_fraction: float,
-    task: str,
+    task: str | None,
 ) -> Dataset:
     """Load a data set from a table. `test_path`: the table of the test set; None: the test set is
     `test_fraction` of the rows, drawn at random, the same for every seed.
 
-    `target`: the column to predict (None: the last one); classes are its sorted values. `user`: the column
-    that names each row's user. All other columns are features: numbers as they are, the rest one-hot. A file
-    that is neither CSV nor Parquet by its name is read as LIBSVM. Raises ConfigError and DataError.
+    `target`: the column to predict; classes are its sorted values. `user`: the column that names each row's
+    user. All other columns are features: numbers as they are, the rest one-hot. A file that is neither CSV
+    nor Parquet by its name is read as LIBSVM, which has no names. `header`: whether the first row of a CSV
+    has the columns' names; None: yes, and refused where it could be data. `task`: None as in `task_of`.
+    Raises ConfigError and DataError.
     """
     paths = [path, *([test_path] if test_path else [])]
-    tabular = all({*one.suffixes} & (_CSV | _PARQUET) for one in paths)
-    x, y, who, rows = _columns(paths, target, user) if tabular else _libsvm(paths, target, user)
-    if task == "classification":
-        y = np.unique(y, return_inverse=True)[1]
-    classes = int(y.max()) + 1 if task == "classification" else None
+    kinds = [_kind(one) for one in paths]
+    if len({*kinds}) > 1:
+        raise ConfigError("dataset.test_path", str(test_path), f"must be {kinds[0]}, as {path} is")
+    read = _libsvm if kinds[0] == "LIBSVM" else _columns
+    x, parts, target, who = read(paths, target, user, header)
+    y, task, classes = targets_of(parts, target, task)
     files = tuple(file_record(one) for one in paths)
-    return _divided(
-        "table", (x, y, who, rows), test_fraction, task=task, classes=classes, files=files, where=path
-    )
+    return divided("table", x, y, who, test_fraction, task=task, classes=classes, files=files, where=path)
 
 
-def load_hf(options: HuggingFace) -> Dataset:
-    """Load a Hugging Face data set, from a directory that save_to_disk wrote or by its name.
+Samples = list[np.ndarray]  # an array for each part
+Read = tuple[Samples, list[Part], str, Samples | None]
 
-    Classes are those of a ClassLabel, else the target's sorted values. If no column holds the samples, all
-    columns but target and user are features, as in a table. Raises ConfigError and DataError.
-    """
+
+def _columns(paths: Sequence[Path], target: str | None, user: str | None, header: bool | None) -> Read:
+    """Features (rows, f), the parts, the target's name, and users (rows,) of CSV, TSV or Parquet files."""
+    parts = [Part(str(one), _frame(one, user, header)) for one in paths]
+    there = [*parts[0].frame.columns]
+    for part in parts:
+        known = [*part.frame.columns]
+        for key, name in (("target", target), ("user", user)):
+            if name is not None and name not in known:
+                raise no_column(key, name, part.where, known)
+        if {*known} != {*there}:
+            odd = sorted({*known} ^ {*there})[0]
+            raise DataError(f"{part.where}: the column {odd} is only here or only in {parts[0].where}")
+    if target is None:
+        allowed = f"say which column of {paths[0]} is to be predicted: {', '.join(there[:20])}"
+        raise ConfigError("dataset.target", None, allowed)
+    refuse_empty(parts)
+    x = features_of(parts, [target, user])
+    return x, parts, target, None if user is None else users_of(parts, user)
+
+
+def no_column(key: str, name: str, where: str, known: Sequence[str]) -> ConfigError:
+    """The error for a key that names a column which does not exist."""
+    return ConfigError(f"dataset.{key}", name, f"must be a column of {where}: {', '.join(known[:20])}", known)
+
+
+def refuse_empty(parts: Sequence[Part]) -> None:
+    """Raise DataError if a part has no rows, or a cell is empty."""
+    for part in parts:
+        if not len(part.frame):
+            raise DataError(f"{part.where}: has no rows")
+        for name in part.frame.columns:
+            if (empty := part.frame[name].isna().to_numpy()).any():
+                raise DataError(f"{part.where}: the column {name} is empty in row {int(empty.argmax())}")
+
+
+def users_of(parts: Sequence[Part], name: str) -> Samples:
+    """The user of every row, as text: names as they are, whole numbers without a point. Raises DataError."""
+    found = []
+    for part in parts:
+        column = part.frame[name]
+        try:
+            numbers = part.numbers(name)
+        except DataError:  # dates, for example
+            numbers = None
+        if numbers is not None and not (numbers == np.floor(numbers)).all():
+            raise DataError(
+                f"{part.where}: the column {name} holds {numbers[0]}; users are names or integers"
+            )
+        found.append(np.array([*map(str, column if numbers is None else numbers.astype(np.int64))]))
+    return found
+
+
+def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> Samples:
+    """Features (rows, f) of each part, from all columns but `others`: first the numbers as they are, then the
+    texts one-hot, sorted. Raises DataError if a column is not clearly one or the other."""
     import pandas as pd
 
-    where = as_given(options.path)
-    splits = _splits(options, where)
-    named = {"x": options.x, "target": options.target, "user": options.user}
-    for one in splits:
-        _check(one.column_names, options.path, named)
-    y = np.concatenate([_column(one, options.target, options.path) for one in splits])
-    feature, classes = splits[0].features[options.target], None
-    if options.task == "classification":
-        classes = getattr(feature, "num_classes", None)  # a ClassLabel's
-        if classes is None:
-            y = np.unique(y, return_inverse=True)[1]
-            classes = int(y.max()) + 1
-    who = None
-    if options.user is not None:
-        who = np.concatenate([np.array(one[:][options.user]).astype(str) for one in splits])
-    if options.x is None:
-        plain = {"Value", "ClassLabel"}
-        for name, kind in splits[0].features.items():
-            if name not in named.values() and type(kind).__name__ not in plain:
-                allowed = f"must be the column of samples: {name} has more than one number in a row"
-                raise ConfigError("dataset.x", None, allowed)
-        x = _features(pd.concat([one.to_pandas() for one in splits]), [options.target, options.user])
-    else:
-        x = np.concatenate([_column(one, options.x, options.path) for one in splits])
-        if options.vocabulary is None and x.dtype.kind in "iub" and x.dtype != np.uint8:
-            x = x.astype(np.float32)
-    return _divided(
-        "hf",
-        (x, y, who, [len(one) for one in splits]),
-        options.test_fraction,
-        task=options.task,
-        classes=classes,
-        vocabulary=options.vocabulary,
-        files=tuple(file_record(file) for file in files_below(where)),
-        where=options.path,
-    )
-
-
-def _splits(options: HuggingFace, where: Path) -> list[Any]:
-    """The training split and, if the test set has its own, the test split."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError("dataset=hf: needs datasets: pip install -e '.[hf]'") from error
-    datasets.disable_progress_bars()
-    try:
-        if any((where / file).is_file() for file in ("dataset_dict.json", "state.json")):
-            found: Any = datasets.load_from_disk(str(where))
-        else:
-            found = datasets.load_dataset(str(where) if where.is_dir() else options.path, options.subset)
-    except Exception as error:  # the library raises many kinds, and uses the network
+    names = [name for name in parts[0].frame.columns if name not in others]
+    columns: dict[str, Any] = {}
+    texts, width = [], 0
+    for name in names:
+        numbers = [part.numbers(name) for part in parts]
+        if len({one is None for one in numbers}) > 1:
+            raise DataError(f"{parts[1].where}: the column {name} holds {_other(numbers, parts)}")
+        if numbers[0] is not None:
+            columns[name] = np.concatenate(numbers)
+            width += 1
+            continue
+        for part in parts:
+            if (both := part.mixed(name)) is not None:
+                said = f"the number '{both[0]}' and the text '{both[1]}'"
+                if both[0] == both[1] or not _is_number(both[0]):
+                    said = f"'{both[0]}', which is no plain number"
+                raise DataError(
+                    f"{part.where}: the column {name} holds {said}; numbers or texts are expected"
+                )
+        own = [part.frame[name].astype(str) for part in parts]
+        refuse_new(parts, name, [one.to_numpy() for one in own])
+        if (different := own[0].nunique()) > CATEGORIES:
+            why = f"has {different:,} different texts; at most {CATEGORIES:,} become features"
+            raise DataError(f"{parts[0].where}: the column {name} {why}")
+        columns[name] = pd.concat(own, ignore_index=True).to_numpy()
+        texts.append(name)
+        width += different
+    if not names:
+        said = f"only the column {', '.join(parts[0].frame.columns)}"
         raise DataError(
-            f"dataset.path={options.path}: cannot be loaded by `datasets` ({line_of(error)})"
-        ) from error
-    known = dict(found) if isinstance(found, dict) else {"train": found}
-    chosen = {"train": options.train, "test": options.test}
-    for key, name in chosen.items():
-        if name is not None and (name not in known or not len(known[name])):
-            there = ", ".join(known) + (", or null" if key == "test" else "")
-            raise ConfigError(f"dataset.{key}", name, f"must be a split of {options.path}: {there}", [*known])
-    return [known[name] for name in chosen.values() if name is not None]
+            f"{parts[0].where}: has {said}; one for the features is needed (separated by commas?)"
+        )
+    rows = [len(part.frame) for part in parts]
+    _refuse_too_large(parts[0].where, 8 * sum(rows) * width)
+    x = pd.get_dummies(pd.DataFrame(columns), columns=texts, dtype=float).to_numpy(dtype=np.float64)
+    return np.split(x, np.cumsum(rows)[:-1])
 
 
-def _column(split: Any, name: str, where: str) -> np.ndarray:
-    """The values (n, ...) of a column; numbers keep the type in which they are stored."""
-    inner = split.features[name]
-    while isinstance(inner, list) or hasattr(inner, "feature"):
-        inner = inner[0] if isinstance(inner, list) else inner.feature
-    stored = str(getattr(inner, "dtype", None))
-    kind = {"dtype": np.dtype(stored)} if stored in np.sctypeDict else {}
-    try:
-        values = np.asarray(split.select_columns([name]).with_format("numpy", **kind)[:][name])
-    except Exception as error:  # also of a file that holds an image
-        raise DataError(f"{where}: the column {name} cannot be read ({line_of(error)})") from error
-    if values.dtype == object:
-        values = np.array(values.tolist()) if isinstance(values[0], str) else values
-    if values.dtype == object:
-        raise DataError(f"{where}: the rows of the column {name} must be of one kind and shape")
-    return values
+def _other(numbers: Sequence[Any], parts: Sequence[Part]) -> str:
+    kinds = ["texts" if one is None else "numbers" for one in numbers]
+    return f"{kinds[1]}, that of {parts[0].where} {kinds[0]}"
 
 
-def _divided(name: str, columns: Columns, test_fraction: float, **more: Any) -> Dataset:
-    """The data set of all rows. The test set is the second file, or a random share of the only one."""
-    x, y, who, rows = columns
-    if len(rows) == 1:
-        order = np.random.default_rng(0).permutation(len(y))
-        count = max(1, round(exact(test_fraction) * len(y)))
-        train, test = np.sort(order[count:]), np.sort(order[:count])
+def _is_number(value: str) -> bool:
+    import pandas as pd
+
+    return bool(pd.notna(pd.to_numeric(value, errors="coerce")))
+
+
+def refuse_new(parts: Sequence[Part], name: str, values: Samples) -> None:
+    """Raise DataError if a value of a column is in the test part only: training could not know it."""
+    for part, own in zip(parts[1:], values[1:], strict=True):
+        new = ~np.isin(own, values[0])
+        if new.any():
+            said = f"the column {name} holds {own[new][0]}, which {parts[0].where} does not have"
+            raise DataError(f"{part.where}: {said}")
+
+
+def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samples, str, int | None]:
+    """Labels (rows,) int64 or targets (rows,) float64 of each part, the task, and the number of classes.
+
+    Classes are the sorted values, numbers as numbers. Raises ConfigError and DataError.
+    """
+    numbers = [part.numbers(name) for part in parts]
+    if len({one is None for one in numbers}) > 1:
+        raise DataError(f"{parts[1].where}: the column {name} holds {_other(numbers, parts)}")
+    if task is None:
+        task = _task_of(parts, name, numbers)
+    if task == "regression":
+        if numbers[0] is None:
+            raise DataError(f"{parts[0].where}: the column {name} holds texts; regression needs numbers")
+        return numbers, task, None
+    own = numbers
+    if numbers[0] is None:
+        own = [part.frame[name].astype(str).to_numpy(str) for part in parts]
+    refuse_new(parts, name, own)
+    labels, y = np.unique(np.concatenate(own), return_inverse=True)
+    return np.split(y, np.cumsum([*map(len, own)])[:-1]), task, len(labels)
+
+
+def _task_of(parts: Sequence[Part], name: str, numbers: Sequence[Any]) -> str:
+    """Classification, where the values can be nothing but classes: texts, two different numbers, or 0 or 1 to
+    C without a gap and each more than once on average. Else the user has to say."""
+    if numbers[0] is None:
+        both = next(filter(None, (part.mixed(name) for part in parts)), None)
+        said = both and f"'{both[0]}' and '{both[1]}'"
     else:
-        train, test = np.arange(rows[0]), np.arange(rows[0], len(y))
-    return from_arrays(
-        name,
-        *(part for at in (train, test) for part in (x[at], y[at])),
-        client=None if who is None else who[train],
-        test_client=None if who is None else who[test],
-        **more,
-    )
+        values = np.unique(numbers[0])
+        whole = np.array_equal(values, np.arange(len(values)) + values[0]) and values[0] in (0, 1)
+        unclear = len(values) > 2 and not (whole and 2 * len(values) <= len(numbers[0]))
+        said = f"{len(values):,} different numbers, such as {values[-1]:g}" if unclear else None
+    if said:
+        allowed = f"say classification or regression: the target {name} of {parts[0].where} holds {said}"
+        raise ConfigError("dataset.task", None, allowed)
+    return "classification"
 
 
-Columns = tuple[np.ndarray, np.ndarray, np.ndarray | None, list[int]]
+def divided(
+    name: str, x: Samples, y: Samples, who: Samples | None, test_fraction: float, **more: Any
+) -> Dataset:
+    """The data set of all rows. The test set is the second part, or a random share of the only one."""
+    if len(x) == 1:
+        order = np.random.default_rng(0).permutation(len(y[0]))
+        count = max(1, round(exact(test_fraction) * len(order)))
+        if count == len(order):
+            raise DataError(f"{more['where']}: has {count} rows; at least one more for training is needed")
+        parts = np.sort(order[count:]), np.sort(order[:count])
+        x, y = ([whole[0][at] for at in parts] for whole in (x, y))
+        who = who and [who[0][at] for at in parts]
+    client, test_client = who or (None, None)
+    return from_arrays(name, x[0], y[0], x[1], y[1], client=client, test_client=test_client, **more)
 
 
-def _columns(paths: Sequence[Path], target: str | None, user: str | None) -> Columns:
-    """Features (n, f), targets (n,) and users (n,) of all files, concatenated, and the rows of each file."""
-    import pandas as pd
-
-    frames = [_frame(one) for one in paths]
-    for one in frames:
-        one.columns = one.columns.astype(str)
-    target = frames[0].columns[-1] if target is None else target
-    for path, one in zip(paths, frames, strict=True):
-        _check([*one.columns], path, {"target": target, "user": user})
-        if one[target].isna().any():
-            row = int(np.flatnonzero(one[target].isna())[0])
-            raise DataError(f"{path}: the target {target} is empty in row {row}")
-    frame = pd.concat(frames, ignore_index=True)
-    x = _features(frame, [target, user])
-    who = None if user is None else frame[user].astype(str).to_numpy(dtype=str)
-    return x, frame[target].to_numpy(), who, [len(one) for one in frames]
+def _kind(path: Path) -> str:
+    """CSV, Parquet or LIBSVM, by the last part of the name but one that says how the file is compressed."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    last = suffixes[-1] if suffixes else ""
+    return "CSV" if last in _SEPARATORS else "Parquet" if last in _PARQUET else "LIBSVM"
 
 
-def _check(known: Sequence[str], where: Path | str, named: Mapping[str, str | None]) -> None:
-    """Raise ConfigError if a key names a column that does not exist."""
-    for key, name in named.items():
-        if name is not None and name not in known:
-            there = ", ".join(known[:20])
-            raise ConfigError(f"dataset.{key}", name, f"must be a column of {where}: {there}", known)
-
-
-def _features(frame: Any, others: Sequence[str | None]) -> np.ndarray:
-    """Features (n, f) from all columns but `others`: numbers as they are, the rest one-hot."""
-    import pandas as pd
-
-    kept = frame.drop(columns=[name for name in others if name is not None])
-    x: Any = pd.get_dummies(kept, dtype=float).to_numpy(dtype=np.float64)
-    return np.asarray(x)
-
-
-def _frame(path: Path) -> Any:
+def _frame(path: Path, user: str | None, header: bool | None) -> Any:
+    """The table of a file. Users stay as they are written: 007 is not 7."""
     import pandas as pd
 
     try:
-        if {*path.suffixes} & _PARQUET:
-            return pd.read_parquet(path)
-        return pd.read_csv(path, sep="\t" if ".tsv" in path.suffixes else ",")
+        if _kind(path) == "Parquet":
+            frame = pd.read_parquet(path)
+            frame.columns = frame.columns.astype(str)
+        else:
+            lower = [suffix.lower() for suffix in path.suffixes]
+            how: dict[str, Any] = {"sep": next(_SEPARATORS[one] for one in lower[::-1] if one in _SEPARATORS)}
+            how |= {"skipinitialspace": True, "encoding": "utf-8-sig", "index_col": False}
+            first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **how)
+            names = [str(name).strip() for name in first.iloc[0]]
+            if header is False:
+                names = [*map(str, range(len(names)))]
+            _check_names(path, names, header)
+            skipped = 0 if header is False else 1
+            kinds = {user: str} if user in names else None
+            how |= {"names": names, "dtype": kinds, "skiprows": skipped, "low_memory": False}
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than names
+                frame = pd.read_csv(path, header=None, **how)
     except ImportError as error:
         raise DataError(f"{path}: needs pyarrow: pip install -e '.[tables]'") from error
+    except pd.errors.EmptyDataError as error:
+        raise DataError(f"{path}: has no rows") from error
+    except (ConfigError, DataError):
+        raise
     except Exception as error:  # pandas raises many kinds
         raise DataError(f"{path}: cannot be read as a table ({line_of(error)})") from error
+    if _kind(path) == "CSV":
+        for name in frame.columns:  # spaces behind a cell's text are no part of it
+            if not pd.api.types.is_numeric_dtype(frame[name]):
+                frame[name] = frame[name].str.strip()
+                if header is None and (frame[name] == name).any():
+                    raise _unclear(path, name, "which its column holds too")
+    return frame
 
 
-def _libsvm(paths: Sequence[Path], target: str | None, user: str | None) -> Columns:
+def _check_names(path: Path, names: Sequence[str], header: bool | None) -> None:
+    """Raise ConfigError if the first row may be data, DataError if it gives two columns one name or none."""
+    if header is None and (number := next(filter(_is_number, names), None)) is not None:
+        raise _unclear(path, number, "a number")
+    for at, name in enumerate(names):
+        if not name or name in names[:at]:
+            said = f"calls two columns {name}" if name else f"gives column {at} no name"
+            raise DataError(f"{path}: the first row {said}; each needs a name of its own")
+
+
+def _unclear(path: Path, name: str, why: str) -> ConfigError:
+    allowed = "say true if it has the columns' names, false if it is data and they are called 0, 1, ..."
+    return ConfigError("dataset.header", None, f"the first row of {path} holds '{name}', {why}; {allowed}")
+
+
+def _refuse_too_large(where: str, needed: int) -> None:
+    if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise DataError(f"{where}: needs {needed:,} bytes as numbers, this machine has {memory:,}")
+
+
+def _libsvm(paths: Sequence[Path], target: str | None, user: str | None, header: bool | None) -> Read:
     """As `_columns`, for LIBSVM files, which have neither column names nor users."""
+    import pandas as pd
     from sklearn.datasets import load_svmlight_files
 
-    for key, value in (("target", target), ("user", user)):
+    for key, value in (("target", target), ("user", user), ("header", header)):
         if value is not None:
             raise ConfigError(f"dataset.{key}", value, f"must be null: {paths[0]} has no names (LIBSVM)")
     try:
         found = load_svmlight_files([str(one) for one in paths])
     except Exception as error:
         raise DataError(f"{paths[0]}: cannot be read as LIBSVM, CSV or Parquet ({line_of(error)})") from error
-    sparse, targets = found[::2], found[1::2]
-    needed = 8 * sum(one.shape[0] * one.shape[1] for one in sparse)
-    if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-        raise DataError(f"{paths[0]}: needs {needed:,} bytes as numbers, this machine has {memory:,}")
-    return (
-        np.concatenate([one.toarray() for one in sparse]),
-        np.concatenate(targets),
-        None,
-        [one.shape[0] for one in sparse],
-    )
+    sparse, parts = found[::2], []
+    for path, one, y in zip(paths, sparse, found[1::2], strict=True):
+        if not one.shape[0] or not one.nnz:
+            raise DataError(f"{path}: has no {'features' if one.shape[0] else 'rows'}")
+        if (most := int(one.indices.max())) > (known := int(sparse[0].indices.max())):
+            count = f"{most - known} more features than {paths[0]} has"
+            raise DataError(f"{path}: has {count}; training could not know them")
+        parts.append(Part(str(path), pd.DataFrame({"label": y})))
+    _refuse_too_large(str(paths[0]), 8 * sum(one.shape[0] * one.shape[1] for one in sparse))
+    return [one.toarray() for one in sparse], parts, "label", None

@@ -141,8 +141,9 @@ def test_a_run_with_users_as_clients(saved: Path, tmp_path: Path) -> None:
         ({"test": "validation"}, "dataset.test=validation: must be a split of"),
         ({"x": "ragged"}, "the rows of the column ragged must be of one kind and shape"),
         ({"x": "city"}, "x_train has type <U4; uint8 or a float type is expected"),
-        ({"x": "vector", "target": "city", "task": "regression"}, "y_train is <U4"),
-        ({"x": "vector", "target": "vector"}, "y_train has shape"),
+        ({"x": "vector", "target": "city", "task": "regression"}, "the column city holds texts; regression "),
+        ({"x": "vector", "target": "vector", "task": "classification"}, "y_train has "),
+        ({"x": "vector", "target": "vector"}, "dataset.task=null: say which: the target vector of"),
         ({"path": Path("/nowhere/at/all")}, "dataset.path=/nowhere/at/all: cannot be loaded by `datasets` ("),
     ],
 )

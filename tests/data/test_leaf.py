@@ -1,4 +1,4 @@
-"""LEAF's JSON: images, texts of roles, tweets, comments; tokens and labels against a plain derivation."""
+"""LEAF's JSON: images and texts of roles; tokens and labels against a plain derivation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from fedbench.runs.run import Run
 RNG = np.random.default_rng(0)
 USERS = {"f0001_41": 6, "f0002_07": 4, "f0003_99": 9}
 IMAGES = {
-    part: {user: (RNG.random((n, 784)).round(3), RNG.integers(0, 62, n)) for user, n in USERS.items()}
+    part: {user: (RNG.random((n, 784)).round(3), 61 - 7 * np.arange(n)[::-1]) for user, n in USERS.items()}
     for part in ("train", "test")
 }
 PLAY = {"HAMLET": ["To be, or not to be, that is the question", "é?"], "OPHELIA": ["Good my lord"]}
-TWEETS = {"ann": ["I LOVE it, really", "no no no"], "bob": ["love it so"]}
 
 
 def write(directory: Path, parts: dict[str, dict[str, tuple[Any, Any]]]) -> Path:
@@ -50,40 +49,6 @@ def texts() -> dict[str, dict[str, tuple[Any, Any]]]:
         user: ([line[:-1] for line in lines], [line[-1] for line in lines]) for user, lines in PLAY.items()
     }
     return {"train": users, "test": users}
-
-
-def tweets() -> dict[str, dict[str, tuple[Any, Any]]]:
-    def fields(text: str) -> list[str]:
-        return ["1467", "Mon Apr 06", "NO_QUERY", "someone", text, "training"]
-
-    users = {user: ([fields(text) for text in said], [4, 0][: len(said)]) for user, said in TWEETS.items()}
-    return {"train": users, "test": {"ann": ([fields("LOVE unheard it")], [0])}}
-
-
-COMMENTS = {"1": ["the cat and the dog", "the"], "2": ["a <UNK> cat"]}
-WIDTH = 4
-
-
-def comments() -> dict[str, dict[str, tuple[Any, Any]]]:
-    """As LEAF cuts them: <BOS> words <EOS>, the same shifted by one, and where the first is no padding."""
-
-    def cut(values: list[Any], filler: Any, length: int) -> list[list[Any]]:
-        padded = values + [filler] * (length - len(values))
-        return [padded[at : at + WIDTH] for at in range(0, length, WIDTH)]
-
-    def one(comment: str) -> tuple[Any, Any]:
-        words = comment.split()
-        length = -(-(len(words) + 2) // WIDTH) * WIDTH
-        after = cut([*words, "<EOS>", "<PAD>"], "<PAD>", length)
-        counts = cut([1.0] * (len(words) + 2), 0.0, length)
-        label = {"subreddit": "cats", "score": 1, "target_tokens": after, "count_tokens": counts}
-        return cut(["<BOS>", *words, "<EOS>"], "<PAD>", length), label
-
-    users = {
-        user: tuple(map(list, zip(*(one(text) for text in said), strict=True)))
-        for user, said in COMMENTS.items()
-    }
-    return {"train": users, "test": {"1": users["1"]}}  # type: ignore[dict-item]
 
 
 def read(path: Path, **keys: Any) -> Dataset:
@@ -122,52 +87,10 @@ def test_shakespeare(tmp_path: Path) -> None:
         assert labels == [0] * start + expected[1:]
 
 
-def test_sent140(tmp_path: Path) -> None:
-    data = read(write(tmp_path, tweets()), length=4, vocabulary=6)
-    # counts in what is kept of the training tweets: no 3, love 2, it 2, "," 1, i 1, so 1: four have numbers
-    number = {"no": 2, "love": 3, "it": 4, "i": 5}
-    kept = [["i", "love", "it", ","], ["no", "no", "no"], ["love", "it", "so"]]
-    expected = [[0] * (4 - len(words)) + [number.get(word, 1) for word in words] for words in kept]
-    assert data.x_train.tolist() == expected
-    assert data.x_test.tolist() == [[0, 3, 1, 4]]
-    assert (data.y_train.tolist(), data.y_test.tolist(), data.classes) == ([1, 0, 1], [0], 2)
-    assert list(data.client) == ["ann", "ann", "bob"]  # type: ignore[arg-type]
-
-
-def test_reddit(tmp_path: Path) -> None:
-    data = read(write(tmp_path, comments()), task="sequence", vocabulary=8)
-    # counts of the training sequences: <BOS> 3, the 3, <EOS> 3, cat 2, and 1, dog 1, a 1: six have numbers
-    number = {"<BOS>": 2, "the": 3, "<EOS>": 4, "cat": 5, "and": 6, "dog": 7}
-    said = [
-        ["<BOS>", "the", "cat", "and"],
-        ["the", "dog", "<EOS>", None],
-        ["<BOS>", "the", "<EOS>", None],
-        ["<BOS>", "a", "?", "cat"],
-        ["<EOS>", None, None, None],
-    ]
-    follows = [
-        ["the", "cat", "and", "the"],
-        ["dog", "<EOS>", None, None],
-        ["the", "<EOS>", None, None],
-        ["a", "?", "cat", "<EOS>"],
-        [None] * 4,
-    ]
-    for got, expected in ((data.x_train, said), (data.y_train, follows)):
-        assert got.tolist() == [[0 if w is None else number.get(w, 1) for w in row] for row in expected]
-    assert (data.vocabulary, data.classes) == (8, 8)
-    assert (list(data.client), list(data.test_client)) == (["1"] * 3 + ["2"] * 2, ["1"] * 3)  # type: ignore[arg-type]
-
-
 def test_images_as_rows_of_numbers(tmp_path: Path) -> None:
     image = np.arange(12.0).reshape(2, 2, 3)
     data = read(write(tmp_path, {part: {"a": (image, np.array([0, 1]))} for part in ("train", "test")}))
     np.testing.assert_array_equal(data.x_train, image[:, None])
-
-
-def test_a_word_that_does_not_count_has_no_label(tmp_path: Path) -> None:
-    parts = comments()
-    parts["train"]["1"][1][0]["count_tokens"][0] = [1, 0, 1, 1]
-    assert read(write(tmp_path, parts), task="sequence").y_train[0].tolist() == [3, 0, 6, 3]
 
 
 @pytest.mark.parametrize(
@@ -177,13 +100,8 @@ def test_a_word_that_does_not_count_has_no_label(tmp_path: Path) -> None:
         (IMAGES, ["clients.total=2"]),
         (texts(), ["model=embedding_rnn", "clients.total=2"]),
         (texts(), ["model=char_lstm", "dataset.task=sequence", "clients.total=2"]),
-        (tweets(), ["model=embedding_rnn", "clients.total=2", "dataset.vocabulary=50"]),
-        (
-            comments(),
-            ["model=char_lstm", "dataset.task=sequence", "clients.total=2", "dataset.vocabulary=50"],
-        ),
     ],
-    ids=["femnist", "femnist subset", "shakespeare", "shakespeare sequence", "sent140", "reddit"],
+    ids=["femnist", "femnist subset", "shakespeare", "shakespeare sequence"],
 )
 def test_each_trains(parts: Any, words: list[str], tmp_path: Path) -> None:
     base = ["dataset=leaf", f"dataset.path={write(tmp_path / 'data', parts)}", *words, "clients.per_round=2"]
@@ -217,15 +135,54 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="all samples must have the same number of values"):
         read(tmp_path)
     file.unlink()
-    parts = comments()
-    for change, why in (
-        (None, "dataset.task=classification: comments have a label for each word"),
-        ({}, r"comments are not as LEAF's Reddit has them \(KeyError: 'target_tokens'\)"),
-        ({"target_tokens": [["a"]], "count_tokens": [[1], [1]]}, "ValueError: zip"),
-    ):
-        if change is not None:
-            parts["train"]["1"][1][0] = change
-        write(tmp_path / "reddit", parts)
-        with pytest.raises(DataError, match=why) as error:
-            read(tmp_path / "reddit", task="classification" if change is None else "sequence")
-        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "why"),
+    [
+        (["img_1.jpg", "img_2.jpg"], [0, 1], "the sample 'img_1.jpg' has the label '0'"),  # CelebA
+        (["img_1.jpg", "img_2.jpg"], ["0", "1"], "all labels of the texts are digits"),
+        (["To be or not", "good lor"], ["t", "rd"], "the sample 'good lor' has the label 'rd'"),
+        ([["1467", "Mon", "I love it"]] * 2, [0, 4], "has the label '0'"),  # Sent140
+        ([[["<BOS>", "a"]]] * 2, [{"target_tokens": [["a"]]}] * 2, "has the label"),  # Reddit
+        ([[0.5, 1.0], [1.0, 0.5]], ["0", "1"], "the sample '[0.5, 1.0]' has the label '0'"),
+        ([[0.5, 1.0], [1.0, 0.5]], [0.0, 1.0], "has the label '0.0'"),
+        ([[0.5, 1.0], [1.0, 0.5]], [0, -1], "holds the label -1"),
+        ([[0.5, 1.0], "text"], [0, 1], "the sample 'text' has the label '1'"),
+        ([[0.5, None], [1.0, 0.5]], [0, 1], "the sample '[0.5, None]' has the label '0'"),
+        (["To be", [1.0]], ["e", "f"], "the sample '[1.0]' has the label 'f'"),
+    ],
+)
+def test_samples_that_are_neither_numbers_nor_shakespeare(x: Any, y: Any, why: str, tmp_path: Path) -> None:
+    write(tmp_path, {part: {"a": (x, y)} for part in ("train", "test")})
+    with pytest.raises(DataError) as error:
+        read(tmp_path)
+    assert why in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_label_that_only_the_test_part_has(tmp_path: Path) -> None:
+    x = [[0.5, 1.0], [1.0, 0.5]]
+    write(tmp_path, {"train": {"a": (x, [0, 1])}, "test": {"a": (x, [0, 7])}})
+    with pytest.raises(DataError, match="y_test holds the label 7, but the largest in y_train is 1"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("users", [["a", "a"], ["a"], ["a", "b", "c"]])
+def test_users_and_their_data_must_agree(users: list[str], tmp_path: Path) -> None:
+    one = {"x": [[0.5, 1.0]], "y": [1]}
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        content = {"users": users, "user_data": {"a": one, "b": one}}
+        (tmp_path / part / "f.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="must name each user in `user_data` once"):
+        read(tmp_path)
+
+
+def test_a_user_in_two_files_of_a_part(tmp_path: Path) -> None:
+    content = {"users": ["a"], "user_data": {"a": {"x": [[0.5, 1.0]], "y": [1]}}}
+    (tmp_path / "train").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "train" / f"{name}.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"two\.json: .*no file's twice"):
+        read(tmp_path)

@@ -33,7 +33,8 @@ FEATURES = np.column_stack(
 
 
 def read(path: Path, **keys: Any) -> Dataset:
-    return load({"name": "table", "path": str(path), "normalize": False, **keys}, "unused", seed=0, clients=1)
+    values = {"name": "table", "path": str(path), "normalize": False, "target": "income", **keys}
+    return load(values, "unused", seed=0, clients=1)
 
 
 def write(directory: Path, kind: str, frame: pd.DataFrame = FRAME, name: str = "t") -> Path:
@@ -65,7 +66,7 @@ def test_a_test_file_and_another_target(tmp_path: Path) -> None:
     np.testing.assert_allclose(data.y_train[:, 0], FRAME.hours[:35])
     np.testing.assert_allclose(data.y_test[:, 0], FRAME.hours[35:])
     assert data.shape == (1 + 3 + 3 + 2,)
-    base = ["dataset=table", f"dataset.path={train}", f"dataset.test_path={test}"]
+    base = ["dataset=table", f"dataset.path={train}", f"dataset.test_path={test}", "dataset.target=hours"]
     before = run_hash(compose_config(base))
     write(tmp_path, "csv", FRAME[36:], "test")
     assert run_hash(compose_config(base)) != before  # what the test file holds counts
@@ -76,7 +77,7 @@ def test_libsvm(tmp_path: Path) -> None:
     x[0, 5] = 0.5
     dump_svmlight_file(x[:20], y[:20], str(tmp_path / "a9a"), zero_based=False)
     dump_svmlight_file(x[20:, :4], y[20:], str(tmp_path / "a9a.t"), zero_based=False)
-    data = read(tmp_path / "a9a", test_path=str(tmp_path / "a9a.t"))
+    data = read(tmp_path / "a9a", test_path=str(tmp_path / "a9a.t"), target=None)
     np.testing.assert_allclose(data.x_train, x[:20])
     np.testing.assert_allclose(data.x_test, np.where(np.arange(6) < 4, x[20:], 0))
     np.testing.assert_array_equal([*data.y_train, *data.y_test], y > 0)
@@ -105,13 +106,15 @@ def test_a_run_on_a_table_with_a_column_of_users(tmp_path: Path) -> None:
         ({"user": "whom"}, "dataset.user=whom: must be a column of"),
         ({"path": "none.csv"}, "dataset.path=none.csv: no such file; a table is expected"),
         ({"test_path": "none.csv"}, "dataset.test_path=none.csv: no such file; a table is expected"),
-        ({"target": "job", "task": "regression"}, "y_train is"),
-        ({"path": "empty.csv"}, "empty.csv: the target income is empty in row 3"),
-        ({"test_path": "empty.csv"}, "empty.csv: the target income is empty in row 3"),
+        ({"target": None}, "dataset.target=null: say which column of t.csv is to be predicted: age, job, "),
+        ({"target": "job", "task": "regression"}, "t.csv: the column job holds texts; regression needs num"),
+        ({"path": "empty.csv"}, "empty.csv: the column income is empty in row 3"),
+        ({"test_path": "empty.csv"}, "empty.csv: the column income is empty in row 3"),
         ({"test_path": "short.csv"}, "dataset.target=income: must be a column of short.csv: "),
-        ({"path": "hole.csv"}, "hole.csv: x_train has a NaN or an infinity in sample"),
-        ({"path": "text"}, "text: cannot be read as LIBSVM, CSV or Parquet ("),
-        ({"path": "libsvm", "user": "who"}, "dataset.user=who: must be null:"),
+        ({"path": "hole.csv"}, "hole.csv: the column hours is empty in row 0"),
+        ({"path": "text", "target": None}, "text: cannot be read as LIBSVM, CSV or Parquet ("),
+        ({"path": "libsvm", "user": "who", "target": None}, "dataset.user=who: must be null:"),
+        ({"path": "libsvm"}, "dataset.target=income: must be null:"),
     ],
 )
 def test_what_is_wrong_is_one_line(

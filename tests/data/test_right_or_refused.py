@@ -1,0 +1,327 @@
+"""What a table does not say is refused; what it says is computed: accuracies, users and sizes of models
+through whole runs, against numbers known beforehand."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from run_files import metrics
+from sklearn.datasets import dump_svmlight_file
+
+from fedbench.api import compose_config
+from fedbench.errors import ConfigError, DataError
+from fedbench.runs.run import Run
+
+RNG = np.random.default_rng(0)
+N = 60
+SIDE = np.arange(N) % 2
+FRAME = pd.DataFrame(
+    {
+        "a": np.round(RNG.normal(0, 1, N) + 8 * SIDE, 2),  # two clouds: every linear model tells them apart
+        "b": np.round(RNG.normal(0, 1, N), 2),
+        "job": RNG.choice(["cook", "smith"], N),
+        "who": [f"user{n % 3}" for n in range(N)],
+        "y": np.where(SIDE, "yes", "no"),
+    }
+)
+TRAIN, TEST = FRAME[:40], FRAME[40:]
+BASE = ["model=logistic", "clients.per_round=1", "local.batch_size=20", "local.steps=20", "rounds=2"]
+BASE += ["algorithm=fedavg", "algorithm.lr=0.3", "threads=1", "progress=none", "clients.total=1"]
+
+
+def run(place: Path, *words: str) -> tuple[float, Any, Run]:
+    """The last test accuracy of a run, its summary, and itself."""
+    run = Run(compose_config([*BASE, *words]))
+    run.go(place)
+    return float(metrics(place)[-1]["test_accuracy"]), json.loads((place / "summary.json").read_text()), run
+
+
+def written(place: Path, frame: pd.DataFrame, kind: str = "csv", **how: Any) -> Path:
+    if kind == "parquet":
+        frame.to_parquet(place)
+    else:
+        frame.to_csv(place, **{"index": False, "sep": "\t" if kind == "tsv" else ",", **how})
+    return place
+
+
+def table(train: Path, test: Path | None = None, **keys: Any) -> list[str]:
+    keys = {"path": train, "target": "y", "user": "who", **({"test_path": test} if test else {}), **keys}
+    words = [
+        f"dataset.{key}={json.dumps(value)}" for key, value in keys.items() if not isinstance(value, Path)
+    ]
+    return ["dataset=table", *words, *(f"dataset.{k}={v}" for k, v in keys.items() if isinstance(v, Path))]
+
+
+def column(name: str, values: Any) -> pd.DataFrame:
+    return FRAME.assign(**{name: values})
+
+
+def at(name: str, row: int, value: Any) -> pd.DataFrame:
+    """The frame with another value in one cell."""
+    changed = FRAME[name].astype(object)
+    changed.iloc[row] = value
+    return FRAME.assign(**{name: changed})
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
+def test_two_files_of_every_format(kind: str, tmp_path: Path) -> None:
+    """Names in capitals too. Of the test set, user by user, all is right."""
+    files = [tmp_path / f"{name}.{kind.upper()}" for name in ("LOUD", "TEST")]
+    for file, frame in zip(files, (TRAIN, TEST), strict=True):
+        written(file, frame, kind)
+    words = [*table(*files), "partition=natural", "clients.total=3", "clients.per_round=3"]
+    score, summary, made = run(tmp_path / "run", *words)
+    assert score == 1.0
+    assert summary["parameters"] == 2 * (2 + 2 + 1)  # a, b, cook, smith and a constant, for each class
+    assert made.sizes.tolist() == [TRAIN.who.eq(f"user{n}").sum() for n in range(3)]
+    assert np.bincount(made.test_client).tolist() == [TEST.who.eq(f"user{n}").sum() for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("users", "count"),
+    [
+        ([f"{n % 3:02}" for n in range(N)], 3),
+        (["07" if n % 2 else "7" for n in range(N)], 2),  # as it is written
+        ([str(n % 4) for n in range(N)], 4),
+        ([f"2020-01-0{1 + n % 3}" for n in range(N)], 3),
+        ([f"{'Anna' if n % 3 else 'Al'}{n % 2}" for n in range(N)], 4),
+    ],
+)
+def test_users_are_as_many_as_there_are_names(users: list[str], count: int, tmp_path: Path) -> None:
+    sizes = [users.count(user) for user in sorted({*users})]
+    frame = column("who", users)
+    kinds: dict[str, Any] = {"csv": frame, "parquet": frame}
+    if not any(user.startswith("0") for user in users):
+        kinds["int.parquet"] = frame.assign(who=[abs(hash(user)) for user in users])
+    for name, made in kinds.items():
+        words = table(written(tmp_path / f"t.{name}", made, name.split(".")[-1]), test_fraction=0.1)
+        words = [*words, "partition=natural", f"clients.total={count}"]
+        got = Run(compose_config([*BASE, *words]))
+        assert len(got.sizes) == count
+        assert got.sizes.sum() == N - N // 10
+        if name != "int.parquet":
+            assert (np.abs(got.sizes - np.array(sizes)) <= N // 10).all()
+
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a user is missing": (at("who", 7, None), {}, "the column who is empty in row 7"),
+    "a user is NA": (at("who", 7, "NA"), {}, "the column who is empty in row 7"),
+    "a label is missing": (at("y", 7, None), {}, "the column y is empty in row 7"),
+    "a category is missing": (at("job", 7, None), {}, "the column job is empty in row 7"),
+    "a number is missing": (at("a", 7, None), {}, "the column a is empty in row 7"),
+    "a number is ?": (at("a", 7, "?"), {}, "the column a holds the number '0.13' and the text '?'"),
+    "a number is 1,5": (
+        column("a", [f"{n},5" for n in range(N)]),
+        {},
+        "the column a holds '0,5', which is no plain number",
+    ),
+    "a number is infinite": (at("a", 7, "inf"), {}, "has a NaN or an infinity"),
+    "one column": (FRAME[["y"]], {"user": None}, "has only the column y"),
+    "no rows": (FRAME[:0], {}, "has no rows"),
+    "a price as target": (
+        column("y", np.arange(N) * 1.25),
+        {},
+        "dataset.task=null: say classification or regression",
+    ),
+    "ages as target": (column("y", 20 + np.arange(N) % 30), {}, "holds 30 different numbers, such as 49"),
+    "a number for each row": (column("y", np.arange(N)), {}, "dataset.task=null: say classification"),
+    "-1 among the labels": (column("y", np.arange(N) % 4 - 1), {}, "dataset.task=null: say classification"),
+    "? among the labels": (column("y", ["?", *map(str, np.arange(N - 1) % 3)]), {}, "holds '0' and '?'"),
+    "many texts": (
+        pd.concat([column("job", [f"job {n} {m}" for n in range(N)]) for m in range(20)]),
+        {},
+        "the column job has 1,200 different texts; at most 1,000",
+    ),
+    "no target": (FRAME, {"target": None}, "dataset.target=null: say which column of"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_one_file_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    frame, keys, said = REFUSED[case]
+    with pytest.raises((ConfigError, DataError)) as error:
+        Run(compose_config([*BASE, *table(written(tmp_path / "t.csv", frame), **keys)]))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+
+
+NEW: dict[str, tuple[pd.DataFrame, str]] = {
+    "label in other letters": (TEST.assign(y=TEST.y.str.title()), "holds No, which"),
+    "label": (TEST.assign(y=["maybe", *TEST.y[1:]]), "the column y holds maybe, which"),
+    "label as number": (TEST.assign(y=SIDE[40:]), "the column y holds numbers, that of"),
+    "category": (TEST.assign(job="pilot"), "the column job holds pilot, which"),
+    "text for a number": (TEST.assign(a="high"), "the column a holds texts, that of"),
+    "column": (TEST.assign(more=1), "the column more is only here or only in"),
+    "column left out": (TEST.drop(columns="b"), "the column b is only here or only in"),
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("case", NEW)
+def test_what_only_the_test_file_has_is_refused(case: str, kind: str, tmp_path: Path) -> None:
+    frame, said = NEW[case]
+    files = written(tmp_path / f"t.{kind}", TRAIN, kind), written(tmp_path / f"new.{kind}", frame, kind)
+    with pytest.raises(DataError) as error:
+        Run(compose_config([*BASE, *table(*files)]))
+    assert said in str(error.value)
+    assert f"new.{kind}: " in str(error.value)
+
+
+def test_labels_by_their_value_in_both_files(tmp_path: Path) -> None:
+    """10 is after 9, 1.0 is 1, and a test file with a part of the labels does not move them."""
+    for train, test in (
+        (np.where(SIDE, "9", "10"), np.where(SIDE, "9", "10")),
+        (np.where(SIDE, "1", "0"), np.where(SIDE, "1.0", "0.0")),
+    ):
+        files = [written(tmp_path / "t.csv", TRAIN.assign(y=train[:40]))]
+        files += [written(tmp_path / "u.csv", TEST.assign(y=test[40:])[SIDE[40:] == 1])]
+        score, _, made = run(tmp_path / train[0], *table(*files))
+        assert score == 1.0
+        assert made.dataset.y_train.tolist() == [
+            int(float(label) == max(map(float, train))) for label in train[:40]
+        ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz"])
+def test_a_file_without_a_header(kind: str, tmp_path: Path) -> None:
+    file = written(tmp_path / f"t.{kind}", FRAME, "tsv" if kind == "tsv" else "csv", header=False)
+    with pytest.raises(
+        ConfigError, match=r"dataset\.header=null: the first row of .* holds '0\.13', a number"
+    ):
+        Run(compose_config([*BASE, *table(file)]))
+    words = [*table(file, target="4", user="3"), "dataset.header=false"]
+    score, _, made = run(tmp_path / "run", *words)
+    assert (score, len(made.dataset.y_train) + len(made.dataset.y_test)) == (1.0, N)  # the first row too
+    texts = written(tmp_path / "u.csv", FRAME[["job", "who", "y"]], header=False)
+    with pytest.raises(ConfigError, match="which its column holds too"):
+        Run(compose_config([*BASE, *table(texts)]))
+    words = table(written(tmp_path / "v.csv", FRAME.rename(columns={"a": "2010"})))
+    assert run(tmp_path / "named", *words, "dataset.header=true")[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,a,y\n1,2,no\n3,4,yes\n", "the first row calls two columns a"),
+        ("a,,y\n1,2,no\n3,4,yes\n", "the first row gives column 1 no name"),
+        ("a,b,y\n1,2,no\n3,4,yes,5\n", "cannot be read as a table ("),
+        ("a,b,y\n1,no\n3,4,yes\n", "the column y is empty in row 0"),
+        ("a;b;y\n1;2;no\n3;4;yes\n", "must be a column of"),
+        ("", "has no rows"),
+    ],
+)
+def test_a_file_that_is_no_table(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises((ConfigError, DataError)) as error:
+        Run(compose_config([*BASE, *table(tmp_path / "t.csv", user=None)]))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_spaces_and_a_byte_order_mark_are_no_part_of_a_cell(tmp_path: Path) -> None:
+    rows = "\n".join(f"{a}, {b} , {job} , {who}, {y} " for a, b, job, who, y in FRAME.to_numpy())
+    (tmp_path / "t.csv").write_text("\ufeffa, b, job , who, y\n" + rows, encoding="utf-8")
+    score, summary, _ = run(tmp_path / "run", *table(tmp_path / "t.csv"))
+    assert (score, summary["parameters"]) == (1.0, 10)
+
+
+def test_decimals_of_parquet_are_numbers_and_lists_are_refused(tmp_path: Path) -> None:
+    frame = FRAME.assign(a=[Decimal(str(a)) for a in FRAME.a])
+    score, summary, _ = run(tmp_path / "run", *table(written(tmp_path / "t.parquet", frame, "parquet")))
+    assert (score, summary["parameters"]) == (1.0, 10)
+    for values in ([[1.0, 2.0]] * N, pd.date_range("2020", periods=N)):
+        words = table(written(tmp_path / "t.parquet", FRAME.assign(a=values), "parquet"))
+        with pytest.raises(DataError, match=r"the column a holds a (ndarray|Timestamp)"):
+            Run(compose_config([*BASE, *words]))
+
+
+def test_a_continuous_target_is_predicted_if_the_task_is_said(tmp_path: Path) -> None:
+    """A linear target: R2 is 1. The same rows as classes have one each, which the test set shows."""
+    words = table(written(tmp_path / "t.csv", column("y", 3 * FRAME.a - FRAME.b)), task="regression")
+    score, summary, _ = run(tmp_path / "run", *words, "local.steps=200", "algorithm.lr=0.1")
+    assert score == pytest.approx(1.0, abs=1e-4)
+    assert summary["parameters"] == 5
+
+
+def test_libsvm(tmp_path: Path) -> None:
+    x = FRAME[["a", "b"]].to_numpy() + 20  # no zeros
+    names = ("a9a", "a9a.t", "a.csv.bak")
+    files = [tmp_path / name for name in names]
+    for file, rows in zip(files, (slice(40), slice(40, N), slice(40)), strict=True):
+        dump_svmlight_file(x[rows], 2 * SIDE[rows] - 1, str(file), zero_based=False)
+    keys = {"target": None, "user": None}
+    for first in (files[0], files[2]):
+        assert run(tmp_path / f"run {first.name}", *table(first, files[1], **keys))[0] == 1.0
+
+    def refused(x: np.ndarray, y: np.ndarray, said: str, error: type[Exception] = DataError) -> None:
+        dump_svmlight_file(x, y, str(files[1]), zero_based=False)
+        with pytest.raises(error) as raised:
+            Run(compose_config([*BASE, *table(files[0], files[1], **keys)]))
+        assert said in str(raised.value)
+
+    refused(x[40:], SIDE[40:], "a9a.t: the column label holds 0.0, which")
+    refused(np.c_[x, x][40:], 2 * SIDE[40:] - 1, "a9a.t: has 2 more features than")
+    files[1].write_text("")
+    with pytest.raises(DataError, match=r"a9a\.t: has no rows"):
+        Run(compose_config([*BASE, *table(files[0], files[1], **keys)]))
+    dump_svmlight_file(x, np.arange(N) / 7, str(files[0]), zero_based=False)
+    with pytest.raises(ConfigError, match=r"dataset\.task=null: say classification or regression"):
+        Run(compose_config([*BASE, *table(files[0], **keys)]))
+    with pytest.raises(ConfigError, match=r"dataset\.test_path=.*t\.csv: must be LIBSVM, as .*a9a is"):
+        Run(compose_config([*BASE, *table(files[0], written(tmp_path / "t.csv", FRAME), **keys)]))
+
+
+def test_rows_are_shuffled_before_a_share_becomes_the_test_set(tmp_path: Path) -> None:
+    """The file is sorted by class: without a shuffle the test set would have one class only."""
+    words = table(written(tmp_path / "t.csv", FRAME.sort_values("y")), test_fraction=0.3)
+    score, _, made = run(tmp_path / "run", *words)
+    counts = np.bincount(made.dataset.y_test, minlength=2)
+    assert counts.sum() == 18
+    assert counts.min() >= 3
+    assert score == 1.0
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("yes", "no"), ("yes", "no", "never")])
+def test_classes_of_hugging_face_are_told_by_name(names: tuple[str, ...], tmp_path: Path) -> None:
+    """The test split numbers its classes in another order, or is of plain texts. All samples are right."""
+    hf = pytest.importorskip("datasets", reason="needs the library `datasets` (extra hf)")
+
+    def split(frame: pd.DataFrame, classes: Any) -> Any:
+        kinds = {"a": hf.Value("float64"), "b": hf.Value("float64"), "y": hf.Value("string")}
+        if classes:
+            kinds["y"] = hf.ClassLabel(names=list(classes))
+        columns = {name: frame[name].tolist() for name in ("a", "b", "y")}
+        return hf.Dataset.from_dict(columns, features=hf.Features(kinds))
+
+    def words(train: Any, test: Any, place: Path) -> list[str]:
+        hf.DatasetDict({"train": train, "test": test}).save_to_disk(str(place))
+        return ["dataset=hf", f"dataset.path={place}", "dataset.target=y"]
+
+    asked = words(split(TRAIN, ("no", "yes")), split(TEST, names), tmp_path / "same")
+    assert run(tmp_path / "run", *asked)[0] == 1.0
+    asked = words(split(TRAIN, names), split(TEST, None), tmp_path / "texts")
+    assert run(tmp_path / "run2", *asked)[0] == 1.0
+    new = split(TEST.assign(y="maybe"), ("maybe", *names))
+    with pytest.raises(DataError, match="y holds maybe, no class of"):
+        Run(compose_config([*BASE, *words(split(TRAIN, names), new, tmp_path / "new")]))
+    unknown = TEST.assign(y=-1)
+    with pytest.raises(DataError, match="the column y is empty in row 0"):  # -1: a test split without labels
+        Run(compose_config([*BASE, *words(split(TRAIN, names), split(unknown, names), tmp_path / "none")]))
+
+
+def test_users_of_hugging_face(tmp_path: Path) -> None:
+    hf = pytest.importorskip("datasets", reason="needs the library `datasets` (extra hf)")
+    for number, users in enumerate((["u", None], [1, None], [1.5, 2.5])):
+        frame = {"a": [0.5, 1.0] * 4, "who": users * 4, "label": [0, 1] * 4}
+        place = tmp_path / str(number)
+        hf.DatasetDict({"train": hf.Dataset.from_dict(frame)}).save_to_disk(str(place))
+        words = ["dataset=hf", f"dataset.path={place}", "dataset.test=null", "dataset.user=who"]
+        with pytest.raises(DataError, match=r"the column who (is empty in row 1|holds 1.5; users are names)"):
+            Run(compose_config([*BASE, *words]))
