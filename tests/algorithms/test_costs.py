@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from oracle import cost
 
 from fedbench import algorithms
-from fedbench.method.cost import Cost
+from fedbench.algorithms.fedavg import FedAvg
+from fedbench.method import Client, Counts, Record, Setting, Vectors
+from fedbench.method.cost import LARGE, Cost, measure
 
 OURS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
 FEDAVG = (1, 1, 0, 0, 0, 0, 1, 0)
@@ -68,9 +71,83 @@ def test_every_method_has_a_row() -> None:
 
 @pytest.mark.parametrize("case", COSTS)
 def test_costs_are_those_of_the_table(case: str) -> None:
+    *sizes, calls, passes = COSTS[case]
+    name, values = chosen(case)
+    assert cost(name, **values) == Cost(*(round(1000 * size) for size in sizes), calls, passes)
+
+
+def chosen(case: str) -> tuple[str, dict[str, Any]]:
+    """The method of a case and its hyper-parameters."""
     name, *words = case.split()
     values: dict[str, Any] = dict(word.split("=") for word in words)
     if "option" in values:
         values["option"] = int(values["option"])
+    return name, values
+
+
+def of_a_large_model(algorithm: algorithms.Algorithm) -> Cost:
+    """For 10^6 numbers and more, 7 of 1000 in a tensor of a normalisation layer."""
+    sizes = (600 * LARGE // 1000, 7 * LARGE // 1000, 393 * LARGE // 1000)
+    norm = torch.arange(sizes[0], sizes[0] + sizes[1])
+    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", sum(sizes), norm, sizes)
+    algorithm.bind(setting)
+    return measure(algorithm, setting)
+
+
+@pytest.mark.parametrize("case", COSTS)
+def test_a_large_model_costs_as_much_per_number(case: str) -> None:
     *sizes, calls, passes = COSTS[case]
-    assert cost(name, **values) == Cost(*(round(1000 * size) for size in sizes), calls, passes)
+    expected = [round(LARGE * size) for size in sizes]
+    if case == "fedadamw":  # its moments are a number for each of three tensors, however large
+        expected = [LARGE * int(size) + 3 * (size != int(size)) for size in sizes]
+    name, values = chosen(case)
+    assert of_a_large_model(algorithms.get(name).create(values)) == Cost(*expected, calls, passes)
+
+
+class Watched(FedAvg):
+    """FedAvg that notes how long theta is."""
+
+    lengths: list[int]
+
+    def broadcast(self, server: Record, survey: Record, n: Counts, h: Record) -> Vectors:
+        self.lengths.append(len(server.theta))
+        return {"theta": server.theta}
+
+
+def test_no_vector_of_a_large_model_is_made() -> None:
+    algorithm = Watched()
+    algorithm.lengths = []
+    assert of_a_large_model(algorithm).downlink == LARGE
+    assert 1 < max(algorithm.lengths) < 1000
+
+
+class LastTensor(FedAvg):
+    """FedAvg that sends the last tensor alone: its costs do not follow from how many numbers there are."""
+
+    def bind(self, setting: Setting) -> None:
+        self.last = setting.sizes[-1]
+
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"delta": (local.y - client.down.theta)[-self.last :]}, {}
+
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
+        kept = server.theta[: -self.last]
+        return {"theta": torch.cat([kept, server.theta[-self.last :] + mean.delta])}
+
+
+class EveryHundredth(FedAvg):
+    """FedAvg that sends one in a hundred numbers, rounded down."""
+
+    def local_final(self, local: Record, client: Client, h: Record) -> tuple[Vectors, Vectors]:
+        return {"delta": (local.y - client.down.theta)[: len(local.y) // 100]}, {}
+
+    def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
+        return {"theta": server.theta}
+
+
+@pytest.mark.parametrize(
+    ("method", "sent"), [(LastTensor, 393 * LARGE // 1000), (EveryHundredth, LARGE // 100)]
+)
+def test_a_method_that_sends_some_numbers_only_is_measured_whole(method: type[FedAvg], sent: int) -> None:
+    cost = of_a_large_model(method())
+    assert (cost.uplink, cost.downlink) == (sent, LARGE)
