@@ -1,4 +1,4 @@
-"""Real runs in real processes: a figure from nothing to its drawings, and a sweep in which a process dies."""
+"""Real runs in real processes: a search whose finalists decide it, and a sweep in which a process dies."""
 
 from __future__ import annotations
 
@@ -16,55 +16,6 @@ from fedbench.papers.make import make
 from fedbench.papers.report import section
 
 pytestmark = pytest.mark.slow
-
-
-def test_a_smoke_figure_is_tuned_run_drawn_and_current(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """CIFAR-10's figure on digits: 3 baselines x 2 rates tuned, 7 methods x 2 seeds; then nothing is left."""
-    monkeypatch.chdir(tmp_path)
-    name = "padamfed/cifar10"
-    assert main(["figures", name, "--scale", "smoke"]) == 0
-    out = shown(name, "smoke")
-    runs = pd.read_csv(out / "runs.csv")
-    methods = ("fedavg", "scaffold", "scaffold_m", "padamfed", "padamfed_vr")
-    ours = runs.algorithm.str.startswith("padamfed")
-    norms = ("vector", "tensor")
-    assert runs[~ours].groupby("algorithm").seed.apply(sorted).to_dict() == {
-        name: [0, 1] for name in methods[:3]
-    }
-    read = runs[ours].groupby(["algorithm", "algorithm.norm"]).seed.apply(sorted).to_dict()
-    assert read == {(method, norm): [0, 1] for method in methods[3:] for norm in norms}
-    assert set(runs[runs.algorithm == "fedavg"]["algorithm.weighting"]) == {"uniform"}
-    tuning = pd.read_csv(out / "tuning.csv")
-    winners = tuning[tuning.role == "winner"].set_index("algorithm")
-    for algorithm, part in tuning.groupby("algorithm"):
-        assert winners.loc[algorithm, "mean"] == part["mean"].max()
-        used = runs[runs.algorithm == algorithm]["algorithm.lr"]
-        assert set(used) == {winners.loc[algorithm, "algorithm.lr"]}
-    assert runs[runs.algorithm == "padamfed"]["algorithm.lr"].isna().all()  # the theorem's
-    points = pd.read_csv(out / "accuracy.csv")
-    at = {"algorithm": "padamfed", "algorithm.norm": "tensor", "round": 10}
-    final = points.loc[(points[list(at)] == pd.Series(at)).all(axis=1), "test_accuracy_mean"].item()
-    rounds = pd.read_csv(out / "rounds.csv")
-    rows = rounds[(rounds[list(at)] == pd.Series(at)).all(axis=1)]
-    assert final == pytest.approx(rows.test_accuracy.mean(), abs=1e-12)
-    made = json.loads((out / "made.json").read_text())
-    assert made["validation"] == 0.1
-    caption = json.loads((out / "accuracy.json").read_text())["text"][-1]
-    assert "chosen by the accuracy on held-out training samples (dataset.validation=0.1)" in caption
-    assert "with seeds that are not evaluated." in caption
-    (searched,) = runs_of(name, "smoke").glob("*/tuning/runs.csv")
-    assert set(pd.read_csv(searched).seed) == {100}
-    assert "validation_accuracy" not in rounds  # the chosen ones are trained on all samples
-    assert "data.root" not in made["shared"]  # where this machine keeps its data is nobody's business
-    assert all(Path(file["path"]).name == file["path"] for files in made["data"] for file in files)
-    capsys.readouterr()
-    assert main(["figures", "--check"]) == 0
-    assert f"current     {name} --scale smoke" in capsys.readouterr().out
-    before = {file: file.stat().st_mtime_ns for file in runs_of(name, "smoke").rglob("metrics.csv")}
-    assert main(["figures", name, "--scale", "smoke"]) == 0
-    assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
 def test_the_finalists_of_a_short_search_decide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,7 @@ def test_smoke_results_are_no_part_of_the_report(tmp_path: Path) -> None:
     assert before == {file: file.read_bytes() for file in (tmp_path / "outputs").glob("*.md")}
 
 
+@pytest.mark.slow
 def test_the_committed_report_is_that_of_the_committed_results(tmp_path: Path) -> None:
     """Its numbers come from the CSV files: written again (`scripts/figures --report`), it is the same."""
     root = Path(__file__).parents[2]
