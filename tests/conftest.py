@@ -20,6 +20,12 @@ settings.load_profile("fedbench")
 os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
 os.environ.setdefault("AOT_INDUCTOR_ENABLE_LINE_TABLES", "0")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first: begun last, one of them would keep all workers but its own waiting."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 PLACES = {
     "mnist": "MNIST/raw/t10k-labels-idx1-ubyte",
     "fmnist": "FashionMNIST/raw/t10k-labels-idx1-ubyte",
@@ -36,7 +42,7 @@ def fresh_hydra(nothing_registered_by_other_tests: None, monkeypatch: pytest.Mon
     After the registries' fixture, so that it ends after monkeypatch, which puts back what a test took out.
     """
     GlobalHydra.instance().clear()
-    for name in ("FEDBENCH_TRACEBACK", "HYDRA_FULL_ERROR"):
+    for name in ("FEDBENCH_TRACEBACK", "FEDBENCH_DATA", "HYDRA_FULL_ERROR"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -84,6 +90,24 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("FEDBENCH_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture(autouse=True)
+def placeholders_for_pdf(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure's PDF is one line, except in tests marked `pdf`: it takes longer than all its other files."""
+    if request.node.get_closest_marker("pdf") or "matplotlib" not in sys.modules:
+        return
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+
+    def savefig(self: Figure, name: Any, **options: Any) -> None:
+        if options.get("format") == "pdf":
+            Path(name).write_text("%PDF: not drawn in tests\n")
+        else:
+            save(self, name, **options)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
 
 
 @pytest.fixture(scope="session")

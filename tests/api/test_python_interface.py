@@ -103,7 +103,8 @@ def test_a_sweep_its_results_and_its_figure(caplog: pytest.LogCaptureFixture) ->
         assert (row["status"], row["rounds_done"]) == ("completed", 2)
 
     figure = fedbench.plot(swept, out="picture.png")
-    assert Path("picture.pdf").stat().st_size > 1000
+    assert Path("picture.png").stat().st_size > 1000
+    assert Path("picture.pdf").is_file()
     drawn = [line.get_ydata() for line in figure.axes[0].get_lines() if line.get_gid() == "mean"]
     mean = np.mean([run.metrics["test_accuracy"] for run in swept.runs[:2]], axis=0)
     assert any(np.allclose(ys, mean) for ys in drawn)

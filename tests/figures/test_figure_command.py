@@ -13,6 +13,7 @@ from fedbench.errors import UserError
 from fedbench.figures.plot import main
 
 
+@pytest.mark.pdf
 def test_the_default_is_accuracy_against_rounds_beside_the_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -23,6 +24,7 @@ def test_the_default_is_accuracy_against_rounds_beside_the_results(
         f"test_accuracy_vs_round.{end}" for end in ("png", "pdf", "csv", "json", "md")
     ]
     assert all(Path(line).is_file() for line in printed)
+    assert Path(printed[1]).read_bytes().startswith(b"%PDF-1.")
 
 
 def test_options_reach_the_figure(tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ def test_a_logarithmic_x_axis_begins_with_the_first_evaluation_after_zero(
     assert min(min(x) for x in drawn_lines) == min(v[:, 0].min() for v in bands) == 5
 
 
+@pytest.mark.pdf
 def test_files_for_print(tmp_path: Path) -> None:
     files = draw([comparison(tmp_path / "s", FEW)], PlotOptions()).save(tmp_path / "out" / "acc.png")
     assert [file.name for file in files] == ["acc.png", "acc.pdf", "acc.csv", "acc.json", "acc.md"]
@@ -243,6 +244,7 @@ def test_files_for_print(tmp_path: Path) -> None:
     assert text.read_text().splitlines() == ["![acc](acc.png)", "", *caption["text"]]
 
 
+@pytest.mark.pdf
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     sweep = comparison(tmp_path / "s", FEW)
     first = [file.read_bytes() for file in draw([sweep], PlotOptions()).save(tmp_path / "f")]

@@ -10,7 +10,7 @@ from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedbench.models.recurrence import LSTM, tell_compiler
+from fedbench.models.recurrence import LSTM
 from fedbench.models.recurrent import Recurrent
 
 TORCH = {"tanh": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -145,23 +145,6 @@ def test_it_runs_on_shapes_alone(cell: str) -> None:
     weights = list(model.parameters())
     for found, parameter in zip(torch.autograd.grad(out.sum(), weights), weights, strict=True):
         assert found.shape == parameter.shape
-
-
-@pytest.mark.slow
-@CELLS
-def test_compiles_around_the_operators_and_equals_eager(cell: str) -> None:
-    model = Recurrent(5, 3, 2, cell).double()
-    params, x = together(model)
-
-    def step(params: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
-        grads = grad(lambda p: functional_call(model, p, (x,)).square().sum())(params)
-        return {name: value - 0.1 * grads[name] for name, value in params.items()}
-
-    expected = vmap(step)(params, x)
-    tell_compiler()
-    found = torch.compile(vmap(step), fullgraph=True, dynamic=False)(params, x)
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-11, atol=1e-12, msg=name)
 
 
 def test_a_second_derivative_is_refused() -> None:

@@ -91,7 +91,6 @@ def test_gradient_agrees_with_autograd() -> None:
 @pytest.mark.parametrize(
     ("config", "shape"),
     [
-        ({"name": "cnn", "norm": "batch", "dropout": 0.3}, (1, 8, 8)),
         ({"name": "mlp", "hidden": [5], "norm": "layer", "dropout": 0.3}, (6,)),
         ({"name": "rnn", "hidden": 4, "layers": 2, "cell": "gru"}, (1, 3, 3)),
     ],

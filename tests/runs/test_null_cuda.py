@@ -4,9 +4,7 @@ device; and the tests of test_cuda.py with the CPU's values. Skipped where that 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import null_cuda
 import numpy as np
@@ -51,7 +49,6 @@ OF_ENGINE = {
     "loop": ["mlp", "async"],
     "compile": ["mlp", "cnn_small", "rnn"],
 }
-PAIRS = [(engine, name) for engine, each in OF_ENGINE.items() for name in each]
 GRAPHS = {"vmap": "unchecked", "compile": "unchecked", "loop": "off"}
 
 
@@ -79,48 +76,28 @@ def job(images: Path, engine: str, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def counted(
-    device: Path, images: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str, str], dict[str, Any]]:
-    """Counts of the jobs of an engine by name; all of an engine in one process, when first asked for."""
-    known: dict[str, dict[str, Any]] = {}
-
-    def of(engine: str, name: str) -> dict[str, Any]:
-        if engine not in known:
-            each = {key: JOBS[key] for key in OF_ENGINE[engine]}
-            file = tmp_path_factory.mktemp(engine) / "jobs.json"
-            file.write_text(json.dumps([job(images, engine, *words) for words in each.values()]))
-            done = null_cuda.python(device, WORKER, "rounds", str(file), seconds=900)
-            lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-            assert len(lines) == len(each), done.stderr[-2000:]
-            assert "16-bytes aligned" not in done.stderr
-            known[engine] = dict(zip(each, lines, strict=True))
-        return known[engine][name]
-
-    return of
-
-
-@pytest.mark.parametrize(("engine", "name"), PAIRS)
-def test_a_round_waits_for_nothing_and_keeps_no_memory(
-    counted: Callable[[str, str], dict[str, Any]], engine: str, name: str
-) -> None:
-    found = counted(engine, name)
-    assert found["engine"] == engine
-    assert found["waits"] == 0
-    assert found["row_waits"] == 1
-    assert found["grown"] < VARIES.get(name, 1), found
-
-
-@pytest.mark.parametrize(("engine", "name"), [pair for pair in PAIRS if pair[0] != "loop"])
-def test_the_steps_of_a_chunk_are_launches_of_a_graph(
-    counted: Callable[[str, str], dict[str, Any]], engine: str, name: str
-) -> None:
-    found = counted(engine, name)
-    assert found["note"] is None
-    assert found["kernels"] <= 150
-    if name not in ("async", "dirichlet"):
-        assert found["graph_launches"] == 5
+@pytest.mark.parametrize("engine", OF_ENGINE)
+def test_what_a_round_asks_of_a_device(device: Path, images: Path, tmp_path: Path, engine: str) -> None:
+    """It waits for nothing and keeps no memory, and the steps of a chunk are launches of a graph. All jobs of
+    an engine in one process."""
+    each = {key: JOBS[key] for key in OF_ENGINE[engine]}
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps([job(images, engine, *words) for words in each.values()]))
+    done = null_cuda.python(device, WORKER, "rounds", str(file), seconds=900)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(lines) == len(each), done.stderr[-2000:]
+    assert "16-bytes aligned" not in done.stderr
+    for name, found in zip(each, lines, strict=True):
+        assert found["engine"] == engine, name
+        assert found["waits"] == 0, name
+        assert found["row_waits"] == 1, name
+        assert found["grown"] < VARIES.get(name, 1), (name, found)
+        if engine == "loop":
+            continue
+        assert found["note"] is None, name
+        assert found["kernels"] <= 150, name
+        if name not in ("async", "dirichlet"):
+            assert found["graph_launches"] == 5, name
 
 
 @pytest.mark.parametrize("graph", ["off", "unchecked"])

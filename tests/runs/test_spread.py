@@ -33,7 +33,7 @@ FULL = ["clients.per_round=7"]
 BN = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "eval.clients=true"]
 UNEQUAL = ["local.steps=null", "local.epochs=2"]
 
-FAST = {
+KINDS = {
     "fedavg": ["algorithm=fedavg"],
     "unequal steps": ["algorithm=fedavg", *UNEQUAL],
     "loop": ["algorithm=fedavg", "engine=loop", *UNEQUAL],
@@ -132,10 +132,11 @@ def summary(directory: Path) -> dict[str, object]:
     return json.loads((directory / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
-    alone(tmp_path / "one", FAST)
-    several(2, tmp_path / "two", FAST)
-    for name in FAST:
+    alone(tmp_path / "one", KINDS)
+    several(2, tmp_path / "two", KINDS)
+    for name in KINDS:
         same(tmp_path / "one" / name, tmp_path / "two" / name)
     assert summary(tmp_path / "two/scaffold")["processes"] == 2
     assert summary(tmp_path / "one/scaffold")["processes"] == 1
@@ -146,7 +147,7 @@ def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_any_number_of_processes_goes_on(tmp_path: Path) -> None:
     """From what 3 have saved, with uploads under way and clients' state: 2, and one alone; from one's: 2."""
-    cases = {"scaffold": FAST["scaffold"], "ca2fl": FAST["ca2fl"], "fedbn": FAST["fedbn"]}
+    cases = {"scaffold": KINDS["scaffold"], "ca2fl": KINDS["ca2fl"], "fedbn": KINDS["fedbn"]}
     until = {name: [*more, "checkpoint.until=2"] for name, more in cases.items()}
     alone(tmp_path / "one", cases)
     several(3, tmp_path / "three", {**until, **{f"{name} alone": more for name, more in until.items()}})
@@ -162,8 +163,8 @@ def test_any_number_of_processes_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 3])
-def test_every_method_under_every_schedule(tmp_path: Path, size: int) -> None:
+def test_every_method_under_every_schedule(tmp_path: Path) -> None:
+    """By three processes, among which a cohort of four divides unevenly."""
     cases = {}
     for name in algorithms.names():
         method = algorithms.get(name)
@@ -171,7 +172,7 @@ def test_every_method_under_every_schedule(tmp_path: Path, size: int) -> None:
             if schedule in method.schedules and name not in ALONE:
                 cases[f"{name} {schedule}"] = [f"algorithm={name}", *more, *needs(name, schedule)]
     alone(tmp_path / "one", cases)
-    several(size, tmp_path / "several", cases)
+    several(3, tmp_path / "several", cases)
     for name in cases:
         same(tmp_path / "one" / name, tmp_path / "several" / name)
 
@@ -252,15 +253,12 @@ ServerLoop.update = fails
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "line"),
     [
         ("raise ValueError('a wrong turn')", "hook.py, line 7: ValueError: a wrong turn"),
-        pytest.param(
-            "os.kill(os.getpid(), 9)",
-            "another of the 3 processes of this run has ended\n",
-            marks=pytest.mark.slow,
-        ),
+        ("os.kill(os.getpid(), 9)", "another of the 3 processes of this run has ended\n"),
     ],
     ids=["error", "killed"],
 )
