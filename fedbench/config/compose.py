@@ -29,8 +29,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedbench import fields
 from fedbench.config import imports, kept
-from fedbench.config.config import GROUPS, Config, Settings, container, without_hydra
+from fedbench.config.config import GROUPS, Config, container, without_hydra
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
+from fedbench.config.kept import config_directories as config_directories
+from fedbench.config.kept import is_value
 from fedbench.config.options import REGISTERED, conf_dir, one_option, read_config, read_file
 from fedbench.config.overrides import first_values, listed, parse, recorded, refuse_sweeps
 from fedbench.config.register import JOB_DIR, UserDirectory, register
@@ -155,7 +157,7 @@ class Composer:
 
     def _compose(self, words: Sequence[str]) -> DictConfig:
         if self._only_ours and not any("hydra.searchpath" in text for text in words):
-            return kept.compose(words)
+            return kept.compose(self.loader, words)
         return hydra.compose(self.config_name, list(words), return_hydra_config=True)
 
     def place(self, composed: Composed) -> Path:
@@ -168,7 +170,8 @@ class Composer:
 
     def context(self, cfg: DictConfig) -> HydraContext:
         """The context for Hydra's launchers and sweepers. Executes the modules of the user's callbacks."""
-        return HydraContext(config_loader=self.loader, callbacks=imports.Callbacks(cfg))  # type: ignore[arg-type]
+        loader = kept.Loader(self.loader)
+        return HydraContext(config_loader=loader, callbacks=imports.Callbacks(cfg))  # type: ignore[arg-type]
 
     def _without_plus(self, text: str) -> str:
         """An override without a leading +, which our own keys do not need."""
@@ -220,8 +223,7 @@ class JobComposer:
         """`master`: the sweep's own configuration, whose hydra.* overrides apply to all jobs."""
         self._master, self._loader = master, loader
         self._bases: dict[tuple[str, ...], bytes] = {}
-        places = config_directories(master.hydra)
-        self._only_ours = master.hydra.job.config_name == "config" and places == [conf_dir()]
+        self._only_ours = kept.only_ours(master)
 
     def compose(self, overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
         """The configuration of the job with these overrides, without Hydra's node; and the overrides as
@@ -305,11 +307,6 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
     return config
 
 
-def config_directories(hydra: Any) -> list[Path]:
-    """The directories in which options were searched, in this order, from a configuration's Hydra node."""
-    return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
-
-
 def _said_in(hydra: Any, key: str) -> str | None:
     """The name of the chosen file of the user that sets this key of a run; None if no such file does."""
     chosen = {group: option for group, option in hydra.runtime.choices.items() if isinstance(option, str)}
@@ -323,14 +320,6 @@ def _said_in(hydra: Any, key: str) -> str | None:
             if content is not None:
                 return str(name)
     return None
-
-
-_VALUES = {name.split(".")[0] for name, _ in fields.rules(Settings)}
-
-
-def is_value(key: str) -> bool:
-    """Whether an override of this key sets a value of a run, rather than choosing an option."""
-    return key in _VALUES or ("." in key and "/" not in key and not key.startswith(("hydra.", "+", "~")))
 
 
 def forced(text: str) -> str:

@@ -13,23 +13,31 @@ import hashlib
 import os
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-import hydra
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigLoadError, ConfigSource
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS
+from fedbench.config.config import GROUPS, Settings
 from fedbench.config.explain import HYDRA_ERRORS
 from fedbench.config.options import REGISTERED, conf_dir
-from fedbench.config.overrides import listed, parse
+from fedbench.config.overrides import listed, parse, recorded
 
 _PLACES = ("hydra.mode", "hydra.run.", "hydra.sweep.", "hydra.sweeper.", "hydra.launcher.")
 """Hydra's own values that say where and how to run, and have no part in composing."""
+_MOST = 64
+_BASES: dict[tuple[str, ...], bytes] = {}
+_VALUES = {name.split(".")[0] for name, _ in fields.rules(Settings)}
 _ERRORS = (*HYDRA_ERRORS, ValueError, TypeError, AttributeError, OSError)
 
 
@@ -43,14 +51,66 @@ class Words:
     values: list[Override] = field(default_factory=list)
 
 
-def compose(words: Sequence[str]) -> DictConfig:
-    """What `hydra.compose("config", words, return_hydra_config=True)` returns, mostly from a kept base. Hydra
-    must have been initialised with conf/ and no other directory. Raises what Hydra raises."""
+class Loader(ConfigLoader):
+    """Hydra's loader, with jobs from kept bases: for launchers, Hydra's own and those of others too."""
+
+    def __init__(self, theirs: ConfigLoader) -> None:
+        self._theirs = theirs
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        """The configuration of a job, with the `hydra.*` overrides and the resolved values of the sweep."""
+        if not only_ours(master_config):
+            return self._theirs.load_sweep_config(master_config, sweep_overrides)
+        cfg = compose(self._theirs, [*recorded(master_config, "hydra"), *sweep_overrides])
+        OmegaConf.copy_cache(from_config=master_config, to_config=cfg)
+        return cfg
+
+    def load_configuration(self, *words: Any, **more: Any) -> DictConfig:
+        return self._theirs.load_configuration(*words, **more)
+
+    def get_search_path(self) -> ConfigSearchPath:
+        return self._theirs.get_search_path()
+
+    def get_sources(self) -> list[ConfigSource]:
+        return self._theirs.get_sources()
+
+    def list_groups(self, parent_name: str) -> list[str]:
+        return self._theirs.list_groups(parent_name)
+
+    def get_group_options(self, *words: Any, **more: Any) -> list[str]:
+        return self._theirs.get_group_options(*words, **more)
+
+    def compute_defaults_list(self, *words: Any, **more: Any) -> Any:
+        return self._theirs.compute_defaults_list(*words, **more)
+
+
+def only_ours(cfg: DictConfig) -> bool:
+    """Whether a configuration was composed from config.yaml and options in conf/ alone."""
+    return cfg.hydra.job.config_name == "config" and config_directories(cfg.hydra) == [conf_dir()]
+
+
+def config_directories(hydra: Any) -> list[Path]:
+    """The directories in which options were searched, in this order, from a configuration's Hydra node."""
+    return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+
+
+def compose(loader: ConfigLoader, words: Sequence[str]) -> DictConfig:
+    """What `loader` composes of config.yaml and these words, mostly from a kept base. The loader must know
+    conf/ and no other directory. Raises what Hydra raises."""
     with contextlib.suppress(*_ERRORS):  # Hydra says what is wrong
         parsed = parse(words)
-        if (sorted_words := _sorted(parsed)) is not None:
-            return _applied(sorted_words, parsed)
-    return hydra.compose("config", list(words), return_hydra_config=True)
+        if (found := _sorted(parsed)) is not None:
+            return _applied(loader, found, parsed)
+    return _composed(loader, words)
+
+
+def _composed(loader: ConfigLoader, words: Iterable[str]) -> DictConfig:
+    return loader.load_configuration("config", list(words), RunMode.RUN, from_shell=False)
+
+
+def is_value(key: str) -> bool:
+    """Whether an override of this key sets a value of a run, rather than choosing an option."""
+    return key in _VALUES or ("." in key and "/" not in key and not key.startswith(("hydra.", "+", "~")))
 
 
 def divide(parsed: Sequence[Override], values: Sequence[Override], only_ours: bool = True) -> Words:
@@ -98,30 +158,34 @@ def _of_file(file: Path, state: tuple[int, int, int]) -> bytes | None:
 
 
 def _sorted(parsed: Sequence[Override]) -> Words | None:
-    """The words by kind; None where Hydra must do them all: deletions, dictionaries, options of
-    Hydra itself, and options without a file in conf/."""
+    """The words by kind; None where Hydra must do them all: deletions, dictionaries, words that change where
+    options are searched or copy the environment, and options without a file in conf/."""
     if any(item.is_delete() or isinstance(item.value(), dict) for item in parsed):
         return None
-    found = divide(parsed, [item for item in parsed if _is_value(item)])
+    if any(item.key_or_group.startswith(("hydra.searchpath", "hydra.job.env")) for item in parsed):
+        return None
+    found = divide(parsed, [item for item in parsed if _sets(item)])
     for item in found.base:
         files = [conf_dir() / item.key_or_group / f"{name}.yaml" for name in listed(item) if name is not None]
-        if item.is_hydra_override() or item.is_add() or not all(file.is_file() for file in files):
+        if not item.is_hydra_override() and (item.is_add() or not all(file.is_file() for file in files)):
             return None
     return found
 
 
-def _is_value(item: Override) -> bool:
-    return item.key_or_group.startswith(_PLACES) if item.is_hydra_override() else item.is_force_add()
+def _sets(item: Override) -> bool:
+    """Whether a word sets a value that has no part in composing."""
+    if item.is_hydra_override():
+        return item.key_or_group.startswith(_PLACES)
+    return item.is_force_add() or is_value(item.key_or_group)
 
 
-def _applied(words: Words, parsed: Sequence[Override]) -> DictConfig:
-    cfg: DictConfig = pickle.loads(_base(tuple(str(item.input_line) for item in words.base), _files()))
+def _applied(loader: ConfigLoader, words: Words, parsed: Sequence[Override]) -> DictConfig:
+    cfg: DictConfig = pickle.loads(_base(loader, words.base))
     choices = cfg.hydra.runtime.choices
     for group, node in words.options.items():
         cfg[group], choices[group] = node, words.names[group]
     for item in words.values:
-        new = item.is_force_add()
-        OmegaConf.update(cfg, item.key_or_group, item.value(), merge=True, force_add=new)
+        _set(cfg, item)
     given, lines = cfg.hydra.overrides, [(item, str(item.input_line)) for item in parsed]
     given.task = [line for item, line in lines if not item.is_hydra_override()]
     given.hydra = [line for item, line in lines if item.is_hydra_override()]
@@ -133,10 +197,30 @@ def _applied(words: Words, parsed: Sequence[Override]) -> DictConfig:
     return cfg
 
 
-@lru_cache(maxsize=64)
-def _base(words: tuple[str, ...], files: str) -> bytes:
+def _set(cfg: DictConfig, item: Override) -> None:
+    key, value = item.key_or_group, item.value()
+    if item.is_add() and not isinstance(value, list) and OmegaConf.select(cfg, key) is not None:
+        raise ValueError  # + is for new keys
+    OmegaConf.update(cfg, key, value, merge=True, force_add=item.is_add() or item.is_force_add())
+
+
+def _base(loader: ConfigLoader, words: Sequence[Override]) -> bytes:
     """The pickled composition of these words. A copy by pickle is six times as fast as a deep copy."""
-    return pickle.dumps(hydra.compose("config", list(words), return_hydra_config=True))
+    lines = [str(item.input_line) for item in words]
+    key = (*lines, *_registered(words), _files())
+    if key not in _BASES:
+        while len(_BASES) >= _MOST:
+            del _BASES[next(iter(_BASES))]
+        _BASES[key] = pickle.dumps(_composed(loader, lines))
+    return _BASES[key]
+
+
+def _registered(words: Sequence[Override]) -> Iterator[str]:
+    """The content of the options of Hydra's groups that somebody registered in this process."""
+    for item in words:
+        if item.key_or_group.startswith("hydra/"):
+            with contextlib.suppress(ConfigLoadError):  # a file of a package
+                yield str(ConfigStore.instance().load(f"{item.key_or_group}/{item.value()}.yaml").node)
 
 
 def _files() -> str:

@@ -54,11 +54,12 @@ def commit() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        head = _git(root, "rev-parse", "HEAD")
-        dirty = _git(root, "status", "--porcelain", "--", *_CODE)
+        said = _git(root, "status", "--porcelain=v2", "--branch", "--", *_CODE).splitlines()
     except (OSError, subprocess.SubprocessError):
         return None
-    return head + ("+dirty" if dirty else "")
+    head = next((line.split()[2] for line in said if line.startswith("# branch.oid ")), "(initial)")
+    dirty = any(not line.startswith("# ") for line in said)
+    return None if head == "(initial)" else head + ("+dirty" if dirty else "")
 
 
 def hardware(device: torch.device) -> dict[str, object]:

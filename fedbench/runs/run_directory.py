@@ -34,7 +34,7 @@ from fedbench.files import (
     one_line_os_errors,
     read_json,
     write_json,
-    write_text,
+    write_yaml,
 )
 from fedbench.runs.metrics import COLUMNS, ENDS, INTEGERS, Outcome
 from fedbench.runs.metrics import PAUSED as PAUSED
@@ -390,7 +390,7 @@ class RunDirectory:
     def write_config(self, given: Mapping[str, Any]) -> None:
         """Write config.yaml, the plain values of a configuration, and the hashes of what the run reads."""
         inputs.record(self.path, flat(given))
-        write_text(self.path / CONFIG, OmegaConf.to_yaml(OmegaConf.create(dict(given))))
+        write_yaml(self.path / CONFIG, given)
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write summary.json, the last file of a run, which says that the run has ended."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import hydra
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
@@ -35,7 +36,8 @@ def plain(words: Sequence[str]) -> DictConfig:
 
 
 def as_kept(words: Sequence[str]) -> DictConfig:
-    return kept.compose([forced(word) for word in words])
+    loader = GlobalHydra.instance().config_loader()
+    return kept.compose(loader, [forced(word) for word in words])
 
 
 def said(cfg: DictConfig) -> str:
