@@ -51,7 +51,6 @@ class Rule:
     null: str | None = None  # what null means; None: null is refused
     options: tuple[Any, ...] = ()  # the choices, for the nearest match
     default: Any = None  # as a file would say it
-    later: bool = False  # see `later`
 
     @property
     def allowed(self) -> str:
@@ -240,15 +239,6 @@ def custom(
     return _field(made, Rule("custom", words, check, help, null, default=default))
 
 
-def later(option: Any) -> Any:
-    """Mark a declared option as newer than stored results. At its default it is left out of configurations,
-    as it is missing in older ones, so the identity of older runs does not change."""
-    option.metadata = MappingProxyType(
-        {_METADATA: dataclasses.replace(option.metadata[_METADATA], later=True)}
-    )
-    return option
-
-
 def section(cls: type) -> Any:
     """Options below a key of their own: `delay.transfer.up`, `clients.total`."""
     return dataclasses.field(default_factory=cls, metadata={_METADATA: cls})
@@ -358,24 +348,13 @@ def defaults(cls: type[_Dataclass]) -> dict[str, Any]:
     }
 
 
-def plain(options: _Dataclass, spelling: object = None) -> dict[str, Any]:
-    """`options` as a file would have them: every key with its value, sections nested, except `later` keys at
-    their default. Reading the result gives equal options.
-
-    `spelling`: the values as they were given. A value that is still equal keeps its spelling (`1` where the
-    run has 1.0).
-    """
-    said = spelling if isinstance(spelling, Mapping) else {}
+def plain(options: _Dataclass) -> dict[str, Any]:
+    """`options` as a file would have them: every key with its value, sections nested. Reading the result
+    gives equal options."""
     values: dict[str, Any] = {}
     for name, declared in options_of(type(options)).items():
         value = getattr(options, name)
-        if not isinstance(declared, Rule):
-            if below := plain(value, said.get(name)):
-                values[name] = below
-        elif not (declared.later and declared.value("", declared.default) == value):
-            plain_value = unread(value)
-            same = name in said and said[name] == plain_value and not isinstance(value, bool)
-            values[name] = said[name] if same else plain_value
+        values[name] = unread(value) if isinstance(declared, Rule) else plain(value)
     return values
 
 

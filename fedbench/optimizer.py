@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fedbench.errors import ConfigError
-from fedbench.fields import decay, later, nonnegative, positive, switch
+from fedbench.fields import decay, nonnegative, positive, switch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +28,8 @@ class Optimizer(ABC):
 
     name: ClassVar[str]
     adaptive: ClassVar[bool] = True  # a step is not a sum of directions with known weights
-    weight_decay: float = later(nonnegative(0.0, help=_DECAY))
-    keep: bool = later(switch(False, help="true: a client's next job goes on with the state of its last one"))
+    weight_decay: float = nonnegative(0.0, help=_DECAY)
+    keep: bool = switch(False, help="true: a client's next job goes on with the state of its last one")
 
     def __post_init__(self) -> None:
         if self.keep and not self.state:
@@ -76,8 +76,8 @@ class SGD(Optimizer):
 
     name = "sgd"
     adaptive = False
-    momentum: float = later(decay(0.0, help="of the local steps; 0: y - lr q"))
-    nesterov: bool = later(switch(False))
+    momentum: float = decay(0.0, help="of the local steps; 0: y - lr q")
+    nesterov: bool = switch(False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,7 +19,6 @@ from fedbench.fields import (
     defaults,
     exact,
     integer,
-    later,
     number,
     options_of,
     plain,
@@ -86,29 +85,6 @@ def test_plain_values_are_read_as_the_same_options() -> None:
     some = read(Some, {**GOOD, "alpha": 1, "band": [3, 4], "transfer": {"up": 2}}, "group")
     assert read(Some, plain(some), "group") == some
     assert plain(some)["band"] == [3.0, 4.0]
-    assert repr(plain(some, {"alpha": 1, "count": 9})["alpha"]) == "1"
-    assert plain(some, {"alpha": 1, "count": 9})["count"] == 3
-
-
-@dataclass(frozen=True)
-class Grown:
-    old: int = integer(1)
-    rate: float = later(positive(0.5))
-    size: int | None = later(integer(None, null="all"))
-    names: tuple[str, ...] = later(custom([], lambda names: tuple(names), "names"))
-    below: Below = section(Below)  # noqa: RUF009
-
-
-def test_a_later_option_is_said_where_it_is_not_at_its_default() -> None:
-    assert plain(read(Grown, {}, "group")) == {"old": 1, "below": {"up": None}}
-    assert plain(read(Grown, {"rate": 0.5, "size": None, "names": []}, "group")) == {
-        "old": 1,
-        "below": {"up": None},
-    }
-    said = {"rate": 2, "size": 3, "names": ["a"]}
-    assert plain(read(Grown, said, "group"), said) == {"old": 1, **said, "below": {"up": None}}
-    assert "cuda_graph" not in plain(compose_config())
-    assert compose_config(["cuda_graph=off"]).given["cuda_graph"] == "off"
 
 
 def test_whole_numbers_are_numbers_and_come_as_floats() -> None:

@@ -6,8 +6,9 @@ why these are plain dataclasses.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +21,6 @@ from fedbench.fields import (
     choice,
     custom,
     integer,
-    later,
     nonnegative,
     positive,
     section,
@@ -35,13 +35,10 @@ from fedbench.schedule.options import Async, Law, Sync
 from fedbench.schedule.participation import UNIFORM, Participation
 from fedbench.schedule.rates import UNSCHEDULED, RateSchedule
 
-LATER_GROUPS = {
-    **{"optimizer": "sgd", "lr_schedule": "constant", "server_lr_schedule": "constant"},
-    "participation": "uniform",
-}
-"""Groups that are newer than stored results, and the option that a configuration without the group means. At
-its defaults, that option is left out of configurations (see `fedbench.fields.later`)."""
-GROUPS = ("dataset", "partition", "model", "algorithm", "schedule", "delay", *LATER_GROUPS)
+GROUPS = (
+    *("dataset", "partition", "model", "algorithm", "schedule", "delay"),
+    *("optimizer", "lr_schedule", "server_lr_schedule", "participation"),
+)
 """Config groups; every run chooses one option of each."""
 
 
@@ -72,28 +69,24 @@ class Local:
 
     steps: int | None = integer(None, low=1, null="10, unless epochs are given", help="K, local steps")
     epochs: int | None = integer(None, low=1, null="not used", help="local epochs, instead of steps")
-    epochs_range: tuple[int, int] | None = later(
-        custom(
-            None,
-            _range,
-            "a list [low, high] of two integers, 1 <= low <= high",
-            null="not used",
-            help="[low, high]: every job makes a number of epochs drawn from low to high (FedNova)",
-        )
+    epochs_range: tuple[int, int] | None = custom(
+        None,
+        _range,
+        "a list [low, high] of two integers, 1 <= low <= high",
+        null="not used",
+        help="[low, high]: every job makes a number of epochs drawn from low to high (FedNova)",
     )
     batch_size: int | None = integer(
         32, low=1, null="all samples of the client", help="B, samples of a mini-batch"
     )
-    batch_share: float | None = later(
-        share(
-            None,
-            null="local.batch_size",
-            help="mini-batches are this share of each client's samples, rounded up, in place of "
-            "local.batch_size (SCAFFOLD: 0.2)",
-        )
+    batch_share: float | None = share(
+        None,
+        null="local.batch_size",
+        help="mini-batches are this share of each client's samples, rounded up, in place of "
+        "local.batch_size (SCAFFOLD: 0.2)",
     )
-    clip_norm: float | None = later(
-        positive(None, null="off", help="longer gradients of mini-batches are shortened to this norm")
+    clip_norm: float | None = positive(
+        None, null="off", help="longer gradients of mini-batches are shortened to this norm"
     )
     sampler: str | None = choice(
         None,
@@ -142,33 +135,27 @@ class Eval:
     )
     final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
-    model: str = later(
-        choice(
-            "last",
-            ("last", MEAN_OF_TWO, MEAN_OF_CLIENTS),
-            help="what is evaluated: the server's model; mean_of_two: the mean of its last two (FedExP); "
-            "mean_of_all_clients: the mean of the models that clients ended their last jobs with, the "
-            "initial one where there was none (FedDyn). model.pt is the server's",
-        )
+    model: str = choice(
+        "last",
+        ("last", MEAN_OF_TWO, MEAN_OF_CLIENTS),
+        help="what is evaluated: the server's model; mean_of_two: the mean of its last two (FedExP); "
+        "mean_of_all_clients: the mean of the models that clients ended their last jobs with, the "
+        "initial one where there was none (FedDyn). model.pt is the server's",
     )
-    metrics: tuple[str, ...] = later(
-        custom(
-            [],
-            _metrics,
-            f"a list of {', '.join((*METRICS, CONFUSION))}",
-            help="further metrics, by torchmetrics: columns test_NAME (and validation_NAME) of metrics.csv; "
-            "confusion_matrix is drawn at the end",
-        )
+    metrics: tuple[str, ...] = custom(
+        [],
+        _metrics,
+        f"a list of {', '.join((*METRICS, CONFUSION))}",
+        help="further metrics, by torchmetrics: columns test_NAME (and validation_NAME) of metrics.csv; "
+        "confusion_matrix is drawn at the end",
     )
-    finetune_steps: int = later(
-        integer(
-            0,
-            low=0,
-            help="also the clients' accuracies after this many SGD steps, each on its own data, from the "
-            "global model: mean, mean of the worst tenth, standard deviation",
-        )
+    finetune_steps: int = integer(
+        0,
+        low=0,
+        help="also the clients' accuracies after this many SGD steps, each on its own data, from the "
+        "global model: mean, mean of the worst tenth, standard deviation",
     )
-    finetune_lr: float | None = later(positive(None, null="algorithm.lr", help="of these steps"))
+    finetune_lr: float | None = positive(None, null="algorithm.lr", help="of these steps")
 
 
 @dataclass(frozen=True)
@@ -267,13 +254,10 @@ class Settings:
         help="where to compute",
     )
     engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
-    cuda_graph: str = later(
-        choice(
-            "auto",
-            ("auto", "off", "unchecked"),
-            help="on CUDA, local steps of vmap and compile as a graph "
-            "(auto: where the first chunk confirms it)",
-        )
+    cuda_graph: str = choice(
+        "auto",
+        ("auto", "off", "unchecked"),
+        help="on CUDA, local steps of vmap and compile as a graph (auto: where the first chunk confirms it)",
     )
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
     threads: int | None = integer(None, low=1, high=1024, null="all", help="CPU threads")
@@ -305,8 +289,6 @@ class Config(Settings):
     server_lr_schedule: RateSchedule = UNSCHEDULED
     participation: Participation = UNIFORM
     logger: tuple[LoggerOptions, ...] = ()
-    spelling: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The plain values of the groups that this was read from. Affects only how `given` spells values."""
 
     @cached_property
     def given(self) -> dict[str, Any]:
@@ -314,22 +296,16 @@ class Config(Settings):
         are used for config.yaml, the identity and the tables.
 
         They follow from the typed fields alone, so they are also right after `dataclasses.replace(config,
-        ...)`. Only the spelling of an unchanged value (`1` for 1.0) comes from `spelling`.
+        ...)`.
         """
-        said = self.spelling
         values = fields.plain(self)
         for group in GROUPS:
-            options, own = getattr(self, group), said.get(group)
+            options = getattr(self, group)
             chosen = options if isinstance(options, Choice) else getattr(options, "chosen", Choice(""))
-            declared = {} if isinstance(options, Choice) else fields.plain(options, own)
-            node = {"name": options.name, **declared, **fields.unread(chosen.options)}
-            if node != {"name": LATER_GROUPS.get(group)}:
-                values[group] = node
-        if values["algorithm"].get("scale", ...) is None:
-            del values["algorithm"]["scale"]  # newer than many configurations, too
+            declared = {} if isinstance(options, Choice) else fields.plain(options)
+            values[group] = {"name": options.name, **declared, **fields.unread(chosen.options)}
         if self.logger:
-            own = said.get("logger") or {}
-            values["logger"] = {one.name: fields.plain(one, own.get(one.name)) for one in self.logger}
+            values["logger"] = {one.name: fields.plain(one) for one in self.logger}
         return values
 
     @cached_property
@@ -343,6 +319,8 @@ class Config(Settings):
         return self.dataset.pool is not None or self.partition.leaves_out
 
 
+USUAL = {item.name: item.default.name for item in dataclasses.fields(Config) if hasattr(item.default, "name")}
+"""Groups that a configuration may leave out, and the option that it then has."""
 _NAMES = {f"{group}.name" for group in GROUPS}
 _TUNING = "algorithm.grid"  # values to try when tuning, in older files: advice, not a choice
 
@@ -368,7 +346,7 @@ def container(cfg: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, resolved, without Hydra's node (which may refer to it)."""
     plain = OmegaConf.to_container(without_hydra(cfg), resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
-    absent = ("logger", *LATER_GROUPS)  # null if the user's primary file lacks them
+    absent = ("logger", *USUAL)  # null if the user's primary file lacks them
     return {str(key): value for key, value in plain.items() if value or key not in absent}
 
 

@@ -1,7 +1,10 @@
 """The identity of a run: what its configuration says about the result, and the directory named after it.
 
-Two runs with the same identity are the same run. How a run is computed (engine, device, chunk, threads),
-where its data are, how progress is shown and when it is saved are not part of the identity.
+Two runs with the same identity are the same run. The identity has the names of the options chosen in the
+groups, and every choice that differs from its declared default. So a key that is new to fedbench changes no
+identity, and a value that is given although it is the default is no choice. All keys of a user's own option
+count, since nothing declares their defaults. How a run is computed (engine, device, chunk, threads), where
+its data are, how progress is shown and when it is saved are not part of the identity.
 """
 
 from __future__ import annotations
@@ -10,15 +13,15 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
-from fedbench.config.options import later
+from fedbench.config.config import GROUPS, Config, flat
+from fedbench.config.options import defaults
 from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
 NOT_IDENTITY = (
@@ -34,27 +37,6 @@ NOT_IDENTITY = (
     "hooks",
 )
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger", "state")
-ABSENT_AT_DEFAULT = {
-    "patience": None,
-    "target": None,
-    "dataset.train_samples": None,
-    "dataset.test_samples": None,
-    "dataset.normalize_per": None,
-    "dataset.pool": None,
-    "dataset.classes": None,
-    "dataset.task": "classification",
-    "dataset.vocabulary": None,
-    "local.sampler": None,
-    "precision": "float32",
-    "loss.kind": None,
-    "eval.clients": False,
-    "algorithm.norm": "vector",
-    "algorithm.scale": 1.0,
-    "algorithm.epsilon_decay": 1.0,
-    "model.width": 64,
-}
-"""Keys that are newer than stored results, with the values that older configurations mean without them. Keys
-added since then are declared with `fedbench.fields.later`."""
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _ABSENT = object()
 FILES = ("dataset.path", "dataset.test_path", "partition.path", "participation.path", "init_from")
@@ -64,38 +46,28 @@ RECORD = "inputs.json"  # in a run's directory: hashes of the files and code tha
 Configuration = Config | DictConfig | Mapping[str, Any]
 
 
-def identity(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:
+def identity(cfg: Configuration) -> dict[str, Any]:
     """What distinguishes this run from others: its choices (dotted keys, sorted), and hashes of the files and
-    the code that it reads.
-
-    `swept`: keys that a sweep varies, which always count.
-    """
-    return {**_counting(cfg, swept), **inputs(flat(cfg))}
+    the code that it reads."""
+    choices = flat(cfg)
+    return {**_counting(choices), **inputs(choices)}
 
 
-def identity_in(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The identity of the run in `directory` with the choices `config`, and what it read when it ran."""
-    return {**_counting(config), **recorded(directory)}
+def identity_in(directory: Path, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of the run in `directory` with these `choices`, and what it read when it ran."""
+    return {**_counting(choices), **recorded(directory)}
 
 
-def _counting(cfg: Configuration, swept: Collection[str] = ()) -> dict[str, Any]:
+def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The choices that are part of a run's identity."""
+    usual = defaults(choices)
     return {
         key: _canonical(value)
-        for key, value in sorted(flat(cfg).items())
-        if key in swept or not _is_no_choice(key, value)
+        for key, value in sorted(choices.items())
+        if key not in NOT_IDENTITY
+        and key.split(".")[0] not in NOT_IDENTITY_GROUPS
+        and _canonical(value) != _canonical(usual.get(key, _ABSENT))
     }
-
-
-def _is_no_choice(key: str, value: Any) -> bool:
-    """Whether a key says nothing about the result."""
-    return key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS or is_as_before(key, value)
-
-
-def is_as_before(key: str, value: Any) -> bool:
-    """Whether a key is newer than stored results, and has the value that they mean without it."""
-    if (key, value) == ("algorithm.scale", None):
-        return True
-    return any(key in old and value == old[key] for old in (ABSENT_AT_DEFAULT, LATER_GROUPS, later()))
 
 
 def _canonical(value: Any) -> Any:
@@ -112,16 +84,17 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def run_hash(cfg: Configuration, swept: Collection[str] = ()) -> str:
+def run_hash(cfg: Configuration) -> str:
     """The digest of a run's identity, which its directory is named after."""
-    return digest(identity(cfg, swept))
+    return digest(identity(cfg))
 
 
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The keys in which two identities differ, with both values (None where absent); chosen options first."""
+    """The keys in which two identities differ, with both values (the default where a key is absent, None if
+    it has none); chosen options first."""
     keys = [key for key in {**a, **b} if a.get(key, _ABSENT) != b.get(key, _ABSENT)]
     keys.sort(key=lambda key: (key not in GROUPS, key))
-    return [(key, a.get(key), b.get(key)) for key in keys]
+    return [(key, *(one.get(key, defaults(one).get(key)) for one in (a, b))) for key in keys]
 
 
 def slug(parts: Sequence[object], limit: int = 100) -> str:

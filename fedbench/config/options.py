@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, LATER_GROUPS, Config, Local, Settings
+from fedbench.config.config import GROUPS, USUAL, Config, Local, Settings, flat
 from fedbench.data.options import DATASETS, PARTITIONS, UserDataset, read_dataset
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
 from fedbench.loggers.options import read_loggers
@@ -69,33 +69,31 @@ _MEANT = {
 """Names used by other tools, and our key for each: suggested if no key of ours is spelled similarly."""
 
 
-def completed(choices: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's choices (dotted keys), completed by what it leaves out: groups and options that are newer than
-    the run, or at their defaults. Empty if `choices` is empty."""
-    chosen = {**LATER_GROUPS, **choices}
-    names = tuple(str(chosen.get(group)) for group in CLASSES)
-    return {**_later_of(names), **chosen} if choices else {}
+def defaults(choices: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The declared defaults (dotted keys) of a run with these choices: of every run's keys, and of the
+    options that it chooses. A user's own option has none, but for the keys that all data sets share."""
+    return _defaults(tuple(str(choices.get(group) or USUAL.get(group)) for group in GROUPS))
 
 
 @cache
-def _later_of(names: tuple[str, ...]) -> dict[str, Any]:
-    """The `later` keys of every run, and of the options `names`, one for each group in CLASSES."""
-    chosen = zip(CLASSES.items(), names, strict=True)
-    return _later_in((group, classes[name]) for (group, classes), name in chosen if name in classes)
+def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
+    """`defaults` of the options with these names, one for each group."""
+    found = fields.plain(Settings())
+    for group, name in zip(GROUPS, names, strict=True):
+        if group in CLASSES:
+            cls = CLASSES[group].get(name, UserDataset if group == "dataset" else None)
+            found[group] = fields.plain(cls()) if cls else {}
+        else:
+            file = conf_dir() / group / f"{name}.yaml"
+            content = read_file(file) if file.is_file() else {}
+            found[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
+    return {**flat(found), **USUAL}
 
 
-@cache
-def later() -> dict[str, Any]:
-    """All keys declared with `fedbench.fields.later` (dotted), with their defaults."""
-    return _later_in((group, cls) for group in CLASSES for cls in CLASSES[group].values())
-
-
-def _later_in(classes: Iterable[tuple[str, type[Any]]]) -> dict[str, Any]:
-    """The `later` keys of every run, and of these (group, class) pairs of options."""
-    every = [("", Settings), *((f"{group}.", cls) for group, cls in classes)]
-    return {
-        key: rule.default for prefix, cls in every for key, rule in fields.rules(cls, prefix) if rule.later
-    }
+def with_defaults(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's choices (dotted keys), and the defaults of keys that it does not state, such as one that is
+    newer than the run; empty without choices."""
+    return {**defaults(choices), **choices} if choices else {}
 
 
 def conf_dir() -> Path:
@@ -174,7 +172,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
     `searchpath`: the user's own directories of options, searched in addition to conf/.
     """
-    plain = _whole(plain)
+    plain = _with_usual(plain)
     for group in GROUPS:
         node = plain.get(group)
         if not isinstance(node, dict) or not isinstance(node.get("name"), str):
@@ -200,7 +198,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
 def build(plain: Mapping[str, Any]) -> Config:
     """Like `read_config`, for values whose keys are known to be right. Needs no files of options."""
-    plain = _whole(plain)
+    plain = _with_usual(plain)
     groups = {group: fields.read_named(CLASSES[group], plain[group], group) for group in _DECLARED}
     rest = {key: value for key, value in plain.items() if key not in (*GROUPS, "logger")}
     return Config(
@@ -210,7 +208,6 @@ def build(plain: Mapping[str, Any]) -> Config:
         model=_choice(plain["model"]),
         algorithm=_choice(plain["algorithm"]),
         logger=read_loggers(plain.get("logger")),
-        spelling={group: plain.get(group) for group in (*GROUPS, "logger")},
     )
 
 
@@ -220,9 +217,9 @@ def checked(config: Config) -> Config:
     return _checked(build(config.given))
 
 
-def _whole(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the groups that older configurations lack."""
-    return {**{group: {"name": option} for group, option in LATER_GROUPS.items()}, **plain}
+def _with_usual(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the groups that a configuration may leave out."""
+    return {**{group: {"name": option} for group, option in USUAL.items()}, **plain}
 
 
 def _choice(node: Mapping[str, Any]) -> fields.Choice:

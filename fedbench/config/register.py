@@ -100,7 +100,7 @@ def sweep_dir(cfg: DictConfig) -> str:
     given = [*params(cfg), *recorded(cfg, "task")]
     hydra = GlobalHydra.instance()
     axes = swept(given, hydra.config_loader() if hydra.is_initialized() else None)
-    rest = {key: value for key, value in identity(cfg).items() if not _belongs(key, axes)}
+    rest = {key: value for key, value in identity(build(container(cfg))).items() if not _belongs(key, axes)}
     fixed = {
         item.key_or_group: values(item)
         for item in parse(given)
@@ -130,11 +130,10 @@ def job_name(config: Config, axes: Mapping[str, str]) -> str:
     """`<readable>-<hash>` of a job of a sweep with the swept `axes` (key -> this job's value)."""
     words = [f"{key.split('.')[-1]}_{axes[key]}" for key in sorted(axes, key=_order)]
     readable = slug(words, limit=80)
-    return f"{readable}-{run_hash(config, axes)}"
+    return f"{readable}-{run_hash(config)}"
 
 
 def job_dir(cfg: DictConfig) -> str:
     """Like `job_name`, for sweepers that do not tell which of a job's overrides are swept."""
-    config, given = build(container(cfg)), recorded(cfg, "task")
-    readable = slug([config.algorithm.name, f"seed{config.seed}"])
-    return f"{readable}-{run_hash(config, [item.key_or_group for item in parse(given)])}"
+    config = build(container(cfg))
+    return f"{slug([config.algorithm.name, f'seed{config.seed}'])}-{run_hash(config)}"

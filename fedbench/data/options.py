@@ -12,7 +12,6 @@ from fedbench.fields import (
     choice,
     custom,
     integer,
-    later,
     nonnegative,
     number,
     options_of,
@@ -66,18 +65,14 @@ class DatasetOptions:
     augment: str = choice(
         "none", AUGMENT, help="crop_flip: random crop after padding by 4, random horizontal flip"
     )
-    pad_mode: str = later(
-        choice(
-            "zeros", ("zeros", "reflect"), help="what crop_flip pads with: raw zeros, or the image mirrored"
-        )
+    pad_mode: str = choice(
+        "zeros", ("zeros", "reflect"), help="what crop_flip pads with: raw zeros, or the image mirrored"
     )
-    augment_probability: float = later(
-        number(
-            1.0,
-            low=0,
-            high=1,
-            help="probability that crop_flip crops a sample (FedDyn: 0.5); flips have 1/2 in any case",
-        )
+    augment_probability: float = number(
+        1.0,
+        low=0,
+        high=1,
+        help="probability that crop_flip crops a sample (FedDyn: 0.5); flips have 1/2 in any case",
     )
     train_samples: int | None = _samples()
     test_samples: int | None = _samples()
@@ -96,22 +91,18 @@ class DatasetOptions:
         null="the data set's own test set",
         help="pool training and test set; the test set is this share of every client's samples",
     )
-    noise: float = later(
-        nonnegative(
-            0.0,
-            help="client i of N adds Gaussian noise to the model's input in every local step, anew each "
-            "time, with standard deviation i/(N-1) times this value; test samples get none",
-        )
+    noise: float = nonnegative(
+        0.0,
+        help="client i of N adds Gaussian noise to the model's input in every local step, anew each "
+        "time, with standard deviation i/(N-1) times this value; test samples get none",
     )
-    validation: float = later(
-        number(
-            0.0,
-            low=0,
-            high=1,
-            open_high=True,
-            help="hold out this share of every client's training samples: columns validation_loss and "
-            "validation_accuracy, which target and patience then use to stop",
-        )
+    validation: float = number(
+        0.0,
+        low=0,
+        high=1,
+        open_high=True,
+        help="hold out this share of every client's training samples: columns validation_loss and "
+        "validation_accuracy, which target and patience then use to stop",
     )
     classes: list[int] | None = custom(  # noqa: RUF009
         None,
@@ -364,11 +355,11 @@ class Dirichlet(PartitionOptions):
     by_class = True
     alpha: float = positive(0.5, help="smaller: more skewed")
     min_size: int = _min_size()
-    balance: bool = later(
-        switch(False, help="a client that holds n/N samples gets none of the next labels (NIID-Bench)")
+    balance: bool = switch(
+        False, help="a client that holds n/N samples gets none of the next labels (NIID-Bench)"
     )
-    redraw: bool = later(
-        switch(False, help="draw all again until every client has min_size samples; false: move samples")
+    redraw: bool = switch(
+        False, help="draw all again until every client has min_size samples; false: move samples"
     )
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
-from fedbench.config.options import completed
+from fedbench.config.options import with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
@@ -193,7 +193,7 @@ def _directory(path: Path) -> Iterator[Run]:
 def _run(place: RunDirectory) -> Run:
     summary = _summary(place)
     choices = summary.get("config") or (flat(place.plain_config) if place.has_config else {})
-    return _made(place.path, completed(choices), summary, summary, place.metrics)
+    return _made(place.path, with_defaults(choices), summary, summary, place.metrics)
 
 
 def _summary(place: RunDirectory) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _sweep(path: Path) -> Iterator[Run]:
         choices = {k: v for k, v in said.items() if k not in outside and not k.startswith(COLUMN)}
         summary = _summary(RunDirectory(place))
         own = metrics.get(str(row.get("dir")), pd.DataFrame(columns=list(METRICS), dtype=float))
-        yield _made(place, {**completed(summary.get("config", {})), **choices}, said, summary, own)
+        yield _made(place, {**with_defaults(summary.get("config", {})), **choices}, said, summary, own)
 
 
 def read_table(file: Path, **how: Any) -> pd.DataFrame:

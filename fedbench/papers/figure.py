@@ -17,10 +17,9 @@ from omegaconf import OmegaConf
 
 from fedbench.config.compose import compose
 from fedbench.config.config import flat
-from fedbench.config.identity import digest, identity, is_as_before
+from fedbench.config.identity import digest, identity
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
-from fedbench.errors import word
 from fedbench.papers.claims import SCALES, Claim, Row
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
@@ -228,36 +227,22 @@ class Experiment:
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that change with the figure's configuration, its grids and its tuning.
-
-        Values of grids enter as an override writes them, as in all results kept so far.
-        """
-        tuning = dataclasses.asdict(TUNING[self.effort])
-        how = [tuning | {"seeds": _text(tuning["seeds"])}] if self.figure.tuned or self.figure.search else []
-        how += [dict(self.start)] if self.start else []
-        branches = [
-            [
-                branch.algorithm,
-                {key: _word(value) for key, value in branch.context.items()},
-                {key: _text(values) for key, values in branch.along.items()},
-            ]
-            for branch in self.branches
-        ]
-        searches: dict[str, list[Any]] = {}
-        for one in self.figure.search:
-            rounds = one.rounds.get(self.scale)
-            finalists = [one.finalists] if rounds else []
-            searches[one.name + str(dict(one.where))] = [dict(one.space), *one.lacks, rounds, *finalists]
+        """Twelve hexadecimal digits that change with the figure's configuration, its grids and its tuning."""
+        figure = self.figure
         return digest(
-            [
-                identity(self.base),
-                {key: _text(values) for key, values in self.params.items()},
-                branches,
-                {branch.algorithm: algorithm_file(branch.algorithm) for branch in self.branches},
-                how,
-                searches,
-                list(self.figure.factors),
-            ]
+            {
+                "base": identity(self.base),
+                "params": self.params,
+                "branches": [[branch.algorithm, branch.context, branch.along] for branch in self.branches],
+                "grids": [self.tuned_keys(branch) for branch in self.branches],
+                "tuning": dataclasses.asdict(TUNING[self.effort]) if figure.tuned or figure.search else None,
+                "start": self.start,
+                "searches": [
+                    [one.name, one.where, one.space, one.lacks, one.rounds.get(self.scale), one.finalists]
+                    for one in figure.search
+                ],
+                "factors": figure.factors,
+            }
         )
 
     @property
@@ -309,13 +294,8 @@ def experiment(figure: Figure, scale: str) -> Experiment:
 
 
 def algorithm_file(name: str) -> dict[str, Any]:
-    """A method's settings in conf/algorithm, and under "grid" its values to try in conf/grid.
-
-    Keys that are newer than kept results are left out at their defaults.
-    """
-    settings = _content("algorithm", name)
-    old = {key: value for key, value in settings.items() if not is_as_before(f"algorithm.{key}", value)}
-    return {**old, "grid": _content("grid", name)}
+    """A method's settings in conf/algorithm, and under "grid" its values to try in conf/grid."""
+    return {**_content("algorithm", name), "grid": _content("grid", name)}
 
 
 def _content(group: str, name: str) -> dict[str, Any]:
@@ -323,11 +303,3 @@ def _content(group: str, name: str) -> dict[str, Any]:
     content = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
     assert isinstance(content, dict)
     return {str(key): value for key, value in content.items()}
-
-
-def _text(values: Sequence[Value]) -> str:
-    return ",".join(map(_word, values))
-
-
-def _word(value: Value) -> str:
-    return f"{value:.9g}" if isinstance(value, float) else word(value)

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from fedbench.config import identity as inputs
-from fedbench.config.config import GROUPS, LATER_GROUPS, Config, flat
+from fedbench.config.config import GROUPS, USUAL, Config, flat
 from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
-from fedbench.config.options import build, completed
+from fedbench.config.options import build, with_defaults
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
 from fedbench.files import METRICS as METRICS
 from fedbench.files import (
@@ -121,7 +121,7 @@ class RunDirectory:
         except Exception as error:  # YAML's and OmegaConf's errors share no base class
             said = (str(error) or type(error).__name__).splitlines()[0]
             raise DataError(f"{file}: cannot be read as a run's configuration: {said}") from error
-        if not isinstance(plain, dict) or not {*GROUPS} - {*LATER_GROUPS} <= {*plain}:
+        if not isinstance(plain, dict) or not {*GROUPS} - {*USUAL} <= {*plain}:
             raise DataError(f"{file}: is not the configuration of a run")
         return {str(key): value for key, value in plain.items()}
 
@@ -147,12 +147,12 @@ class RunDirectory:
     @property
     def choices(self) -> dict[str, Any]:
         """The configuration under dotted keys, from summary.json, else from config.yaml, with the options
-        that it does not state (`completed`); empty if neither can be read."""
+        that it does not state (`with_defaults`); empty if neither can be read."""
         said = (self.summary or {}).get("config")
         if isinstance(said, dict):
-            return completed(said)
+            return with_defaults(said)
         with contextlib.suppress(DataError):
-            return completed(flat(self.plain_config))
+            return with_defaults(flat(self.plain_config))
         return {}
 
     @property

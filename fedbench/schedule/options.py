@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, custom, integer, later, nonnegative, number, positive, switch
+from fedbench.fields import choice, custom, integer, nonnegative, number, positive, switch
 from fedbench.schedule.classes import Bands, HeteroExponential, ThreeLevel
 from fedbench.schedule.laws import (
     Constant,
@@ -118,8 +118,8 @@ list                as schedule.list says""",
         null="the algorithm's own, else none",
         help="an upload staler than this is discarded on arrival",
     )
-    interrupt: bool = later(
-        switch(False, help="true: a job is stopped, and sends nothing, as soon as it is staler than tau_cut")
+    interrupt: bool = switch(
+        False, help="true: a job is stopped, and sends nothing, as soon as it is staler than tau_cut"
     )
     staleness: int | tuple[int, ...] | None = custom(
         None,

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, integer, later, number, text
+from fedbench.fields import choice, integer, number, text
 from fedbench.files import as_given
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.selection import select_uniforms
@@ -36,17 +36,15 @@ class Participation:
     """clients.per_round clients, uniform without replacement."""
 
     name: ClassVar[str] = "uniform"
-    stragglers: float = later(
-        number(0.0, low=0.0, high=1.0, help="share of a round's clients that do not finish their work")
+    stragglers: float = number(
+        0.0, low=0.0, high=1.0, help="share of a round's clients that do not finish their work"
     )
-    straggler_work: str = later(
-        choice(
-            "partial",
-            ("partial", "drop"),
-            help="""what a straggler does
+    straggler_work: str = choice(
+        "partial",
+        ("partial", "drop"),
+        help="""what a straggler does
 partial  it does a random number >= 1 of its local epochs (or steps) and sends the result (FedProx)
 drop     it does as much work, but its result does not arrive""",
-        )
     )
 
     def check(self, clients: int, per_round: int) -> None:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedbench.fields import custom, integer, later, number, positive
+from fedbench.fields import custom, integer, number, positive
 from fedbench.schedule.laws import integers
 
 
@@ -18,10 +18,8 @@ class RateSchedule(ABC):
 
     name: ClassVar[str]
     reads_rounds: ClassVar[bool] = False  # the factors of its first rounds depend on T
-    warmup: int = later(
-        integer(
-            0, low=0, help="number of first rounds in which the rate rises; round t has (t+1)/warmup of it"
-        )
+    warmup: int = integer(
+        0, low=0, help="number of first rounds in which the rate rises; round t has (t+1)/warmup of it"
     )
 
     def factor_at(self, t: int, rounds: int) -> float:

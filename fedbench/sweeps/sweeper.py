@@ -300,7 +300,7 @@ def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> N
             elsewhere.setdefault(place.rpartition("-")[2], []).append(RunDirectory(place))
     taken = 0
     for run in missing:
-        for other in elsewhere.get(run_hash(run.config, run.choices), []):  # directory names end in it
+        for other in elsewhere.get(run_hash(run.config), []):  # directory names end in it
             found = None
             with contextlib.suppress(ConfigError):  # resume=same refuses a run of other code
                 found = other.finished(run.config)

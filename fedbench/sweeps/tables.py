@@ -18,7 +18,7 @@ import yaml
 
 from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.config.identity import NOT_IDENTITY_GROUPS
-from fedbench.config.options import completed
+from fedbench.config.options import with_defaults
 from fedbench.errors import DataError, word
 from fedbench.files import locked, read_json, write_json, write_text
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, rounds_to
@@ -139,7 +139,7 @@ class _Run:
         self.summary: dict[str, Any] = (
             (run.summary or _UNREADABLE) if run.has_summary else {"status": run.status}
         )
-        self.config: dict[str, Any] = completed(self.summary.get("config", {})) or run.choices
+        self.config: dict[str, Any] = with_defaults(self.summary.get("config", {})) or run.choices
         self.rows: list[dict[str, str]] = []
         if self.summary.get("status") not in UNFINISHED and run.has_metrics:
             file = (place / METRICS).stat()

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from fedbench.cli import main
+from fedbench.config.identity import run_hash
 from fedbench.errors import DataError
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import CLAIMS, FIGURES, PAPERS, figure, kept, make, peers
@@ -203,6 +204,20 @@ def test_kept_results_are_current() -> None:
     states = {shown(name, scale, root): state for name, scale, state in kept.states(root)}
     assert published
     assert {place: states.get(place) for place in published} == dict.fromkeys(published, "current")
+
+
+def test_kept_runs_are_named_after_their_identity() -> None:
+    """So a default that changes is noticed here: the run would have another name if it was made today."""
+    files = list((Path(__file__).parents[2] / "outputs/figures").rglob(KEPT))
+    assert files
+    for file in files:
+        said = json.loads(file.read_text())
+        for name, own in said["runs"].items():
+            every = {**said["common"], **own}.items()
+            config = {key.removeprefix("config/"): value for key, value in every if key.startswith("config/")}
+            assert name.endswith(f"-{run_hash(config)}"), f"{file}: {name}"
+        for table in ("runs.csv", "rounds.csv"):
+            assert {*pd.read_csv(file.parent / table).dir} <= {*said["runs"]}, f"{file.parent}: {table}"
 
 
 def test_a_figure_without_its_data_does_not_stop_the_others(
