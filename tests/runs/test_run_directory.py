@@ -172,7 +172,7 @@ def test_the_configuration_is_that_of_summary_json_or_else_of_config_yaml(tmp_pa
     assert here.config().algorithm.options["lr"] == 1e-3
     here.write_summary({"config": {"algorithm": "fedavg"}})
     assert here.choices["algorithm"] == "fedavg"
-    assert "algorithm.lr" not in here.choices
+    assert here.choices["algorithm.lr"] == 0.1  # what it does not state is as declared
     (tmp_path / "config.yaml").write_text("a: [")
     with pytest.raises(DataError, match="cannot be read as a run's configuration"):
         here.config()
