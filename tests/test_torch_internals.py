@@ -116,6 +116,7 @@ def test_this_torch_has_all_private_pieces_that_are_used() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler")
 def test_a_torch_without_the_loader_takes_the_public_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -134,6 +135,7 @@ def test_a_torch_without_the_loader_takes_the_public_one(
     assert float(total) == 15
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("g++"), reason="needs g++ on Linux")
 def test_a_program_with_a_standard_library_of_its_own_is_refused(tmp_path: Path) -> None:
     """Loading one ended the process on a machine with a GPU whose image lacks libstdc++.so."""

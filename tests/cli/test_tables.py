@@ -168,6 +168,7 @@ def test_a_job_that_has_just_begun_has_its_row(
     assert rows == [("0", "completed"), ("1", "missing")]
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path, monkeypatch) -> None:
     """The pool writes what the process cannot write any more, and the other runs end."""
     monkeypatch.chdir(tmp_path)

@@ -67,6 +67,7 @@ def test_a_package_is_the_function_with_the_tensors_of_who_loads_it(tmp_path: Pa
         torch.testing.assert_close(states, again)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_two_arguments_that_were_one_tensor_stay_two(tmp_path: Path) -> None:
     """In a run's first step local state may be the client's own vector itself; later it is another."""

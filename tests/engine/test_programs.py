@@ -1,12 +1,8 @@
-"""Which compiled programs later runs take over, in one process and through the cache on disk.
-
-The compiler is left out: `pack` puts a function away under a token, and `load` finds it again by its file.
-"""
+"""Which compiled programs later runs take over, in one process and through the cache on disk. The compiler is
+left out (`packed`)."""
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,6 @@ from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.engine import compiled
 from fedbench.engine.choose import make_executor
 from fedbench.engine.compiled import CompileCache, Programs
 
@@ -28,25 +23,6 @@ COHORTS = [[0, 1, 2], [1, 2, 3], [0, 2, 3]]
 EQUAL: dict[str, Any] = {"steps": 4}
 MASKED: dict[str, Any] = {"steps": None, "epochs": 2}
 """2, 6, 8 and 4 steps of clients whose batches have the same shapes as with EQUAL."""
-
-
-@pytest.fixture
-def packed(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
-    """Every function that had to be compiled, in order."""
-    made: list[Callable[..., Any]] = []
-
-    def pack(function: Callable[..., Any], args: object, held: object, file: Path) -> None:
-        made.append(function)
-        with zipfile.ZipFile(file, "w") as content:
-            content.writestr("token", str(len(made) - 1))
-
-    def load(file: Path, held: object, device: object) -> Callable[..., Any]:
-        with zipfile.ZipFile(file) as content:
-            return made[int(content.read("token"))]
-
-    monkeypatch.setattr(compiled, "pack", pack)
-    monkeypatch.setattr(compiled, "load", load)
-    return made
 
 
 def result(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedbench.api import compose_config
-from fedbench.engine.compiled import compiler_missing
 from fedbench.runs import training
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
@@ -74,16 +73,15 @@ def test_a_bar_says_the_same(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> N
     progress.close()
 
 
-@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no compiler here")
 def test_a_run_says_that_it_compiles_where_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, packed: list[Callable]
 ) -> None:
     monkeypatch.setenv("FEDBENCH_CACHE", str(tmp_path / "cache"))
     caplog.set_level("INFO")
     words = ["rounds=1", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=lines"]
     for name, engine, count in (("a", "compile", 1), ("b", "compile", 1), ("c", "vmap", 1)):
         Run(compose_config([*words, f"engine={engine}"])).go(tmp_path / name)
-        assert caplog.messages.count("fedavg seed=0: compiling ...") == count, name
+        assert caplog.messages.count("fedavg seed=0: compiling ...") == count == len(packed), name
 
 
 def test_the_pace_of_a_run_is_read_from_its_last_rows(tmp_path: Path) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from run_files import same_model
 from tests_support import assert_goes_on
 
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.config.identity import identity, run_hash
-from fedbench.engine.compiled import Compiled, compiler_missing
 from fedbench.errors import ConfigError
 from fedbench.runs.checkpoint import continuation
 from fedbench.runs.run import Run
@@ -100,19 +98,9 @@ def test_a_method_with_a_theorem_takes_a_schedule_of_a_rate_that_is_given() -> N
     assert run.rates["lr"](2) == pytest.approx(0.81)
 
 
-@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no compiler here")
-def test_nothing_is_compiled_for_the_rate_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_for_the_rate_of_a_round(tmp_path: Path, packed: list[Callable]) -> None:
     """One program for a grid of schedules and rates, for all of their rounds."""
-    made: list[object] = []
-    make = Compiled.__init__
-    monkeypatch.setattr(
-        Compiled, "__init__", lambda self, *a, **k: (made.append(a[2]), make(self, *a, **k))[1]
-    )
     session = Session()
-    seconds = []
     for number, words in enumerate([["algorithm.lr=0.1"], [*DECAY, "algorithm.lr=0.2"], COSINE]):
-        run = plan("engine=compile", *words, session=session)
-        run.go(tmp_path / str(number))
-        seconds.append(json.loads((tmp_path / str(number) / "summary.json").read_text())["compile_seconds"])
-    assert len(set(map(str, made))) == 1
-    assert max(seconds[1:]) < 0.2 * seconds[0]
+        plan("engine=compile", *words, session=session).go(tmp_path / str(number))
+        assert len(packed) == 1, words

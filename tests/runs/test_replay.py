@@ -149,6 +149,7 @@ def test_the_command_left_behind_says_the_run(tmp_path: Path, name: str) -> None
     assert any(line.startswith("# data: ") for line in comments)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_cpu_run_does_not_speak_of_cuda(tmp_path: Path) -> None:

@@ -179,6 +179,7 @@ def test_no_more_programs_are_kept_than_said(compiled: list[Callable]) -> None:
     assert len(compiled) == MOST_KEPT + 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
 def test_a_process_compiles_more_programs_than_torch_keeps_for_one_function(
     monkeypatch: pytest.MonkeyPatch,
@@ -200,6 +201,7 @@ def test_a_process_compiles_more_programs_than_torch_keeps_for_one_function(
                 assert torch.equal(function(x), x * n + n)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
 def test_a_compiled_program_serves_another_learning_rate_and_seed(
     tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch

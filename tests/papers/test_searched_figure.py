@@ -1,4 +1,4 @@
-"""Real runs in real processes: a search whose finalists decide it, and a sweep in which a process dies."""
+"""A search whose finalists decide it, by real runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedbench.cli import main
 from fedbench.papers import FIGURES
 from fedbench.papers.figure import runs_of, shown
 from fedbench.papers.make import make
@@ -44,35 +43,3 @@ def test_the_finalists_of_a_short_search_decide_it(tmp_path: Path, monkeypatch: 
     made = json.loads((out / "made.json").read_text())
     said = "".join(section(whole, out, made))
     assert "12 configurations (0 runs diverged, counted as 0), 6 of them run for 2 rounds only" in said
-
-
-def test_a_process_that_dies_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Its run is a failed row; the sweep exits 1; without the cause the same sweep does that run alone."""
-    monkeypatch.chdir(tmp_path)
-    cause = "os.path.exists('die') and multiprocessing.parent_process()"
-    (tmp_path / "deadly.py").write_text(f"import multiprocessing, os\nif {cause}:\n    os._exit(3)\n")
-    (tmp_path / "die").touch()
-    command = [
-        "--multirun",
-        "hydra/launcher=processes",
-        "hydra.sweep.dir=sweep",
-        "rounds=1",
-        "clients.total=4",
-    ]
-    command += [
-        "clients.total=4",
-        "clients.per_round=2",
-        "local.steps=1",
-        "seed=0,1",
-        "imports=[deadly.py],[]",
-    ]
-    assert main(command) == 1
-    runs = pd.read_csv("sweep/runs.csv")
-    assert sorted(runs.status) == ["completed", "completed", "failed", "failed"]
-    assert runs[runs.status == "failed"].error.str.contains("exit code 3").all()
-    (tmp_path / "die").unlink()
-    assert main(command) == 0
-    assert set(pd.read_csv("sweep/runs.csv").status) == {"completed"}
-    assert "2 of them finished before" in "".join(capfd.readouterr())
