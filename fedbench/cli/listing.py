@@ -14,7 +14,7 @@ from fedbench.config.imports import execute
 from fedbench.config.options import conf_dir, options
 from fedbench.config.overrides import parse
 from fedbench.errors import Parser, UsageError
-from fedbench.sweeps.tables import aligned
+from fedbench.sweeps.formats import aligned
 
 GROUPS = {
     "datasets": "dataset",

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.errors import ConfigError, DataError, Parser, coloured
-from fedbench.runs.metrics import ENDS
-from fedbench.runs.run_directory import FAILED, FINISHED, MISSING, RUNNING, RunDirectory, find_runs
-from fedbench.runs.run_directory import METRICS as METRICS_FILE
+from fedbench.errors import ConfigError, Parser, coloured
+from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, RUNNING, RunDirectory, find_runs
+from fedbench.sweeps.formats import FORMATS, aligned
 
-METRICS = {"final_accuracy": 1, "best_accuracy": 1, "final_test_loss": -1, **dict.fromkeys(ENDS, 1)}
-METRICS |= {name: -1 for name in METRICS if name.endswith("perplexity")}
-"""The metrics that `best` can rank by, and their sign (-1: smaller is better)."""
-FORMATS = ("text", "markdown", "latex")
 LISTED = 20
 """With more unfinished runs than this, `status` names at most this many failed ones (--all: every run)."""
 _ENDS = (
@@ -31,80 +27,42 @@ _COMPUTED_WITH = ("engine", "chunk", "device", "commit", "parameters")
 
 
 def best(argv: Sequence[str]) -> int:
-    """Print the best setting for each value of the keys `--by`, best first, and where the first one's runs
-    are. Raises DataError, ConfigError."""
+    """Print the best setting for each value of the keys `--by` on every task, best first, and where the runs
+    of the first one are. Raises DataError, ConfigError."""
     parser = Parser(
         prog="fedbench best",
-        description="The best setting of every algorithm: the largest mean over its seeds. Runs that agree\n"
-        "in all but the seed are one setting; one with a run that failed, diverged or has not ended is\n"
-        "left out. A seed that was run twice counts once.",
+        description="The best setting of every algorithm on every task (data, partition, model, rounds),\n"
+        "by its mean over seeds. The accuracy on held-out samples selects a method's setting where all\n"
+        "runs have it, else the one on the test set; methods are ranked by the test accuracy. The lines\n"
+        "below the table say so. Runs that agree in all but the seed are one setting; one with a run that\n"
+        "failed, diverged or has not ended is left out. A seed that was run twice counts once. Of a tuning\n"
+        "(fedbench tune) the winners are shown; its trials are in DIR/trials.",
     )
     add = parser.add_argument
-    add("directories", nargs="+", metavar="DIR", help="of runs or sweeps")
-    add("--metric", default="final_accuracy", help=f"{', '.join(METRICS)} (the smallest loss)")
+    add("directories", nargs="+", metavar="DIR", help="of runs, sweeps or tunings")
+    further = "final_test_loss, final_validation_accuracy, final_test_macro_f1, ..."
+    add("--metric", help=f"select and rank by this one: final_accuracy, best_accuracy, {further}")
     add("--by", default="algorithm", help="comma-separated keys, such as lr: the best setting for each value")
-    add("--format", choices=FORMATS, default="text", help="of the table (default: text)")
+    words = "latex, markdown: a table for a paper, alone on stdout: a line a method, a column a task;"
+    more = "the best is bold, those within its standard deviation are underlined (default: text)"
+    add("--format", choices=FORMATS, default="text", help=f"{words} {more}")
     args = parser.parse_args(argv)
-    if args.metric not in METRICS:
+    from fedbench.report.ranking import METRICS, rank
+
+    if args.metric is not None and args.metric not in METRICS:
         raise ConfigError("--metric", args.metric, f"must be one of {', '.join(METRICS)}", METRICS)
-    print(best_settings(args.directories, args.metric, args.by.split(","), args.format))
+    found = rank(args.directories, args.by.split(","), args.metric)
+    print(found.text() if args.format == "text" else found.of_paper(args.format))
+    if args.format != "text":
+        for note in found.notes:
+            print(note, file=sys.stderr)
     return 0
-
-
-def best_settings(directories: Sequence[str], metric: str, by: Sequence[str], form: str = "text") -> str:
-    """What `fedbench best` prints: a table, then (as text only) the directories of the best setting of all.
-
-    `p` is from a one-sided paired t test that the first line is better, over the seeds that both lines have.
-    """
-    import pandas as pd
-
-    from fedbench.config.grouping import differing, one_per_seed, plain
-    from fedbench.figures.results import exceeds, outcomes, read
-    from fedbench.sweeps.tables import swept_in, table
-
-    runs, sign = read(directories), METRICS[metric]
-    known = sorted({key for run in runs for key in run.choices})
-    by = [name if name in known else next((k for k in known if k.endswith(f".{name}")), name) for name in by]
-    for key in by:
-        if key not in known:
-            raise ConfigError("--by", key, "must be a key of these runs, such as algorithm or lr", known)
-    swept = [key for key in swept_in(Path(run.source) for run in runs) if key in known]
-    keys = list(dict.fromkeys([*by, *swept, *differing(run.choices for run in runs)]))
-    runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, keys)
-    rows: Any = pd.DataFrame(outcomes(runs))
-    if metric not in rows:
-        raise DataError(f"{', '.join(directories)}: no run has a {metric} (dataset.validation)")
-    rows["setting"] = [tuple(plain(run.choices.get(key)) for key in keys) for run in runs]
-    rows["value"] = sign * pd.to_numeric(rows[metric]).where(rows["status"] == "completed")
-    found = dict(iter(rows.groupby("setting", sort=False)))
-    whole = [setting for setting, part in found.items() if part["value"].notna().all()]
-    if not whole:
-        raise DataError(f"{', '.join(directories)}: no setting has completed all its runs with a {metric}")
-    ranked = sorted(whole, key=lambda setting: -found[setting]["value"].mean())
-    first = {str(setting[: len(by)]): setting for setting in reversed(ranked)}
-    shown = [setting for setting in ranked if setting in first.values()]
-    seeds = {setting: found[setting].groupby("seed", dropna=False)["value"].mean() for setting in shown}
-    several = len(shown) > 1 and any(len(seeds[setting]) > 1 for setting in shown)
-    lines = [[*keys, metric.replace("_", " "), "n", *(["p"] if several else [])]]
-    for setting in shown:
-        values = found[setting]["value"]
-        spread = f" +- {values.std():.4f}" if len(values) > 1 else ""
-        pairs, _, p = exceeds(seeds[shown[0]], seeds[setting])
-        judged = ["-" if setting == shown[0] or pairs < 2 else f"{p:.3f}"] if several else []
-        texts = ["" if value is None else str(value) for value in setting]
-        lines.append([*texts, f"{abs(values.mean()):.4f}{spread}", str(len(values)), *judged])
-    out = len(found) - len(whole)
-    notes = [f"({out} setting{'s' if out > 1 else ''} left out: a run failed, diverged or not ended)"]
-    parts = [table(lines, form), *(notes if out else [])]
-    if several:
-        parts.append("(p: one-sided paired t test over seeds, that the first line is better)")
-    places = ["", *found[shown[0]]["dir"]] if form == "text" else []
-    return "\n".join([*parts, *places])
 
 
 def collect(argv: Sequence[str]) -> int:
     """Rebuild the tables of a sweep from its runs, and print their paths. Raises ConfigError if the directory
     is not a sweep's."""
+    from fedbench.figures.results import TRIALS, TUNING, sweeps_of
     from fedbench.sweeps.tables import MANIFEST, closing_table, write_manifest
     from fedbench.sweeps.tables import collect as make_tables
 
@@ -120,6 +78,9 @@ def collect(argv: Sequence[str]) -> int:
     must = "must be the directory of a sweep"
     if not directory.is_dir():
         raise ConfigError("SWEEP_DIR", directory, must)
+    if (directory / TUNING).is_file():
+        its = " or ".join(str(place) for place in [directory / TRIALS, *sweeps_of(directory)])
+        raise ConfigError("SWEEP_DIR", directory, f"{must}; this one is a tuning's, which has {its}")
     if not (directory / MANIFEST).is_file():
         if here.has_summary or here.has_config:
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it is that of a single run")
@@ -149,7 +110,6 @@ def compare(argv: Sequence[str]) -> int:
     (`fedbench replay` judges whether numbers are the same). Raises DataError."""
     from fedbench.api import Run
     from fedbench.config.config import flat
-    from fedbench.sweeps.tables import aligned
 
     parser = Parser(
         prog="fedbench compare",
@@ -165,7 +125,7 @@ def compare(argv: Sequence[str]) -> int:
         "configuration": _differing(flat(one.config), flat(other.config)),
         "computed with": _differing(_computed_with(before), _computed_with(after)),
         "results": _differing(*({name: found.get(name) for name in _ENDS} for found in (before, after))),
-        METRICS_FILE: _first_difference(one.metrics, other.metrics),
+        METRICS: _first_difference(one.metrics, other.metrics),
     }
     table = [["", str(args.one), str(args.other)]]
     for title, rows in parts.items():

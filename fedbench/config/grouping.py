@@ -12,6 +12,7 @@ from fedbench.config.config import GROUPS
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 _NO_CHOICE = {*NOT_IDENTITY, "deterministic", "trace", "imports", "init_from", "seed"}
 _NO_CHOICE_GROUPS = {*NOT_IDENTITY_GROUPS, "eval", "hydra"}
 
@@ -28,6 +29,21 @@ def settings(config: Mapping[str, object]) -> dict[str, object]:
 def plain(value: object) -> Hashable:
     """A value that can be compared and hashed: 1.0 is 1, a list is its text."""
     return value if isinstance(value, Hashable) else str(value)
+
+
+def in_order(values: Iterable[K]) -> list[K]:
+    """Numbers by size, then everything else in order of first appearance; of tuples, part by part."""
+    given = list(dict.fromkeys(values))
+    ranks: dict[Hashable, int] = {}
+
+    def place(value: Hashable) -> tuple[bool, float]:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return (False, float(value)) if number else (True, ranks.setdefault(value, len(ranks)))  # type: ignore[arg-type]
+
+    def key(value: Hashable) -> list[tuple[bool, float]]:
+        return [place(part) for part in (value if isinstance(value, tuple) else (value,))]
+
+    return sorted(given, key=key)
 
 
 def differing(configs: Iterable[Mapping[str, object]]) -> list[str]:

@@ -27,6 +27,9 @@ METRICS = COLUMNS
 """All columns that a metrics.csv may have."""
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
 """Columns of runs.csv other than a run's directory and its choices."""
+TUNING, TRIALS, FINAL = "tune.json", "trials", "final"
+"""Of a tuning: the file that marks its directory, and the sweeps of its search and its winners in there
+(winners that were run again: `final-...`)."""
 _FIRST = (*GROUPS, "seed", "rounds")  # the first columns of choices in a table of runs
 
 
@@ -73,19 +76,35 @@ class Run:
 
 def read(paths: Sequence[str | Path]) -> list[Run]:
     """All runs of the given directories, each once. A directory is one of a run or a sweep, or has such
-    directories below it. Raises DataError with one line if there is nothing to read or it is unreadable."""
+    directories below it. A tuning's are the runs of its winners: its trials are read from their own
+    directory. Raises DataError with one line if there is nothing to read or it is unreadable."""
     if not paths:
         raise DataError("no directory given")
     found: dict[str, Run] = {}
     for path in map(Path, paths):
         if not path.is_dir():
             raise DataError(f"{path}: no such directory")
-        runs = list(_directory(path))
+        runs = [run for place in sweeps_of(path) for run in _directory(place)]
+        if not runs and (path / TUNING).is_file():
+            raise DataError(f"{path}: no winner has run yet; the search is in {path / TRIALS}")
         if not runs:
             raise DataError(f"{path}: no runs here (neither metrics.csv nor runs.csv, nor below it)")
         for run in runs:
             found.setdefault(run.source, run)
     return list(found.values())
+
+
+def sweeps_of(path: Path) -> list[Path]:
+    """The directories whose runs a directory shows: those of a tuning's winners, or itself."""
+    if not (path / TUNING).is_file():
+        return [path]
+    return sorted(place for place in path.glob(f"{FINAL}*") if place.is_dir())
+
+
+def is_trial(place: Path, top: Path) -> bool:
+    """Whether the run in `place` belongs to the search of a tuning somewhere below `top`."""
+    above = place.relative_to(top).parents if place.is_relative_to(top) else []
+    return any(one.name == TRIALS and (top / one.parent / TUNING).is_file() for one in above)
 
 
 def select(runs: Sequence[Run], where: Mapping[str, Sequence[object]]) -> list[Run]:
@@ -143,14 +162,14 @@ def exceeds(first: pd.Series, second: pd.Series) -> tuple[int, float, float]:
 
     A seed fixes partition, cohorts and mini-batches, so the differences vary less than the quantities.
     """
-    from scipy.stats import t as student
+    from scipy.stats import ttest_rel
 
     difference = (first - second).dropna()
     n, mean = len(difference), float(difference.mean()) if len(difference) else 0.0
-    error = float(difference.std(ddof=1)) / math.sqrt(n) if n > 1 else 0.0
-    if error < 1e-12:  # all differences are equal, or there is only one
+    spread = float(difference.std(ddof=1)) / math.sqrt(n) if n > 1 else 0.0
+    if spread < 1e-12:  # all differences are equal, or there is only one
         return n, mean, 0.5 if mean == 0 else float(mean < 0)
-    return n, mean, float(student.sf(mean / error, n - 1))
+    return n, mean, float(ttest_rel(difference, difference * 0, alternative="greater").pvalue)
 
 
 def parse(cell: object) -> object:
@@ -186,7 +205,7 @@ def _directory(path: Path) -> Iterator[Run]:
     yield from listed
     known = {run.source for run in listed}
     for place in find_runs(path):  # a sweep's table has only the runs that have ended
-        if place.has_metrics and _name(place.path) not in known:
+        if place.has_metrics and _name(place.path) not in known and not is_trial(place.path, path):
             yield _run(place)
 
 

@@ -69,9 +69,14 @@ def is_finite(row: Row) -> bool:
     return math.isfinite(row["test_loss"]) and math.isfinite(row["train_loss"] or 0.0)
 
 
+def sign(metric: str) -> int:
+    """1 if more of a metric is better, -1 if less is: of a loss or a perplexity."""
+    return -1 if metric.endswith(("loss", "perplexity")) else 1
+
+
 def worst(metric: str) -> float:
-    """The score of a diverged run: the lowest value of its metric (fedbench.engine.objective)."""
-    return 0.0 if "accuracy" in metric else -math.inf
+    """The score of a diverged run: the worst value of its metric (fedbench.engine.objective)."""
+    return 0.0 if "accuracy" in metric else -sign(metric) * math.inf
 
 
 def rounds_to(curve: Iterable[tuple[int, float]], levels: Iterable[float] = LEVELS) -> dict[str, int | None]:

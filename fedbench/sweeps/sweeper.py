@@ -80,16 +80,14 @@ class Result:
 
     def judged(self, by: str | None = None) -> Result:
         """The same run, judged on the samples held out for validation, if any. `by`: a metric of eval.metrics
-        to use instead of the accuracy. A perplexity, for which less is better, is negated."""
+        to use instead of the accuracy, on the samples that it was measured on."""
         if by is None:
             if self.validation is None:
                 return self
             return replace(self, final_accuracy=self.validation, metric=f"validation {self.metric}")
-        values = (self.further.get(f"final_{part}_{by}") for part in ("validation", "test"))
-        value = next((value for value in values if value is not None), None)
-        if by == "perplexity" and value is not None:
-            value = -value
-        return replace(self, final_accuracy=value, metric=by)
+        part = "test" if f"final_validation_{by}" not in self.further else "validation"
+        value = self.further.get(f"final_{part}_{by}")
+        return replace(self, final_accuracy=value, metric=f"{part} {by}")
 
     @property
     def score(self) -> float:

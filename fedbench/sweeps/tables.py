@@ -36,6 +36,7 @@ from fedbench.runs.run_directory import (
     RunDirectory,
     find_runs,
 )
+from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
 
 MANIFEST, RUNS, ROUNDS = "sweep.json", "runs.csv", "rounds.csv"
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
@@ -255,30 +256,8 @@ def mean_and_spread(numbers: Sequence[float]) -> str:
     """Mean, and sample standard deviation if there are several numbers."""
     if not numbers:
         return "-"
-    spread = f" +- {statistics.stdev(numbers):.4f}" if len(numbers) > 1 else ""
+    spread = f" {PLUS_MINUS} {statistics.stdev(numbers):.4f}" if len(numbers) > 1 else ""
     return f"{statistics.fmean(numbers):.4f}{spread}"
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of cells as text, in aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
-
-
-def table(lines: Sequence[Sequence[str]], form: str = "text") -> str:
-    """Lines of cells, the first being titles, as text or as a table in Markdown or LaTeX (booktabs)."""
-    if form == "text":
-        return "\n".join(aligned(lines))
-    cells = [[cell.replace("+-", "±" if form == "markdown" else r"$\pm$") for cell in line] for line in lines]
-    if form == "markdown":
-        rule = ["---"] * len(lines[0])
-        return "\n".join(f"| {' | '.join(line)} |" for line in [cells[0], rule, *cells[1:]])
-    top, *rows = [" & ".join(line).replace("_", r"\_").replace("%", r"\%") + r" \\" for line in cells]
-    begin = [rf"\begin{{tabular}}{{{'l' * len(lines[0])}}}", r"\toprule", top, r"\midrule"]
-    return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"])
 
 
 def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> list[float]:

@@ -165,9 +165,9 @@ class Optuna:
 
     def more(self, selection: Selection | None) -> Sequence[Point]:
         """Report the results of the last points, and ask for the next ones; empty when the search is done."""
-        tried = {tuple(one.values.items()): one for one in selection.trials} if selection else {}
+        trials = selection.trials if selection else ()
         for trial, point in self._open:
-            one = tried.get(tuple(point.items()))
+            one = next((one for one in trials if one.values == point), None)
             if one is not None and one.scores:
                 self._study.tell(trial, one.merit)
             else:

@@ -1,9 +1,10 @@
 """Which of the tried configurations wins, whether it lies at the edge of the values tried, and the tables.
 
-Rule: the configuration with the highest mean final accuracy over the tuning seeds wins. This is the accuracy
-on validation samples if runs have them (`dataset.validation`), else on the test set. The final accuracy of a
-run is the mean of its last `eval.final_k` evaluations. A diverged run counts as accuracy 0 (an R2: minus
-infinity). Runs that failed, or had fewer rounds than others, are left out. The first one tried wins a tie.
+Rule: the configuration with the best mean final value over the tuning seeds wins: the highest accuracy (or
+another metric), the lowest perplexity. It is measured on validation samples if runs have them
+(`dataset.validation`), else on the test set. The final value of a run is the mean of its last `eval.final_k`
+evaluations. A diverged run counts as accuracy 0, and as infinitely bad by any other metric. Runs that failed,
+or had fewer rounds than others, are left out. The first one tried wins a tie.
 
 With a `target`, runs stop at that accuracy, and the configuration with the fewest mean rounds to it wins. A
 run that does not get there, or diverges, counts twice its planned rounds (PAR2, as in comparisons of
@@ -19,7 +20,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from fedbench.config.grouping import in_order, plain, split
 from fedbench.config.overrides import Value
+from fedbench.runs.metrics import sign
 from fedbench.sweeps.launch import Result
 
 _LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
@@ -40,12 +43,17 @@ class Trial:
 
     @property
     def scores(self) -> list[float]:
-        """The final accuracies that count."""
+        """The final values that count, in the metric's own sign."""
         return [run.score for run in self.counted]
 
     @property
+    def metric(self) -> str:
+        """What its scores measure: `validation accuracy`, `test perplexity`."""
+        return self.counted[0].metric if self.counted else ""
+
+    @property
     def mean(self) -> float:
-        """Mean of the scores; NaN if all runs failed."""
+        """Mean of the scores, in the metric's own sign; NaN if all runs failed."""
         return statistics.fmean(self.scores) if self.scores else math.nan
 
     @property
@@ -62,12 +70,13 @@ class Trial:
     @property
     def merit(self) -> float:
         """The value that the winner maximises."""
-        return self.mean if self.rounds is None else -self.rounds
+        return self.rank[0]
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The merit, and the value that breaks ties."""
-        return self.merit, self.mean
+        """The merit, and the value that breaks ties. More is better in both."""
+        value = sign(self.metric) * self.mean
+        return value if self.rounds is None else -self.rounds, value
 
     @property
     def pruned(self) -> int | None:
@@ -132,9 +141,9 @@ class Selection:
         if len(differing) != 1:
             return "" if differing else "winner"
         key = differing[0]
-        ladder = sorted({v for one in self.trials if (v := one.values[key]) is not None})
-        both = values[key] in ladder and self.winner[key] in ladder
-        near = both and abs(ladder.index(values[key]) - ladder.index(self.winner[key])) == 1
+        ladder = in_order(plain(v) for one in self.trials if (v := one.values[key]) is not None)
+        here, there = plain(values[key]), plain(self.winner[key])
+        near = {here, there} <= {*ladder} and abs(ladder.index(here) - ladder.index(there)) == 1
         return "neighbour" if near else ""
 
     def table(self) -> pd.DataFrame:
@@ -154,10 +163,11 @@ def _ranked(trials: Iterable[Trial]) -> list[Trial]:
 def select(runs: Iterable[Result], keys: Sequence[str], metric: str | None = None) -> Selection | None:
     """Select among runs that differ in `keys` and the seed, by accuracy or by a `metric` of eval.metrics,
     measured on validation samples if there are any. Returns None if all runs failed."""
-    groups: dict[tuple[Value, ...], list[Result]] = {}
-    for run in runs:
-        groups.setdefault(tuple(run.choices.get(key) for key in keys), []).append(run.judged(metric))
-    trials = tuple(Trial(dict(zip(keys, values, strict=True)), found) for values, found in groups.items())
+    groups = split(list(runs), keys, lambda run: run.choices).values()
+    trials = tuple(
+        Trial({key: same[0].choices.get(key) for key in keys}, [run.judged(metric) for run in same])
+        for same in groups
+    )
     able = _ranked(trials)
     return Selection(trials, able[0].values) if able else None
 
@@ -168,7 +178,8 @@ def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.
     for fixed, selection in chosen:
         table = selection.table()
         own = [key for key in fixed if key not in table]
-        tables.append(table.assign(**{key: fixed[key] for key in own})[[*own, *table]])
+        same = {key: [fixed[key]] * len(table) for key in own}  # a list is one value
+        tables.append(table.assign(**same)[[*own, *table]])
     joined = pd.concat(tables, ignore_index=True)
     last = [column for column in _LAST if column in joined]
     return joined[[*(column for column in joined if column not in last), *last]]

@@ -44,7 +44,7 @@ def test_best_counts_a_seed_once_wherever_it_lies(tuned, fedbench: Call) -> None
         code, out, _ = fedbench("best", *place, "--by", "algorithm,algorithm.lr")
         assert code == 0
         lines = [line.split() for line in out.splitlines()]
-        found = {(cells[0], cells[1]): cells[2:-1] for cells in lines[1 : lines.index([])]}  # without p
+        found = {(cells[0], cells[1]): cells[2:] for cells in lines[1 : lines.index([])]}
         expected = [*mean_and_deviation(list(tuned.values())), "3"]
         assert found["fedavg", "0.2"] == found["scaffold", "0.4"] == expected
         assert len(lines) - 1 - lines.index([]) == 3  # the runs of the best
@@ -82,7 +82,7 @@ def test_what_is_swept_is_no_repeat(runs, fedbench: Call, tmp_path: Path, swept:
     fedbench("-m", swept, "seed=0,1", "hydra.sweep.dir=s")
     assert len(read(Path("s/runs.csv"))) == 4
     lines = fedbench("best", "s", "--by", swept.partition("=")[0])[1].splitlines()
-    assert [line.split()[-2] for line in lines[1:3]] == ["2", "2"]  # the last is p
+    assert [line.split()[-1] for line in lines[1:3]] == ["2", "2"]
 
 
 def test_of_several_attempts_the_completed_one_counts(runs, fedbench: Call) -> None:

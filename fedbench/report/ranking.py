@@ -1,0 +1,216 @@
+"""Which setting of every method is the best, task by task: the content of `fedbench best`.
+
+A task is what methods are compared on: data, partition, model, schedule, rounds, ... Settings of one method
+differ in hyper-parameters and in its local work. Numbers of different tasks are never compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
+from fedbench.errors import ConfigError, DataError
+from fedbench.figures import style
+from fedbench.figures.results import Run, number, outcomes, read
+from fedbench.runs.metrics import ENDS, sign
+from fedbench.runs.run_directory import FINISHED
+from fedbench.sweeps.formats import table
+from fedbench.sweeps.tables import mean_and_spread, swept_in
+
+METRICS = {name: sign(name) for name in ("final_accuracy", "best_accuracy", "final_test_loss", *ENDS)}
+"""What settings can be ranked by, and the sign (-1: smaller is better)."""
+TEST, HELD_OUT = "final_accuracy", "final_validation_accuracy"
+_OF_METHODS = ("algorithm", "optimizer", "lr_schedule", "server_lr_schedule", "local")
+"""The groups whose keys are a method's; every other key in which runs differ sets tasks apart."""
+_VALIDATION = "dataset.validation"
+_Key = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The best setting of a method on a task: its values of the table's keys, its numbers over seeds, and the
+    directories of its runs. `numbers`: metric -> value of every seed."""
+
+    choices: Mapping[str, Any]
+    numbers: Mapping[str, Sequence[float]]
+    directories: Sequence[str]
+
+    def mean(self, metric: str) -> float:
+        """The mean over seeds."""
+        return statistics.fmean(self.numbers[metric])
+
+    def near(self, best: Standing, metric: str) -> bool:
+        """Whether the mean is within the sample standard deviation of the best one's."""
+        values = best.numbers[metric]
+        away = abs(self.mean(metric) - best.mean(metric))
+        return self is not best and len(values) > 1 and away <= statistics.stdev(values)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best settings. `tasks`: task -> its standings, the best first. `task_keys`, `by`, `keys`: what sets
+    tasks apart, what makes a line, and what else a setting has. `shown`: the metrics that have a column; the
+    last one ranks. `notes`: what a reader must know, as sentences."""
+
+    tasks: Mapping[_Key, Sequence[Standing]]
+    task_keys: Sequence[str]
+    by: Sequence[str]
+    keys: Sequence[str]
+    shown: Sequence[str]
+    notes: Sequence[str]
+
+    def text(self) -> str:
+        """All settings with all their keys, the notes, and the directories of the best of every task."""
+        keys = [*self.task_keys, *self.by, *self.keys]
+        lines = [[*keys, *(name.replace("_", " ") for name in self.shown), "n"]]
+        for one in (one for standings in self.tasks.values() for one in standings):
+            cells = ["" if one.choices.get(key) is None else str(one.choices[key]) for key in keys]
+            numbers = [mean_and_spread(one.numbers[name]) for name in self.shown]
+            lines.append([*cells, *numbers, str(len(one.numbers[self.shown[-1]]))])
+        places = [place for standings in self.tasks.values() for place in ("", *standings[0].directories)]
+        return "\n".join([table(lines), *(f"({note})" for note in self.notes), *places])
+
+    def of_paper(self, form: str) -> str:
+        """A table for a paper, in Markdown or LaTeX: a line per method by its title, and a column per task
+        with mean and standard deviation. The best of a task is bold; those whose mean is within its standard
+        deviation are underlined."""
+        metric = self.shown[-1]
+        names: dict[str, dict[_Key, Standing]] = {}
+        for task, standings in self.tasks.items():
+            for one in standings:
+                names.setdefault(style.line(self.by, one.choices), {})[task] = one
+        titles = [
+            style.line(self.task_keys, standings[0].choices) or metric.replace("_", " ")
+            for standings in self.tasks.values()
+        ]
+        lines = [["method" if "algorithm" in self.by else ", ".join(self.by), *titles, "n"]]
+        bold, underlined = set(), set()
+        for row, (name, found) in enumerate(names.items(), start=1):
+            cells = [mean_and_spread(found[task].numbers[metric]) if task in found else "-"
+                     for task in self.tasks]  # fmt: skip
+            counts = dict.fromkeys(str(len(one.numbers[metric])) for one in found.values())
+            lines.append([name, *cells, "/".join(counts)])
+            for column, (task, (best, *_)) in enumerate(self.tasks.items(), start=1):
+                if found.get(task) is best:
+                    bold.add((row, column))
+                elif task in found and found[task].near(best, metric):
+                    underlined.add((row, column))
+        return table(lines, form, bold, underlined)
+
+
+def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = None) -> Ranking:
+    """Rank the best setting of every value of the keys `by`, task by task.
+
+    `metric`: what selects and ranks settings. By default the accuracy on held-out samples selects, where all
+    runs have them, and the test accuracy ranks. A setting of which a run failed, diverged or has not ended is
+    left out. A seed that was run twice counts once. Raises DataError, ConfigError.
+    """
+    runs, where = read(directories), ", ".join(directories)
+    by = [_dotted(name, runs) for name in by]
+    known = {key for run in runs for key in run.choices}
+    swept = [key for key in swept_in(Path(run.source) for run in runs) if key in known]
+    different = differing(run.choices for run in runs)
+    task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in by]
+    keys = [key for key in dict.fromkeys([*swept, *different]) if key not in (*by, *task_keys)]
+    # a swept key that is the same in all runs (a winner's) is a column all the same, but a method's alone
+    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or _varies(k, runs)]
+    every = [*task_keys, *by, *keys]
+    runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
+    rows = outcomes(runs)
+    groups = split(rows, every, lambda row: row)
+    ended = {at: part for at, part in groups.items() if all(row["status"] == "completed" for row in part)}
+    first = len(task_keys)
+    lines = Counter(setting[: first + len(by)] for setting in ended)
+    rivals = [part for setting, part in ended.items() if lines[setting[: first + len(by)]] > 1]
+    chosen, ranked = (metric, metric) if metric else (_selecting(rivals), TEST)
+    if all(number(row.get(ranked)) is None for row in rows if row["status"] == "completed"):
+        raise DataError(f"{where}: no run has a {ranked} ({_asked_by(ranked)})")
+    whole = {
+        setting: [{name: float(row[name]) for name in (chosen, ranked)} for row in part]
+        for setting, part in ended.items()
+        if all(number(row.get(name)) is not None for row in part for name in (chosen, ranked))
+    }
+    if not whole:
+        raise DataError(f"{where}: no setting has completed all its runs with a {ranked}")
+    tasks: dict[_Key, dict[_Key, list[Standing]]] = {}
+    for setting, part in whole.items():
+        numbers = {name: [row[name] for row in part] for name in (chosen, ranked)}
+        one = Standing(groups[setting][0], numbers, [row["dir"] for row in groups[setting]])
+        methods = tasks.setdefault(setting[:first], {})
+        methods.setdefault(setting[first : first + len(by)], []).append(one)
+
+    def best(name: str) -> Callable[[Standing], float]:
+        return lambda one: -METRICS[name] * one.mean(name)
+
+    found = {
+        task: sorted((min(several, key=best(chosen)) for several in tasks[task].values()), key=best(ranked))
+        for task in in_order(tasks)
+    }
+    notes = _left_out(len(groups) - len(ended), len(ended) - len(whole), chosen)
+    notes += [_chosen_by(chosen, ranked, bool(rivals)), *_held_out(runs)]
+    return Ranking(found, task_keys, by, keys, list(dict.fromkeys((chosen, ranked))), notes)
+
+
+def _dotted(name: str, runs: Sequence[Run]) -> str:
+    """The dotted key of `name`, which may be its last part. Raises ConfigError if no run has it."""
+    known = sorted({key for run in runs for key in run.choices})
+    key = name if name in known else next((k for k in known if k.endswith(f".{name}")), name)
+    if key not in known:
+        raise ConfigError("--by", key, "must be a key of these runs, such as algorithm or lr", known)
+    return key
+
+
+def _varies(key: str, runs: Sequence[Run]) -> bool:
+    return len({plain(run.choices.get(key)) for run in runs}) > 1
+
+
+def _selecting(rivals: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    """The metric that selects if none is named. Raises ConfigError if only some runs hold out samples."""
+    held = [number(row.get(HELD_OUT)) is not None for part in rivals for row in part]
+    if any(held) and not all(held):
+        allowed = f"must be named, since only some runs hold out samples: {HELD_OUT} or {TEST}"
+        raise ConfigError("--metric", None, allowed)
+    return HELD_OUT if held and all(held) else TEST
+
+
+def _asked_by(metric: str) -> str:
+    if metric in ("final_accuracy", "best_accuracy", "final_test_loss"):
+        return "none has completed"
+    name = metric.partition("_")[2]
+    asks = "" if name.startswith(("validation_accuracy", "finetuned")) else "eval.metrics"
+    asks = "eval.finetune_steps" if name.startswith("finetuned") else asks
+    held = _VALIDATION if name.startswith("validation") else ""
+    return " and ".join(filter(None, [held, asks]))
+
+
+def _chosen_by(chosen: str, ranked: str, several: bool) -> str:
+    """What settings were selected and methods are ranked by, in words. `several`: whether a method has more
+    than one setting."""
+    means = f"{'lowest' if METRICS[ranked] < 0 else 'highest'} mean {ranked.replace('_', ' ')}"
+    if not several:
+        return f"ranked by the {means}; one setting each, so nothing was selected"
+    if chosen != ranked:
+        return f"selected by the highest mean {chosen.replace('_', ' ')}, then ranked by the {means}"
+    optimistic = "" if "validation" in chosen else ", on the test set itself, which makes it optimistic"
+    return f"selected and ranked by the {means}{optimistic}"
+
+
+def _left_out(ended_badly: int, lacking: int, metric: str) -> list[str]:
+    def counted(count: int) -> str:
+        return f"{count} setting{'s' if count > 1 else ''} left out"
+
+    notes = [f"{counted(ended_badly)}: a run failed, diverged or not ended"] if ended_badly else []
+    return notes + ([f"{counted(lacking)}: no {metric} ({_asked_by(metric)})"] if lacking else [])
+
+
+def _held_out(runs: Sequence[Run]) -> list[str]:
+    """A sentence if runs were trained without a part of their training samples."""
+    shares = dict.fromkeys(number(run.choices.get(_VALIDATION)) or 0.0 for run in runs)
+    said = " or ".join(f"{share:g}" for share in shares)
+    text = f"trained without the share of every client's samples that is held out: {_VALIDATION}={said}"
+    return [text] if any(shares) else []

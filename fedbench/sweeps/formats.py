@@ -1,0 +1,56 @@
+"""One writer of tables: cells as aligned text, as Markdown, or as LaTeX (booktabs)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+FORMATS = ("text", "markdown", "latex")
+PLUS_MINUS = "+-"
+"""Between a mean and its deviation, in the cells of every format."""
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+_MARKDOWN = {letter: f"\\{letter}" for letter in "\\`*_|<>"}
+Place = tuple[int, int]
+"""Row and column of a cell; row 0 has the titles."""
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of cells as text, in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def table(
+    lines: Sequence[Sequence[str]],
+    form: str = "text",
+    bold: Collection[Place] = (),
+    underlined: Collection[Place] = (),
+) -> str:
+    """Lines of cells, the first being titles, in one of FORMATS. Any text is shown as it is. As text, no cell
+    is bold or underlined."""
+    if form == "text":
+        return "\n".join(aligned(lines))
+    signs, plus_minus = (_MARKDOWN, "±") if form == "markdown" else (_LATEX, r"$\pm$")
+    marks = {"markdown": ("**{}**", "<u>{}</u>"), "latex": (r"\textbf{{{}}}", r"\underline{{{}}}")}[form]
+
+    def cell(text: str, place: Place) -> str:
+        parts = ["".join(signs.get(letter, letter) for letter in part) for part in text.split(PLUS_MINUS)]
+        shown = plus_minus.join(parts)
+        for places, mark in zip((bold, underlined), marks, strict=True):
+            shown = mark.format(shown) if place in places else shown
+        return shown
+
+    cells = [[cell(text, (row, at)) for at, text in enumerate(line)] for row, line in enumerate(lines)]
+    if form == "markdown":
+        rule = ["---"] * len(lines[0])
+        return "\n".join(f"| {' | '.join(line)} |" for line in [cells[0], rule, *cells[1:]])
+    top, *rows = [" & ".join(line) + r" \\" for line in cells]
+    begin = [rf"\begin{{tabular}}{{{'l' * len(lines[0])}}}", r"\toprule", top, r"\midrule"]
+    return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"])

@@ -1,0 +1,197 @@
+"""`fedbench best` on invented runs: what selects, what ranks, what is kept apart, and tables for a paper.
+
+Every expected number is written beside the runs that it is made of."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedbench.figures.plot import main as plot_command
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def write(name: str, result: float | None, seed: int = 0, **more: Any) -> None:
+    """A run that has ended: its final test accuracy; `more`: keys of its configuration (with __ for a dot),
+    or of its summary."""
+    said = {key: more.pop(key) for key in [*more] if key.startswith(("final_", "best_", "status"))}
+    config = {"dataset": "mnist", "algorithm": "fedavg", "rounds": 2, "seed": seed}
+    config |= {key.replace("__", "."): value for key, value in more.items()}
+    place = Path(name)
+    place.mkdir(parents=True)
+    summary = {"status": "completed", "final_accuracy": result, "best_accuracy": result, "config": config}
+    (place / "summary.json").write_text(json.dumps(summary | said))
+    (place / "metrics.csv").write_text(f"round,test_accuracy\n0,0.1\n2,{'' if result is None else result}\n")
+
+
+def rows(out: str) -> list[list[str]]:
+    """The lines of the table, as words."""
+    table = out.split("\n(")[0].split("\n\n")[0]
+    return [line.split() for line in table.splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty current directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_held_out_samples_select_and_the_test_set_ranks(fedbench: Call) -> None:
+    """0.1 is the best of FedAvg on what is held out, 0.2 on the test set. SCAFFOLD's has 0.7 there, more than
+    FedAvg's 0.6, and less on what is held out."""
+    held = {"dataset__validation": 0.1}
+    write("d/a", 0.6, algorithm__lr=0.1, final_validation_accuracy=0.9, **held)
+    write("d/b", 0.8, algorithm__lr=0.2, final_validation_accuracy=0.5, **held)
+    write("d/c", 0.7, algorithm="scaffold", algorithm__lr=0.1, final_validation_accuracy=0.65, **held)
+    code, out, _ = fedbench("best", "d")
+    assert code == 0
+    assert rows(out)[1:] == [
+        ["scaffold", "0.1", "0.6500", "0.7000", "1"], ["fedavg", "0.1", "0.9000", "0.6000", "1"],
+    ]  # fmt: skip
+    said = "selected by the highest mean final validation accuracy, then ranked by the highest mean final"
+    assert said in out
+    assert "held out: dataset.validation=0.1)" in out
+    out = fedbench("best", "d", "--metric", "final_accuracy")[1]
+    assert rows(out)[1] == ["fedavg", "0.2", "0.8000", "1"]
+    assert "on the test set itself" in out
+
+
+def test_what_selects_is_asked_for_where_only_some_hold_out(fedbench: Call) -> None:
+    write("d/a", 0.6, algorithm__lr=0.1, final_validation_accuracy=0.9)
+    write("d/b", 0.8, algorithm__lr=0.2)
+    code, _, err = fedbench("best", "d")
+    assert code == 2
+    assert err.startswith("fedbench: --metric=null: must be named")
+    assert fedbench("best", "d", "--metric", "final_accuracy")[0] == 0
+
+
+def test_the_smallest_perplexity_is_the_best(fedbench: Call) -> None:
+    """And by its best value too, which may be 0.0."""
+    name = "final_test_perplexity"
+    for run, lr, value in (("a", 0.1, 30.0), ("b", 0.2, 4.5), ("c", 0.3, 900.0)):
+        write(f"d/{run}", 0.1, algorithm__lr=lr, final_test_perplexity=value, best_test_perplexity=value)
+    for run, lr, value in (("e", 0.1, 0.0), ("f", 0.2, 0.25)):
+        write(f"d/{run}", value, algorithm="scaffold", algorithm__lr=lr, final_test_perplexity=40.0)
+    assert rows(fedbench("best", "d", "--metric", name)[1])[1] == ["fedavg", "0.2", "4.5000", "1"]
+    table = rows(fedbench("best", "d", "--metric", name, "--by", "algorithm,lr")[1])
+    assert [row[1] for row in table[1:]] == ["0.2", "0.1", "0.1", "0.2", "0.3"]
+    table = rows(fedbench("best", "d", "--metric", "best_accuracy", "--by", "algorithm,lr")[1])
+    assert ["scaffold", "0.1", "0.0000", "1"] in table
+    assert table[-1] == ["scaffold", "0.1", "0.0000", "1"]
+
+
+def test_tasks_are_kept_apart(fedbench: Call) -> None:
+    """Each with its own best: data sets, splits in order of their number, and runs of different rounds."""
+    for n, (data, alpha, rounds, lr, value) in enumerate([
+        ("mnist", 10.0, 2, 0.1, 0.9), ("mnist", 10.0, 2, 0.2, 0.8), ("mnist", 2.0, 2, 0.1, 0.5),
+        ("mnist", 2.0, 2, 0.2, 0.6), ("mnist", 2.0, 9, 0.1, 0.95),
+    ]):  # fmt: skip
+        write(f"d/{n}", value, partition="dirichlet", partition__alpha=alpha, rounds=rounds,
+              dataset=data, algorithm__lr=lr)  # fmt: skip
+    out = fedbench("best", "d")[1]
+    head, *table = rows(out)
+    at = {name: head.index(name) for name in ("rounds", "partition.alpha", "algorithm.lr")}
+    found = [
+        (row[at["rounds"]], row[at["partition.alpha"]], row[at["algorithm.lr"]], row[-2]) for row in table
+    ]
+    assert sorted(found) == [
+        ("2", "10.0", "0.1", "0.9000"), ("2", "2.0", "0.2", "0.6000"), ("9", "2.0", "0.1", "0.9500"),
+    ]  # fmt: skip
+    alphas = [float(row[1]) for row in found if row[0] == "2"]
+    assert alphas == [2.0, 10.0]
+    assert [line for line in out.splitlines() if line.startswith("d/")] == ["d/3", "d/0", "d/4"]
+
+
+def test_a_setting_without_the_metric_is_said_to_lack_it(fedbench: Call) -> None:
+    write("d/a", 0.6, algorithm__lr=0.1, final_test_macro_f1=0.5)
+    write("d/b", 0.8, algorithm__lr=0.2)
+    write("d/c", None, algorithm__lr=0.3, status="diverged")
+    out = fedbench("best", "d", "--metric", "final_test_macro_f1")[1]
+    assert "(1 setting left out: no final_test_macro_f1 (eval.metrics))" in out
+    assert "(1 setting left out: a run failed, diverged or not ended)" in out
+    code, _, err = fedbench("best", "d", "--metric", "final_test_auroc")
+    assert (code, err) == (2, "fedbench: d: no run has a final_test_auroc (eval.metrics)\n")
+
+
+def test_a_table_of_several_tasks_for_a_paper(fedbench: Call) -> None:
+    """A column for each task: the best bold, what lies within its deviation underlined; titles, not names;
+    any text as it is."""
+    values = {
+        ("padamfed", "mnist"): [0.8, 0.9], ("padamfed", "emn_ist%"): [0.2, 0.21],
+        ("fedavg", "mnist"): [0.8, 0.84], ("fedavg", "emn_ist%"): [0.5, 0.52],
+        ("my_own$&", "mnist"): [0.1, 0.12],
+    }  # fmt: skip
+    for (method, data), numbers in values.items():
+        for seed, number in enumerate(numbers):
+            write(f"d/{method}-{data.strip('%')}-{seed}", number, seed, algorithm=method, dataset=data)
+
+    def cell(numbers: list[float], between: str) -> str:
+        return f"{statistics.fmean(numbers):.4f} {between} {statistics.stdev(numbers):.4f}"
+
+    code, out, err = fedbench("best", "d", "--format", "latex")
+    assert code == 0
+    assert "ranked by the highest mean final accuracy" in err
+    lines = out.splitlines()
+    assert (lines[0], lines[-1]) == (r"\begin{tabular}{llll}", r"\end{tabular}")
+    body = {
+        line.split(" & ")[0]: line.removesuffix(r" \\").split(" & ")[1:] for line in lines if " & " in line
+    }
+    # what is in the table's order of tasks does not matter
+    mnist = body["method"].index("MNIST")
+    other = body["method"].index(r"emn\_ist\%")
+    pm = r"$\pm$"
+    assert body["PAdaMFed"][mnist] == rf"\textbf{{{cell(values['padamfed', 'mnist'], pm)}}}"
+    assert (
+        body["FedAvg"][mnist] == rf"\underline{{{cell(values['fedavg', 'mnist'], pm)}}}"
+    )  # 0.85 - 0.82 < 0.07
+    assert body["FedAvg"][other] == rf"\textbf{{{cell(values['fedavg', 'emn_ist%'], pm)}}}"
+    assert body["PAdaMFed"][other] == cell(values["padamfed", "emn_ist%"], pm)
+    assert body[r"my\_own\$\&"] == [cell(values["my_own$&", "mnist"], pm) if at == mnist else "-"
+                                   for at in range(2)] + ["2"]  # fmt: skip
+    markdown = fedbench("best", "d", "--format", "markdown")[1].splitlines()
+    assert len(markdown) == 2 + 3
+    assert f"**{cell(values['padamfed', 'mnist'], '±')}**" in "\n".join(markdown)
+    assert f"<u>{cell(values['fedavg', 'mnist'], '±')}</u>" in "\n".join(markdown)
+
+
+@pytest.fixture
+def tuned() -> None:
+    """A tuning: FedAvg's trials with one seed, of which 0.2 has the best test accuracy and 0.1 has won, and
+    the winner's runs over two other seeds."""
+    held = {"dataset__validation": 0.1, "final_validation_accuracy": 0.5}
+    for run, lr, value in (("a", 0.1, 0.6), ("b", 0.2, 0.99)):
+        write(f"t/trials/{run}", value, algorithm__lr=lr, **held)
+    for seed, value in ((1, 0.7), (2, 0.8)):
+        write(f"t/final/{seed}", value, seed, algorithm__lr=0.1, **held)
+    Path("t/tune.json").write_text("{}")
+
+
+def test_a_tuning_shows_its_winners(tuned: None, fedbench: Call) -> None:
+    """From its own directory and from one above; the trials where they are asked for."""
+    for place in ("t", "."):
+        code, out, _ = fedbench("best", place)
+        assert code == 0
+        assert rows(out)[1] == ["fedavg", "0.7500", "+-", "0.0707", "2"]
+        assert "one setting each, so nothing was selected" in out
+    assert "0.2" in rows(fedbench("best", "t/trials", "--metric", "final_accuracy")[1])[1]
+    assert plot_command(["t", "--out", "figure"]) == 0
+    caption = json.loads(Path("figure.json").read_text())
+    assert [line["n"] for line in caption["series"]] == [2]
+    assert caption["text"][0].count("0.99") == 0
+    code, _, err = fedbench("collect", "t")
+    assert code == 2
+    assert err.endswith("this one is a tuning's, which has t/trials or t/final\n")
+
+
+def test_a_tuning_without_winners_says_where_its_search_is(fedbench: Call) -> None:
+    write("t/trials/a", 0.5)
+    Path("t/tune.json").write_text("{}")
+    for command in ("best", "plot"):
+        code, _, err = fedbench(command, "t")
+        assert (code, err) == (2, "fedbench: t: no winner has run yet; the search is in t/trials\n")
