@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedbench.errors import Parser, RunError
 
+if TYPE_CHECKING:
+    from fedbench.tuning.tune import Tuned
+
 _EXAMPLES = """examples:
-  fedbench tune algorithm=fedavg,scaffold,padamfed algorithm.lr=0.01,0.03,0.1,0.3 seed=0,1,2
+  fedbench tune algorithm=fedavg,scaffold,padamfed algorithm.lr=0.01,0.03,0.1,0.3 seed=range(4)
+  fedbench tune algorithm=fedavg,feddyn,fedadam --small seed=range(4)         10 to 20 points a method
   fedbench tune algorithm=fedavg,fedadam seed=range(6) --seeds 3              values of conf/grid
   fedbench tune algorithm=fedavg,fedadam --keys lr partition=iid,dirichlet    each split by itself
   fedbench tune 'algorithm.lr=tag(log,interval(0.001,1))' --search optuna --trials 30
   fedbench tune algorithm=fedavg,fedadam target=0.9                           the fewest rounds to 0.9
   fedbench tune 'eval.metrics=[macro_f1]' --metric macro_f1 algorithm.lr=0.1,1  by another metric
   fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
+  fedbench tune DIR rounds=1000 seed=range(10)                      its winners: longer, with more seeds
+  fedbench tune DIR dataset.validation=0                            its winners: trained on everything
 Swept keys of algorithm.* are searched (or the keys of --keys); if none is swept, the method's values in
 conf/grid. Every combination of the other swept keys is a task, which is tuned separately.
 A tenth of every client's training samples is held out (dataset.validation=0.1; another share where it is
 given, and with 0 the test set decides). The winner has the highest mean final validation accuracy over the
 first --seeds seeds (a diverged run counts 0). It is run again with the other seeds, or with the same where
-there are no others, and measured on the test set: results.csv has these numbers.
+there are no others, and measured on the test set: results.csv has these numbers. So seed=range(4) gives
+three seeds that have not selected. A swept key applies to the methods that have it; the plan says to which
+it does not, and which keys stay untuned. A method of your own without a file grid/METHOD.yaml in
+--config-dir is searched over conf/grid/own_method.yaml, by the names of its fields.
 With target=ACCURACY, runs stop at that accuracy, and the fewest mean rounds to reach it win. A run that does
 not reach it counts twice its rounds; a tie goes to the more accurate setting.
 A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
-stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning.png, and the runs in
-trials/ and final/, which are sweeps (fedbench plot DIR/final)."""
+stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning.png, tune.json, and the
+runs in trials/ and final/, which are sweeps. best, plot and report of DIR show the winners; those of
+DIR/trials show the search.
+tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own values."""
 
 
 def main(argv: Sequence[str]) -> int:
     """`fedbench tune`. Returns the exit code. Raises UserError (RunError if runs failed, or all diverged)."""
     from fedbench.config.config import METRICS
-    from fedbench.tuning.tune import SEARCHES, TuneOptions, dry_run, tune
+    from fedbench.tuning.again import again
+    from fedbench.tuning.methods import SMALL
+    from fedbench.tuning.request import SEARCHES, TuneOptions
+    from fedbench.tuning.tune import dry_run, tune
 
     default = TuneOptions()
     parser = Parser(
@@ -51,22 +67,33 @@ def main(argv: Sequence[str]) -> int:
     add("--keys", default="", metavar="KEY[,KEY]", help="what is searched (lr, or algorithm.lr)")
     further = f"select by one of eval.metrics, not by accuracy: {', '.join(METRICS)} (the smallest)"
     add("--metric", choices=METRICS, metavar="NAME", help=further)
+    small = f"of the values in conf/grid, at most {SMALL} points a method, nearest to the defaults"
+    add("--small", action="store_true", help=small)
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")
     add("--dry-run", action="store_true", help="say what would run and what it takes, and run nothing")
     args = parser.parse_intermixed_args(list(argv))
     keys = tuple(key.strip() for key in args.keys.split(",") if key.strip())
     options = TuneOptions(
-        args.search, args.trials, args.seeds, args.extend, keys, args.config_dir, args.metric
+        args.search, args.trials, args.seeds, args.extend, keys, args.config_dir, args.metric, args.small
     )
+    if args.overrides and "=" not in args.overrides[0]:
+        return _shown(again(Path(args.overrides[0]), args.overrides[1:]))
     if args.dry_run:
         for line in dry_run(args.overrides, options):
             print(line, flush=True)
         return 0
-    tuned = tune(args.overrides, options)
+    return _shown(tune(args.overrides, options))
+
+
+def _shown(tuned: Tuned) -> int:
+    """Print the results and the files. Raises RunError if runs failed."""
     if len(tuned.results):
         print(f"\n{tuned.results.dropna(axis='columns', how='all').to_string(index=False)}\n")
-    for line in tuned.edges:
-        print(f"{line}; a wider grid or --extend may find better")
+    for line in [
+        *tuned.notes,
+        *(f"{edge}; a wider grid or --extend may find better" for edge in tuned.edges),
+    ]:
+        print(line)
     for name in ("trials.csv", "results.csv", "tuning.png"):
         if (tuned.directory / name).is_file():
             print(tuned.directory / name)

@@ -25,8 +25,8 @@ from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made
 from fedbench.papers.figure import Branch, Figure, command, experiment, of_stages, shown
 from fedbench.runs.run_directory import RunDirectory
+from fedbench.tuning.request import VALIDATION
 from fedbench.tuning.selection import Selection, trials_table
-from fedbench.tuning.tune import VALIDATION
 
 KEPT = "kept.json"
 _OF_A_RUN = ("status", "rounds", "final_k", "best_accuracy", "best_round", "hyper", "config", "hardware",

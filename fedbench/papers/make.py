@@ -39,9 +39,9 @@ from fedbench.papers.kept import (
 from fedbench.runs import provenance
 from fedbench.sweeps.launch import Result
 from fedbench.sweeps.tables import duration
+from fedbench.tuning.request import SHARE, VALIDATION
 from fedbench.tuning.search import Stages, Task, decide, first_values, search, single
 from fedbench.tuning.selection import Selection
-from fedbench.tuning.tune import SHARE, VALIDATION
 
 
 def make(figure: Figure, scale: str, extra: Sequence[str] = (), root: Path = Path()) -> list[str]:

@@ -19,11 +19,11 @@ from urllib.parse import quote
 import pandas as pd
 
 import fedbench
-from fedbench.errors import UsageError, word
+from fedbench.errors import DataError, UsageError, word
 from fedbench.figures import caption
-from fedbench.figures.results import metric, number, outcomes
+from fedbench.figures.results import TRIALS, TUNING, metric, number, outcomes, sweeps_of
 from fedbench.figures.style import axis
-from fedbench.files import write_text
+from fedbench.files import read_json, write_text
 from fedbench.report import plots
 from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
 from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
@@ -47,11 +47,13 @@ def write(directories: Sequence[Path], out: Path) -> None:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise UsageError("report: plotly is not installed (pip install 'fedbench-runner[report]')") from None
-    runs = [
-        one if len(directories) == 1 else dataclasses.replace(one, name=f"{directory.name}/{one.name}")
-        for directory in directories
-        for one in gather(directory)
-    ]
+    runs = []
+    for directory in directories:
+        for place in sweeps_of(directory):
+            above = [directory.name] * (len(directories) > 1) + [place.name] * (place != directory)
+            runs += [dataclasses.replace(one, name="/".join([*above, one.name])) for one in gather(place)]
+    if not runs:
+        raise DataError(f"{directories[0]}: no winner has run yet; the search is in {TRIALS} there")
     write_text(out, _page(directories, runs, out.resolve(), str(get_plotlyjs())))
 
 
@@ -78,7 +80,9 @@ def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, progr
         "title": escape(", ".join(map(caption.place, directories))),
         "place": escape(", ".join(map(str, directories))),
         "version": escape(fedbench.__version__),
-        "summary": "".join(f"<p>{escape(text)}</p>" for text in _summary(runs, found)),
+        "summary": "".join(
+            f"<p>{escape(text)}</p>" for text in [*_summary(runs, found), *_of_tunings(directories)]
+        ),
         "values": _pairs("values", [(key, _counts(runs, key)) for key in [*keys, "seed"]]),
         "shared": _pairs("shared", [(key, word(value)) for key, value in shared.items()]),
         "files": ", ".join(files),
@@ -119,6 +123,17 @@ def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
             versions.setdefault(str(name), {})[str(version)] = None
     made = ", ".join(f"{name} {' and '.join(several)}" for name, several in versions.items())
     return [line for line in [*lines, f"Computed with {made}." if made else ""] if line]
+
+
+def _of_tunings(directories: Sequence[Path]) -> list[str]:
+    """What the settings of a tuning are: its winners, chosen by its rule."""
+    said = [(place, read_json(place / TUNING)) for place in directories]
+    return [
+        f"{place}: the winners of a search, each at its own values. Rule: {found.get('rule')}. Its trials:"
+        f" fedbench report {place / TRIALS}."
+        for place, found in said
+        if found is not None
+    ]
 
 
 def _counts(runs: Sequence[PageRun], key: str) -> str:

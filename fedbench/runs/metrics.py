@@ -108,6 +108,7 @@ class Outcome:
     best_round: int
     stopped: str | None = None  # why before the planned rounds: `target=0.9`, `patience=5`
     metric: str = "accuracy"  # what the accuracies are (fedbench.engine.objective)
+    validation: float | None = None  # final accuracy on the held-out samples, if any
 
     @classmethod
     def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
@@ -118,6 +119,7 @@ class Outcome:
             planned=summary["config"]["rounds"],
             stopped=summary.get("stopped"),
             metric=summary.get("metric", "accuracy"),  # missing in older runs
+            validation=summary.get("final_validation_accuracy"),
             **{name: summary[name] for name in names},
         )
 
@@ -147,6 +149,10 @@ class Outcome:
         if self.final_accuracy is not None:
             word = "" if self.status == PAUSED else "final "
             shown = f"{word}{self.metric} {self.final_accuracy:.4f}"
+            if self.validation is not None:  # which is what a search looks at
+                shown = (
+                    f"{word}validation {self.metric} {self.validation:.4f}, test {self.final_accuracy:.4f}"
+                )
         return f"{self.status} after {reached}: {shown}"
 
 

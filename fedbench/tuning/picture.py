@@ -20,14 +20,16 @@ Chosen = Sequence[tuple[Mapping[str, Value], Selection]]
 _MOST = 3  # panels in a row
 
 
-def draw(chosen: Chosen, rule: str) -> Drawing:
+def draw(chosen: Chosen, measure: str, rule: str) -> Drawing:
     """Draw one panel per searched numeric key. A trial is a point (hollow if it had fewer rounds), or a cross
     at the worse end if it diverged. A line joins the best trials at each value; a star marks the winner.
-    `chosen`: what sets a task apart, and its search."""
+    `chosen`: what sets a task apart, and its search. `measure`: what the scores are, `validation
+    accuracy`."""
     looks = apart([_named(fixed, chosen) for fixed, _ in chosen])
     tables = [selection.table() for _, selection in chosen]
     y = "rounds_to_target" if any("rounds_to_target" in table for table in tables) else "final_accuracy"
     trials = [_of_trials(table, y) for table in tables]
+    height = style.axis(y) if y == "rounds_to_target" else f"Final {_measured(chosen, measure)}"
     searched = dict.fromkeys(key for _, selection in chosen for key in selection.trials[0].values)
     keys = [key for key in searched if any(_numbers(table, key).nunique() > 1 for table in tables)]
     panels: list[str | None] = [*keys] or [None]  # where nothing was searched, the tasks stand side by side
@@ -44,7 +46,7 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
                 at = table.assign(x=float(place) if key is None else _numbers(table, key))
                 _draw_trials(ax, at.dropna(subset="x"), look, worst=0.03 if y == "final_accuracy" else 0.97)
             ax.set(xlabel="" if key is None else style.axis(key))
-            ax.set(ylabel="" if rank % columns else style.axis(y, _metric(chosen)))
+            ax.set(ylabel="" if rank % columns else height)
             if key is None:
                 ax.set_xticks([])
                 continue
@@ -59,7 +61,7 @@ def draw(chosen: Chosen, rule: str) -> Drawing:
             said["diverged"] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
         page.legend({look.label: handle(look) for look in looks} | marks(**said))
     text = (
-        f"{style.axis(y)} of every trial, mean over the seeds of the search; the line joins the best at each"
+        f"{height} of every trial, mean over the seeds of the search; the line joins the best at each"
         f" value. {rule}"
     )
     return Drawing(page, trials_table(chosen), {"x": keys, "y": y, "rule": rule, "text": [text]})
@@ -79,11 +81,16 @@ def _numbers(table: pd.DataFrame, key: str) -> pd.Series[float]:
     return pd.to_numeric(values.where(~values.map(type).isin([bool])), errors="coerce").astype(float)
 
 
-def _metric(chosen: Chosen) -> str:
-    """The metric of the runs that have not diverged; `score` if they differ in it."""
+def _measured(chosen: Chosen, measure: str) -> str:
+    """What the scores are, in words. A task whose accuracies are an R2 says so."""
     runs = [run for _, selection in chosen for one in selection.trials for run in one.counted]
-    metrics = {run.metric for run in runs if run.status != "diverged"}
-    return metrics.pop() if len(metrics) == 1 else "score"
+    metrics = dict.fromkeys(run.metric for run in runs if run.status != "diverged")
+    others = [name for name in metrics if not name.endswith("accuracy") and name != measure]
+    whose, _, what = measure.partition(" ")
+    for name in others:
+        own = name.removeprefix(f"{whose} ")
+        what = str(style.SAID["metrics"].get(own, own))
+    return f"{whose} {what if len(metrics) < 2 else 'score'}".replace("_", " ")
 
 
 def _named(fixed: Mapping[str, Value], chosen: Chosen) -> tuple[str | None, str, str]:

@@ -17,6 +17,7 @@ import numpy as np
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
 from fedbench.sweeps.launch import Result, sweep
+from fedbench.tuning.methods import distance
 from fedbench.tuning.selection import Selection, Trial, select
 
 Point = Mapping[str, Value]
@@ -119,11 +120,8 @@ def first_values(grid: Grid, defaults: Mapping[str, Value], how: Tuning) -> dict
         default = defaults.get(key.removeprefix("algorithm."))
         centre = default if isinstance(default, int | float) else values[len(values) // 2]
 
-        def distance(value: Value, centre: float = centre) -> float:
-            return abs(math.log(value / centre)) if value > 0 and centre > 0 else abs(value - centre)
-
         if limit is not None and limit < len(values):
-            nearest = sorted(values, key=distance)[:limit]
+            nearest = sorted(values, key=lambda value, centre=centre: distance(value, centre))[:limit]  # type: ignore[misc]
             values = [value for value in values if value in nearest]
         chosen[key] = values
     return chosen

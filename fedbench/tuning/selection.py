@@ -185,19 +185,29 @@ def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.
     return joined[[*(column for column in joined if column not in last), *last]]
 
 
-def result_row(fixed: Mapping[str, Value], selection: Selection, final: Trial) -> dict[str, Value]:
-    """The row of a task in results.csv: the winner, and its final accuracy over the seeds of `final`."""
+def result_row(
+    named: Mapping[str, Value],
+    winner: Mapping[str, Value],
+    final: Trial,
+    metric: str | None,
+    search: Selection | None = None,
+) -> dict[str, Value]:
+    """The row of a task in results.csv: its winner, and its final test accuracy over the seeds of `final`;
+    also by the `metric` of eval.metrics that selected. `search`: where it has won."""
     row = final.row()
     best = [run.best_accuracy for run in final.runs if run.best_accuracy is not None]
+    name = f"final_test_{metric}"
+    further = [value for run in final.counted if (value := run.further.get(name)) is not None]
     return {
-        **{key: value for key, value in fixed.items() if key not in selection.winner},
-        **selection.winner,
-        "trials": len(selection.trials),
-        "edge": selection.edge,
+        **{key: value for key, value in named.items() if key not in winner},
+        **winner,
+        **({"trials": len(search.trials), "edge": search.edge} if search else {}),
+        "held_out": next((run.choices.get("dataset.validation") or 0 for run in final.runs), None),
         "n": row["seeds"],
         "final_accuracy": row["mean"],
         "std": row["std"],
         "best_accuracy": statistics.fmean(best) if best else None,
+        **({name: statistics.fmean(further) if further else None} if metric else {}),
         **{name: row[name] for name in ("rounds_to_target", "reached") if name in row},
         "diverged": row["diverged"],
         "failed": row["failed"],

@@ -195,3 +195,15 @@ def test_a_tuning_without_winners_says_where_its_search_is(fedbench: Call) -> No
     for command in ("best", "plot"):
         code, _, err = fedbench(command, "t")
         assert (code, err) == (2, "fedbench: t: no winner has run yet; the search is in t/trials\n")
+
+
+def test_a_report_of_a_tuning_names_the_winners(tuned: None, fedbench: Call) -> None:
+    """Their runs and no trial; where the trials are."""
+    pytest.importorskip("plotly", reason="plotly is not installed (the extra `report` has it)")
+    assert fedbench("report", "t")[0] == 0
+    page = Path("t/report.html").read_text()
+    table = page[page.index('id="settings"') :].partition("</table>")[0]
+    assert "0.7500" in table
+    assert "0.99" not in table
+    assert "t: the winners of a search" in page
+    assert "fedbench report t/trials" in page

@@ -10,7 +10,7 @@ import pytest
 
 from fedbench.sweeps.launch import Result
 from fedbench.tuning.search import Task, Tuning, beyond, draws, first_values
-from fedbench.tuning.selection import select
+from fedbench.tuning.selection import select, trials_table
 
 LR = "algorithm.lr"
 
@@ -244,3 +244,34 @@ def test_a_random_search_chooses_within_its_space() -> None:
         found = task.selected(runs)
         assert found is not None
         assert found.winner == {LR: winner}
+
+
+def test_a_perplexity_is_shown_as_it_is_and_the_lowest_wins() -> None:
+    """4.5 of 4.5, 30 and a diverged run; on what was held out, whatever the test set says."""
+    runs = [
+        Result(Path(), {LR: lr, "seed": 0}, status, 0.5, further=further)
+        for lr, status, further in (
+            (0.1, "completed", {"final_test_perplexity": 2.0, "final_validation_perplexity": 30.0}),
+            (0.2, "completed", {"final_test_perplexity": 9.0, "final_validation_perplexity": 4.5}),
+            (0.3, "diverged", {"final_test_perplexity": None, "final_validation_perplexity": None}),
+        )
+    ]
+    found = select(runs, [LR], "perplexity")
+    assert found is not None
+    assert found.winner == {LR: 0.2}
+    assert list(found.table()["mean"]) == [30.0, 4.5, math.inf]
+    assert [one.values[LR] for one in found.ranked] == [0.2, 0.1, 0.3]
+
+
+def test_lists_are_values_like_others() -> None:
+    """The layers of a network: the winner, its neighbours in the order tried, no edge."""
+    key = "model.hidden"
+    runs = [
+        result({key: layers, "seed": 0}, score) for layers, score in (([8], 0.5), ([16], 0.9), ([8, 8], 0.6))
+    ]
+    found = select(runs, [key])
+    assert found is not None
+    assert found.winner == {key: [16]}
+    assert list(found.table().role) == ["neighbour", "winner", "neighbour"]
+    table = trials_table([({"algorithm": "fedavg", "local.epochs_range": [1, 2]}, found)])
+    assert list(table["local.epochs_range"]) == [[1, 2]] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,87 @@ def test_a_task_of_a_range_owns_what_lies_in_it() -> None:
     assert 0.1 in Range(0.1, 1.0)
     assert 1.1 not in Range(0.1, 1.0)
     assert isinstance(asked(f"{LR}=interval(0.1,1)", search="random").tasks[0], Task)
+
+
+def test_a_key_counts_for_the_methods_that_have_it() -> None:
+    """FedAvg has no alpha: it is asked for rates alone, and the plan says so. A context that it lacks makes
+    no second task of it. No method has a mistyped key."""
+    alpha = "algorithm.alpha"
+    found = asked("algorithm=fedavg,feddyn", f"{LR}=0.1,1", f"{alpha}=0.01,0.1")
+    assert spaces(found) == {"fedavg": [LR], "feddyn": [alpha, LR]}
+    said = list(found.announced)
+    assert f"fedavg has no {alpha}, which is for the other methods alone" in said
+    assert (
+        "fedavg keeps untuned: algorithm.server_lr=1.0 (conf/grid has values; --keys searches them)" in said
+    )
+    found = asked("algorithm=fedavg,feddyn", f"{LR}=0.1,1", f"{alpha}=0.01,0.1", keys=("lr",))
+    assert [dict(task.fixed) for task in found.tasks] == [
+        {"algorithm": "fedavg"}, {"algorithm": "feddyn", alpha: 0.01}, {"algorithm": "feddyn", alpha: 0.1},
+    ]  # fmt: skip
+    assert spaces(asked("algorithm=fedavg,feddyn", f"{alpha}=0.01", keys=("lr",))) == {
+        "fedavg": [LR], "feddyn": [LR],
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"algorithm\.alhpa=0.1: must be a key of fedavg or feddyn"):
+        asked("algorithm=fedavg,feddyn", f"{LR}=0.1,1", "algorithm.alhpa=0.1,1")
+
+
+OWN = '''
+from fedbench.method import Algorithm, positive, register
+
+
+@register("tunable")
+class Tunable(Algorithm):
+    """Nothing new."""
+
+    lr: float = positive(0.1)
+    server_lr: float = positive(1.0)
+    odd: float = positive(2.0)
+
+    def server_step(self, server, mean, n, h):
+        return {"theta": server.theta + h.server_lr * mean.delta}
+'''
+
+
+def test_a_users_method_is_searched_as_ours_are(tmp_path: Path) -> None:
+    """By the names of its fields, in conf/grid/own_method.yaml; a file of the user's counts before."""
+    (tmp_path / "tunable.py").write_text(OWN)
+    words = (f"imports=[{tmp_path}/tunable.py]", "algorithm=fedavg,tunable")
+    assert spaces(asked(*words, keys=("lr",))) == {"fedavg": [LR], "tunable": [LR]}
+    whole = asked(*words).tasks[1].space
+    assert whole == {
+        LR: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0], "algorithm.server_lr": [0.1, 0.3, 1.0, 3.0],
+    }  # fmt: skip
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "grid" / "tunable.yaml").write_text("odd: [1, 2]\n")
+    found = asked(*words, config_dir=str(tmp_path))
+    assert found.tasks[1].space == {"algorithm.odd": [1, 2]}
+
+
+def test_a_small_grid_has_at_most_twenty_points_around_the_defaults() -> None:
+    """FedAdam's 7 x 7 x 5: what is left of every key are its nearest values to the default."""
+    found = asked("algorithm=fedadam,feddyn,fedavg,fedprox,slowmo", small=True)
+    for task in found.tasks:
+        assert 10 <= len(task.first) <= 20
+    space = found.tasks[0].space
+    for key, default in ((LR, 0.1), ("algorithm.server_lr", 0.03), ("algorithm.epsilon", 0.001)):
+        every = asked("algorithm=fedadam").tasks[0].space[key]
+        away = [abs(math.log10(value / default)) for value in every]
+        left = [distance for value, distance in zip(every, away, strict=True) if value in space[key]]
+        assert len(left) == len(space[key])
+        gone = [distance for value, distance in zip(every, away, strict=True) if value not in space[key]]
+        assert max(left) <= min(gone) + 1e-9
+
+
+def test_the_plan_says_which_seeds_select_and_what_is_held_out() -> None:
+    (line,) = [text for text in asked("seed=range(4)").announced if text.startswith("winners:")]
+    assert "measured on the test set with seeds 1, 2, 3: n = 3, since seed 0 selected" in line
+    assert "trained without the held-out 0.1 of the training samples" in line
+    (line,) = [text for text in asked("dataset.validation=0").announced if text.startswith("winners:")]
+    assert line == "winners: measured on the test set with seed 0: n = 1, though seed 0 selected too"
+
+
+def test_a_rule_has_the_sign_of_its_metric() -> None:
+    words = ("eval.metrics=[perplexity,macro_f1]", "dataset=reviews", "model=embedding_rnn")
+    for metric, best in (("perplexity", "lowest"), ("macro_f1", "highest"), (None, "highest")):
+        name = f"validation {metric or 'accuracy'}"
+        assert asked(*words, metric=metric).rule.startswith(f"the {best} mean final {name} over")

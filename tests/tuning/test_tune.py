@@ -51,6 +51,49 @@ def test_the_tables_say_what_was_tried_and_what_the_winners_reached(done: Path) 
         assert (row["diverged"], row["failed"]) == (0, 0)
     for name in ("tuning.png", "tuning.pdf", "tuning.md"):
         assert (done / name).stat().st_size > 0
+    assert set(trials.metric) == {"validation accuracy"}
+    caption = (done / "tuning.md").read_text()
+    assert "\nFinal validation accuracy of every trial" in caption
+    assert (
+        "test set with seeds 1, 2: n = 2, since seed 0 selected; trained without the held-out 0.1" in caption
+    )
+
+
+def test_the_winners_run_again_each_with_its_own_values(
+    done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Longer, with other seeds and on all training samples, in one command; the tuning then shows both. What
+    a winner has chosen cannot be given."""
+    before = pd.read_csv(done / "results.csv")
+    assert main(["tune", str(done), "rounds=12", "seed=5,6", "dataset.validation=0"]) == 0
+    (place,) = done.glob("final-*")
+    runs = pd.read_csv(place / "runs.csv")
+    assert len(runs) == 2 * len(before)
+    assert set(runs.seed) == {5, 6}
+    rounds = pd.read_csv(place / "rounds.csv")
+    assert set(rounds.groupby("dir")["round"].max()) == {12}
+    results = pd.read_csv(place / "results.csv").set_index("algorithm")
+    for row in before.to_dict("records"):
+        mine = runs[runs.algorithm == row["algorithm"]]
+        assert (
+            set(mine["algorithm.lr"]) == {row["algorithm.lr"]} == {results["algorithm.lr"][row["algorithm"]]}
+        )
+        assert results.final_accuracy[row["algorithm"]] == pytest.approx(mine.final_accuracy.mean())
+        assert results.n[row["algorithm"]] == 2
+    assert set(results.held_out) == {0}
+    assert set(before.held_out) == {0.1}
+    capsys.readouterr()
+    assert main(["best", str(done)]) == 0
+    head, *table = capsys.readouterr().out.split("\n(")[0].splitlines()
+    assert [name in head for name in ("rounds", "dataset.validation", "algorithm.lr")] == [True] * 3
+    assert len(table) == 2 * len(before)
+    for words, said in (
+        (["algorithm.lr=1"], "every winner has a value of its own here"),
+        (["rounds=1,2"], "only the seed may have several"),
+    ):
+        assert main(["tune", str(done), *words]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["tune", str(done / "final"), "rounds=3"]) == 2
 
 
 def test_a_search_goes_on_past_an_edge_and_flags_one_that_remains(done: Path) -> None:
@@ -184,7 +227,7 @@ def test_bad_input_is_one_line(
 
 
 def test_another_metric_selects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By minus the perplexity on what is held out; what the winner reached is its accuracy all the same."""
+    """By the lowest perplexity on what is held out; what the winner reached is its accuracy all the same."""
     pytest.importorskip("torchmetrics", reason="eval.metrics needs the extra `metrics`")
     words = ["--metric", "perplexity", "algorithm=fedavg", "--extend", "0", "seed=0,1"]
     assert tune(tmp_path / "t", "eval.metrics=[perplexity]", *words) == 0
@@ -192,7 +235,7 @@ def test_another_metric_selects(tmp_path: Path, capsys: pytest.CaptureFixture[st
     trials, runs = pd.read_csv(tmp_path / "t/trials.csv"), pd.read_csv(tmp_path / "t/trials/runs.csv")
     by_rate = runs.set_index("algorithm.lr").final_validation_perplexity
     found = trials.set_index("algorithm.lr")
-    assert found["mean"].to_dict() == pytest.approx((-by_rate).to_dict())
+    assert found["mean"].to_dict() == pytest.approx(by_rate.to_dict())
     assert found.role.to_dict()[by_rate.idxmin()] == "winner"
     (row,) = pd.read_csv(tmp_path / "t/results.csv").to_dict("records")
     assert 0 < row["final_accuracy"] <= 1

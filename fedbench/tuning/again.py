@@ -1,0 +1,61 @@
+"""The winners of a tuning, run again: `fedbench tune DIR KEY=VALUE...`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from fedbench.config.identity import digest
+from fedbench.config.overrides import Value, parse, typed
+from fedbench.errors import ConfigError, UsageError
+from fedbench.figures.results import FINAL, TUNING
+from fedbench.files import read_json
+from fedbench.tuning.search import Stages
+from fedbench.tuning.selection import Trial, result_row
+from fedbench.tuning.tune import Tuned, written_table
+
+_LONGEST = 100  # letters of a directory's name
+
+
+def again(directory: Path, overrides: Sequence[str]) -> Tuned:
+    """Run the winners of a tuning again, each with its own values, and with further `overrides`: for longer,
+    with other seeds, without held-out samples. The runs and their results.csv lie beside those of the tuning,
+    in `final-...`. Raises UserError; a run that fails does not stop the others."""
+    said = read_json(directory / TUNING)
+    winners: list[dict[str, list[Value]]] | None = (said or {}).get("winners")
+    if said is None or not winners:
+        allowed = (
+            "must be a tuning's directory, whose search has ended" if said is None else "has no winners yet"
+        )
+        raise UsageError(f"tune: {directory}: {allowed}")
+    parsed = parse(overrides)
+    own = dict.fromkeys(key for grid in winners for key in grid if key != "seed")
+    for item in parsed:
+        key = item.get_key_element().lstrip("+")
+        if key in own:
+            raise ConfigError(key, item.get_value_string(), "every winner has a value of its own here")
+        if item.is_sweep_override() and key != "seed":
+            raise ConfigError(
+                key, item.get_value_string(), "must be one value; only the seed may have several"
+            )
+    seeds = next((typed(item) for item in parsed if item.get_key_element() == "seed"), None)
+    further = [str(item.input_line) for item in parsed if item.get_key_element() != "seed"]
+    new = {item.get_key_element().lstrip("+") for item in parsed}
+    words = [text for text in said["words"] if text.partition("=")[0].lstrip("+") not in new]
+    grids = [{**grid, "seed": seeds or grid["seed"]} for grid in winners]
+    name = re.sub(r"[^\w.,=()\[\]-]+", "_", "-".join([FINAL, *sorted(overrides)]))
+    place = directory / (name if len(name) <= _LONGEST else f"{FINAL}-{digest(sorted(overrides))}")
+    stages = Stages([*words, *further], directory, said["config_dir"])
+    runs = stages.run(place, grids)
+    rows = []
+    for named, grid in zip(said["tasks"], grids, strict=True):
+        values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
+        mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
+        searched = {key: value for key, value in values.items() if key not in named}
+        rows.append(result_row(named, searched, Trial(values, mine), said["metric"]))
+    results = pd.DataFrame(rows)
+    written_table(place / "results.csv", results)
+    return Tuned(place, pd.DataFrame(), results, stages.failures)

@@ -1,0 +1,68 @@
+"""What of a method can be searched: its keys with their defaults, and the values that are usually tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedbench import fields
+from fedbench.config.options import conf_dir, option_keys, read_file
+from fedbench.config.overrides import Grid, Value
+
+SMALL = 20
+"""The most points of a small grid."""
+_OWN = "own_method"  # of conf/grid: the values for a user's method without a file of its own
+_GROUP = "algorithm"
+
+
+def defaults_of(method: str, searchpath: Sequence[Path]) -> dict[str, Value]:
+    """The keys of a method, without `name`, with their defaults. Raises ConfigError for an unknown method."""
+    found: dict[str, Value] = dict.fromkeys(option_keys(_GROUP, method, searchpath))
+    own = fields.REGISTERED.get((_GROUP, method))
+    found |= fields.defaults(own) if own else {}
+    found |= _file(_GROUP, method, searchpath) or {}
+    return {key: value for key, value in found.items() if key not in ("name", "defaults")}
+
+
+def usual_values(method: str, searchpath: Sequence[Path]) -> dict[str, list[Value]]:
+    """The values to try of a method's keys: those of grid/METHOD.yaml. A method of the user's own without
+    such a file has those of conf/grid/own_method.yaml, by its keys' names. Empty if nothing is tuned."""
+    content = _file("grid", method, searchpath)
+    if content is None and (conf_dir() / _GROUP / f"{method}.yaml").is_file():
+        return {}  # ours: its theorem gives all step sizes
+    if content is None:
+        keys = defaults_of(method, searchpath)
+        content = {key: values for key, values in (_file("grid", _OWN, ()) or {}).items() if key in keys}
+    return {f"{_GROUP}.{key}": list(values) for key, values in content.items()}
+
+
+def smaller(grid: Grid, defaults: Mapping[str, Value], most: int = SMALL) -> dict[str, list[Value]]:
+    """A grid of at most `most` points: the value farthest from its default goes, of the key that has most
+    values, until few enough are left. Of equals, the last one goes."""
+    left = {key: list(values) for key, values in grid.items()}
+    while math.prod(map(len, left.values())) > most:
+        key = max(reversed(left), key=lambda name: len(left[name]))
+        default = defaults.get(key.removeprefix(f"{_GROUP}."))
+        centre = default if _is_number(default) else left[key][len(left[key]) // 2]
+        distances = [distance(value, centre) for value in left[key]]
+        del left[key][max(range(len(distances)), key=lambda at: (distances[at], at))]
+    return left
+
+
+def distance(value: Value, centre: Value) -> float:
+    """How far a value is from another one: logarithmically if both are positive; 1 if one is no number."""
+    if not (_is_number(value) and _is_number(centre)):
+        return float(value != centre)
+    return abs(math.log(value / centre)) if value > 0 and centre > 0 else abs(value - centre)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _file(group: str, name: str, searchpath: Sequence[Path]) -> dict[str, Value] | None:
+    """The content of the first file of that name; None if there is none."""
+    files = [place / group / f"{name}.yaml" for place in [*searchpath, conf_dir()]]
+    file = next((file for file in files if file.is_file()), None)
+    return None if file is None else dict(read_file(file))
