@@ -68,7 +68,13 @@ class Local:
     """What a client does in one job."""
 
     steps: int | None = integer(None, low=1, null="10, unless epochs are given", help="K, local steps")
-    epochs: int | None = integer(None, low=1, null="not used", help="local epochs, instead of steps")
+    epochs: int | None = integer(
+        None,
+        low=1,
+        words="an integer >= 1 (a part of an epoch is a number of local.steps)",
+        null="not used",
+        help="local epochs, instead of steps",
+    )
     epochs_range: tuple[int, int] | None = custom(
         None,
         _range,

@@ -58,6 +58,9 @@ class Dataset:
                     allowed = f"tokens {tuple(x.shape)} below a vocabulary, with a label each, are expected"
                     raise DataError(f"{where} has shape {tuple(y.shape)}; {allowed}")
                 check_labels(where, y.flatten(), y.numel(), self.name, self.classes)
+                if not bool((labelled := (y > 0).any(1)).all()):
+                    sample = int((~labelled).nonzero()[0])
+                    raise DataError(f"{where} has no label in sample {sample}: all are 0, which is padding")
             elif self.task == "classification":
                 check_labels(where, y, len(x), self.name, self.classes)
             else:

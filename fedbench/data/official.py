@@ -27,6 +27,7 @@ _EMNIST_SIZES = {
     "digits": (240_000, 40_000),
     "mnist": (60_000, 10_000),
 }
+CINIC10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
 
@@ -201,23 +202,34 @@ def _svhn(root: Path, part: str) -> tuple[Tensor, Tensor]:
 
 def _cinic10(root: Path) -> Dataset:
     """CINIC-10 (Darlow et al., arXiv:1810.03505) from its unpacked archive: `root`/CINIC-10/train/CLASS/*.png
-    and test. The validation part is left out. Classes are sorted by name, which is CIFAR-10's order."""
+    and test. The validation part is left out. Classes have CIFAR-10's numbers, in both parts, also where
+    folders are missing, which is noted. Any other folder is refused, but for names that begin with a dot."""
     x, y, file = _folders(root, "train")
     x_test, y_test, other = _folders(root, "test")
-    return Dataset("cinic10", x, y, x_test, y_test, classes=int(y.max()) + 1, files=(file, other))
+    absent = [name for n, name in enumerate(CINIC10) if not bool((y == n).any() and (y_test == n).any())]
+    note = f"without training or test images of {', '.join(absent)}" if absent else None
+    return Dataset("cinic10", x, y, x_test, y_test, classes=len(CINIC10), files=(file, other), note=note)
 
 
 def _folders(root: Path, part: str) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Images (n, 3, 32, 32), labels (n,), and one record for all files, with a hash of the pixels."""
-    import torchvision.datasets
+    from torchvision.datasets import folder
 
     place = root / "CINIC-10" / part
     if not place.is_dir():
         raise DataError(f"dataset=cinic10: not found: {root}/cinic10.npz, nor {place}/CLASS/*.png")
+    folders = sorted(one.name for one in place.iterdir() if one.is_dir() and not one.name.startswith("."))
+    if stray := [name for name in folders if name not in CINIC10]:
+        raise DataError(f"{place / stray[0]}: no class of CINIC-10, which has {', '.join(CINIC10)}")
+    numbers = {name: number for number, name in enumerate(CINIC10)}
     try:
-        found = torchvision.datasets.ImageFolder(place)
-        x = np.stack([np.asarray(image) for image, _ in found])
+        found = folder.make_dataset(place, numbers, folder.IMG_EXTENSIONS, allow_empty=True)
+        x = np.stack([np.asarray(folder.default_loader(image)) for image, _ in found])
     except (OSError, ValueError) as error:
         raise DataError(f"{place}: cannot be read as folders of images ({line_of(error)})") from error
     noted = {"path": str(place), "bytes": x.nbytes, "sha256": hashlib.sha256(x.tobytes()).hexdigest()}
-    return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))), torch.tensor(found.targets), noted
+    return (
+        torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))),
+        torch.tensor([label for _, label in found]),
+        noted,
+    )

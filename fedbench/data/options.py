@@ -440,7 +440,8 @@ class Natural(PartitionOptions):
 
 @dataclass(frozen=True)
 class File(PartitionOptions):
-    """Read from a partition.npz as every run writes it: `client` holds each training sample's client."""
+    """Read from a partition.npz as every run writes it: `client` holds each training sample's client, or -1
+    for none."""
 
     name = "file"
     path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz")

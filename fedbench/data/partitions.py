@@ -40,7 +40,7 @@ from fedbench.data.options import (
     Similarity,
 )
 from fedbench.errors import ConfigError
-from fedbench.fields import exact
+from fedbench.fields import exact, share_of
 from fedbench.files import as_given
 from fedbench.rng import Stream, host_generator, make_key
 
@@ -210,7 +210,8 @@ def _file(options: File, p: _Problem) -> np.ndarray:
     elif client.shape != (n,):
         why = f"client has shape {client.shape}, the training set {n} samples"
     elif client.min() < UNUSED or client.max() >= p.clients:
-        why = f"its clients are {client.min()} .. {client.max()}, clients.total={p.clients}"
+        at = int(((client < UNUSED) | (client >= p.clients)).argmax())
+        why = f"sample {at} has the client {client[at]}; 0 .. {p.clients - 1}, or -1 for none, is expected"
     else:
         client = client.astype(np.int64)
         empty = np.flatnonzero(np.bincount(client[client != UNUSED], minlength=p.clients) == 0)
@@ -278,17 +279,18 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
 
 
 def validation_samples(client: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """Sorted indices (m,) of the samples held out for validation: round(share * n_i) of a client's n_i, but
-    never all. They are the last in the order of random numbers drawn at the addresses (seed, sample).
+    """Sorted indices (m,) of the samples held out for validation: floor(share n_i + 1/2) of a client's n_i,
+    but never all. They are the last in the order of random numbers drawn at the addresses (seed, sample).
 
     `client` (n,): the client of every training sample, or UNUSED. Raises ConfigError if none is held out.
     """
     if not share:
         return np.zeros(0, dtype=np.int64)
-    part, sizes = exact(share), np.bincount(client[client != UNUSED])
-    out = (2 * part.numerator * sizes + part.denominator) // (2 * part.denominator)
+    sizes = np.bincount(client[client != UNUSED])
     draw, _ = make_key(seed, Stream.VALIDATION, np.arange(len(client)))
-    _, found = _first_of_each(client, np.maximum(sizes - out, 1), np.argsort(draw, kind="stable"))
+    _, found = _first_of_each(
+        client, np.maximum(sizes - share_of(share, sizes), 1), np.argsort(draw, kind="stable")
+    )
     if not len(found):
         allowed = f"holds out no sample: the largest client has {sizes.max()}"
         raise ConfigError("dataset.validation", share, allowed)

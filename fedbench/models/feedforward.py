@@ -361,6 +361,8 @@ class Torchvision(Model):
                 setattr(network.get_submodule(parent), name, first)
             with torch.no_grad():
                 network.eval()(torch.zeros(2, *shape))
+        except NotImplementedError:  # under `registry.size`: a RegNet reads numbers of tensors as it is built
+            raise
         except (RuntimeError, ValueError, AssertionError) as error:
             why = f"{error}".partition("\n")[0]
             raise ConfigError("model.arch", self.arch, f"does not take samples {shape}: {why}") from error

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, integer, number, text
+from fedbench.fields import choice, integer, number, share_of, text
 from fedbench.files import as_given
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.selection import select_uniforms
@@ -194,7 +194,7 @@ def straggling(trace: Trace, seed: int, participation: Participation, units: int
     `drop` they also do not arrive. A job that does less anyway (`ranging`) does no more than that."""
     place = np.lexsort((_uniforms(trace, seed, 1), trace.applied_update))
     jobs = np.bincount(trace.applied_update, minlength=trace.updates)
-    late = np.floor(participation.stragglers * jobs + 0.5)
+    late = share_of(participation.stragglers, jobs)
     slow = place[running_index(trace.applied_update[place]) < late[trace.applied_update[place]]]
     work = trace.work.copy()
     part = (1 + np.floor(_uniforms(trace, seed, 2)[slow] * units)) / units

@@ -55,6 +55,11 @@ def test_several_labels(tmp_path: Path) -> None:
         ({"task": "regression"}, {"y_train": np.zeros((8, 2, 2))}, "numbers (n,) or (n, k) are expected"),
         ({"task": "regression"}, {"y_train": np.zeros(7)}, "floats (8, 1) are expected"),
         ({"task": "regression"}, {"y_test": np.zeros((4, 2))}, "floats (4, 1) are expected"),
+        (
+            {"vocabulary": 5, "task": "sequence"},
+            {"y_test": np.array([[1, 0], [0, 0], [1, 1], [0, 1]]), "y_train": np.ones((8, 2), dtype=int)},
+            "y_test has no label in sample 1: all are 0, which is padding",
+        ),
         ({"vocabulary": 5}, {}, "tokens (n, t), integers, are expected"),
         ({"vocabulary": 5}, {"x_train": np.full((8, 2), 5)}, "the token 5, but the vocabulary has 5: 0 .. 4"),
         ({"vocabulary": 5}, {"x_train": np.full((8, 2), -1)}, "a token that is negative"),
@@ -66,7 +71,7 @@ def test_what_cannot_be_used_is_one_line(
     tmp_path: Path, keys: dict[str, Any], arrays: dict[str, Any], said: str
 ) -> None:
     if "vocabulary" in keys and arrays:
-        arrays = {"x_test": np.zeros((4, 2), dtype=int), **arrays}
+        arrays = {"x_train": np.zeros((8, 2), dtype=int), "x_test": np.zeros((4, 2), dtype=int), **arrays}
     targets = CLASSES if "task" not in keys else {"y_train": np.zeros((8, 1)), "y_test": np.zeros((4, 1))}
     if keys.get("task") == "multilabel":
         targets = {**targets, "y_test": np.zeros((4, 2))}

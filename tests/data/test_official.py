@@ -17,9 +17,12 @@ import torch
 import torchvision.datasets.mnist
 import torchvision.datasets.utils
 from option_helpers import load
+from run_files import metrics
 
+from fedbench.api import compose_config
 from fedbench.data import Dataset
 from fedbench.errors import ConfigError, DataError
+from fedbench.runs.run import Run
 
 PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 
@@ -384,10 +387,35 @@ def test_cinic10(tmp_path: Path) -> None:
         images[part, name, number] = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
         Image.fromarray(images[part, name, number]).save(folder / f"cifar10-{number}.png")
     data = get("cinic10", tmp_path)
-    assert data.y_train.tolist() == data.y_test.tolist() == [0, 0, 0, 1, 1, 1]
+    assert data.y_train.tolist() == data.y_test.tolist() == [0, 0, 0, 3, 3, 3]  # CIFAR-10's numbers
+    assert data.classes == 10
+    assert data.note is not None
+    assert data.note.startswith("without training or test images of automobile, bird, deer")
     for part, x in enumerate((data.x_train, data.x_test)):
         expected = [images[part, name, number].transpose(2, 0, 1) for name in range(2) for number in range(3)]
         assert np.array_equal(x, expected)
     (tmp_path / "CINIC-10" / "test" / "cat" / "cifar10-0.png").write_bytes(b"x")
     with pytest.raises(DataError, match="test: cannot be read as folders of images"):
+        get("cinic10", tmp_path)
+
+
+def test_a_class_of_cinic10_that_one_part_lacks_moves_no_other(tmp_path: Path) -> None:
+    from PIL import Image
+
+    colour = {"airplane": 40, "cat": 120, "truck": 220}
+    for part, names in (("train", ["airplane", "cat", "truck"]), ("test", ["cat", "truck"])):
+        for name in names:
+            folder = tmp_path / "CINIC-10" / part / name
+            folder.mkdir(parents=True)
+            for number in range(4):
+                pixels = np.full((32, 32, 3), colour[name] + number, dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    words = ["dataset=cinic10", f"data.root={tmp_path}", "clients.total=1", "clients.per_round=1", "rounds=3"]
+    words += ["model=mlp", "local.steps=50", "local.batch_size=12", "threads=1", "progress=none"]
+    Run(compose_config([*words, "algorithm.lr=0.1"])).go(tmp_path / "run")
+    assert float(metrics(tmp_path / "run")[-1]["test_accuracy"]) == 1.0
+    (tmp_path / "CINIC-10" / "test" / ".cache").mkdir()
+    get("cinic10", tmp_path)
+    (tmp_path / "CINIC-10" / "test" / "zebra").mkdir()
+    with pytest.raises(DataError, match="test/zebra: no class of CINIC-10, which has airplane, "):
         get("cinic10", tmp_path)

@@ -129,8 +129,8 @@ def test_natural_and_file_give_back_what_they_were_given(tmp_path: Path) -> None
     ("client", "says"),
     [
         (np.zeros(999, int), "client has shape (999,), the training set 1000 samples"),
-        (np.arange(1000) % 21, "its clients are 0 .. 20, clients.total=20"),
-        (np.arange(1000) % 20 - 2, "its clients are -2 .. 17, clients.total=20"),
+        (np.arange(1000) % 21, "sample 20 has the client 20; 0 .. 19, or -1 for none, is expected"),
+        (np.arange(1000) % 20 - 2, "sample 0 has the client -2; 0 .. 19, or -1 for none, is expected"),
         (np.arange(1000) % 19, "client 19 of clients.total=20 has no sample"),
         (np.zeros(1000), "client has type float64; integers are expected"),
     ],
@@ -252,3 +252,28 @@ def test_share_out_makes_the_largest_share_smallest(sizes: list[int], most: int,
     for share in {size / m for size in sizes for m in range(1, most + 1) if size / m < largest - 1e-9}:
         needed = np.ceil(np.array(sizes) / share - 1e-9)
         assert needed.sum() > slots or (needed > bounds).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "sizes"),
+    [
+        ("dirichlet", {}, [2, 1, 2]),  # cuts at 5/3 and 10/3 are rounded: 2 and 3
+        ("dirichlet", {"redraw": True}, [1, 2, 2]),  # and rounded down, as NIID-Bench does: 1 and 3
+        ("dirichlet", {"balance": True}, [1, 2, 2]),
+        ("quantity", {"min_size": 1}, [1, 2, 2]),
+    ],
+)
+def test_where_shares_that_are_all_equal_are_cut(name: str, keys: dict[str, Any], sizes: list[int]) -> None:
+    client = partition({"name": name, "alpha": 1e9, **keys}, np.zeros(5, dtype=int), 1, 3, 0)
+    assert np.bincount(client).tolist() == sizes
+
+
+def test_lognormal_sizes_have_the_deviation_that_is_given() -> None:
+    labels = np.arange(200_000) % 10
+    for sigma, expected in ((None, 0.3), (0.05, 0.05), (1.0, 1.0)):
+        keys = {"name": "dirichlet_clients", "sizes": "lognormal", "sigma": sigma, "alpha": 100.0}
+        sizes = np.bincount(partition(keys, labels, 10, 400, 0))
+        assert np.log(sizes).std() == pytest.approx(expected, rel=0.15)
+    keys = {"name": "dirichlet_clients", "sizes": "lognormal", "sigma": 0}
+    with pytest.raises(ConfigError, match=r"partition\.sigma=0: must be a number > 0, or null \(0\.3\)"):
+        partition(keys, labels, 10, 400, 0)

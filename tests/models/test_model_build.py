@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from option_helpers import build
 from torch import nn
 
+from fedbench.api import compose_config
 from fedbench.errors import ConfigError
-from fedbench.models import count_parameters, names, register_model
+from fedbench.fields import Choice
+from fedbench.models import count_parameters, names, register_model, size
 from fedbench.models.registry import _REGISTRY
+from fedbench.runs.run import Run
 
 MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
@@ -173,3 +179,34 @@ def test_layers_that_cannot_run_here_are_refused(layer: nn.Module) -> None:
             build({"name": "unsuitable"}, (3,), 4, 0)
     finally:
         del _REGISTRY["unsuitable"]
+
+
+@pytest.mark.parametrize("arch", ["regnet_x_400mf", "regnet_y_400mf"])
+def test_a_regnet_is_torchvisions(arch: str, tmp_path: Path) -> None:
+    """It reads numbers of tensors as it is built, so its size is not known before."""
+    from torchvision import models as theirs
+
+    model = build({"name": "torchvision", "arch": arch, "init": "default"}, (3, 32, 32), 10, 0)
+    plain = getattr(theirs, arch)(num_classes=10)
+    assert count_parameters(model) == sum(p.numel() for p in plain.parameters())
+    assert size(Choice("torchvision", {"arch": arch}), (3, 32, 32), 10) is None
+    plain.load_state_dict(model.state_dict())
+    x = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(model.eval()(x), plain.eval()(x))
+    rng, images = np.random.default_rng(0), {}
+    for part, n in (("train", 16), ("test", 4)):
+        images[f"x_{part}"] = rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
+        images[f"y_{part}"] = np.arange(n) % 2
+    np.savez(tmp_path / "a.npz", **images)
+    words = ["dataset=npz", f"dataset.path={tmp_path / 'a.npz'}", "model=torchvision", f"model.arch={arch}"]
+    words += [
+        "clients.total=1",
+        "clients.per_round=1",
+        "rounds=1",
+        "local.steps=1",
+        "local.batch_size=2",
+        "algorithm.lr=1e-6",
+    ]
+    assert (
+        Run(compose_config([*words, "threads=1", "progress=none"])).go(tmp_path / "run").status == "completed"
+    )

@@ -142,6 +142,25 @@ def test_stragglers_send_a_part_of_their_work() -> None:
     assert cumulative_passes(trace, np.full(N, 7))[-1] == 7 * 5 * T, "a full pass is a whole one"
 
 
+def test_how_many_straggle_is_exact() -> None:
+    """floor(share * jobs + 1/2) in exact arithmetic: 15 of 50 for 0.29, a little less in binary."""
+    for jobs in (50, 7):
+        for percent in range(1, 100):
+            keys = {"name": "uniform", "stragglers": percent / 100, "straggler_work": "drop"}
+            cfg = config(1, 50, jobs, SEED).but(participation=keys)
+            trace = build_trace(cfg, steps=4)
+            assert len(trace.applied(0)) == jobs - (2 * percent * jobs + 100) // 200
+
+
+def test_rows_of_a_file_that_overlap_are_one_presence(tmp_path: Path) -> None:
+    """Client 0 is there once, in rounds that two of its rows name too."""
+    file = tmp_path / "there.csv"
+    file.write_text("client,from,to\n0,0,6\n0,2,9\n0,2,4\n3,1,3\n")
+    trace = taking_part("file", rounds=10, path=str(file))
+    expected = [[0], [0, 3], [0, 3], *[[0]] * 6, []]
+    assert [sorted(cohort) for cohort in cohorts(trace)] == expected
+
+
 def test_dropped_stragglers_do_not_arrive() -> None:
     keys = {"stragglers": 0.4, "straggler_work": "drop"}
     cfg = config(T, N, 5, SEED).but(participation={"name": "uniform", **keys})
