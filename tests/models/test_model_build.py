@@ -199,14 +199,6 @@ def test_a_regnet_is_torchvisions(arch: str, tmp_path: Path) -> None:
         images[f"y_{part}"] = np.arange(n) % 2
     np.savez(tmp_path / "a.npz", **images)
     words = ["dataset=npz", f"dataset.path={tmp_path / 'a.npz'}", "model=torchvision", f"model.arch={arch}"]
-    words += [
-        "clients.total=1",
-        "clients.per_round=1",
-        "rounds=1",
-        "local.steps=1",
-        "local.batch_size=2",
-        "algorithm.lr=1e-6",
-    ]
-    assert (
-        Run(compose_config([*words, "threads=1", "progress=none"])).go(tmp_path / "run").status == "completed"
-    )
+    words += ["clients.total=1", "clients.per_round=1", "rounds=1", "local.steps=1", "local.batch_size=16"]
+    run = Run(compose_config([*words, "algorithm.lr=1e-6", "threads=1", "progress=none"]))
+    assert run.go(tmp_path / "run").status == "completed"
