@@ -266,7 +266,9 @@ class Settings:
         help="on CUDA, local steps of vmap and compile as a graph (auto: where the first chunk confirms it)",
     )
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
-    threads: int | None = integer(None, low=1, high=1024, null="all", help="CPU threads")
+    threads: int | None = integer(
+        None, low=1, high=1024, null="as many as the work of a step is worth", help="CPU threads"
+    )
     resume: bool | str = custom(
         True,
         _resume,

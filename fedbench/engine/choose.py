@@ -123,9 +123,13 @@ class CompiledStep:
 
 
 CPU = torch.device("cpu")
+THREADS = torch.get_num_threads()
+"""CPU threads that this process was given: its cores, or OMP_NUM_THREADS."""
 NOTHING_COMPILED = CompiledStep()
 SAFETY = 1.25
 """Compiling must save this many times the seconds that it takes."""
+GRAIN = 2**15
+"""Numbers of a tensor below which torch gives them to a single thread (at::internal::GRAIN_SIZE)."""
 CACHE = 2**22
 """Bytes that a core can keep in its cache."""
 OWN_WORK = 2**22
@@ -150,6 +154,14 @@ def choose_chunk(load: Load, device: torch.device, item_bytes: int, graphs: bool
     the steps also run as CUDA graphs, which need as much memory again."""
     per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
     return max(1, min(load.cohort, int((0.25 if graphs else 0.5) * total_memory(device) / per_client)))
+
+
+def step_threads(load: Load, chunk: int, available: int = THREADS) -> int:
+    """CPU threads for local steps of `chunk` clients at once: as many of those available as get GRAIN numbers
+    each of the tensor that an operation writes on average. Beside other processes a thread that has nothing
+    to do costs more than it saves: every operation waits for it."""
+    written = chunk * (load.cost.shared + load.batch * load.cost.written)
+    return max(1, min(available, int(written / max(load.cost.operations, 1) / GRAIN)))
 
 
 def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, item_bytes: int) -> int:

@@ -195,7 +195,7 @@ def alike(run: Run) -> dict[str, Any]:
         "the run (a hash of its configuration and files)": run_hash(run.config),
         "torch": torch.__version__,
         "the kind of device": run.device.type,
-        "the number of threads": run.config.threads or torch.get_num_threads(),
+        "the number of threads": run.threads,
         "the data's partition": checksum(torch.from_numpy(run.assignment)),
         "the initial model": checksum(dict(run.model.state_dict())),
     }

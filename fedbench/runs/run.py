@@ -23,6 +23,7 @@ from fedbench.data.options import Natural
 from fedbench.engine.batches import BatchPlanner, ClientIndex, batches_of_share, local_steps
 from fedbench.engine.choose import (
     NOTHING_COMPILED,
+    THREADS,
     CompiledStep,
     EngineChoice,
     Load,
@@ -34,6 +35,7 @@ from fedbench.engine.choose import (
     make_executor,
     measure_model,
     rough_seconds,
+    step_threads,
     wide_batch,
 )
 from fedbench.engine.cohort import CohortTrainer
@@ -269,8 +271,7 @@ class Run:
     def _choose(self, program: LocalProgram, width: int, here: OnDevice) -> tuple[EngineChoice, str | None]:
         """The engine choice as of now, and a line if it is not what was asked for."""
         config, load, plain, known = self.config, self.load, self._foreseen(), NOTHING_COMPILED
-        threads = config.threads or torch.get_num_threads()
-        few = compiled_chunk(load, plain.chunk, threads, self.device, self.dtype.itemsize)
+        few = compiled_chunk(load, plain.chunk, self.threads, self.device, self.dtype.itemsize)
         compiled = replace(plain, engine="compile", chunk=config.chunk or few)
         if config.engine == "auto":  # other engines need no look at the disk
             depends = step_depends(program, compiled.chunk, width)
@@ -290,13 +291,19 @@ class Run:
         store.refuse_too_large(self.cost.client_state * self.dtype.itemsize * working)
         return store
 
-    def set_numerics(self, threads: int | None = None) -> None:
-        """Set what torch uses in the whole process while the run computes: threads (`threads` if the
-        configuration says none), deterministic kernels, TF32."""
+    @property
+    def threads(self) -> int:
+        """CPU threads: as configured; else those that the work of a step is worth; with a GPU all."""
+        if self.config.threads is not None or self.device.type != "cpu":
+            return self.config.threads or THREADS
+        return step_threads(self.load, self._foreseen().chunk)
+
+    def set_numerics(self) -> None:
+        """Set what torch uses in the whole process while the run computes: threads, deterministic kernels,
+        TF32."""
         keep_memory()
         config = self.config
-        if config.threads or threads:
-            torch.set_num_threads(config.threads or threads)  # type: ignore[arg-type]
+        torch.set_num_threads(self.threads)
         torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = config.precision == "tf32"
         torch.backends.cudnn.deterministic = config.deterministic

@@ -82,7 +82,7 @@ class Session:
         if ours and config.init_from is None:  # a user's model may hold more than parameters;
             # init_from may hold batch-norm statistics of its own
             options = sorted((key, repr(value)) for key, value in config.model.options.items())
-            how = run.device, run.dtype, config.precision, config.deterministic, torch.get_num_threads()
+            how = run.device, run.dtype, config.precision, config.deterministic, run.threads
             noise = config.dataset.noise and (config.dataset.noise, run.assignment.tobytes())
             rest = (config.model.name, *options), config.loss, *how, *([noise] if noise else [])
         if self._made is not None and self._made[0] is dataset and rest == self._made[1]:

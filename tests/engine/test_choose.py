@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,6 +17,7 @@ from fedbench.api import compose_config
 from fedbench.engine import choose
 from fedbench.engine.choose import (
     SAFETY,
+    THREADS,
     CompiledStep,
     Load,
     ModelCost,
@@ -23,6 +28,7 @@ from fedbench.engine.choose import (
     expected_gain_seconds,
     measure_model,
     rough_seconds,
+    step_threads,
     wide_batch,
 )
 from fedbench.runs.run import Run
@@ -100,6 +106,48 @@ def test_a_chunk_fits_into_half_of_the_memory(load: Load) -> None:
     assert choose_chunk(load, CPU, 4) == 10  # small clients: the cohort
     huge = ModelCost(operations=1, written=1e12, shared=0.0, convolutions=0)
     assert choose_chunk(replace(load, cost=huge), CPU, 4) == 1
+
+
+def test_threads_follow_from_the_numbers_that_an_operation_writes() -> None:
+    """An mlp at B = 20: 159,013 + 20 * 841 = 175,833 numbers a client in 15 operations, 11,722 each."""
+    mlp = ModelCost(operations=15, written=841.0, shared=159013.0, convolutions=0)
+    load = Load(mlp, 159010, 20, 10, calls=1)
+    assert step_threads(load, 1, 16) == 1  # 11,722 of 32,768
+    assert step_threads(load, 5, 16) == 1  # 58,611
+    assert step_threads(load, 6, 16) == 2  # 70,333
+    assert step_threads(load, 10, 16) == 3  # 117,222
+    assert step_threads(load, 10, 2) == 2
+    assert step_threads(load, 1000, 16) == 16
+
+
+@pytest.fixture
+def threads() -> Iterator[int]:
+    before = torch.get_num_threads()
+    yield before
+    torch.set_num_threads(before)
+
+
+def test_a_runs_threads_are_set_for_it_and_not_for_the_next(threads: int) -> None:
+    def used(*words: str) -> int:
+        run = Run(compose_config(["device=cpu", "rounds=1", *words]))
+        run.set_numerics()
+        assert torch.get_num_threads() == run.threads
+        return run.threads
+
+    assert used("threads=3") == 3
+    assert used() == 1  # logistic on digits
+    assert used("threads=2") == 2
+    wide = ["model=mlp", "model.hidden=[2048]", "local.batch_size=1024", "clients.total=5"]
+    assert used(*wide) == min(THREADS, 25)  # 842,000 numbers an operation
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "passive"), ("active", "active")])
+def test_threads_wait_passively_unless_the_user_says_otherwise(given: str | None, kept: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    code = "import fedbench, os, sys; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == [kept, "False"], done.stderr
 
 
 def test_a_compiled_chunk_of_one_thread_stays_in_the_cache() -> None:
