@@ -20,7 +20,7 @@ import tarfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +35,14 @@ from fedbench.files import content_hash, locked
 def file_record(path: Path) -> dict[str, Any]:
     """{"path", "bytes", "sha256"} of a file. A large file is read again only if it has changed."""
     return {"path": str(path), "bytes": path.stat().st_size, "sha256": content_hash(path)}
+
+
+def unchanged(files: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether files are what their records (`file_record`) say. One is hashed only if its size or time has
+    changed since; what is no file is let pass."""
+    return all(
+        content_hash(path) == file["sha256"] for file in files if (path := Path(str(file["path"]))).is_file()
+    )
 
 
 def read_idx(path: Path, dimensions: int) -> np.ndarray:

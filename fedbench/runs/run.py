@@ -51,7 +51,7 @@ from fedbench.method import Counts, Setting
 from fedbench.method.cost import measure
 from fedbench.models.layers import norm_parameters
 from fedbench.process_group import ALONE, ProcessGroup
-from fedbench.runs import provenance, refusals
+from fedbench.runs import data_files, provenance, refusals
 from fedbench.runs.checkpoint import Checkpointer, Saved, continuation
 from fedbench.runs.evaluation import spent
 from fedbench.runs.metrics import Outcome
@@ -338,6 +338,8 @@ class Run:
         config, here = self.config, RunDirectory(directory)
         with here.locked():
             here.refuse_other(config)
+            if config.resume:
+                data_files.refuse_other(here.path, config, self.dataset.files)
             summary = here.reported(config)
             if summary is None:
                 self._go(here)
@@ -352,6 +354,7 @@ class Run:
         saved = continuation(self, here)
         target = here if config.resume else here.staging()
         target.write_config(config.given)
+        data_files.record(target.path, config, self.dataset.files)
         try:
             self._compute(target, saved, here.loggers(config) if config.logger else None)
         except UserError:

@@ -36,6 +36,7 @@ from fedbench.files import (
     write_json,
     write_yaml,
 )
+from fedbench.runs import data_files
 from fedbench.runs.metrics import COLUMNS, ENDS, INTEGERS, Outcome
 from fedbench.runs.metrics import PAUSED as PAUSED
 from fedbench.runs.provenance import codes_of, refusal_of_other_code
@@ -262,7 +263,8 @@ class RunDirectory:
 
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The summary of the run `config` if it is here and finished, or paused where it is to pause; None if
-        it must (re)start or go on. Raises ConfigError if resume=same and other code computed it."""
+        it must (re)start or go on. Raises ConfigError if a file below data.root has changed since, or if
+        resume=same and other code computed it."""
         found = self.summary
         if found is None or not config.resume:
             return None
@@ -281,6 +283,7 @@ class RunDirectory:
         before = identity_in(self.path, said) if isinstance(said, dict) else self.identity
         if before != identity(config):
             return None
+        data_files.refuse_changed(self.path, config)
         if config.resume == "same" and (reason := refusal_of_other_code(codes_of(found))):
             allowed = f"the run in {self.path} {reason}; true takes it, false computes it again"
             raise ConfigError("resume", "same", allowed)

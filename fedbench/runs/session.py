@@ -18,6 +18,7 @@ from fedbench.config import imports
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import inputs
 from fedbench.data import Dataset
+from fedbench.data.files import unchanged
 from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import CompileCache, Programs, place
 from fedbench.engine.memory import refuse_too_large
@@ -63,9 +64,11 @@ class Session:
         seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
         read = inputs(flat(config))  # a file may be replaced between two runs
         content = tuple(item for item in read.items() if item[0].startswith(("dataset.", "partition.")))
-        key = (repr(chosen), root, seed, clients, config.partition if divided else None, content)
+        place = as_given(root).resolve()
+        where = place, (place / f"{chosen.name}.npz").is_file()  # which is read in place of official files
+        key = (repr(chosen), where, seed, clients, config.partition if divided else None, content)
         found = self._datasets.pop(key, None)
-        if found is None:
+        if found is None or not unchanged(found.files):
             found = data.load(chosen, root, seed=seed, clients=clients)
             if divided:
                 found = data.divide(found, config.partition, chosen.pool, clients, seed)
