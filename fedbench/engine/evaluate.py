@@ -52,7 +52,7 @@ class Evaluator:
         """An evaluator with training samples (m,) in place of the test set."""
         other, data = copy.copy(self), self.objective.data
         other.x, other.y, other._inputs = data.x[samples], data.y[samples], None
-        other.further = other._further([*self.further.metrics] if self.further else ())
+        other.further = other._further(self.further.names if self.further else ())
         return other
 
     def test(self, theta: Tensor, statistics: Vectors) -> tuple[float, float]:

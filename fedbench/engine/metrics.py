@@ -1,25 +1,27 @@
-"""Metrics besides loss and accuracy (`eval.metrics`), computed by torchmetrics."""
+"""Metrics besides loss and accuracy (`eval.metrics`), computed by torchmetrics, and by scikit-learn those of
+ranks: a class without test samples must not count in their means, and their scores are float64."""
 
 from __future__ import annotations
 
 import importlib.util
-import warnings
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedbench.config.config import CONFUSION, METRICS
 from fedbench.errors import ConfigError
 from fedbench.files import atomically
 
-_OF_SCORES = ("macro_f1", "auroc", "average_precision")
+PERPLEXITY = "perplexity"
+_OF_RANKS = ("auroc", "average_precision")
 OF_TASK: dict[str, tuple[str, ...]] = {
     "classification": (*METRICS, CONFUSION),
     "sequence": METRICS,
-    "multilabel": _OF_SCORES,
+    "multilabel": ("macro_f1", *_OF_RANKS),
     "regression": (),
 }
 """The metrics of each task. In a sequence each position counts as a sample, except those with label 0."""
@@ -43,11 +45,18 @@ class FurtherMetrics:
 
     def __init__(self, names: Sequence[str], multilabel: bool, outputs: int, device: torch.device) -> None:
         """`outputs`: classes, or labels of a multilabel task."""
-        self.multilabel = multilabel
-        self.metrics = {name: _metric(name, multilabel, outputs).to(device) for name in names}
+        self.names, self.multilabel = names, multilabel
+        ours = (*_OF_RANKS, PERPLEXITY)
+        self.metrics = {
+            name: _metric(name, multilabel, outputs).to(device) for name in names if name not in ours
+        }
+        self.reset()
 
     def reset(self) -> None:
         """Forget all batches."""
+        self._out: list[Tensor] = []
+        self._y: list[Tensor] = []
+        self._losses: list[Tensor] = []
         for metric in self.metrics.values():
             metric.reset()
 
@@ -55,18 +64,42 @@ class FurtherMetrics:
         """Add a batch: the model's outputs (B, ..., outputs), and labels (B, ...)."""
         if out.dim() == 3:  # a label at every position; 0: none
             out, y = out[y != 0], y[y != 0]
-        scores = out.sigmoid() if self.multilabel else out.softmax(-1)
-        for name, metric in self.metrics.items():
-            if name == "perplexity":
-                metric.update(out[None], y[None])
-            else:
-                metric.update(scores, y.long())
+        if {*_OF_RANKS} & {*self.names}:
+            self._out.append(out)
+            self._y.append(y)
+        if PERPLEXITY in self.names:
+            self._losses.append(nn.functional.cross_entropy(out.double(), y.long(), reduction="none"))
+        for metric in self.metrics.values():
+            metric.update(out.sigmoid() if self.multilabel else out, y.long())
 
     def values(self) -> dict[str, Tensor]:
         """The values (0-dim) of all metrics except the confusion matrix."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a class without samples: torchmetrics leaves it out of the mean
-            return {name: m.compute() for name, m in self.metrics.items() if name != CONFUSION}
+        found: dict[str, Tensor] = {}
+        for name in self.names:
+            if name in _OF_RANKS:
+                found[name] = torch.tensor(self._of_ranks(name), dtype=torch.float64)
+            elif name == PERPLEXITY:
+                found[name] = torch.cat(self._losses).mean().exp()
+            elif name != CONFUSION:
+                found[name] = self.metrics[name].compute()
+        return found
+
+    def _of_ranks(self, name: str) -> float:
+        """Mean over the classes (or labels) that have samples, and for the AUROC others besides; NaN if there
+        is none. Scores are computed in float64: in float32 those of large outputs are all 0 or 1."""
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        out, y = torch.cat(self._out).double().cpu(), torch.cat(self._y).cpu()
+        if not out.isfinite().all():
+            return math.nan
+        scores = out.sigmoid() if self.multilabel else out.softmax(-1)
+        own = y > 0.5 if self.multilabel else y[:, None] == torch.arange(out.shape[1])
+        classes = [(mine.numpy(), score.numpy()) for mine, score in zip(own.T, scores.T, strict=True)]
+        if name == "auroc":
+            each = [roc_auc_score(*one) for one in classes if len({*one[0].tolist()}) == 2]
+        else:
+            each = [average_precision_score(*one) for one in classes if one[0].any()]
+        return sum(each) / len(each) if each else math.nan
 
     def draw_confusion(self, file: Path) -> None:
         """Save the confusion matrix (rows: true classes, columns: predicted) as a picture and as a CSV."""
@@ -83,27 +116,14 @@ class FurtherMetrics:
 
 
 def _metric(name: str, multilabel: bool, outputs: int) -> Any:
-    """The torchmetrics metric `name`. Macro means are over the classes (or labels) that have samples."""
+    """The torchmetrics metric `name`."""
     import torchmetrics.classification as of
-    from torchmetrics.text import Perplexity
 
     if multilabel:
-        kinds = {
-            "macro_f1": of.MultilabelF1Score,
-            "auroc": of.MultilabelAUROC,
-            "average_precision": of.MultilabelAveragePrecision,
-        }
-        return kinds[name](num_labels=outputs, average="macro")
-    if name == "perplexity":
-        return Perplexity()
+        return of.MultilabelF1Score(num_labels=outputs, average="macro")
     if name == CONFUSION:
         return of.MulticlassConfusionMatrix(num_classes=outputs)
     if name.startswith("recall_at_"):
         k = min(int(name.removeprefix("recall_at_")), outputs)
         return of.MulticlassRecall(num_classes=outputs, average="micro", top_k=k)
-    kinds = {
-        "macro_f1": of.MulticlassF1Score,
-        "auroc": of.MulticlassAUROC,
-        "average_precision": of.MulticlassAveragePrecision,
-    }
-    return kinds[name](num_classes=outputs, average="macro")
+    return of.MulticlassF1Score(num_classes=outputs, average="macro")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from scipy.stats import rankdata
 
 pytest.importorskip("torchmetrics", reason="eval.metrics needs the extra `metrics`")
@@ -83,6 +84,59 @@ def test_labels() -> None:
         },
         abs=1e-6,
     )
+
+
+RANKS = ("auroc", "average_precision")
+
+
+def of_ranks(scores: np.ndarray, own: np.ndarray) -> dict[str, float]:
+    """Means over the columns that have positive samples."""
+    there = [k for k in range(own.shape[1]) if own[:, k].any()]
+    return {
+        "auroc": np.mean([auroc(scores[:, k], own[:, k]) for k in there]),
+        "average_precision": np.mean([average_precision(scores[:, k], own[:, k]) for k in there]),
+    }
+
+
+def test_a_class_without_samples_is_not_in_a_mean() -> None:
+    out, y = rng.normal(size=(60, 5)), rng.choice([0, 2, 3], 60)
+    own = y[:, None] == np.arange(5)
+    expected = of_ranks(softmax(out, 1), own)
+    assert of_batches(out, y, RANKS) == pytest.approx(expected, rel=1e-12)
+    assert expected["auroc"] > 0.3  # with zeros for two classes of five it would be less
+
+    labels = own.astype(float)
+    expected = of_ranks(out, own)
+    assert of_batches(out, labels, RANKS, multilabel=True) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_padding_of_sequences_is_no_class() -> None:
+    out, y = rng.normal(size=(60, 3, 5)), rng.integers(0, 5, (60, 3))
+    there = y != 0
+    expected = of_ranks(softmax(out[there], 1), y[there][:, None] == np.arange(5))
+    assert of_batches(out, y, RANKS) == pytest.approx(expected, rel=1e-12)
+
+
+def test_where_all_are_of_one_class_there_is_no_auroc() -> None:
+    found = of_batches(rng.normal(size=(40, 3)), np.ones(40, dtype=int), RANKS)
+    assert np.isnan(found["auroc"])
+    assert found["average_precision"] == 1.0
+
+
+def test_large_outputs_of_float32_keep_their_ranks_and_their_perplexity() -> None:
+    """In float32 most of these scores are 1; a loss of 120 is not infinite."""
+    out, y = (9 * rng.normal(size=(60, 4))).astype(np.float32), rng.integers(0, 4, 60)
+    own, wide = y[:, None] == np.arange(4), out.astype(np.float64)
+    assert (softmax(out, 1) == 1).any()
+    assert len(np.unique(softmax(wide, 1))) == wide.size
+    assert of_batches(out, y, RANKS) == pytest.approx(of_ranks(softmax(wide, 1), own), rel=1e-12)
+    found = of_batches(out, own.astype(np.float32), RANKS, multilabel=True)
+    assert found == pytest.approx(of_ranks(wide, own), rel=1e-12)
+
+    far = np.array([[0.0, 120.0], [0.0, 120.0]], dtype=np.float32).repeat(20, axis=0)
+    assert of_batches(far, np.zeros(40, dtype=int), ("perplexity",)) == {
+        "perplexity": pytest.approx(np.exp(120.0), rel=1e-12)
+    }
 
 
 def test_what_a_task_lacks_is_refused_in_one_line() -> None:
