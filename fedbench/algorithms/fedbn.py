@@ -21,8 +21,9 @@ class FedBN(FedAvg):
         server:  theta <- theta + gamma sum_{S_t} w_i (y_i - theta) on the shared part
 
     Normalisation layers are found by their type. A client keeps b_i, and its model is theta with b_i in
-    place. This model is evaluated on the test set, reweighted to the client's own label shares. The server's
-    normalisation part stays at its initial value. Travels: up and down 1d minus the normalisation layers.
+    place. This model is evaluated on the client's own test samples, or on the test set reweighted to the
+    client's label shares where the data do not say whose samples are. The server's normalisation part stays
+    at its initial value. Travels: up and down 1d minus the normalisation layers.
     eta = lr (1e-2 in the paper) and gamma = server_lr (convention D: 1) are tuned; server_lr=average is
     gamma = 1: theta <- sum_{S_t} w_i y_i on the shared part.
     """

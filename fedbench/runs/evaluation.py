@@ -1,10 +1,11 @@
 """Measures a run between two updates: a row of metrics.csv, the clients' scores in it, and what has been
 sent and computed until then.
 
-The shared model's score for a client is measured on the client's own test samples if the data say whose they
-are (partition=natural, dataset.pool). Otherwise the test set is reweighted to the label mixture of the
-client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y). Methods whose clients
-keep parts of the model to themselves are measured by each client's own model, one client after another.
+A client's score is measured on the client's own test samples if the data say whose they are
+(partition=natural, dataset.pool). Otherwise, or if none is a client's, the test set is reweighted to the
+label mixture of the client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y). Methods
+whose clients keep parts of the model to themselves are measured by each client's own model, one client after
+another: their test loss and accuracy are means over the clients that have test samples.
 
 Validation samples are measured like the test set: the score is the mean over all of them. If clients have
 models of their own, it is the mean over clients of each model's score on the client's own validation samples.
@@ -48,7 +49,7 @@ class Measurement:
         self.validation = run.evaluator.over(held_out) if len(held_out) else None
         self.personal = self.own_validation = self.clients = None
         if run.algorithm.is_personal:
-            self.personal = PersonalEvaluator.of_mixtures(run)
+            self.personal = PersonalEvaluator.of_test_set(run)
             if self.validation is not None:
                 whose = torch.from_numpy(run.partition[run.validation]).to(run.device)
                 self.own_validation = PersonalEvaluator.of_owners(self.validation, whose, run.counts.N)
@@ -56,10 +57,7 @@ class Measurement:
             self.clients = ClientScores(run, run.evaluator.y)
         self.tuned: PersonalEvaluator | None = None
         if self.eval.finetune_steps:
-            self.tuned = PersonalEvaluator.of_mixtures(run)
-            if run.test_client is not None:
-                whose = torch.from_numpy(run.test_client).to(run.device)
-                self.tuned = PersonalEvaluator.of_owners(run.evaluator, whose, run.counts.N)
+            self.tuned = PersonalEvaluator.of_test_set(run)
 
     def row(self, last: int, clock: Callable[[], float]) -> Row:
         """The row of the present version. `last`: the version of the previous row (0 if there is none).
@@ -142,8 +140,8 @@ class Measurement:
         are none."""
         loop = self.run.loop
         if personal is not None:
-            loss, scores = personal.test(loop)
-            both = torch.tensor([loss, sum(scores.tolist()) / len(scores)], dtype=torch.float64)
+            loss, score, scores = personal.test(loop)
+            both = torch.tensor([loss, score], dtype=torch.float64)
             return [*both.to(loop.theta.device)], [torch.from_numpy(scores).to(loop.theta.device)]
         losses, marks = evaluator.whole(theta, loop.statistics)
         each = [] if self.clients is None or evaluator is self.validation else [self.clients.of(marks)]
@@ -222,30 +220,33 @@ class PersonalEvaluator:
         self, evaluator: Evaluator, kind: Tensor, weights: Callable[[Tensor], Tensor], clients: int
     ) -> None:
         """`kind` (m,): the kind of each sample. `weights`: client ids (c,), on the samples' device -> the
-        weight of a sample of each kind for these clients (c, kinds), float64."""
+        weight of a sample of each kind for these clients (c, kinds), float64. A client's samples together weigh
+        1, or 0 if it has none."""
         self.evaluator, self.kind, self.weights, self.clients = evaluator, kind, weights, clients
 
     @classmethod
-    def of_mixtures(cls, run: Run) -> PersonalEvaluator:
-        """On the test set, under the clients' own label mixtures."""
+    def of_test_set(cls, run: Run) -> PersonalEvaluator:
+        """On each client's own test samples; if none is a client's, under the clients' label mixtures."""
         y, N = run.evaluator.y, run.counts.N
+        if run.test_client is not None and (run.test_client >= 0).any():
+            return cls.of_owners(run.evaluator, torch.from_numpy(run.test_client).to(y.device), N)
         weight = mixture(run.dataset.y_train, y, run.assignment, N)
         return cls(run.evaluator, y, weight.__getitem__, N)
 
     @classmethod
     def of_owners(cls, evaluator: Evaluator, whose: Tensor, clients: int) -> PersonalEvaluator:
-        """On each client's own samples; `whose` (m,): the client of each. The weights make the mean over all
-        clients equal the mean over those that have samples."""
-        count = torch.bincount(whose, minlength=clients)
-        share = clients / (count > 0).sum() / count.clamp(min=1).double()
+        """On each client's own samples; `whose` (m,): the client of each, negative if it has none."""
+        whose = torch.where(whose < 0, clients, whose)
+        share = 1 / torch.bincount(whose, minlength=clients + 1).clamp(min=1).double()
 
         def weights(ids: Tensor) -> Tensor:
-            return share[ids, None] * nn.functional.one_hot(ids, clients) * (count > 0)
+            return share * nn.functional.one_hot(ids, clients + 1)
 
         return cls(evaluator, whose, weights, clients)
 
-    def test(self, loop: ServerLoop) -> tuple[float, np.ndarray]:
-        """(mean loss over clients, accuracy (N,) of each), of the models that the method's clients keep."""
+    def test(self, loop: ServerLoop) -> tuple[float, float, np.ndarray]:
+        """(mean loss over the clients that have samples, their mean accuracy, accuracy (N,) of each client or
+        NaN), of the models that the method's clients keep."""
 
         def own(client: Tensor) -> tuple[Tensor, Vectors]:
             kept = {name: row[0] for name, row in loop.trainer.store.gather(client[None]).items()}
@@ -256,8 +257,9 @@ class PersonalEvaluator:
         mine = torch.from_numpy(loop.trainer.mine(np.arange(self.clients))).to(self.kind.device)
         for ids in mine.split(HELD):
             self._add(ids, map(own, ids), sums)
-        both = loop.group.sum({"losses": sums[0], "right": sums[1]})
-        return both["losses"].sum().item() / self.clients, both["right"].cpu().numpy()
+        losses, right, there = loop.group.sum({"all": sums})["all"]
+        known = max(int((there > 0).sum()), 1)
+        return losses.sum().item() / known, sum(right.tolist()) / known, _or_nan(right, there).cpu().numpy()
 
     def accuracies(self, models: Iterable[tuple[Tensor, Tensor, Vectors]]) -> np.ndarray:
         """The accuracy (N,) of each client's model, NaN where a client has no samples. `models`: clients
