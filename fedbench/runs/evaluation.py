@@ -3,9 +3,10 @@ sent and computed until then.
 
 A client's score is measured on the client's own test samples if the data say whose they are
 (partition=natural, dataset.pool). Otherwise, or if none is a client's, the test set is reweighted to the
-label mixture of the client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y). Methods
-whose clients keep parts of the model to themselves are measured by each client's own model, one client after
-another: their test loss and accuracy are means over the clients that have test samples.
+label mixture of the client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y).
+
+Methods whose clients keep parts of the model to themselves are measured by each client's own model, one client
+after another. Their test loss and accuracy are means over the clients that have test samples.
 
 Validation samples are measured like the test set: the score is the mean over all of them. If clients have
 models of their own, it is the mean over clients of each model's score on the client's own validation samples.
@@ -220,8 +221,8 @@ class PersonalEvaluator:
         self, evaluator: Evaluator, kind: Tensor, weights: Callable[[Tensor], Tensor], clients: int
     ) -> None:
         """`kind` (m,): the kind of each sample. `weights`: client ids (c,), on the samples' device -> the
-        weight of a sample of each kind for these clients (c, kinds), float64. A client's samples together weigh
-        1, or 0 if it has none."""
+        weight of a sample of each kind for these clients (c, kinds), float64; a client's samples together
+        weigh 1, or 0 if it has none."""
         self.evaluator, self.kind, self.weights, self.clients = evaluator, kind, weights, clients
 
     @classmethod
