@@ -5,8 +5,8 @@ A client's score is measured on the client's own test samples if the data say wh
 (partition=natural, dataset.pool). Otherwise, or if none is a client's, the test set is reweighted to the
 label mixture of the client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y).
 
-Methods whose clients keep parts of the model to themselves are measured by each client's own model, one client
-after another. Their test loss and accuracy are means over the clients that have test samples.
+Methods whose clients keep parts of the model to themselves are measured by each client's own model, one
+client after another. Their test loss and accuracy are means over the clients that have test samples.
 
 Validation samples are measured like the test set: the score is the mean over all of them. If clients have
 models of their own, it is the mean over clients of each model's score on the client's own validation samples.
