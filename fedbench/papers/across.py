@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
 
-from fedbench.papers.claims import Claim, Readings, Test, readings, slope
-from fedbench.papers.figure import Figure, More, Paper, markdown, picture
+from fedbench.fields import AVERAGE
+from fedbench.papers.claims import Claim, Reading, Readings, Test, readings, slope
+from fedbench.papers.figure import Figure, More, Paper, Search, markdown, picture
 from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -17,6 +18,10 @@ POWERS = {"padamfed": -1 / 4, "padamfed_vr": -1 / 3, "masfl": -1 / 4, "adamasfl"
 """Exponents of S K T in the theorems."""
 NORMS = {"vector": "one norm", "tensor": "norm per tensor"}
 """The two readings of a normalised step: as the papers write it, and as a loop over tensors computes it."""
+AVERAGES = "algorithm.server_lr"
+"""Swept or fixed to `average` in the readings in which the server takes the mean of the clients' models."""
+ELSEWHERE = "elsewhere"
+"""The search of a step size on the task of `untuned`, and the end of its stage's name."""
 UNTUNED = {"padamfed": ("fedavg", "scaffold", "scaffold_m"), "adamasfl": ("fedbuff", "ca2fl", "masfl")}
 """Method with a theorem's step sizes -> the tuned methods that it is compared with."""
 
@@ -80,6 +85,25 @@ def both(method: str, figure: str, test: Callable[[str], Test], words: str = "")
     """The two readings of a claim on a method that normalises its steps."""
     return readings(
         figure, {f"{words}{said}": test(f"{method} algorithm.norm={norm}") for norm, said in NORMS.items()}
+    )
+
+
+def elsewhere(method: str, values: Sequence[float]) -> Search:
+    """The search of one eta on the task of `untuned`, with which the server averages."""
+    where = {"algorithm": method, AVERAGES: AVERAGE}
+    return Search(ELSEWHERE, where, {"algorithm.lr": values}, unless=("algorithm.lr",), task="untuned")
+
+
+def averaged(
+    method: str, figure: str, test: Callable[[str], Test], stage: str, words: str, ours: bool = False
+) -> Readings:
+    """The readings of a claim on the runs of one stage whose server averages: by each norm that was run. They
+    were added when their results were known."""
+    norms = {"vector": NORMS["vector"]} if method.endswith("_vr") else NORMS
+    runs = {said: f"{method} algorithm.norm={norm} stage={stage}" for norm, said in norms.items()}
+    return tuple(
+        Reading(f"server averages, {words}, {said}", figure, test(run), late=True, ours=ours)
+        for said, run in runs.items()
     )
 
 

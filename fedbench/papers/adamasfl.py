@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from fedbench.papers.across import both, problem_free, speedup
-from fedbench.papers.claims import Claim, Row, readings
-from fedbench.papers.figure import Figure, More, Paper, picture
+from fedbench.fields import AVERAGE
+from fedbench.papers.across import AVERAGES, ELSEWHERE, averaged, both, elsewhere, problem_free, speedup
+from fedbench.papers.claims import Claim, Readings, Row, Test, readings
+from fedbench.papers.figure import Figure, More, Paper, Search, picture
 from fedbench.papers.tests import Flat, Leads, Moves
 
 TALK = "AdaMasFL talk, ICML 2025"
@@ -17,6 +18,10 @@ FMNIST = {"dataset": "fmnist", "partition": "!iid"}
 M_C = "schedule.concurrency"
 OURS = {"algorithm": "adamasfl", "algorithm.norm": "vector"}
 """One norm suffices for claims on delays, which are the same with a norm per tensor."""
+CHOSEN = "chosen"
+"""The search of one eta at the smallest M_c, and a part of its stage's name."""
+ETAS = (0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
+EFFORT = {"paper": "cpu"}
 _PLAIN = {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
 START = {
     **dict.fromkeys(("fedbuff", "ca2fl", "defedavg_niid"), _PLAIN),
@@ -41,17 +46,40 @@ def by_concurrency(runs: Path, out: Path) -> list[Path]:
     return picture(runs, out, "concurrency", M_C, "final-concurrency", spread="points")
 
 
+def by_updates_averaging(runs: Path, out: Path) -> list[Path]:
+    """Accuracy against server updates where the server averages: eta of the theorem, and of another task."""
+    return picture(runs, out, "average", "round", "final", f"final-{ELSEWHERE}", y="test_accuracy")
+
+
+def by_concurrency_averaging(runs: Path, out: Path) -> list[Path]:
+    """Accuracy against M_c where the server averages: eta of the theorem, and chosen at the smallest M_c."""
+    stages = ("final-concurrency", f"final-{CHOSEN}-concurrency")
+    return picture(runs, out, "average", M_C, *stages, spread="points")
+
+
+def _averaged(figure: str, test: Callable[[str], Test]) -> Readings:
+    """The readings of a claim where the server averages: at the theorem's eta, and at one that was chosen."""
+    chosen, where = (ELSEWHERE, "of another task") if figure == "fig1" else (CHOSEN, "chosen at M_c = S")
+    along = "-concurrency" * (figure == "fig2")
+    by = partial(averaged, "adamasfl", f"adamasfl/{figure}_average", test)
+    theorem = by(f"final{along}", "theorem's eta")
+    return theorem + by(f"final-{chosen}{along}", f"eta {where}", ours=True)
+
+
 def _claims() -> Iterator[Claim]:
     one, two = "adamasfl/fig1", "adamasfl/fig2"
     claim = partial(Claim, rounds=1000)
     yield claim("adamasfl-accuracy", "AdaMasFL reaches state-of-the-art accuracy without tuning",
                 f"{TALK}, figure 1",
-                both("adamasfl", one, lambda run: Leads(run, BASELINES, where=FMNIST)))  # fmt: skip
+                both("adamasfl", one, lambda run: Leads(run, BASELINES, where=FMNIST))
+                + _averaged("fig1", lambda run: Leads(run, BASELINES, where=FMNIST)))  # fmt: skip
     source = f"{TALK}, figure 2"
     yield claim("adamasfl-concurrency", "AdaMasFL's accuracy is nearly constant in M_c (within two points)",
-                source, both("adamasfl", two, lambda run: Flat(run, M_C, 0.02, FMNIST)))  # fmt: skip
+                source, both("adamasfl", two, lambda run: Flat(run, M_C, 0.02, FMNIST))
+                + _averaged("fig2", lambda run: Flat(run, M_C, 0.02, FMNIST)))  # fmt: skip
     yield claim("adamasfl-most-robust", "AdaMasFL varies less with M_c than every baseline", source,
-                both("adamasfl", two, lambda run: Leads(run, BASELINES, "range", FMNIST, M_C)))  # fmt: skip
+                both("adamasfl", two, lambda run: Leads(run, BASELINES, "range", FMNIST, M_C))
+                + _averaged("fig2", lambda run: Leads(run, BASELINES, "range", FMNIST, M_C)))  # fmt: skip
     delays = {
         "time per update": Moves("virtual_time", M_C, -1, where=OURS, of_run="rate"),
         "mean delay": Moves("staleness_mean", M_C, 1, where=OURS),
@@ -77,6 +105,14 @@ MORE = (
 
 PAPER = Paper((
     Figure("adamasfl/fig1", "Accuracy against server updates and time, Fashion-MNIST, asynchronous",
-           by_updates, tuned=True, start=START),
-    Figure("adamasfl/fig2", "Accuracy under growing asynchrony M_c", by_concurrency, tuned=True, start=START),
+           by_updates, tuned=True, start=START, panels=("adamasfl/fig1_average",)),
+    Figure("adamasfl/fig2", "Accuracy under growing asynchrony M_c", by_concurrency, tuned=True, start=START,
+           panels=("adamasfl/fig2_average",)),
+    Figure("adamasfl/fig1_average", "Accuracy against updates where the server averages, Fashion-MNIST",
+           by_updates_averaging, tuned=True, start=START, effort=EFFORT,
+           search=(elsewhere("adamasfl", ETAS),)),
+    Figure("adamasfl/fig2_average", "Accuracy under growing asynchrony M_c where the server averages",
+           by_concurrency_averaging, tuned=True, start=START, effort=EFFORT,
+           search=(Search(CHOSEN, {"algorithm": "adamasfl", AVERAGES: AVERAGE}, {"algorithm.lr": ETAS},
+                          unless=("algorithm.lr",)),)),
 ), tuple(_claims()), ROWS, MORE)  # fmt: skip

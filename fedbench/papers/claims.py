@@ -29,6 +29,7 @@ SCALES = ("smoke", "cpu", "paper")
 YES, CONSISTENT, UNKNOWN, OPPOSITE = "yes", "consistent", "cannot tell", "opposite here"
 MADE = "made.json"
 """What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
+AFTER = "asked after this was known"
 ALPHA, FEWEST_SEEDS, FEWEST_TASKS = 0.05, 3, 3
 LEVEL = 0.9
 """A method counts as near the best accuracy if it reaches at least this share of it."""
@@ -279,10 +280,12 @@ def few(seeds: int) -> str:
 
 
 def short(method: str) -> str:
-    """A method's name with its further words, without the norm, which its reading states."""
+    """A method's name with its further words, without the norm and the stage, which its reading states."""
     name, *words = method.split()
     further = [
-        word.rpartition("=")[2] for word in words if "norm=" not in word and word not in ("vector", "tensor")
+        word.rpartition("=")[2]
+        for word in words
+        if "norm=" not in word and "stage=" not in word and word not in ("vector", "tensor")
     ]
     return " ".join([of_algorithm(name).label, *further])
 
@@ -292,11 +295,19 @@ def short(method: str) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a claim: its words, the figure that should show it, and the test."""
+    """One way to read a claim: its words, the figure that should show it, and the test. `late`: it was added
+    after its result was known. `ours`: it is not the paper's; it is shown and decides nothing."""
 
     words: str
     figure: str
     test: Test
+    late: bool = False
+    ours: bool = False
+
+    @property
+    def asked(self) -> str:
+        """What a reader should know of when it was asked, or nothing."""
+        return ("our reading, " if self.ours else "") + AFTER if self.late else ""
 
 
 Readings = tuple[Reading, ...]

@@ -63,7 +63,9 @@ class Search:
     `algorithm` or keys that their grid fixes. Their final runs are in the stage `final-<name>`. `lacks`: keys
     that are drawn but not set, so that a method without them shares the draws of one with them. `rounds`:
     scale -> rounds of a point (absent: the figure's own). With fewer, the best `finalists` also run for the
-    figure's own rounds (if all diverge, the next ones do), and the best of these wins."""
+    figure's own rounds (if all diverge, the next ones do), and the best of these wins. `unless`: keys that a
+    branch must not fix to have this search. `task`: a figure on whose first task with the same schedule the
+    values are chosen, so that nothing of this figure's own task is used; empty: on its own."""
 
     name: str
     where: Mapping[str, Value]
@@ -71,6 +73,8 @@ class Search:
     lacks: Sequence[str] = ()
     rounds: Mapping[str, int] = field(default_factory=dict)
     finalists: int = 2
+    unless: Sequence[str] = ()
+    task: str = ""
 
     def points(self, count: int) -> list[dict[str, Value]]:
         """The points to try of `count` draws: each point once, without the keys that the method lacks."""
@@ -90,7 +94,8 @@ class Figure:
     random searches that replace the grid for some branches. `start`: method -> key -> values of a grid that
     are tried first with the effort of scale cpu, instead of those nearest to the defaults. `effort`: scale ->
     the scale whose tuning effort it uses (absent: its own). `factors`: the learning rates of the final stage
-    are these multiples of each algorithm's tuned or prescribed one. `runs`: whether the figure needs runs.
+    are these multiples of each algorithm's tuned or prescribed one. `panels`: figures with runs of their own
+    that are made with it. `runs`: whether the figure needs runs.
     """
 
     name: str
@@ -101,6 +106,7 @@ class Figure:
     start: Mapping[str, Grid] = field(default_factory=dict)
     effort: Mapping[str, str] = field(default_factory=dict)
     factors: Sequence[float] = ()
+    panels: Sequence[str] = ()
     runs: bool = True
 
     @property
@@ -239,6 +245,7 @@ class Experiment:
                 "start": self.start,
                 "searches": [
                     [one.name, one.where, one.space, one.lacks, one.rounds.get(self.scale), one.finalists]
+                    + ([one.unless, *self._of_task(one.task)] if one.unless or one.task else [])
                     for one in figure.search
                 ],
                 "factors": figure.factors,
@@ -266,6 +273,23 @@ class Experiment:
         grid = algorithm_file(branch.algorithm)["grid"] if self.figure.tuned else {}
         return {f"algorithm.{key}": list(values) for key, values in grid.items()}
 
+    def _of_task(self, task: str) -> list[Any]:
+        """What a search elsewhere depends on: that figure's configuration, and its first task."""
+        if not task:
+            return []
+        other = self.elsewhere(task)
+        return [identity(other.base), other.reference(str(self.base["schedule"]))]
+
+    def elsewhere(self, task: str) -> Experiment:
+        """The experiment of the figure `task` at this scale."""
+        return experiment(dataclasses.replace(self.figure, name=task, search=()), self.scale)
+
+    def reference(self, schedule: str) -> dict[str, Value]:
+        """The choices of its first task under a schedule, without those of the method."""
+        usual = self.base["schedule"]
+        first = next(one for one in self.branches if one.context.get("schedule", usual) == schedule)
+        return {key: value for key, value in first.context.items() if not key.startswith("algorithm")}
+
     def pinned(self) -> dict[str, Value]:
         """Keys that the whole sweep varies, at their base values, which tuning uses."""
         return {
@@ -288,7 +312,8 @@ def experiment(figure: Figure, scale: str) -> Experiment:
         context = {key: values[0] for key, values in grid.items() if key not in ("algorithm", "seed", *along)}
         for name in names:
             choices = {**context, "algorithm": name}
-            search = next((one for one in figure.search if one.where.items() <= choices.items()), None)
+            search = next((one for one in figure.search if one.where.items() <= choices.items()
+                           and not set(one.unless) & set(choices)), None)  # fmt: skip
             branches.append(Branch(name, context, along, search))
     return Experiment(figure, scale, base, params, tuple(branches))
 

@@ -98,19 +98,41 @@ class Maker:
             searched = branch.search or self.made.tuned_keys(branch)
             if searched and not any(branch.is_same_task(other) for other in branches):
                 branches.append(branch)
-        tasks = [self.task(branch) for branch in branches]
-        held_out = [f"{VALIDATION}={self.validation:g}"]
-        seeds = [SEARCHED + seed for seed in self.how.seeds]
-        found = search(tasks, seeds, lambda grids: self.sweep(place, grids, held_out), self.how.extensions)
-        last = place.with_name("finalists")
-        found = decide(tasks, found, seeds, lambda grids: self.sweep(last, grids, held_out))
-        chosen = list(zip(branches, found, strict=True))
+        chosen: list[tuple[Branch, Selection | None]] = []
+        for name in dict.fromkeys(branch.search.task if branch.search else "" for branch in branches):
+            mine = [one for one in branches if (one.search.task if one.search else "") == name]
+            chosen += zip(mine, self.search(mine, place, name), strict=True)
         lost = [branch.method for branch, selection in chosen if selection is None]
         self.stages.failures += [f"all tuning runs of {method} failed" for method in lost]
         return [(branch, selection) for branch, selection in chosen if selection is not None]
 
+    def search(self, branches: Sequence[Branch], place: Path, elsewhere: str) -> list[Selection | None]:
+        """Search these branches, on the task of this figure or on that of the figure `elsewhere`."""
+        tasks = [self.task(branch) for branch in branches]
+        held_out = [f"{VALIDATION}={self.validation:g}"]
+        seeds = [SEARCHED + seed for seed in self.how.seeds]
+        stages = self.stages
+        if elsewhere:
+            stages = Stages([f"experiment={elsewhere}", *self.words[1:]], self.root / RUNS)
+            place = place.with_name(f"{place.name}-{elsewhere}")
+        last = place.with_name(f"{place.name}-finalists" if elsewhere else "finalists")
+        found = search(
+            tasks, seeds, lambda grids: self.sweep(place, grids, held_out, stages), self.how.extensions
+        )
+        found = decide(tasks, found, seeds, lambda grids: self.sweep(last, grids, held_out, stages))
+        if elsewhere:
+            self.stages.failures += stages.failures
+        return found
+
     def task(self, branch: Branch) -> Task:
         """The search of a branch: its algorithm's grid, or draws of its random search."""
+        if branch.search and branch.search.task:
+            other = self.made.elsewhere(branch.search.task)
+            context = other.reference(str(branch.context.get("schedule", self.made.base["schedule"])))
+            own = {key: value for key, value in branch.context.items() if key.startswith("algorithm.")}
+            fixed = {**other.pinned(), **context, **own, "algorithm": branch.algorithm}
+            tried = branch.search.points(self.how.samples)
+            return Task(fixed, branch.search.space, single(tried), extends=False)
         fixed = {**self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         if branch.search is None:
             grid = self.made.tuned_keys(branch)
@@ -147,10 +169,12 @@ class Maker:
         follow the experiment's own setting."""
         return float(str(self.made.base.get(VALIDATION) or SHARE))
 
-    def sweep(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[Result]:
-        """Run the missing runs of a stage, with `further` overrides."""
+    def sweep(
+        self, place: Path, grids: Sequence[Grid], further: Sequence[str] = (), stages: Stages | None = None
+    ) -> list[Result]:
+        """Run the missing runs of a stage, with `further` overrides. `stages`: those of another task."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
-        return self.stages.run(place, grids, further)
+        return (stages or self.stages).run(place, grids, further)
 
 
 # ---- the command -----------------------------------------------------------------------------------------
@@ -180,7 +204,8 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             "figures: a figure's name, --all, --list, --check or --report is needed (see --help)"
         )
-    failures = _figures(list(FIGURES) if args.all else args.names, args)
+    named = [name for one in args.names for name in (*FIGURES[one].panels, one)]
+    failures = _figures(list(FIGURES if args.all else dict.fromkeys(named)), args)
     from fedbench.papers.report import write_report
 
     for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
@@ -235,7 +260,8 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
     for name in names:
         figure, begin = FIGURES[name], time.monotonic()
         scale = args.scale if args.scale in figure.scales else "paper"
-        if args.redraw and args.all and made(shown(name, scale)) is None:
+        unasked = args.all or name not in args.names
+        if args.redraw and unasked and made(shown(name, scale)) is None:
             continue
         try:
             failures += redraw(figure, scale) if args.redraw else make(figure, scale, args.overrides)

@@ -7,14 +7,15 @@ in `fedbench.papers.tests`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedbench.papers.across import NORMS, both, problem_free, speedup
+from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Filter, Readings, Row, Test, readings
-from fedbench.papers.figure import Figure, More, Paper, picture
-from fedbench.papers.tests import Above, Leads, Moves
+from fedbench.papers.figure import Figure, More, Paper, markdown, of_stages, picture
+from fedbench.papers.tests import Above, Leads, Moves, widths
 
 ICLR, TALK = "PAdaMFed, ICLR 2025", "PAdaMFed talk"
 OURS = {"padamfed": "PAdaMFed", "padamfed_vr": "PAdaMFed-VR"}
@@ -44,6 +45,10 @@ _MOMENTUM = {"algorithm.lr": [0.03], "algorithm.server_lr": [0.3, 1.0], "algorit
 START = {"fedavg": _PLAIN, "scaffold": _PLAIN, "scaffold_m": _MOMENTUM}
 """What is tried first at scales cpu and paper; the search continues if a winner lies at an edge. FedAvg and
 SCAFFOLD start from plain averaging. In SCAFFOLD-M, server_lr is the step that multiplies its momentum."""
+PANELS_OF = {"fig1": ("padamfed/fig1_average",), "fig2": ("padamfed/fig2_average",)}
+"""Readings that were added later; each has runs of its own."""
+ETAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""Tried on another task."""
 EFFORT = {"paper": "cpu"}
 """All grids would take 924 runs a figure, 45 minutes of an H200; a few points, extended at edges, took 18."""
 
@@ -60,6 +65,24 @@ def by_step_size(runs: Path, out: Path) -> list[Path]:
     for key in ("lr", "server_lr"):
         files += picture(runs, out, key, f"algorithm.{key}", f"final-{key}", "final", **options)
     return files
+
+
+def averaging(runs: Path, out: Path) -> list[Path]:
+    """Accuracy against eta where the server averages, and the decades of eta in which a method is near the
+    best, as a table."""
+    files = picture(runs, out, "average", "algorithm.lr", "final-lr", "final", rows="partition",
+                    levels=tuple(LEVELS.values()))  # fmt: skip
+    table = widths(of_stages([runs / "final-lr"], "runs"), "algorithm.lr", "partition", LEVELS)
+    csv, text = out / "widths.csv", out / "widths.md"
+    csv.write_text(table.to_csv(index=False, lineterminator="\n"))
+    text.write_text(markdown(table))
+    return [*files, csv, text]
+
+
+def by_split_averaging(runs: Path, out: Path) -> list[Path]:
+    """Accuracy against rounds where the server averages: eta of the theorem, and of another task."""
+    stages = ("final", f"final-{ELSEWHERE}")
+    return picture(runs, out, "average", "round", *stages, y="test_accuracy", rows="partition")
 
 
 def by_lr(runs: Path, out: Path) -> list[Path]:
@@ -136,9 +159,15 @@ def _figure1(split: str, where: Filter, source: str) -> Iterator[Claim]:
     def against(others: tuple[str, ...], by: str, method: str = "padamfed") -> Readings:
         return _everywhere("fig1", lambda run: Leads(run, others, by, where), method)
 
+    def averages(method: str, stage: str, words: str, ours: bool = False) -> Readings:
+        ahead = partial(Leads, others=BASELINES, where=where)
+        return averaged(method, "padamfed/fig1_average", ahead, stage, words, ours)
+
     for (method, name), (by, (word, words)) in product(OURS.items(), BY.items()):
+        added = (*averages(method, "final", "theorem's eta"),
+                 *averages(method, f"final-{ELSEWHERE}", "eta of another task", True))  # fmt: skip
         yield Claim(f"{method}-{word}-{split}", f"{name} {words} the tuned baselines (EMNIST, {split})",
-                    source, against(BASELINES, by, method))  # fmt: skip
+                    source, against(BASELINES, by, method) + added * (word == "accuracy"))  # fmt: skip
     yield Claim(f"vr-over-plain-{split}", f"variance reduction enhances PAdaMFed (EMNIST, {split})", source,
                 _everywhere("fig1", lambda run: Leads(run, (run.replace("_vr", ""),), where=where),
                             "padamfed_vr"))  # fmt: skip
@@ -154,23 +183,36 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
         key = STEPS[step]
         return _everywhere("fig2", lambda run: Above(run, level, where, key, 3e-3, 1e-1), method, f"{step}, ")
 
+    def average(test: Callable[[str], Test], method: str = "padamfed") -> Readings:
+        return averaged(method, "padamfed/fig2_average", test, "final-lr", "eta")
+
     for method, name in OURS.items():
         yield Claim(f"{method}-range-{split}", f"{name} exceeds {level} for step sizes from 3e-3 to 1e-1"
                     f" after 400 rounds (EMNIST, {split})", source,
-                    above(method, "eta") + above(method, "gamma"), 400)  # fmt: skip
+                    above(method, "eta") + above(method, "gamma")
+                    + average(lambda run: Above(run, level, where, STEPS["eta"], 3e-3, 1e-1), method),
+                    400)  # fmt: skip
         yield Claim(f"{method}-theorem-steps-{split}", f"{name} exceeds {level} after 400 rounds at its"
                     f" theorem's step sizes (EMNIST, {split}, open settings)", source,
                     both(method, "padamfed/settings", lambda run: Above(run, level, SPLITS[split])),
                     400, post_hoc=True)  # fmt: skip
+    widest = average(lambda run: Leads(run, BASELINES, "width", where, STEPS["eta"]))
     for step, key in STEPS.items():
         yield Claim(f"narrower-{split}-{step}", f"PAdaMFed is near the best (0.9 of it) on more of {step}"
                     f" than the baselines (EMNIST, {split})", source,
-                    _widest("fig2", key, where))  # fmt: skip
+                    _widest("fig2", key, where) + widest * (step == "eta"))  # fmt: skip
 
 
 _SETTING, _CIFAR = "T; the rest is assumed", "data, alpha; an eighth of the channels"
 _FIG1 = {
-    split: tuple(f"padamfed-accuracy-{split}/ten digits, {norm}" for norm in NORMS.values())
+    split: (
+        *(f"padamfed-accuracy-{split}/ten digits, {norm}" for norm in NORMS.values()),
+        *(
+            f"padamfed-accuracy-{split}/server averages, {eta}, {norm}"
+            for eta in ("theorem's eta", "eta of another task")
+            for norm in NORMS.values()
+        ),
+    )
     for split in SPLITS
 }
 ROWS = (
@@ -178,6 +220,9 @@ ROWS = (
     Row("the same, Dirichlet(1)", "highest", _SETTING, _FIG1["noniid"]),
     Row("PAdaMFed after 400 rounds, iid", "> 80%", _SETTING, ("padamfed-theorem-steps-iid",)),
     Row("the same, Dirichlet(1)", "> 70%", _SETTING, ("padamfed-theorem-steps-noniid",)),
+    Row("PAdaMFed at every learning rate from 3e-3 to 1e-1, iid and Dirichlet(1)", "> 80%, > 70%", _SETTING,
+        tuple(f"padamfed-range-{split}/{words}, {norm}" for split in SPLITS for norm in NORMS.values()
+              for words in ("ten digits, eta", "ten digits, gamma", "server averages, eta"))),
     Row("PAdaMFed-VR over PAdaMFed", "higher", _SETTING, ("vr-over-plain-settings",)),
     Row("PAdaMFed best on CIFAR-10", "highest", _CIFAR,
         tuple(f"padamfed-cifar10/ResNet-18, {norm}" for norm in NORMS.values())),
@@ -199,11 +244,16 @@ MORE = (
 
 PAPER = Paper((
     *(Figure(f"padamfed/{name}{classes}", about.format(f"EMNIST, {data}"), draw, tuned=True, start=START,
-             effort=EFFORT)
+             effort=EFFORT, panels=PANELS_OF.get(f"{name}{classes}", ()))
       for classes, data in CLASSES.items() for name, about, draw in (
         ("fig1", "Accuracy against rounds, {}, iid and Dirichlet(1)", by_split),
         ("fig2", "Accuracy against the step size, {}, iid and Dirichlet(1)", by_step_size),
         ("rnn_lr", "Accuracy against the learning rate, {}, three-layer RNN, Dirichlet(1)", by_lr))),
+    Figure("padamfed/fig1_average", "Accuracy against rounds where the server averages, EMNIST, ten digits",
+           by_split_averaging, tuned=True, start=START, effort=EFFORT,
+           search=tuple(elsewhere(method, ETAS) for method in OURS)),
+    Figure("padamfed/fig2_average",
+           "Accuracy against the one learning rate where the server averages, EMNIST, ten digits", averaging),
     Figure("padamfed/settings",
            "Accuracy with the theorems' step sizes in settings that the paper leaves open", by_setting),
     Figure("padamfed/cifar10", "Accuracy against rounds, CIFAR-10, ResNet-18, Dirichlet(0.5)", by_rounds,

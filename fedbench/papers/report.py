@@ -13,6 +13,7 @@ import pandas as pd
 from fedbench.files import write_text
 from fedbench.papers import FIGURES, PAPERS
 from fedbench.papers.claims import (
+    AFTER,
     ALPHA,
     CONSISTENT,
     OPPOSITE,
@@ -87,7 +88,8 @@ def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Ju
         for claim in paper.claims
     }
     tested = [(claim, rank) for claim, said in judged.items() for rank, (_, one) in enumerate(said)
-              if one.p is not None and claim.kind in ("paper", "peers")]  # fmt: skip
+              if one.p is not None and claim.kind in ("paper", "peers")
+              and not said[rank][0].ours]  # fmt: skip
     adjusted = holm([judged[claim][rank][1].p or 0.0 for claim, rank in tested])
     for (claim, rank), p in zip(tested, adjusted, strict=True):
         reading, one = judged[claim][rank]
@@ -108,6 +110,7 @@ def _rows(claim: Claim, said: Judged, evidence: Mapping[str, Evidence]) -> Itera
             "text": claim.text,
             "source": claim.source,
             "reading": reading.words,
+            "asked": reading.asked,
             "figure": reading.figure,
             "verdict": one.verdict,
             "numbers": one.numbers,
@@ -122,13 +125,19 @@ def _rows(claim: Claim, said: Judged, evidence: Mapping[str, Evidence]) -> Itera
 
 
 def _verdict(said: Judged) -> str:
-    return MARKS[together([one.verdict for _, one in said])]
+    return MARKS[together([one.verdict for _, one in _papers(said)])]
+
+
+def _papers(said: Judged) -> Judged:
+    """The readings that decide: not ours."""
+    return [pair for pair in said if not pair[0].ours]
 
 
 def _of_readings(said: Judged) -> str:
     """The verdict, and if a claim holds in some readings only, in how many: `~ (1 of 4)`."""
-    holds = sum(one.verdict in (YES, CONSISTENT) for _, one in said)
-    return _verdict(said) + f" ({holds} of {len(said)})" * (0 < holds < len(said))
+    counted = _papers(said)
+    holds = sum(one.verdict in (YES, CONSISTENT) for _, one in counted)
+    return _verdict(said) + f" ({holds} of {len(counted)})" * (0 < holds < len(counted))
 
 
 def _counts(judged: Iterable[Judged]) -> str:
@@ -147,7 +156,7 @@ def _ledger(judged: Mapping[Claim, Judged], evidence: Mapping[str, Evidence], cs
         rows = []
         for claim, said in mine.items():
             each = [_labelled([f"{MARKS[one.verdict]} {reading.words}".rstrip()], one.numbers)
-                    + f" ({one.reason})" * bool(one.reason)
+                    + f" ({one.reason})" * bool(one.reason) + f" *{reading.asked}*" * reading.late
                     for reading, one in said]  # fmt: skip
             late = " Added after its result was known." if claim.post_hoc else ""
             commands = dict.fromkeys(evidence[one.figure].made.get("command", "") for one, _ in said
@@ -173,15 +182,17 @@ def _page(
             continue
         picked: Judged = []
         for name, _, words in (one.partition("/") for one in row.claims):
-            picked += [pair for pair in judged[named[name]] if not words or pair[0].words == words]
+            mine = [pair for pair in judged[named[name]] if not words or pair[0].words == words]
+            mine = [pair for pair in mine if pair[0].figure in evidence] if picked else mine
+            picked += mine
         late = any(named[one.partition("/")[0]].post_hoc for one in row.claims)
         shared = (
             set.intersection(*(set(one.words.split(", ")) for one, _ in picked)) if len(picked) > 1 else set()
         )
         ours = [_labelled([word for word in one.words.split(", ") if word not in shared], said.brief)
-                for one, said in picked]  # fmt: skip
+                + f" *{one.asked}*" * one.late for one, said in picked]  # fmt: skip
         rows.append({"": _of_readings(picked), "result": row.result, "paper": row.published,
-                     "ours (n)": "<br>".join(ours) + "<br>*asked after this was known*" * late,
+                     "ours (n)": "<br>".join(ours) + f"<br>*{AFTER}*" * late,
                      "same setting?": row.setting})  # fmt: skip
     yield markdown(pd.DataFrame(rows))
     yield (

@@ -163,6 +163,35 @@ def _decades(points: pd.Series, level: float) -> float:
     return max((float(np.log10(part.iloc[-1] / part.iloc[0])) for _, part in ranges), default=0.0)
 
 
+def widths(runs: pd.DataFrame, key: str, split: str, levels: Mapping[str, float]) -> pd.DataFrame:
+    """For every value of `split` and every method (by its norm): the decades of `key` between the ends of the
+    longest run of neighbouring grid points at which its mean accuracy is near the best of all methods there,
+    and at which it is above each of `levels`. What the grid ends within is longer.
+
+    Columns: `split`, method, norm, n (fewest seeds of a point), best, the decades, grid.
+    """
+    norms = runs["algorithm.norm"].fillna("") if "algorithm.norm" in runs else pd.Series("", runs.index)
+    made: list[dict[str, object]] = []
+    for value, part in runs.assign(norm=norms).groupby(split, sort=False):
+        curves = {
+            (str(name), str(norm)): (curve(rows, key), int(rows.groupby(key).seed.nunique().min()))
+            for (name, norm), _ in part.groupby(["algorithm", "norm"], sort=False)
+            for rows in [rows_of(part, f"{name}", {"norm": norm})]
+        }
+        best = max(float(points.max()) for points, _ in curves.values())
+        for (name, norm), (points, n) in curves.items():
+            above = {
+                f"decades above {level:g}": round(_decades(points, level), 2) for level in levels.values()
+            }
+            made.append({
+                split: value, "method": short(name), "norm": norm, "n": n,
+                "best": round(float(points.max()), 4),
+                f"decades at {LEVEL:g} of the best": round(_decades(points, LEVEL * best), 2), **above,
+                "grid": f"{points.index.min():g} to {points.index.max():g}",
+            })  # fmt: skip
+    return pd.DataFrame(made)
+
+
 @dataclass(frozen=True)
 class Near(Test):
     """`method`'s `column` is within `tolerance` of the published `value` (of T, relatively)."""
