@@ -108,7 +108,7 @@ class Maker:
 
     def search(self, branches: Sequence[Branch], place: Path, elsewhere: str) -> list[Selection | None]:
         """Search these branches, on the task of this figure or on that of the figure `elsewhere`."""
-        tasks = [self.task(branch) for branch in branches]
+        tasks = list({str(task.fixed): task for task in map(self.task, branches)}.values())
         held_out = [f"{VALIDATION}={self.validation:g}"]
         seeds = [SEARCHED + seed for seed in self.how.seeds]
         stages = self.stages
@@ -122,7 +122,8 @@ class Maker:
         found = decide(tasks, found, seeds, lambda grids: self.sweep(last, grids, held_out, stages))
         if elsewhere:
             self.stages.failures += stages.failures
-        return found
+        selected = {str(task.fixed): one for task, one in zip(tasks, found, strict=True)}
+        return [selected[str(self.task(branch).fixed)] for branch in branches]  # elsewhere some are the same
 
     def task(self, branch: Branch) -> Task:
         """The search of a branch: its algorithm's grid, or draws of its random search."""

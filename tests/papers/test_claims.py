@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedbench.papers import CLAIMS, PAPERS, peers
+from fedbench.papers.across import averaged
 from fedbench.papers.claims import (
     CONSISTENT,
     MADE,
@@ -32,7 +34,7 @@ from fedbench.papers.claims import (
     tuned,
     until,
 )
-from fedbench.papers.tests import Above, Flat, Leads, Moves, Near, Slope
+from fedbench.papers.tests import Above, Flat, Leads, Moves, Near, Slope, widths
 
 
 def runs(*rows, **columns):
@@ -489,3 +491,48 @@ def test_the_first_page_names_claims_and_readings():
     assert 12 <= len(rows) - of_peers <= 18
     assert of_peers <= 5
     assert {name for row in rows for name in row.claims} <= known
+
+
+def test_widths_are_decades_between_neighbouring_grid_points():
+    """Best 0.9, so near is 0.81: PAdaMFed's 0.01 to 1 is two decades, and its 0.0001 is beyond a gap;
+    FedAvg's range is one point. Above 0.7: 0.01 to 1, and FedAvg's 0.1 to 1. With a norm per tensor nothing
+    is near."""
+    key, places = "algorithm.lr", (0.0001, 0.001, 0.01, 0.1, 1.0)
+
+    def line(algorithm, scores, seeds=2, **more):
+        pairs = zip(places, scores, strict=True)
+        return [(algorithm, (score,) * seeds, {key: place, **more}) for place, score in pairs]
+
+    table = runs(
+        *line("padamfed", (0.82, 0.5, 0.85, 0.9, 0.83), **{"algorithm.norm": "vector"}),
+        *line("padamfed", (0.1, 0.2, 0.6, 0.6, 0.6), 3, **{"algorithm.norm": "tensor"}),
+        *line("fedavg", (0.3, 0.4, 0.5, 0.85, 0.75)),
+        partition="iid",
+    )
+    found = widths(table, key, "partition", {"iid": 0.7}).set_index(["method", "norm"])
+    near, above = found["decades at 0.9 of the best"], found["decades above 0.7"]
+    assert near.to_dict() == {("PAdaMFed", "vector"): 2, ("PAdaMFed", "tensor"): 0, ("FedAvg", ""): 0}
+    assert above.to_dict() == {("PAdaMFed", "vector"): 2, ("PAdaMFed", "tensor"): 0, ("FedAvg", ""): 1}
+    assert found.n.tolist() == [2, 3, 2]
+    assert set(found.grid) == {"0.0001 to 1"}
+
+
+def test_a_reading_of_a_stage_has_its_runs_alone():
+    """The theorem's eta (0.6) is behind FedAvg (0.7), the one of another task (0.8) ahead of it."""
+    table = pd.concat([
+        runs(("padamfed", (0.6, 0.61, 0.6), {"algorithm.norm": "vector"}), ("fedavg", (0.7, 0.71, 0.69), {}),
+             stage="final"),
+        runs(("padamfed", (0.8, 0.81, 0.8), {"algorithm.norm": "vector", "algorithm.lr": 0.1}),
+             stage="final-elsewhere"),
+    ])  # fmt: skip
+    by = partial(averaged, "padamfed", "f", lambda run: Leads(run, ("fedavg",)))
+    both = by("final", "theorem's eta") + by("final-elsewhere", "another", ours=True)
+    by_stage = {one.words: one for one in both}
+    theorem, chosen = (
+        by_stage[f"server averages, {said}, one norm"] for said in ("theorem's eta", "another")
+    )
+    assert theorem.test(Evidence(table)).verdict == OPPOSITE
+    assert chosen.test(Evidence(table)).verdict == YES
+    assert theorem.asked == "asked after this was known"
+    assert chosen.asked == "our reading, asked after this was known"
+    assert "PAdaMFed 80.3%" in chosen.test(Evidence(table)).numbers  # the words of a reading name its stage

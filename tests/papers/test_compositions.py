@@ -275,3 +275,50 @@ def test_padamfeds_figures_are_searched_at_scale_paper_as_at_scale_cpu(tmp_path:
         searched[scale] = [(branch.method, maker.task(branch).first) for branch in tuned], maker.how
     assert searched["paper"] == searched["cpu"]
     assert sum(math.prod(map(len, grid.values())) for _, first in searched["paper"][0] for grid in first) < 30
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_one_rate_is_swept_where_the_server_averages(scale: str) -> None:
+    """All methods average; at real scales eta has the ends of the paper's range, 3e-3 and 1e-1; K is 20."""
+    made = compose_experiment("padamfed/fig2_average", scale)
+    assert {branch.context["algorithm.server_lr"] for branch in made.branches} == {"average"}
+    assert {branch.stage for branch in made.branches} == {"final-lr"}
+    for branch in made.branches if scale != "smoke" else ():
+        assert branch.along == {"algorithm.lr": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1]}
+    assert made.base["local.steps"] == (3 if scale == "smoke" else 20)
+    assert "padamfed/fig2_average" in FIGURES["padamfed/fig2"].panels
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", ["padamfed/fig1_average", "adamasfl/fig1_average"])
+def test_an_eta_of_another_task_is_chosen_on_that_of_untuned(name: str, scale: str) -> None:
+    """Its runs share nothing with the figure but the method; the theorem's eta is not searched."""
+    maker = Maker(compose_experiment(name, scale), (), Path(), Path())
+    first = "digits" if scale == "smoke" else "fmnist"
+    ours = [branch for branch in maker.made.branches if "adam" in branch.algorithm]
+    for branch in ours:
+        assert branch.context["algorithm.server_lr"] == "average"
+        if "algorithm.lr" in branch.context:
+            assert branch.context["algorithm.lr"] is None
+            assert branch.search is None
+            assert branch.stage == "final"
+            continue
+        assert branch.stage == "final-elsewhere"
+        task = maker.task(branch)
+        assert task.fixed["dataset"] == first
+        assert task.fixed["model"] == ("logistic" if scale == "smoke" else "mlp")
+        assert task.fixed["algorithm.server_lr"] == "average"
+        assert task.fixed.get("schedule", "sync") == maker.made.base["schedule"]
+        assert list(task.space) == ["algorithm.lr"]
+    assert {branch.stage for branch in ours} == {"final", "final-elsewhere"}
+
+
+@pytest.mark.parametrize(("scale", "least"), [("smoke", 2), ("cpu", 10), ("paper", 10)])
+def test_rates_are_chosen_at_the_smallest_concurrency_and_kept(scale: str, least: int) -> None:
+    maker = Maker(compose_experiment("adamasfl/fig2_average", scale), (), Path(), Path())
+    searched = [branch for branch in maker.made.branches if branch.search or maker.made.tuned_keys(branch)]
+    assert {maker.task(branch).fixed["schedule.concurrency"] for branch in searched} == {least}
+    assert least == min(map(int, maker.made.params["schedule.concurrency"]))
+    assert {branch.algorithm for branch in searched} == {
+        "fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl", "adamasfl",
+    }  # fmt: skip
