@@ -267,7 +267,7 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
         try:
             failures += redraw(figure, scale) if args.redraw else make(figure, scale, args.overrides)
         except UserError as error:  # such as missing data, which the other figures may not need
-            if len(names) == 1:
+            if len(args.names) == 1:
                 raise
             failures.append(f"{name}: {error}")
             print(failures[-1], flush=True)
