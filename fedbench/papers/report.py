@@ -183,8 +183,8 @@ def _page(
         picked: Judged = []
         for name, _, words in (one.partition("/") for one in row.claims):
             mine = [pair for pair in judged[named[name]] if not words or pair[0].words == words]
-            kept = [pair for pair in mine if pair[0].figure in evidence]
-            picked += kept if kept or picked else mine
+            known = [pair for pair in mine if pair[0].figure in evidence]
+            picked += known if known or picked else mine
         late = any(named[one.partition("/")[0]].post_hoc for one in row.claims)
         shared = (
             set.intersection(*(set(one.words.split(", ")) for one, _ in picked)) if len(picked) > 1 else set()
