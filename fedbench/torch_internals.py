@@ -11,6 +11,7 @@ into one file. torch's C++ loader makes it ready to run in any process within mi
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import logging
@@ -52,6 +53,7 @@ except ImportError:
 
 __all__ = [
     "TorchDispatchMode",
+    "abandon_capture",
     "compile_alone",
     "grad_and_value",
     "in_use",
@@ -288,6 +290,15 @@ def _only_computed(module: torch.fx.GraphModule, held: int) -> list[tuple[str, i
         leaves.append(inputs.get(value) or computed[value])
     output.args = (tuple(computed),)
     return leaves
+
+
+def abandon_capture(pool: Any) -> None:
+    """Give back the memory `pool` of a capture that CUDA has made invalid: torch then raises before it does.
+    Later allocations would go on as if a capture were under way."""
+    with contextlib.suppress(AttributeError, RuntimeError):  # another torch; or it was given back
+        device = torch.cuda.current_device()
+        torch._C._cuda_endAllocateToPool(device, pool)
+        torch._C._cuda_releasePool(device, pool)
 
 
 def compile_alone(function: Function) -> Function:

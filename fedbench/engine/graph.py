@@ -20,7 +20,7 @@ from fedbench.engine.executors import Work
 from fedbench.engine.memory import is_out_of_memory
 from fedbench.errors import RunError
 from fedbench.method import Vectors
-from fedbench.torch_internals import pytree
+from fedbench.torch_internals import abandon_capture, pytree
 
 Step = Callable[..., tuple[Vectors, Vectors]]
 State = tuple[Vectors, Vectors]
@@ -83,11 +83,7 @@ class StepGraph:
                 self.k.fill_(first)
                 self._once()
         current.wait_stream(pool.stream)
-        graph = torch.cuda.graph(
-            self.graph, pool=pool.handle, stream=pool.stream, capture_error_mode="thread_local"
-        )
-        with graph:
-            self._once()
+        self._capture()
 
     def run(self, local: Vectors, work: Work) -> State:
         """Like `eagerly`, for a chunk of the same form with no more steps."""
@@ -103,6 +99,22 @@ class StepGraph:
             self.graph.replay()
         local, statistics = state[:2]
         return {k: v.clone() for k, v in local.items()}, {k: v.clone() for k, v in statistics.items()}
+
+    def _capture(self) -> None:
+        """Keep what `_once` launches. Raises the first error, after which the device is as it was before."""
+        stream, handle, first = self.pool.stream, self.pool.handle, None
+        capture = torch.cuda.graph(self.graph, handle, stream, capture_error_mode="thread_local")
+        try:
+            with torch.cuda.stream(stream), capture:  # if ending a capture fails, torch stays on its stream
+                try:
+                    self._once()
+                except Exception as error:
+                    first = error
+                    raise
+        except Exception as error:
+            if error is not first:  # CUDA has made the capture invalid
+                abandon_capture(handle)
+            raise first or error from None
 
     def _once(self) -> None:
         local, statistics, *rest, batches = self.buffers

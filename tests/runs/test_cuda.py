@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,9 @@ import torch
 from run_files import metrics
 
 from fedbench.api import compose_config
+from fedbench.engine.executors import Result, Work
 from fedbench.engine.graph import StepGraph
+from fedbench.engine.vectorised import VmapExecutor
 from fedbench.method import Vectors
 from fedbench.runs.run import Run
 from fedbench.runs.server_loop import ServerLoop
@@ -194,3 +197,62 @@ def test_a_step_that_cannot_be_captured_goes_on_without_a_graph(
     found, notes = finished(images, tmp_path / "run", "unchecked")
     assert len(found) == 4
     assert [note for note in notes if "cannot be captured (RuntimeError: operation not permitted" in note]
+
+
+def test_a_wait_inside_a_step_ends_its_graph_and_nothing_else(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA makes such a capture invalid, so that ending it fails too; the null device is told to."""
+    once, end, waited = StepGraph._once, torch.cuda.CUDAGraph.capture_end, []
+
+    def with_a_wait(self: StepGraph) -> None:
+        once(self)
+        if torch.cuda.is_current_stream_capturing():
+            waited.append(True)
+            self.k.item()
+
+    def invalid(self: torch.cuda.CUDAGraph) -> None:
+        end(self)
+        if waited:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    plain, _ = finished(images, tmp_path / "off", "off")
+    torch.cuda.empty_cache()
+    before = torch.cuda.current_stream()
+    monkeypatch.setattr(StepGraph, "_once", with_a_wait)
+    if "NULLCUDA" in os.environ:
+        monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_end", invalid)
+    found, notes = finished(images, tmp_path / "unchecked", "unchecked")
+    (note,) = notes
+    assert waited
+    assert note.startswith("cuda_graph: a local step cannot be captured (")
+    assert "previous error" not in note  # but the wait, which came first
+    assert torch.cuda.current_stream() == before
+    for one, other in zip(found, plain, strict=True):  # a chunk is computed alone or padded: rounding
+        assert float(one["test_loss"]) == pytest.approx(float(other["test_loss"]), rel=1e-4)
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert {part["segment_pool_id"] for part in torch.cuda.memory_snapshot()} <= {(0, 0)}
+
+
+def test_a_full_device_halves_the_chunk(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device has 1 MiB left for the steps of more than one client."""
+    run, whole = VmapExecutor.run, torch.cuda.get_device_properties(0).total_memory
+
+    def short(self: VmapExecutor, work: Work) -> Result:
+        if len(work.batches.steps) > 1:
+            torch.cuda.empty_cache()
+            torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**20) / whole)
+        try:
+            return run(self, work)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
+    monkeypatch.setattr(VmapExecutor, "run", short)
+    arguments = words(images, "model=mlp", "model.hidden=[2000]", "device=cuda", "engine=vmap")
+    Run(compose_config(arguments)).go(tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["chunk"] == 1
+    assert "out of memory with chunk=3; started again with chunk=1" in summary["notes"]
