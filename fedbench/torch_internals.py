@@ -5,8 +5,10 @@ switch off something that is not on. This module takes the same steps without th
 Outside all transforms, plain autograd suffices and is faster.
 
 Programs: torch.compile's cache on disk helps only after dynamo has traced the program again (4 to 10 s).
-Here a function is traced through vmap and its gradients (make_fx) and compiled ahead of time (AOTInductor)
-into one file. torch's C++ loader makes it ready to run in any process within milliseconds.
+Here a function is traced through vmap and its gradients (make_fx) and compiled ahead of time into one file.
+On a CPU that is AOTInductor's package, which torch's C++ loader makes ready to run within milliseconds. On
+CUDA it is `standalone_compile`'s artifact: Triton kernels that Python calls, so nothing is linked and no CUDA
+toolkit is needed; steps are launched as graphs there, so Python's calls cost little.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import inspect
 import json
 import logging
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -61,8 +64,10 @@ __all__ = [
     "load",
     "pack",
     "pytree",
+    "stands_alone",
 ]
 
+_STANDALONE = (Path(torch.__file__).parent / "_inductor" / "standalone_compile.py").is_file()
 _LOADER: Any = getattr(getattr(torch._C, "_aoti", None), "AOTIModelPackageLoader", None)
 _MANY = 2**20
 
@@ -75,6 +80,7 @@ def in_use() -> dict[str, str]:
     return {
         "gradients": "pieces of torch.func" if _PIECES else "torch.func.grad_and_value",
         "programs": "AOTInductor's loader" if _LOADER else "torch._inductor.aoti_load_package",
+        "programs on CUDA": "standalone_compile" if _STANDALONE else "AOTInductor",
     }
 
 
@@ -115,6 +121,7 @@ def _pieces(value: Tensor, inputs: Vectors, create_graph: bool) -> Vectors:
 
 Function = Callable[..., Any]
 _ENTRY = "fedbench"  # of the package's metadata
+_ARTIFACT, _SHAPE = "artifact", "shape.json"  # members of a file that stands alone
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,11 @@ class _Shape:
     held: list[int]  # indices of the held tensors, which are the first inputs
     leaves: list[tuple[str, int]]  # of the result: "argument" or "output", and its index
     structure: str
+
+
+def stands_alone(device: torch.device) -> bool:
+    """Whether programs for the device need no C++ compiler."""
+    return device.type == "cuda" and _STANDALONE
 
 
 def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: Path) -> None:
@@ -139,12 +151,28 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
     args = pytree.tree_map_only(Tensor, _like, args)
     graph, shape = _trace(function, args, held)
     tensors = (*(held[i] for i in shape.held), *_tensors(args))
+    if stands_alone(tensors[-1].device):
+        _pack_artifact(graph, tensors, shape, file)
+        return
     program = torch.export.export(graph, tensors, strict=False)
     options = {"aot_inductor.metadata": {_ENTRY: json.dumps(asdict(shape))}}
     inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=options)
     if sys.platform == "linux" and not _shares_the_standard_library(file):
         file.unlink()
         raise RunError("the C++ compiler has no shared standard library (libstdc++.so) to link programs with")
+
+
+def _pack_artifact(graph: torch.fx.GraphModule, tensors: Sequence[Tensor], shape: _Shape, file: Path) -> None:
+    import torch._inductor as inductor
+
+    shapes: Any = "from_example_inputs"
+    artifact = inductor.standalone_compile(graph, list(tensors), dynamic_shapes=shapes)
+    binary = file.with_suffix(".binary")
+    artifact.save(path=str(binary), format="binary")
+    with zipfile.ZipFile(file, "w") as package:
+        package.write(binary, _ARTIFACT)
+        package.writestr(_SHAPE, json.dumps(asdict(shape)))
+    binary.unlink()
 
 
 def _shares_the_standard_library(file: Path) -> bool:
@@ -159,9 +187,7 @@ def _shares_the_standard_library(file: Path) -> bool:
 def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
     """The function in `file`, for these `held` tensors. Raises RunError, or what torch raises, if the file
     has no program that runs here."""
-    index = -1 if device.index is None else device.index
-    run, metadata = _opened(file, index)
-    said = metadata.get(_ENTRY)
+    run, said = _opened_artifact(file) if stands_alone(device) else _opened(file, device)
     if said is None:
         raise RunError(f"{file} is no program of fedbench")
     shape = _Shape(**json.loads(said))
@@ -178,15 +204,30 @@ def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
     return call
 
 
-def _opened(file: Path, index: int) -> tuple[Callable[[list[Tensor]], Sequence[Tensor]], dict[str, str]]:
-    """A callable that runs the program in `file` on a list of tensors, and the program's metadata."""
+_Opened = tuple[Callable[[list[Tensor]], Sequence[Tensor]], str | None]
+"""What runs a program on a list of tensors, and the JSON of its `_Shape`."""
+
+
+def _opened(file: Path, device: torch.device) -> _Opened:
+    index = -1 if device.index is None else device.index
     if _LOADER is not None:
         program = _LOADER(str(file), "model", True, 1, index)
-        return program.boxed_run, program.get_metadata()
+        return program.boxed_run, program.get_metadata().get(_ENTRY)
     from torch._inductor import aoti_load_package
 
     model = aoti_load_package(str(file), device_index=index)
-    return lambda tensors: model(*tensors), model.get_metadata()
+    return lambda tensors: model(*tensors), model.get_metadata().get(_ENTRY)
+
+
+def _opened_artifact(file: Path) -> _Opened:
+    from torch._inductor import CompiledArtifact
+
+    with zipfile.ZipFile(file) as package, tempfile.TemporaryDirectory(prefix="fedbench") as directory:
+        if _ARTIFACT not in package.namelist():
+            return lambda tensors: tensors, None
+        binary, said = package.extract(_ARTIFACT, directory), package.read(_SHAPE).decode()
+        artifact = CompiledArtifact.load(path=binary, format="binary")
+    return lambda tensors: artifact(*tensors), said
 
 
 def _aligned(tensors: list[Tensor]) -> list[Tensor]:
@@ -260,7 +301,7 @@ def _trace(
 
 def _lift(module: torch.fx.GraphModule, held: Sequence[Tensor]) -> list[int]:
     """Turn the graph's constants that are held tensors into inputs. Returns their indices, in input order."""
-    graph, taken = module.graph, {}
+    graph, taken, lifted = module.graph, {}, set[str]()
     first = next(iter(graph.nodes))
     for node in graph.find_nodes(op="get_attr"):
         value = getattr(module, str(node.target))
@@ -272,6 +313,9 @@ def _lift(module: torch.fx.GraphModule, held: Sequence[Tensor]) -> list[int]:
                 taken[number] = graph.placeholder(f"held_{number}")
         node.replace_all_uses_with(taken[number])
         graph.erase_node(node)
+        lifted.add(str(node.target))
+    for name in lifted:
+        delattr(module, name)  # what a module holds would become another input
     return list(taken)
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MODELS = ("logistic", "mlp", "cnn_small", "rnn")
 BLOCK = 10  # rounds; the last one of a block is evaluated
 PER_ROUND = 10
+STEPS = {"rnn": 5, "resnet18": 2}
+"""Local steps of models for which an epoch would take long."""
 RATES = {  # explicit for PAdaMFed: the theorem's rates need the number of rounds
     "padamfed": ["algorithm.lr=0.01", "algorithm.server_lr=0.1", "algorithm.beta=0.5"],
 }
@@ -27,7 +29,7 @@ RATES = {  # explicit for PAdaMFed: the theorem's rates need the number of round
 
 def overrides(model: str, algorithm: str, root: str, rounds: int, *more: str) -> list[str]:
     """The job as fedbench's overrides."""
-    local = "local.steps=5" if model == "rnn" else "local.epochs=1"
+    local = f"local.steps={STEPS[model]}" if model in STEPS else "local.epochs=1"
     return [
         f"model={model}", f"algorithm={algorithm}", f"rounds={rounds}", f"data.root={root}", "dataset=mnist",
         "partition=iid", "clients.total=100", f"clients.per_round={PER_ROUND}", local, "local.batch_size=20",
@@ -59,7 +61,8 @@ class Bare:
         self.server = [p.detach().clone() for p in self.params]
         self.method, self.lr = config.algorithm.name, float(config.algorithm.options["lr"])
         self.generator = torch.Generator().manual_seed(config.seed)
-        self.steps = 5 if model_name == "rnn" else max(1, len(self.clients[0]) // 20)
+        epoch = max(1, len(self.clients[0]) // 20)
+        self.steps = min(STEPS.get(model_name, epoch), epoch)
         if self.method == "scaffold":
             self.control = [torch.zeros_like(p) for p in self.server]
             self.controls = [[torch.zeros_like(p) for p in self.server] for _ in range(total)]
@@ -216,7 +219,7 @@ def flops_per_round(model: str) -> float:
         "cnn": 25 * 32 * 784 + 25 * 32 * 64 * 196 + 3136 * 512 + 5120,
         "rnn": 28 * (28 * 128 + 5 * 128 * 128) + 1280,
     }[model]  # fmt: skip
-    return 2 * 3 * sample * PER_ROUND * 20 * (5 if model == "rnn" else 30)
+    return 2 * 3 * sample * PER_ROUND * 20 * STEPS.get(model, 30)
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:

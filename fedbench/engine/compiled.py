@@ -30,7 +30,7 @@ from fedbench.engine.memory import is_out_of_memory
 from fedbench.errors import RunError
 from fedbench.files import atomically, locked, user_cache
 from fedbench.models.recurrence import tell_compiler
-from fedbench.torch_internals import compile_alone, load, pack, pytree
+from fedbench.torch_internals import compile_alone, load, pack, pytree, stands_alone
 
 MOST_BYTES = 512 * 2**20
 _SOURCES = ("engine", "method", "algorithms", "models", "data/transforms.py", "rng.py", "torch_internals.py")
@@ -244,7 +244,7 @@ class Programs:
             if is_out_of_memory(error):
                 raise
             log.info("compiled for this process only: %s", _line(error))
-            if device.type == "cuda" and toolkit_missing():
+            if device.type == "cuda" and not stands_alone(device) and toolkit_missing():
                 self._say_once(NO_TOOLKIT)
             tell_compiler()
             return compile_alone(function)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import hashlib
 import importlib.util
+import lzma
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
+import time
 from pathlib import Path
 from types import ModuleType
 
+import gpu_checks
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -109,11 +116,37 @@ def test_a_script_works_through_symbolic_links(tmp_path: Path, name: str) -> Non
     links.mkdir()
     (links / "first").symlink_to(os.path.relpath(checkout / "scripts" / name, links))
     (links / "second").symlink_to("first")
-    arguments = [tmp_path, "out"] if name == "gpu_checks" else []
-    done = subprocess.run([links / "second", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([links / "second"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    if name == "gpu_checks":
-        assert (tmp_path / "out" / "values.txt").read_text().startswith(f"started: {checkout}")
-    else:
-        assert done.stdout.startswith("started: ")
-        assert f"{checkout.name}/" in done.stdout or ".venv/bin/python" in done.stdout
+    assert done.stdout.startswith("started: ")
+    assert f"{checkout.name}/" in done.stdout or ".venv/bin/python" in done.stdout
+
+
+def test_a_gpu_check_whose_time_is_up_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process in a group of its own, as a sweep's workers are; what was written by then is packed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data = tmp_path / "data"
+    data.mkdir()
+    with lzma.open(data / "some.npz.xz", "wb") as stream:
+        stream.write(b"numbers")
+    checks = gpu_checks.Checks(data, tmp_path / "out", tiny=False)
+    checks.data = gpu_checks._unpacked(data, checks.work / "data")
+    long = (
+        'mkdir outputs; cp "$FEDBENCH_DATA/some.npz" outputs; touch outputs/model.pt;'
+        " setsid sleep 600 & echo $! > number; wait"
+    )
+    begun = time.monotonic()
+    checks.step("long", 2, ["sh", "-c", long])
+    checks.step("short", 5, ["sh", "-c", "echo done"])
+    assert time.monotonic() - begun < 60
+    with (tmp_path / "out" / "steps.csv").open(newline="") as stream:
+        long_row, short_row = csv.DictReader(stream)
+    assert (long_row["exit"], short_row["exit"], short_row["line"]) == ("time is up", "0", "done")
+    number = (checks.work / "number").read_text().strip()
+    with contextlib.suppress(OSError):  # gone, or not yet waited for
+        assert Path(f"/proc/{number}/cmdline").read_text() == ""
+    with tarfile.open(tmp_path / "out" / "outputs.tar.gz") as packed:
+        assert packed.getnames() == ["outputs", "outputs/some.npz"]
+        assert packed.extractfile("outputs/some.npz").read() == b"numbers"  # type: ignore[union-attr]

@@ -24,6 +24,11 @@ TOOLKITS = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", "/opt/cuda")
 
 def pytest_configure(config: pytest.Config) -> None:
     """As a plugin, under the null device."""
+    without_compiler()
+
+
+def without_compiler() -> None:
+    """Leave compiled functions what they were."""
     from fedbench.engine import compiled
 
     compiled.Programs._compile = lambda self, function, *_: function  # type: ignore[method-assign]
@@ -83,11 +88,13 @@ def python(place: Path, *arguments: str, seconds: float = 600) -> subprocess.Com
     )
 
 
-def script(place: Path, name: str, *arguments: str, seconds: float = 900) -> subprocess.CompletedProcess[str]:
+def script(
+    place: Path, name: str, *arguments: str, seconds: float = 1800
+) -> subprocess.CompletedProcess[str]:
     """A script of this checkout whose PYTHON is one with the null device and the CPU's values."""
     interpreter = place / "with_values"
     environment = _environment(place)
-    interpreter.write_text(f'#!/bin/sh\nNULLCUDA_IMPORT=emulplug exec sh "{SOURCE}/nullpy" "$@"\n')
+    interpreter.write_text(f'#!/bin/sh\nNULLCUDA_IMPORT=null_cuda_values exec sh "{SOURCE}/nullpy" "$@"\n')
     interpreter.chmod(0o755)
     return subprocess.run(
         [str(TESTS.parent / name), *arguments],

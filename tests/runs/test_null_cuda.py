@@ -3,7 +3,9 @@ device; and the tests of test_cuda.py with the CPU's values. Skipped where that 
 
 from __future__ import annotations
 
+import csv
 import json
+import tarfile
 from pathlib import Path
 
 import null_cuda
@@ -76,6 +78,11 @@ def job(images: Path, engine: str, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
 @pytest.mark.parametrize("engine", OF_ENGINE)
 def test_what_a_round_asks_of_a_device(device: Path, images: Path, tmp_path: Path, engine: str) -> None:
     """It waits for nothing and keeps no memory, and the steps of a chunk are launches of a graph. All jobs of
@@ -144,12 +151,29 @@ def test_all_gpu_checks_are_one_script(device: Path, tmp_path: Path) -> None:
     parts = {"x_train": x[:1000], "y_train": y[:1000], "x_test": x[1000:], "y_test": y[1000:]}
     np.savez(tmp_path / "mnist.npz", **{name: part.astype(np.uint8) for name, part in parts.items()})
     out = tmp_path / "out"
-    done = null_cuda.script(device, "scripts/gpu_checks", str(tmp_path), str(out), "tiny")
-    steps = (out / "steps.txt").read_text().splitlines()
-    names = [line.partition(":")[0] for line in steps]
-    assert names == ["values", "figure", "bench", "compiled", "bench_rest"], done.stderr[-1000:]
-    assert all(": exit 0 after " in line for line in steps), steps
+    command = 'fedbench rounds=1 device=cpu "hydra.run.dir=outputs/mine"; echo "data: $FEDBENCH_DATA"'
+    done = null_cuda.script(device, "scripts/gpu_checks", str(tmp_path), str(out), "tiny", "--", command)
+    steps = read(out / "steps.csv")
+    names = "start image tests models clients figure processes compiling cifar10 command1"
+    assert [row["step"] for row in steps] == names.split(), done.stderr[-1000:]
+    assert {row["exit"] for row in steps} == {"0"}, steps
     assert done.returncode == 0
-    rows = (out / "engine_cuda.csv").read_text().splitlines()[1:]
-    assert {row.partition(",")[0] for row in rows} == {"mlp", "logistic"}
-    assert len([*out.glob("outputs/smoke/theory/stepsizes/*.png")]) == 2
+    assert steps[-1]["line"] == f"data: {tmp_path}"
+    rounds = read(out / "rounds.csv")
+    assert {(row["step"], row["model"]) for row in rounds} == {
+        ("models", "mlp"), ("models", "resnet18"), ("clients", "mlp"),
+    }  # fmt: skip
+    assert {row["precision"] for row in rounds if row["model"] == "resnet18"} == {"float32", "tf32"}
+    assert all(float(row["ms_per_round"]) > 0 for row in rounds)
+    found = {row["what"]: row["found"] for row in read(out / "image.csv")}
+    assert found["Python.h"] in ("True", "False")
+    assert "standalone_compile" in found
+    assert [row["runs"] for row in read(out / "sweeps.csv")] == ["0", "1"]  # that figure has no runs
+    assert [row["first"] for row in read(out / "compiling.csv")] == ["compiled", "loaded"]
+    runs = read(out / "runs.csv")
+    assert [row["norm"] for row in runs if row["algorithm"] == "padamfed"] == ["tensor", "vector"]
+    with tarfile.open(out / "outputs.tar.gz") as packed:
+        packed_names = packed.getnames()
+    assert "outputs/mine/metrics.csv" in packed_names
+    assert "outputs/mine/model.pt" not in packed_names
+    assert len([*out.iterdir()]) == 9
