@@ -220,7 +220,7 @@ def _opened(file: Path, device: torch.device) -> _Opened:
 
 
 def _opened_artifact(file: Path) -> _Opened:
-    from torch._inductor import CompiledArtifact
+    from torch._inductor.standalone_compile import CompiledArtifact
 
     with zipfile.ZipFile(file) as package, tempfile.TemporaryDirectory(prefix="fedbench") as directory:
         if _ARTIFACT not in package.namelist():
