@@ -108,7 +108,9 @@ class FurtherMetrics:
 
         metric = self.metrics[CONFUSION]
         counts = metric.compute().cpu().numpy()
-        figure, _ = metric.plot(add_text=len(counts) <= _WORDS)
+        figure, axes = metric.plot(add_text=len(counts) <= _WORDS)
+        for ax in np.ravel(np.asarray(axes, dtype=object)):  # numbers of classes stand upright
+            ax.tick_params(axis="both", labelrotation=0)
         atomically(file, lambda place: figure.savefig(place, dpi=150, bbox_inches="tight", format="png"))
         plt.close(figure)
         table = file.with_suffix(".csv")

@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator
 
+from fedbench.config.grouping import in_order, plain
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import caption, style
 from fedbench.figures.lines import (
@@ -122,6 +123,10 @@ class _Picture:
         self.options, self.of_curves, self.rows = options, x in METRICS, rows
         self.lines = [line for part in rows.values() for line in part]
         self.small = len(rows) == 1 and len(self.lines) > MOST
+        if self.small:  # a panel each, in the order of their numbers
+            at = {id(line): tuple(map(plain, line.series.choices.values())) for line in self.lines}
+            ranks = {values: rank for rank, values in enumerate(in_order(at.values()))}
+            self.lines.sort(key=lambda line: ranks[at[id(line)]])
         runs = [run for line in self.lines for run in line.series.runs]
         shown = (
             "updates" if x == "round" and {run.choices.get("schedule") for run in runs} == {"async"} else x
@@ -163,7 +168,7 @@ class _Picture:
         parts = [[line] for line in self.lines] if self.small else list(self.rows.values())
         for ax, title, part in zip(grid, titles, parts, strict=True):
             self._draw(ax, part)
-            ax.set_title(title)
+            ax.set_title(title, parse_math=False)
             if self.options.inset:
                 self._enlarge(ax, part, self.options.inset)
         page.legend(self._entries())
@@ -181,6 +186,11 @@ class _Picture:
             said["diverged"] = _DIVERGED
         if any(line.partial.any() for line in self.lines):
             said["some_seeds_diverged"] = _HOLLOW
+        if self.options.levels:
+            levels = ", ".join(f"{level:g}" for level in self.options.levels)
+            said[f"level {levels}"] = {"linestyle": "dashed", "linewidth": 0.8}
+        if self.options.spread == POINTS:
+            said["a seed"] = {"marker": "o", "markersize": 2.4, "alpha": 0.6}
         seeds = caption.seeds_line([line.series for line in self.lines]).partition(" (")[0]
         return found | marks(**said, **{seeds: {}})
 
@@ -194,7 +204,7 @@ class _Picture:
             ax.axhline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=1, gid="level")
         for rank, line in enumerate(lines):
             if self.of_curves:
-                _draw_curve(ax, line, rank / len(lines))
+                _draw_curve(ax, line, rank / len(lines), self.options.spread == POINTS)
             else:
                 row = self.strip.get(line.series.label, 0.0) if not self.small else len(self.strip) / 2
                 spot = self.share * row / max(len(self.strip), 1)
@@ -252,7 +262,13 @@ def _mean_and_band(ax: Axes, points: pd.DataFrame, look: LineStyle, band: bool =
         points["mean"].between(*ax.get_ylim()) | points["mean"].isna()
     )
     clip = ax.get_yscale() == "log" or not inside.all()
-    ax.plot(points.x, points["mean"], **look.line(), zorder=3, clip_on=clip, gid="mean", **more)
+    ax.plot(points.x, points["mean"], **look.line() | more, zorder=3, clip_on=clip, gid="mean")
+
+
+def _seeds(ax: Axes, each: pd.DataFrame, look: LineStyle, markersize: float = 2.4) -> None:
+    """Every seed's values as faint points."""
+    faint = {**look.line(), "linestyle": "none", "markersize": markersize, "alpha": 0.6, "gid": "seed"}
+    ax.plot(each.x, each.y, **faint)
 
 
 def _cross(ax: Axes, x: float, y: float, look: LineStyle, **more: Any) -> None:
@@ -261,12 +277,16 @@ def _cross(ax: Axes, x: float, y: float, look: LineStyle, **more: Any) -> None:
     ax.plot([x], [y], **mark | more)
 
 
-def _draw_curve(ax: Axes, line: Line, phase: float) -> None:
-    """Draw one line with its band and markers. The curves of its diverged runs each end in a cross."""
+def _draw_curve(ax: Axes, line: Line, phase: float, points: bool) -> None:
+    """Draw one line with its band and markers. The curves of its diverged runs each end in a cross. With
+    `points`, every seed is a point at each evaluation instead of the band."""
     look = line.series.style
+    if points and line.each is not None:
+        _seeds(ax, line.each, look, markersize=1.6)
     if len(line.points):
         step = max(len(line.points) // 7, 1)
-        _mean_and_band(ax, line.points, look, markevery=(int(phase * step), step))
+        every = {"markevery": (int(phase * step), step)}
+        _mean_and_band(ax, line.points, look, not points, **{"marker": ""} if points else every)
     for trail in line.lost:
         ax.plot(trail.x, trail.y, color=look.colour, linewidth=0.6, linestyle=look.dash, zorder=2)
         _cross(ax, trail.x.iloc[-1], float(np.clip(trail.y.iloc[-1], *ax.get_ylim())), look)
@@ -280,8 +300,7 @@ def _draw_results(ax: Axes, line: Line, height: float, points: bool) -> None:
     if len(given):
         _mean_and_band(ax, given, look, not points)
     if points and line.each is not None:
-        faint = {**look.line(), "linestyle": "none", "markersize": 2.4, "alpha": 0.6, "gid": "seed"}
-        ax.plot(line.each.x, line.each.y, **faint)
+        _seeds(ax, line.each, look)
     if len(hollow := given[line.partial[given.index]]):
         style = {**look.line(), "markerfacecolor": "white", "linestyle": "none"}
         ax.plot(hollow.x, hollow["mean"], **style, zorder=3.5, clip_on=False, gid="partial")

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.colors import is_color_like, to_hex
 from numpy.typing import NDArray
 
-from fedbench.config.grouping import differing, one_per_seed, split
+from fedbench.config.grouping import differing, in_order, one_per_seed, split
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
 from fedbench.figures.results import METRICS, Run, check_key, metric, number
@@ -161,7 +161,9 @@ def rows_of(
         allowed = "must be a choice of these runs, such as algorithm"
         check_key("rows" if name in keys else "by", name, allowed, runs)
     found: list[tuple[str, tuple[str | None, str, str], dict[str, object], list[Run]]] = []
-    for value, part in split(runs, keys, _choices).items():
+    parts = split(runs, keys, _choices)
+    for value in in_order(parts):
+        part = parts[value]
         title = style.line(keys, part[0].choices)
         for shown, choices, members in _lines(part, by, along):
             choices = {**dict(zip(keys, value, strict=True)), **choices}
@@ -199,7 +201,7 @@ class Line:
     `points`: columns x, mean, low, high (the spread; NaN if n < 2), n (runs in the mean, which excludes
     diverged ones), diverged (for results: how many runs diverged at this x) and theorem (whether x follows
     from a theorem instead of being set). `lost`: for curves, x and y of every diverged run while they are
-    finite. `each`: for results, x and y of every run in a mean.
+    finite. `each`: x and y of every run in a mean.
     """
 
     series: Series
@@ -263,7 +265,8 @@ def curve(series: Series, x: str, y: str, kind: str) -> Line:
         values = np.stack([np.interp(grid, trail.x, trail.y) for trail in kept])
     points = spread(values, band(kind, series.n), within(y, series.runs))
     points = points.assign(x=grid, diverged=0, theorem=False)
-    return Line(series, points, tuple(one for lost, one in trails if lost and len(one)), not same)
+    lost = tuple(trail for diverged, trail in trails if diverged and len(trail))
+    return Line(series, points, lost, not same, pd.concat(kept) if kept else None)
 
 
 def results(series: Series, x: str, y: str, kind: str) -> Line:

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class Page:
         self.figure = Picture(figsize=(self.width, height + self._below), layout=self._layout)
         FigureCanvasAgg(self.figure)
         said = self.figure.text(0.04, 0.03, "\n".join(lines), transform=self.figure.dpi_scale_trans)
-        said.set(color=MUTED, gid="caption", in_layout=False, va="bottom", linespacing=1.25)
+        said.set(color=MUTED, gid="caption", in_layout=False, va="bottom", linespacing=1.25, parse_math=False)
         self._leave()
 
     def _leave(self) -> None:
@@ -128,11 +129,15 @@ class Page:
             self.figure.supylabel(ylabel)
         return grid[:count]
 
-    def legend(self, entries: Mapping[str, Artist]) -> None:
-        """A legend above everything, in as few rows as the width allows; the page grows by its height."""
+    def legend(self, entries: Mapping[str, Artist], math: bool = False) -> None:
+        """A legend above everything, in as few rows as the width allows; the page grows by its height. Names
+        are drawn as they are, or, with `math`, what is between dollars as a formula."""
         for columns in range(len(entries), 0, -1):
             place: Any = {"loc": "outside upper left", "ncols": columns}
-            made = self.figure.legend(list(entries.values()), list(entries), **place)
+            blank = ["?"] * len(entries)  # matplotlib leaves out a name that begins with _
+            made = self.figure.legend(list(entries.values()), blank, **place)
+            for text, name in zip(made.get_texts(), entries, strict=True):
+                text.set(text=name, parse_math=math)
             box = made.get_window_extent()
             if box.width <= self.figure.bbox.width - 0.05 * self.figure.dpi or columns == 1:
                 break
@@ -251,7 +256,10 @@ def ticks(ax: Axes, *, x: int = 6, y: int = 6, at: Floats | None = None) -> None
             continue
         axis.set_major_locator(FixedLocator(list(places)))
         axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: _written(value)))
+        power = any(
+            not _is_plain(value) for value in places if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)
+        )
+        axis.set_major_formatter(FuncFormatter(partial(_written, power)))
 
 
 def log_places(low: float, high: float, count: int) -> Floats:
@@ -267,13 +275,19 @@ def log_places(low: float, high: float, count: int) -> Floats:
     return fine
 
 
-def _written(value: float) -> str:
-    """A number plainly; very small and large ones as 3×10⁻⁵."""
-    if value == 0 or 1e-3 <= abs(value) < 1e4:
+def _is_plain(value: float) -> bool:
+    """Whether a number is short without a power of ten."""
+    return value == 0 or 1e-3 <= abs(value) < 1e4
+
+
+def _written(power: bool, value: float, _: object = None) -> str:
+    """A number plainly, or with a `power` of ten, as 3×10⁻⁵: all ticks of an axis alike."""
+    if not power or value == 0:
         return f"{value:.3g}" if abs(value) < 100 else f"{value:g}"
-    factor, _, exponent = f"{value:.0e}".partition("e")
-    power = f"$10^{{{int(exponent)}}}$"
-    return power if factor == "1" else f"{factor}×{power}"
+    factor, _, exponent = f"{value:.2e}".partition("e")
+    times = f"$10^{{{int(exponent)}}}$"
+    factor = f"{float(factor):g}"
+    return times if factor == "1" else f"{factor}×{times}"
 
 
 # ---- a grid of logarithmic panels that share their lines and one legend ----------------------------------
@@ -328,7 +342,8 @@ def draw_grid(
             ax.tick_params(labelleft=not shared, labelbottom=last)
             ax.set(xlabel=panel.x_label if last else "", ylabel="" if shared else panel.y_label)
             ticks(ax, x=4, y=4)
-        page.legend({trace.label or trace.style.label: handle(trace.style) for trace in panels[0].traces})
+        names = {trace.label or trace.style.label: handle(trace.style) for trace in panels[0].traces}
+        page.legend(names, math=True)
         return Drawing(page, points, said)
 
 

@@ -150,7 +150,12 @@ _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 
 def axis(name: str, metric: str = "accuracy") -> str:
     """The axis label of a column or key. `metric`: what accuracies measure."""
-    label = _AXES.get(name, name.split(".")[-1].replace("_", " ").capitalize())
+    label = _AXES.get(name)
+    if label is None:
+        words = name.split(".")[-1]
+        for one in (one for one in SAID["metrics"] if words.endswith(f"_{one}")):
+            words = words.removesuffix(one) + SAID["metrics"][one]
+        label = words[:1].upper() + words[1:].replace("_", " ")
     return label.replace("accuracy", str(SAID["metrics"].get(metric, metric)))
 
 

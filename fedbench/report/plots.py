@@ -32,6 +32,7 @@ _SYMBOLS = {
 }  # fmt: skip
 _MARKED = 30  # points; a longer line has no markers
 _SPAN = 100.0  # ratio of the largest value to the smallest above which the axis is logarithmic
+_SHADES = [[0.0, "#F4F8FC"], [1.0, "#7FB2DB"]]  # dark text is readable on all of them
 _WRITTEN = 400  # cells; with more of them, numbers are shown only on hovering
 
 
@@ -136,7 +137,8 @@ def heat_map(settings: Sequence[Setting], across: str, up: str, result: str) -> 
         customdata=[[hover for _, _, hover in row] for row in shown],
         texttemplate="%{text}" if written else None,
         hovertemplate="%{customdata}<extra></extra>",
-        colorscale="Viridis",
+        colorscale=_SHADES,
+        textfont={"color": "#111111"},
         colorbar={"thickness": 14, "tickformat": ".3~g"},
         xgap=2,
         ygap=2,
