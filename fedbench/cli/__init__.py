@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     word = argv[0] if argv else ""
+    if word == "help":  # help, or help COMMAND
+        return _dispatch([*argv[1:], "--help"])
     if word[:1].isidentifier() and "=" not in word:
         if word not in SUBCOMMANDS:
             raise _unknown(shortened(word))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from fedbench.config.imports import execute
 from fedbench.config.options import conf_dir, options
 from fedbench.config.overrides import parse
-from fedbench.errors import Parser, UsageError
+from fedbench.errors import OWN_CODE, Parser, UsageError, unknown_option
 from fedbench.sweeps.formats import aligned
 
 GROUPS = {
@@ -31,6 +32,9 @@ GROUPS = {
 }
 
 
+FIRST = ("name", "paper", "schedules", "tuned", "gradients", "uplink", "downlink")
+"""The columns of the table of methods that a narrow terminal shows first."""
+
 TASK = """\
 On the quickstart's task (digits, 20 clients by Dirichlet(0.5), 5 a round, 10 local steps, mlp{needs}), with
 the default, untuned step sizes: shows that it learns, not how it compares. Mean and std of {n} seeds."""
@@ -39,37 +43,84 @@ the default, untuned step sizes: shows that it learns, not how it compares. Mean
 def main(argv: Sequence[str]) -> int:
     """`fedbench list WHAT`."""
     parser = Parser(prog="fedbench list", description="Show what can be chosen.")
-    parser.add_argument("what", choices=GROUPS, nargs="?", metavar="WHAT", help=", ".join(GROUPS))
+    parser.add_argument(
+        "what", type=_plural, choices=GROUPS, nargs="?", metavar="WHAT", help=", ".join(GROUPS)
+    )
     parser.add_argument("--markdown", action="store_true", help="the table of algorithms as in the README")
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="also list your own options in DIR")
     args = parser.parse_args(argv)
+    width = shutil.get_terminal_size((0, 0)).columns  # 0: not a terminal
     if args.what is None:
         for what, group in GROUPS.items():
             every = ", ".join(dict.fromkeys(name.split("/")[0] for name in options(group)))
-            print(textwrap.fill(f"{what:<14} {every}", 118, subsequent_indent=" " * 15))
+            print(textwrap.fill(f"{what:<14} {every}", min(width or 118, 118), subsequent_indent=" " * 15))
         return 0
     group, own = GROUPS[args.what], args.config_dir
     if own is not None and not own.is_dir():
         raise UsageError(f"list: --config-dir {own}: there is no such directory")
-    if group == "algorithm":
+    if group == "algorithm" and args.markdown:
         from fedbench import algorithms  # imports torch
-        from fedbench.method.table import Entry, markdown, table
+        from fedbench.method.table import markdown
 
-        if args.markdown:
-            print(markdown(algorithms.every()), end="")
-            return 0
-        titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
-        rows = [titles, *(list(dataclasses.astuple(entry)) for entry in table(algorithms.every()))]
+        print(markdown(algorithms.every()), end="")
+        return 0
+    if group == "algorithm":
+        lines = _fitting(_methods(), width)
     else:
-        rows = [[name, _description(conf_dir() / group / f"{name}.yaml")] for name in options(group)]
-    lines = aligned(rows)
+        lines = _described([(name, conf_dir() / group / f"{name}.yaml") for name in options(group)], width)
     if own is not None:  # listing executes none of the user's code
         files = sorted((own / group).rglob("*.yaml"))
         names = [file.relative_to(own / group).with_suffix("").as_posix() for file in files]
-        found = aligned([[name, _description(file)] for name, file in zip(names, files, strict=True)])
-        lines += [f"in {own}:", *found]
+        lines += [f"in {own}:", *_described(list(zip(names, files, strict=True)), width)]
     print("\n".join(lines))
     return 0
+
+
+def _plural(word: str) -> str:
+    """`algorithms` also where the group's own name, `algorithm`, is given."""
+    return next((what for what, group in GROUPS.items() if group == word), word)
+
+
+def _methods() -> list[list[str]]:
+    """The titles and rows of the table of methods: from the page that has it, without torch. If the page
+    lacks a method, from the code."""
+    page = (conf_dir() / "algorithm" / "README.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- algorithms: begin -->\n")[2].partition("<!-- algorithms: end -->")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    if {row[0] for row in rows[2:]} == {*options("algorithm")}:
+        return [rows[0], *rows[2:]]
+    from fedbench import algorithms  # imports torch
+    from fedbench.method.table import Entry
+    from fedbench.method.table import table as made
+
+    titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
+    return [titles, *(list(dataclasses.astuple(entry)) for entry in made(algorithms.every()))]
+
+
+def _fitting(rows: list[list[str]], width: int) -> list[str]:
+    """A table's lines, with as many columns as a terminal of that width shows; 0: all of them."""
+    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    kept: set[int] = set()
+    for title in (*FIRST, *rows[0]):
+        more = kept | {rows[0].index(title)}
+        if not width or sum(widths[column] for column in more) - 2 <= width:
+            kept = more
+    lines = aligned([[cell for column, cell in enumerate(row) if column in kept] for row in rows])
+    missing = ", ".join(title for column, title in enumerate(rows[0]) if column not in kept)
+    note = (
+        f"Not shown here: {missing}. A wider terminal or --markdown has all, `fedbench show NAME` a method's."
+    )
+    return [*lines, *(textwrap.wrap(note, width) if missing else ())]
+
+
+def _described(named: Sequence[tuple[str, Path]], width: int) -> list[str]:
+    """Lines of names and descriptions; those that are too wide for the terminal go on below."""
+    lines, indent = [], max([len(name) for name, _ in named], default=0) + 2
+    for name, file in named:
+        line = f"{name:<{indent}}{_description(file)}".rstrip()
+        narrow = width and width > indent + 20
+        lines += textwrap.wrap(line, width, subsequent_indent=" " * indent) if narrow else [line]
+    return lines
 
 
 def _description(file: Path) -> str:
@@ -93,6 +144,8 @@ def show(argv: Sequence[str]) -> int:
         if item.key_or_group != "imports" or not isinstance(modules := item.value(), list):
             raise UsageError(f"show: {args.imports}: must be imports=[FILE.py]")
         execute("imports", modules)
+    if args.imports is None and name not in (names := options("algorithm")):  # before torch is imported
+        raise unknown_option("algorithm", name, names, OWN_CODE)
     from fedbench.algorithms import get  # torch and all methods
     from fedbench.method.curve import NEEDS, curve, drawn
     from fedbench.method.page import page

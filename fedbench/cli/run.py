@@ -29,15 +29,20 @@ from fedbench.sweeps.plan import forecast
 from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
 
+QUICKSTART = """\
+The quickstart: `fedbench experiment=quickstart`, that is FedAvg, SCAFFOLD and PAdaMFed with three seeds.
+A word such as rounds=60 or algorithm=scaffold asks for one run instead; `fedbench help` explains the keys."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Obey Hydra's flags and overrides; without any, run the quickstart. Returns the exit code."""
-    if argv == ["--version"]:
+    if argv in (["--version"], ["-V"]):
         print(f"fedbench-runner {__version__}")
         return 0
     flags = parser()
-    args = flags.parse_intermixed_args(argv or ["experiment=quickstart"])
+    args = flags.parse_intermixed_args(argv)
     shown = [args.help, args.hydra_help, args.cfg, args.info, args.shell_completion]
+    quick = argv in ([], ["--dry-run"])
     if sum(map(bool, [*shown, args.run, args.multirun])) > 1:
         flags.error("only one of --run, --multirun, --cfg, --info, --help, --hydra-help and -sc can be given")
     if args.resolve and not (args.cfg or args.help):
@@ -47,8 +52,11 @@ def main(argv: Sequence[str]) -> int:
         with composer.one_line(args.overrides):
             _show(composer, args, flags)
         return 0
-    directory = launch(composer, args.overrides, args.multirun, args.dry_run)
-    if not argv and directory is not None:
+    if quick:
+        print(QUICKSTART, flush=True)
+    words = ["experiment=quickstart"] if quick else args.overrides
+    directory = launch(composer, words, args.multirun, args.dry_run)
+    if quick and directory is not None:
         from fedbench.figures.plot import main as plot
 
         return plot([str(directory)])

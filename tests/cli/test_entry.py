@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from fedbench import __version__, cli
+from fedbench.cli import listing
+from fedbench.config import options as options_module
+from fedbench.config.options import conf_dir, options
 
 COMMAND = Path(sys.executable).parent / "fedbench"
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("FEDBENCH_", "HYDRA_"))}
@@ -68,7 +71,8 @@ def test_flags_that_show_something(
     assert "Defaults Tree" in info
     assert "algorithm: fedavg" in info
     assert "--shell-completion" in shown("--hydra-help")
-    assert shown("--version") == f"fedbench-runner {__version__}\n"
+    assert shown("--version") == shown("-V") == f"fedbench-runner {__version__}\n"
+    assert shown("help") == shown("--help")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -108,6 +112,72 @@ def test_list(what: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = out.splitlines()
     assert lines == [line.rstrip() for line in lines]
     assert all(len(line.split()) > 1 for line in lines), "an option without a description"
+
+
+@pytest.mark.parametrize("width", [70, 80, 120, 200, 400])
+@pytest.mark.parametrize("what", ["algorithms", "algorithm", "datasets", "experiment", None])
+def test_a_list_fits_the_terminal(
+    what: str | None, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert cli.main(["list", *([what] if what else [])]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    group = str(what).removesuffix("s")
+    assert all(f"\n{name} " in f"\n{out}" for name in (options(group) if what else ()))
+    if group == "algorithm":
+        assert "McMahan et al., AISTATS 2017" in out
+        assert ("Not shown here: " in out) == ("test_fedavg_scaffold.py" not in out)
+        assert width < 200 or "Not shown here: uplink" not in out
+
+
+def test_what_computes_nothing_imports_no_torch(tmp_path: Path) -> None:
+    for words, code in (
+        (["list", "algorithms"], 0),
+        (["list", "algorithm"], 0),
+        (["show", "fedagv"], 2),
+        (["status", str(tmp_path)], None),
+        (["help"], 0),
+        (["-V"], 0),
+        (["--dry-run", "algorithm=fedagv"], 2),
+    ):
+        script = f"import sys; from fedbench.cli import main; print(main({words!r}), 'torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+        ended, torch = done.stdout.split()[-2:]
+        assert (torch, code in (None, int(ended))) == ("False", True), (words, done.stderr)
+
+
+def test_a_method_without_a_row_on_the_page_is_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As one's own file in fedbench/algorithms before scripts/readme_table was called."""
+    whole = (conf_dir() / "algorithm" / "README.md").read_text()
+    (tmp_path / "algorithm").mkdir()
+    for name in options("algorithm"):
+        (tmp_path / "algorithm" / f"{name}.yaml").write_text(f"name: {name}\n")
+    less = "\n".join(line for line in whole.split("\n") if not line.startswith("| scaffold |"))
+    (tmp_path / "algorithm" / "README.md").write_text(less)
+    for module in (listing, options_module):
+        monkeypatch.setattr(module, "conf_dir", lambda: tmp_path)
+    assert cli.main(["list", "algorithms"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    row = next(row for row in rows if row[0] == "scaffold")
+    assert row[1] == "Karimireddy"
+
+
+def test_without_words_it_is_the_quickstart_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("The quickstart: `fedbench experiment=quickstart`, ")
+    assert "9 runs in outputs/sweeps/quickstart-algorithm-seed/" in out
+    assert cli.main(["--dry-run", "experiment=quickstart"]) == 0
+    again = capsys.readouterr().out
+    assert out.endswith(again)
+    assert "quickstart:" not in again
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", sorted(cli.SUBCOMMANDS))
