@@ -45,6 +45,7 @@ class LauncherNode:
     processes: int | None = None  # null: one for each core, or for each device
     devices: list[str] | None = None  # assigned to the processes in turn; null: all GPUs if there are several
     threads: int | None = 1  # of each process on a CPU, if the run's own `threads` is null
+    together: Any = "auto"  # most runs that a process computes together; 1: each by itself
 
 
 class UserDirectory(SearchPathPlugin):

@@ -5,7 +5,7 @@ clients; and the plain executor, which runs one client after another. Others vec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -209,9 +209,13 @@ class Work:
     facts: Facts
     h: Vectors  # no client axis
     batches: BatchIndices
+    joined: bool = False
+    """Whether this is the work of several runs (fedbench.engine.joined): `down` and `h` have the axis too."""
 
     def padded(self, more: int) -> Work:
         """This work with the first client repeated `more` times at the end."""
+        if not more:
+            return self
         full = self.facts.full_grad
         facts = Facts(
             repeat_first(self.facts.steps, more),
@@ -220,7 +224,7 @@ class Work:
             None if full is None else repeat_first(full, more),
         )
         mine, statistics = pad(self.mine, more), pad(self.statistics, more)
-        return Work(self.down, mine, statistics, facts, self.h, self.batches.padded(more))
+        return replace(self, mine=mine, statistics=statistics, facts=facts, batches=self.batches.padded(more))
 
 
 def pad(vectors: Vectors, more: int) -> Vectors:

@@ -51,12 +51,14 @@ class VmapExecutor(Executor):
 
     def _run(self, work: Work) -> Result:
         program, batches, over = self.program, work.batches, work.facts.axes()
-        local: Vectors = self._map("init", (None, 0, over, None))(work.down, work.mine, work.facts, work.h)
+        of_run = 0 if work.joined else None
+        init = self._map("init", (of_run, 0, over, of_run))
+        local: Vectors = init(work.down, work.mine, work.facts, work.h)
         local = {name: value.contiguous() for name, value in local.items()}
-        step = self._hot("step", (0, 0, None, 0, over, None, None, batches.axes()))
+        step = self._hot("step", (0, 0, of_run, 0, over, of_run, None, batches.axes()))
         steps = eagerly if self.graphs is None else self.graphs.run
         local, statistics = steps(step, local, work, program.algorithm.first_step)
-        final = self._map("final", (0, None, 0, over, None))
+        final = self._map("final", (0, of_run, 0, over, of_run))
         uploads, keeps = final(local, work.down, work.mine, work.facts, work.h)
         return uploads, keeps, statistics
 
@@ -67,17 +69,18 @@ class VmapExecutor(Executor):
         """
         if batches.index.shape[-1] >= self.wide:
             return super().gradients(theta, statistics, batches, weights)
-        total = theta.new_zeros(weights.shape[1], len(theta))
-        c, k = torch.nonzero(weights.T, as_tuple=True)
-        w, wide = weights[k, c], self._width(len(total))
-        more = -len(c) % wide
-        c, k, w = repeat_first(c, more), repeat_first(k, more), torch.cat([w, w.new_zeros(more)])
-        c, k, w = to_device((c, k, w), theta.device)
-        add, zero = (
-            self._hot("accumulate", (0, None, 0, 0, batches.axes())),
-            theta.new_zeros(wide, len(theta)),
-        )
-        for own, step, weight in zip(c.split(wide), k.split(wide), w.split(wide), strict=True):
+        packs = to_device(packs_of(weights, self._width(weights.shape[1])), theta.device)
+        return self.packed(theta, statistics, batches, *packs)
+
+    def packed(
+        self, theta: Tensor, statistics: Vectors, batches: BatchIndices, c: Tensor, k: Tensor, w: Tensor
+    ) -> Tensor:
+        """`gradients` of packs (calls, width), as `packs_of` makes them, on the device. `theta`: (d,), or
+        (C, d) with a point for each client of as many as there are in a call."""
+        total, own_points = theta.new_zeros(len(batches.steps), theta.shape[-1]), theta.dim() > 1
+        add = self._hot("accumulate", (0, 0 if own_points else None, 0, 0, batches.axes()))
+        zero = theta.new_zeros(w.shape[1], theta.shape[-1])
+        for own, step, weight in zip(c, k, w, strict=True):
             at = {name: value[own] for name, value in statistics.items()}
             total.index_add_(0, own, add(zero, theta, at, weight, batches.pick(step, own)))
         return total
@@ -96,6 +99,15 @@ class VmapExecutor(Executor):
     def _hot(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
         """Like `_map`, for functions that are called at every step."""
         return self._map(name, in_dims)
+
+
+def packs_of(weights: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The clients, batches and weights (calls, width) of all gradients whose weights (K, C) are not 0. The
+    rest of the last call repeats the first one with weight 0."""
+    c, k = torch.nonzero(weights.T, as_tuple=True)
+    w, more = weights[k, c], -len(c) % width
+    c, k, w = repeat_first(c, more), repeat_first(k, more), torch.cat([w, w.new_zeros(more)])
+    return c.view(-1, width), k.view(-1, width), w.view(-1, width)
 
 
 class CompileExecutor(VmapExecutor):

@@ -58,6 +58,7 @@ from fedbench.runs.metrics import Outcome
 from fedbench.runs.run_directory import CHECKPOINT, FAILED, RunDirectory
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import OnDevice, Session, initial_model, targets
+from fedbench.runs.together import Together
 from fedbench.runs.training import Training
 from fedbench.schedule.rates import UNSCHEDULED
 
@@ -78,6 +79,7 @@ class Run:
     loop: ServerLoop
     evaluator: Evaluator
     code: tuple[provenance.Code, ...] = ()  # that computes the run, part by part
+    together: Together | None = None  # its place in a group of runs; None: it is computed alone
 
     def __init__(self, config: Config, session: Session | None = None, group: ProcessGroup = ALONE) -> None:
         """Check everything that can be checked. Raises ConfigError or DataError with a one-line message.
@@ -249,6 +251,8 @@ class Run:
         chunk, wide = self.choice.chunk, wide_batch(self.load.cost, device)
         engine, width = self.choice.engine, planner.width
         executor = make_executor(engine, program, chunk, width, here.programs, wide, self.graphs)
+        if self.together is not None:
+            executor = self.together.seat.executor(executor, chunk)
         trainer = CohortTrainer(executor, planner, self._store(directory), chunk, self.dtype, group)
 
         theta = self.layout.flatten({name: p.detach() for name, p in self.model.named_parameters()})
@@ -273,6 +277,8 @@ class Run:
         config, load, plain, known = self.config, self.load, self._foreseen(), NOTHING_COMPILED
         few = compiled_chunk(load, plain.chunk, self.threads, self.device, self.dtype.itemsize)
         compiled = replace(plain, engine="compile", chunk=config.chunk or few)
+        if config.engine == "auto" and self.together is not None:  # joined steps are not compiled
+            return replace(plain, engine="vmap"), None
         if config.engine == "auto":  # other engines need no look at the disk
             depends = step_depends(program, compiled.chunk, width)
             known = CompiledStep(self.session.alike, depends is not None and here.programs.knows(depends))
@@ -393,6 +399,8 @@ class Run:
         """
         config, group, checkpointer = self.config, self.group, None
         self.set_numerics()
+        if self.together is not None:
+            self.together.seat.numerics = self.set_numerics
         if directory is not None:
             file = directory.path / CHECKPOINT
             checkpointer = Checkpointer(file, run_hash(config), config.checkpoint.seconds)

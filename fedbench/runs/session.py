@@ -57,16 +57,20 @@ class Session:
         self._datasets: dict[Hashable, Dataset] = {}
         self._made: tuple[Dataset, Hashable, OnDevice] | None = None
 
+    @staticmethod
+    def data_key(config: Config) -> tuple[Hashable, ...]:
+        """What the configuration's data set depends on."""
+        chosen, partition = config.dataset, config.partition if config.divides_data else None
+        read = inputs(flat(config))  # a file may be replaced between two runs
+        content = tuple(item for item in read.items() if item[0].startswith(("dataset.", "partition.")))
+        place = as_given(config.data.root).resolve()
+        where = place, (place / f"{chosen.name}.npz").is_file()  # which is read in place of official files
+        return repr(chosen), where, *_of_own_clients(config), partition, content
+
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read if it is not at hand. Raises ConfigError and DataError."""
         divided, chosen, root = config.divides_data, config.dataset, config.data.root
-        own_clients = divided or chosen.partition is not None or isinstance(chosen, UserDataset)
-        seed, clients = (config.seed, config.clients.total) if own_clients else (0, 0)
-        read = inputs(flat(config))  # a file may be replaced between two runs
-        content = tuple(item for item in read.items() if item[0].startswith(("dataset.", "partition.")))
-        place = as_given(root).resolve()
-        where = place, (place / f"{chosen.name}.npz").is_file()  # which is read in place of official files
-        key = (repr(chosen), where, seed, clients, config.partition if divided else None, content)
+        key, (seed, clients) = self.data_key(config), _of_own_clients(config)
         found = self._datasets.pop(key, None)
         if found is None or not unchanged(found.files):
             found = data.load(chosen, root, seed=seed, clients=clients)
@@ -77,13 +81,18 @@ class Session:
             del self._datasets[next(iter(self._datasets))]
         return found
 
+    @staticmethod
+    def shares_objective(config: Config) -> bool:
+        """Whether runs that differ only in the algorithm, seeds or the schedule have the same objective. A
+        user's model may hold more than parameters; `init_from` may hold batch-norm statistics of its own."""
+        ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
+        return ours and config.init_from is None
+
     def on_device(self, run: Run) -> OnDevice:
         """A run's objective; the last run's is reused if only the algorithm, seeds or the schedule differ."""
         config, dataset = run.config, run.dataset
         rest: Hashable = None  # what the objective depends on besides the data, if that can be known
-        ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
-        if ours and config.init_from is None:  # a user's model may hold more than parameters;
-            # init_from may hold batch-norm statistics of its own
+        if self.shares_objective(config):
             options = sorted((key, repr(value)) for key, value in config.model.options.items())
             how = run.device, run.dtype, config.precision, config.deterministic, run.threads
             noise = config.dataset.noise and (config.dataset.noise, run.assignment.tobytes())
@@ -101,6 +110,13 @@ class Session:
         if rest is not None:
             self._made = dataset, rest, here
         return here
+
+
+def _of_own_clients(config: Config) -> tuple[int, int]:
+    """The seed and the number of clients if the data set depends on them, else zeros."""
+    chosen = config.dataset
+    own = config.divides_data or chosen.partition is not None or isinstance(chosen, UserDataset)
+    return (config.seed, config.clients.total) if own else (0, 0)
 
 
 def _objective(run: Run) -> Objective:

@@ -76,10 +76,13 @@ class Training:
         def under_way() -> str:
             return f"waits for the end of round {self.loop.version + 1}, to save it" if first else ""
 
-        with Signals(under_way).installed() as signals:
+        group = run.together  # whose process handles signals and shows progress for all its runs
+        with (group.signals if group else Signals(under_way)).installed() as signals:
             self._begin(saved)
+            if group is not None:
+                group.round, group.rounds = self.loop.version, rounds
             label, metric = f"{run.algorithm.name} seed={self.config.seed}", TASKS[run.dataset.task].metric
-            mode = self.config.progress if first else "none"
+            mode = self.config.progress if first and group is None else "none"
             progress = Progress(mode, label, rounds, self.loop.version, metric, self.config.eval.every)
             results: Mapping[str, Any] | None = {"status": "failed"}
             if self.loggers:
@@ -96,6 +99,8 @@ class Training:
                         self._record()
                     accuracy = self.rows[-1]["test_accuracy"] if due and self.rows else None
                     progress.update(t, accuracy, self.loop.trainer.executor.compile_seconds)
+                    if group is not None:
+                        group.round, group.accuracy = t, group.accuracy if accuracy is None else accuracy
                     self._save_or_stop(signals)
                 progress.close()
                 results = self._end()
@@ -280,6 +285,7 @@ class Training:
             "hardware": provenance.hardware(run.device),
             "engine": run.choice.engine,
             "chunk": run.choice.chunk,
+            "together": run.together.seat.seats if run.together else 1,
             "parameters": run.layout.d,
             "hyper": {
                 **{key: _finite(value) for key, value in run.loop.hyper.items()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
@@ -23,6 +24,7 @@ from fedbench.config.register import register_resolvers
 from fedbench.errors import UserError
 from fedbench.files import InUse
 from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
+from fedbench.sweeps import together
 from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class RunJob:
     def __init__(self) -> None:
         self._waiting: dict[str, Run] = {}
         self._alike: Counter[str] = Counter()
+        self._kinds: dict[str, together.Kind | None] = {}
         self._ended = self._total = 0
 
     def expect(self, configs: Iterable[Config]) -> None:
@@ -100,9 +103,17 @@ class RunJob:
         from fedbench.runs.run import Run
 
         run = Run(config, session())
+        self._kinds[_but_for_the_seed(config)] = together.kind_of(run)
         if run.layout.d + sum(other.layout.d for other in self._waiting.values()) <= self.MOST:
             self._waiting[digest(flat(config))] = run
         return run
+
+    def kind(self, config: Config) -> together.Kind | None:
+        """The kind of a run that `plan` has seen with some seed; None: it has to be computed alone."""
+        kind = self._kinds.get(_but_for_the_seed(config))
+        if kind is None:
+            return None
+        return dataclasses.replace(kind, key=digest([kind.key, repr(session().data_key(config))]))
 
     def __call__(self, cfg: DictConfig) -> float:
         """Run the job and return its final accuracy, for sweepers that maximise it. If the run diverged,
@@ -137,14 +148,24 @@ class RunJob:
 
         session().alike = self._alike.get(program(config), 1)
         waiting = self._waiting.pop(digest(flat(config)), None)
-        return computed(config, directory, lambda: waiting or Run(config, session()))
+
+        def made() -> Run:
+            run = waiting or Run(config, session())
+            run.together = together.place.get()
+            return run
+
+        return computed(config, directory, made)
 
     def _say(self, line: str) -> None:
         self._ended += 1
         print(f"{self._ended} of {self._total}: {line}" if self._total else line, flush=True)
 
     def __getstate__(self) -> dict[str, Any]:  # another process creates its own runs and counts none
-        return {**vars(self), "_waiting": {}, "_ended": 0, "_total": 0}
+        return {**vars(self), "_waiting": {}, "_kinds": {}, "_ended": 0, "_total": 0}
+
+
+def _but_for_the_seed(config: Config) -> str:
+    return digest({key: value for key, value in flat(config).items() if key != "seed"})
 
 
 def _of_a_sweep(record: logging.LogRecord) -> bool:

@@ -8,6 +8,7 @@ stops all workers at a checkpoint. A worker whose parent is gone ends after its 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -17,15 +18,15 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup_globals
 from hydra.plugins.launcher import Launcher as HydraLauncher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -34,8 +35,12 @@ from fedbench.config.config import DEVICE, without_hydra
 from fedbench.errors import ConfigError
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.signals import Interrupted, Signals
+from fedbench.sweeps import together as groups
 from fedbench.sweeps.job import JobFailed, ended_line, held, record_failure
 from fedbench.sweeps.tables import collect, duration, run_statuses, seconds_left
+
+if TYPE_CHECKING:
+    from fedbench.runs.together import Together
 
 WORKERS_LOG = "workers.log"
 LINE_SECONDS = 30.0
@@ -54,16 +59,22 @@ class Launcher(HydraLauncher):
         processes: int | None = None,
         threads: int | None = 1,
         devices: Sequence[str] | None = None,
+        together: str | int = "auto",
     ) -> None:
         """`processes`: number of processes. `threads`: threads of each on a CPU. `devices`: devices that the
-        processes get in turn for their runs, so 4 processes on 2 devices make 2 runs on each."""
-        self.processes, self.threads, self.note = processes, threads, ""
+        processes get in turn for their runs, so 4 processes on 2 devices make 2 runs on each. `together`:
+        most runs that a process computes together (fedbench.sweeps.together)."""
+        self.processes, self.threads, self.together, self.note = processes, threads, together, ""
+        self.here = False  # whether this process computes all jobs itself
+        self.kinds: Sequence[groups.Kind | None] = ()  # of the jobs, if they can be computed together
+        self.names: Sequence[str] = ()  # of the jobs' directories, if they are known
         self.ended: Callable[[int], bool] = lambda job: False  # whether another process has done a job
         self.devices = None if devices is None else [str(name) for name in devices]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra: check `devices`. Raises ConfigError."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
+        groups.checked(self.together)
         if self.devices is not None:
             from fedbench.engine.choose import choose_device
 
@@ -78,19 +89,43 @@ class Launcher(HydraLauncher):
         setup_globals()
         if not job_overrides:
             return []
-        slots = self.slots(len(job_overrides))
+        jobs = [list(job) for job in job_overrides]
+        if self.here:
+            return _Here(self, jobs, initial_job_idx, self._groups([None], len(jobs))).run()
+        slots = self.slots(len(jobs))
+        made = self._groups(slots, len(jobs))
+        slots = slots[: len(made)]
         count, where = len(slots), list(dict.fromkeys(filter(None, slots)))
         alone = any(word.startswith("threads=") for word in self.words([], slots[0]))
         thread = f", {self.threads} thread each" if alone else ""
         on = f", on {', '.join(where)}" if where else ""
-        log.info("%d process%s%s%s%s", count, "es" if count > 1 else "", thread, on, self.note)
-        return _Pool(self, job_overrides, initial_job_idx, slots).run()
+        most = max(len(group.jobs) for group in made)
+        most_said = f", up to {most} runs together in each" if most > 1 else ""
+        log.info("%d process%s%s%s%s%s", count, "es" if count > 1 else "", thread, on, most_said, self.note)
+        return _Pool(self, jobs, initial_job_idx, made, slots).run()
+
+    def _groups(self, slots: Sequence[str | None], jobs: int) -> list[groups.Group]:
+        """The jobs that are computed together, for the processes of `slots`."""
+        if len(self.kinds) != jobs:
+            return [groups.alone(job) for job in range(jobs)]
+        gpus = max(1, len(set(slots))) if slots[0] not in (None, "cpu") or _on_gpu(self.config) else 0
+        if self.names:
+            seating = groups.Seating(Path(str(self.config.hydra.sweep.dir)), self.together)
+            return seating.of(self.names, self.kinds, len(slots), gpus)
+        return groups.groups(self.kinds, self.together, len(slots), gpus)
 
     def slots(self, jobs: int) -> list[str | None]:
         """One entry for each process needed for that many jobs: the device of its runs; None: their own."""
         devices: list[str | None] = [*(self._every_gpu() if self.devices is None else self.devices)]
-        count = self.processes or len(devices) or (1 if _on_gpu(self.config) else cores())
+        on_gpu = _on_gpu(self.config)
+        each = min(groups.ON_A_DEVICE, cores()) if on_gpu and self._joins(jobs) else 1
+        count = self.processes or each * len(devices) or (each if on_gpu else cores())
         return [devices[slot % len(devices)] if devices else None for slot in range(min(count, jobs))]
+
+    def _joins(self, jobs: int) -> bool:
+        """Whether any jobs are computed together."""
+        made = groups.groups(self.kinds, self.together, 1) if len(self.kinds) == jobs else []
+        return any(len(group.jobs) > 1 for group in made)
 
     def _every_gpu(self) -> list[str]:
         if self.config.device not in ("auto", "cuda") or not _on_gpu(self.config):
@@ -122,14 +157,19 @@ def _on_gpu(cfg: DictConfig) -> bool:
     return torch.cuda.is_available()
 
 
+_Work = tuple[int, list[tuple[int, list[str], int]]]
+"""The seats of a group, and (number, overrides, seat) of every job."""
+
+
 @dataclass
 class _Worker:
-    """A process (started when needed), the `device` of its runs (None: their own), and its current job."""
+    """A process (started when needed), the `device` of its runs (None: their own), and its current jobs."""
 
     device: str | None
     process: SpawnProcess | None = None
     pipe: Connection | None = None
-    job: int | None = None
+    jobs: set[int] = field(default_factory=set)
+    seats: int = 1
 
     def submit(self, initial: tuple[Any, ...], *work: Any) -> Connection:
         """Send it work; return the connection for its answer, which closes if the process dies."""
@@ -143,18 +183,77 @@ class _Worker:
         return self.pipe
 
 
-class _Pool:
+class _Jobs:
+    """Jobs in groups, and how they ended."""
+
+    def __init__(
+        self, launcher: Launcher, jobs: Sequence[list[str]], first: int, made: Sequence[groups.Group]
+    ) -> None:
+        self.launcher, self.first, self.jobs = launcher, first, jobs
+        self.directory = Path(str(launcher.config.hydra.sweep.dir))
+        self.waiting = deque(made)
+        self.results: dict[int, JobReturn] = {}
+
+    def next(self) -> groups.Group | None:
+        """The next group, without jobs that another process has done in the meantime; None: none is left."""
+        while self.waiting:
+            whole = self.waiting.popleft()
+            group = whole.without(self.launcher.ended)
+            for job in set(whole.jobs) - set(group.jobs):
+                self.results[job] = JobReturn(overrides=self.jobs[job], status=JobStatus.COMPLETED)
+            if group.jobs:
+                return group
+        return None
+
+    def work(self, group: groups.Group, device: str | None) -> _Work:
+        """What computes a group: its seats, and number, overrides and seat of every job."""
+        each = zip(group.jobs, group.places, strict=True)
+        words = self.launcher.words
+        return group.seats, [(self.first + job, words(self.jobs[job], device), seat) for job, seat in each]
+
+    def record(self, job: int, status: JobStatus, value: Any, place: str) -> JobReturn:
+        """Keep the result of a job, whose run is at `place`."""
+        result = JobReturn(overrides=self.jobs[job])
+        result.status, result.return_value = status, value
+        result.hydra_cfg = OmegaConf.create({"hydra": {"runtime": {"output_dir": place}}})
+        self.results[job] = result
+        return result
+
+
+class _Here(_Jobs):
+    """Groups one after another, in this process."""
+
+    def run(self) -> list[JobReturn]:
+        """All results, in the order of the jobs."""
+        launcher, cfg = self.launcher, self.launcher.config.hydra
+        given = launcher.hydra_context, launcher.task_function, launcher.config
+        while (group := self.next()) is not None:
+            shown = groups.Shown(str(launcher.config.progress), len(group.jobs))
+            try:
+                _compute(*given, self.work(group, None), self._ended, shown)
+            finally:
+                shown.close()
+                configure_log(cfg.hydra_logging, cfg.verbose)
+        return [self.results[index] for index in range(len(self.jobs))]
+
+    def _ended(self, number: int, status: JobStatus, value: Any, place: str) -> None:
+        self.record(number - self.first, status, value, place)
+
+
+class _Pool(_Jobs):
     """Worker processes, and the loop that feeds them."""
 
     def __init__(
-        self, launcher: Launcher, jobs: Sequence[Sequence[str]], first: int, slots: Sequence[str | None]
+        self,
+        launcher: Launcher,
+        jobs: Sequence[list[str]],
+        first: int,
+        made: Sequence[groups.Group],
+        slots: Sequence[str | None],
     ) -> None:
-        self.launcher, self.first, self.jobs = launcher, first, [list(job) for job in jobs]
-        self.directory = Path(str(launcher.config.hydra.sweep.dir))
-        self.waiting = deque(range(len(jobs)))
+        super().__init__(launcher, jobs, first, made)
         self.workers = [_Worker(device) for device in slots]
         self.busy: dict[Connection, _Worker] = {}
-        self.results: dict[int, JobReturn] = {}
         self.said = time.monotonic()
 
     def run(self) -> list[JobReturn]:
@@ -164,11 +263,11 @@ class _Pool:
             try:
                 while len(self.results) < len(self.jobs) and signals.stop is None:
                     for worker in self.workers:
-                        if worker.job is None and (job := self._next()) is not None:
-                            self._start(worker, job)
+                        if not worker.jobs and (group := self.next()) is not None:
+                            self._start(worker, group)
                     for pipe in wait(list(self.busy), timeout=0.5):
                         assert isinstance(pipe, Connection)
-                        self._ended(self.busy.pop(pipe), pipe)
+                        self._ended(self.busy[pipe], pipe)
                     if time.monotonic() - self.said >= LINE_SECONDS:
                         self._say_what_is_left()
             finally:
@@ -178,35 +277,44 @@ class _Pool:
             raise Interrupted(f"{how}; the same command goes on with what is missing", signals.exit_code)
         return [self.results[index] for index in range(len(self.jobs))]
 
-    def _next(self) -> int | None:
-        """The next job that no other process has done in the meantime; None: none is left."""
-        while self.waiting:
-            job = self.waiting.popleft()
-            if not self.launcher.ended(job):
-                return job
-            self.results[job] = JobReturn(overrides=self.jobs[job], status=JobStatus.COMPLETED)
-        return None
-
-    def _start(self, worker: _Worker, job: int) -> None:
-        worker.job, launcher = job, self.launcher
-        words = launcher.words(self.jobs[job], worker.device)
+    def _start(self, worker: _Worker, group: groups.Group) -> None:
+        worker.jobs, worker.seats, launcher = set(group.jobs), group.seats, self.launcher
         # Hydra's state is needed too. Its resolvers are functions, so workers register their own.
         shared = (launcher.hydra_context, launcher.task_function, launcher.config)
         initial = (str(self.directory / WORKERS_LOG), *shared, Singleton.get_state()["instances"])
-        self.busy[worker.submit(initial, self.first + job, words)] = worker
+        self.busy[worker.submit(initial, *self.work(group, worker.device))] = worker
 
     def _ended(self, worker: _Worker, pipe: Connection) -> None:
-        job, worker.job = worker.job, None
-        assert job is not None
-        result = JobReturn(overrides=self.jobs[job])
+        """One of a worker's jobs has ended, or the worker has died. Jobs that did not end because others were
+        computed with them begin again, each by itself."""
         try:
-            result.status, result.return_value, place = pipe.recv()
+            number, status, value, place = pipe.recv()
         except (EOFError, OSError):
-            result.status, (result.return_value, place) = JobStatus.FAILED, self._lost(job, worker)
-        result.hydra_cfg = OmegaConf.create({"hydra": {"runtime": {"output_dir": place}}})
-        self.results[job] = result
+            self._died(worker, pipe)
+            return
+        worker.jobs.discard(number - self.first)
+        if not worker.jobs:
+            del self.busy[pipe]
+        full = status == JobStatus.FAILED and str(value).startswith("out of memory")
+        if full and worker.seats > 1:
+            self.waiting.append(groups.alone(number - self.first))
+        else:
+            self._record(number - self.first, status, value, place)
+
+    def _died(self, worker: _Worker, pipe: Connection) -> None:
+        del self.busy[pipe]
+        jobs, worker.jobs = sorted(worker.jobs), set()
+        if worker.seats > 1:
+            log.warning("a process died with %d runs; they begin again, each by itself", len(jobs))
+            self.waiting.extend(map(groups.alone, jobs))
+            return
+        for job in jobs:
+            self._record(job, JobStatus.FAILED, *self._lost(job, worker))
+
+    def _record(self, job: int, status: JobStatus, value: Any, place: str) -> None:
+        result = self.record(job, status, value, place)
         if not held(result):
-            failed = str(result._return_value) if result.status == JobStatus.FAILED else None
+            failed = str(value) if status == JobStatus.FAILED else None
             line = ended_line(RunDirectory(place), failed)
             log.info("%d of %d: %s", len(self.results), len(self.jobs), line)
 
@@ -224,18 +332,23 @@ class _Pool:
 
     def _say_what_is_left(self) -> None:
         self.said = time.monotonic()
-        left = seconds_left(run_statuses(self.directory), len(self.busy))
+        left, count = seconds_left(run_statuses(self.directory), self._busy), self._busy
         about = "" if left is None else f"; about {duration(left)} left"
-        log.info("%d of %d ended, %d under way%s", len(self.results), len(self.jobs), len(self.busy), about)
+        log.info("%d of %d ended, %d under way%s", len(self.results), len(self.jobs), count, about)
+
+    @property
+    def _busy(self) -> int:
+        """How many runs are under way."""
+        return sum(len(worker.jobs) for worker in self.busy.values())
 
     def _under_way(self) -> str:
-        count = len(self.busy)
+        count = self._busy
         return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it"
 
     def _dismiss(self, signals: Signals) -> None:
         """Stop all workers together: at once if all jobs are done or after a second signal, else after they
         have saved checkpoints."""
-        working = [worker.process for worker in self.workers if worker.job is not None and worker.process]
+        working = [worker.process for worker in self.workers if worker.jobs and worker.process]
         for process in working:
             process.terminate()
         limit = time.monotonic() + _PATIENCE
@@ -277,25 +390,46 @@ def _serve(
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
     with contextlib.suppress(EOFError, OSError):
         while True:
-            number, words = pipe.recv()
-            pipe.send(_work(context, task, _compose(context, config, words, number)))
+            work = pipe.recv()
+            try:
+                _compute(context, task, config, work, lambda *result: pipe.send(result))
+            except KeyboardInterrupt as stop:
+                sys.stdout.flush()
+                os._exit(getattr(stop, "exit_code", 130))
+
+
+def _compute(
+    context: HydraContext,
+    task: TaskFunction,
+    config: DictConfig,
+    work: _Work,
+    ended: Callable[[int, JobStatus, Any, str], None],
+    said: Callable[[Sequence[Together]], None] = lambda places: None,
+) -> None:
+    """Do a group of jobs; `ended` gets the number, status, value or error, and directory of each when it has
+    ended. `said`: see `together.compute`. Raises KeyboardInterrupt if the runs were stopped."""
+    seats, jobs = work
+
+    def one(number: int, words: list[str]) -> None:
+        ended(number, *_work(context, task, _compose(context, config, words, number)))
+
+    if seats == 1:
+        one(*jobs[0][:2])
+        return
+    calls = {seat: functools.partial(one, number, words) for number, words, seat in jobs}
+    groups.compute(seats, calls, said)
 
 
 def _work(context: HydraContext, task: TaskFunction, cfg: DictConfig) -> tuple[JobStatus, Any, str]:
-    """Run a job; return its status, value or error, and directory. Ends the process if the run was
-    stopped."""
+    """Run a job; return its status, value or error, and directory."""
     HydraConfig.instance().set_config(cfg)
-    try:
-        result = run_job(
-            hydra_context=context,
-            task_function=task,
-            config=cfg,
-            job_dir_key="hydra.sweep.dir",
-            job_subdir_key="hydra.sweep.subdir",
-        )
-    except KeyboardInterrupt as stop:
-        sys.stdout.flush()
-        os._exit(getattr(stop, "exit_code", 130))
+    result = run_job(
+        hydra_context=context,
+        task_function=task,
+        config=cfg,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
     value = result._return_value
     if result.status == JobStatus.FAILED and not isinstance(value, JobFailed):
         value = JobFailed(str(value))

@@ -34,6 +34,7 @@ from fedbench.sweeps.job import JobFailed, RunJob, held
 from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
 from fedbench.sweeps.tables import collect, write_manifest
+from fedbench.sweeps.together import Kind, groups
 
 LOOK_SECONDS = 1.0  # between two checks of runs that another process computes
 WORTH = 20.0  # seconds that worker processes must save to be started unasked
@@ -177,10 +178,25 @@ class Sweeper(HydraSweeper):
             count = min(count // (cfg.threads or 1), int(fit))
         saved = sum(run.seconds for run in runs) * (1 - 1 / max(count, 1))
         if saved < WORTH or cfg.hydra.callbacks:
-            return "one after another in this process (hydra/launcher=processes: side by side)"
+            line = "one after another in this process (hydra/launcher=processes: side by side)"
+            kinds = self._kinds(runs)
+            if any(len(group.jobs) > 1 for group in groups(kinds, launcher.together, 1)):
+                launcher.here, self.launcher = True, launcher
+                line = (
+                    "in this process, runs of one method together (hydra/launcher=basic: one after another)"
+                )
+            return line
         launcher.processes, self.launcher = count, launcher
         launcher.note = " (hydra/launcher=basic: one run after another, in this process)"
         return ""
+
+    def _kinds(self, runs: Sequence[PlannedRun]) -> list[Kind | None]:
+        """Which runs can be computed together. None can if a job changes something of its whole process."""
+        assert self.config is not None
+        hydra = self.config.hydra
+        if hydra.job.chdir or hydra.job.env_set or hydra.callbacks:
+            return [None] * len(runs)
+        return [self.task.kind(run.config) for run in runs]
 
     def planned_places(self, arguments: list[str]) -> tuple[list[tuple[Path, Config]], list[str | None]]:
         """Directory and configuration of every run, and the device of each process that would run at once."""
@@ -244,6 +260,8 @@ class Sweeper(HydraSweeper):
         assert self.launcher is not None
         if isinstance(self.launcher, Launcher):
             self.launcher.ended = lambda job: self._is_done(runs[job])
+            self.launcher.kinds = self._kinds(runs)
+            self.launcher.names = [run.name for run in runs] if self.ours else []
         named = [[*run.overrides, f"hydra.sweep.subdir={run.name}"] for run in runs]
         jobs = named if self.ours else [run.overrides for run in runs]
         try:

@@ -90,6 +90,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """The stand-in, in an empty current directory."""
     stand_in = Runs()
     monkeypatch.setattr("fedbench.runs.run.Run", stand_in.made)
+    monkeypatch.setattr("fedbench.sweeps.together.kind_of", lambda run: None)  # these have no steps to join
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDBENCH_DATA", raising=False)
     return stand_in

@@ -1,0 +1,24 @@
+"""A run's place in a group of runs that are computed together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fedbench.engine.joined import Seat
+from fedbench.runs.signals import Signals
+
+
+def _nothing() -> str:
+    return ""
+
+
+@dataclass
+class Together:
+    """What a run of a group gets and tells. Its process handles signals for all runs and shows how far they
+    are."""
+
+    seat: Seat
+    signals: Signals = field(default_factory=lambda: Signals(_nothing))
+    round: int = 0  # reached
+    rounds: int = 0  # planned
+    accuracy: float | None = None  # measured last

@@ -1,0 +1,294 @@
+"""Which runs of a sweep are computed together, and computing such a group in one process.
+
+Runs of one kind have the same step: they differ in seeds, partitions, schedules and the methods' numbers.
+Groups follow from the list of jobs and are written down before the first one starts, so a command that goes
+on has the same groups. Configurations are composed, signals handled and files of Hydra written in the main
+thread or in turn (fedbench.engine.joined), so nothing in a group runs side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydra.core.hydra_config import HydraConfig
+
+from fedbench.config.config import flat
+from fedbench.config.identity import digest
+from fedbench.errors import ConfigError
+from fedbench.files import write_text
+from fedbench.runs.signals import Signals
+
+if TYPE_CHECKING:
+    from fedbench.runs.run import Run
+    from fedbench.runs.together import Together
+    from fedbench.runs.training import Progress
+
+FILE = "together.json"
+OF_A_RUN = 2**22
+"""On a CPU, bytes of a run's step up to which several runs gain from a joined one: it leaves a core's cache and
+its vector units idle while the host prepares the next operation."""
+OF_A_GROUP = 2**25
+"""On a CPU, most bytes of a joined step: beyond, its operations wait for memory."""
+OF_A_DEVICE = 0.5
+"""On CUDA, the share of the device's memory that joined steps of all its processes may take."""
+ON_A_DEVICE = 8
+"""Most processes on a GPU: each has a group, as the host's work of one group leaves the GPU idle."""
+_FREE = ("partition", "schedule", "delay", "participation", "lr_schedule", "server_lr_schedule", "checkpoint")
+_FREE_KEYS = ("seed", "rounds", "target", "patience", "progress", "resume", "trace", "clients.total")
+
+log = logging.getLogger(__name__)
+
+
+# ---- which runs ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What runs have in common that can be computed together: all but seeds, numbers and who works when."""
+
+    key: str
+    bytes: float  # of a run's part in a joined step
+    room: float  # bytes for a group, of all processes of a device
+
+    def most(self, sharing: int) -> int:
+        """Runs of a group that fit, if `sharing` processes share the room."""
+        return max(1, int(self.room / sharing // self.bytes))
+
+
+def kind_of(run: Run) -> Kind | None:
+    """The kind of a run; None: it has to be computed alone."""
+    from fedbench.engine.memory import total_memory
+
+    config, load, item = run.config, run.load, run.dtype.itemsize
+    if config.engine not in ("auto", "vmap") or run.algorithm.key is None or config.logger:
+        return None  # loggers belong to a process
+    if not run.session.shares_objective(config) or config.dataset.noise:
+        return None
+    if run.choice.chunk < min(load.cohort, config.chunk or load.cohort):
+        return None  # a run alone fills the memory
+    key = digest({key: value for key, value in flat(config).items() if not _is_free(key, value)})
+    if run.device.type == "cpu":
+        size = item * run.choice.chunk * (3 * load.d + load.batch * load.cost.written)
+        return Kind(key, size, OF_A_GROUP if size <= OF_A_RUN else 0.0)
+    step = run.choice.chunk * (16 * load.d + load.cost.shared + load.batch * load.cost.written)
+    size = (2 if run.graphs != "off" else 1) * item * step + run.state_bytes
+    return Kind(key, size, OF_A_DEVICE * total_memory(run.device))
+
+
+def _is_free(key: str, value: object) -> bool:
+    """Whether runs of one kind may differ in a key."""
+    group = key.split(".")[0]
+    number = group == "algorithm" and isinstance(value, int | float) and not isinstance(value, bool)
+    return number or group in _FREE or key in _FREE_KEYS
+
+
+def checked(together: object) -> str | int:
+    """The value of hydra.launcher.together. Raises ConfigError."""
+    if together == "auto":
+        return "auto"
+    if isinstance(together, int) and not isinstance(together, bool) and together >= 1:
+        return together
+    allowed = "must be auto, 1 (each run by itself) or the most runs of a group"
+    raise ConfigError("hydra.launcher.together", together, allowed)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs of a launcher that one process computes together: their indices and seats."""
+
+    jobs: tuple[int, ...]
+    places: tuple[int, ...]
+    seats: int  # more than there are jobs if some of the group have ended before
+
+    def without(self, ended: Callable[[int], bool]) -> Group:
+        """The group without jobs that have ended; their seats stay empty."""
+        left = [(job, seat) for job, seat in zip(self.jobs, self.places, strict=True) if not ended(job)]
+        return Group(tuple(job for job, _ in left), tuple(seat for _, seat in left), self.seats)
+
+
+def alone(job: int) -> Group:
+    """A job by itself."""
+    return Group((job,), (0,), 1)
+
+
+def sizes(kinds: Sequence[Kind | None], together: str | int, processes: int, devices: int) -> dict[str, int]:
+    """How many groups the jobs of each kind make: enough for them to fit, and for all processes to have their
+    share of the jobs. `devices`: devices that the processes share; 0: a CPU."""
+    count: dict[str, int] = {}
+    for kind in filter(None, kinds):
+        count[kind.key] = count.get(kind.key, 0) + 1
+    sharing = max(1, -(-processes // devices)) if devices else 1
+    found = {}
+    for kind in filter(None, kinds):
+        jobs = count[kind.key]
+        most = kind.most(sharing) if together == "auto" else int(together)
+        share = round(processes * jobs / len(kinds))
+        found[kind.key] = min(jobs, max(math.ceil(jobs / most), share, 1))
+    return found
+
+
+def groups(
+    kinds: Sequence[Kind | None], together: str | int, processes: int, devices: int = 0
+) -> list[Group]:
+    """The jobs in groups of equal kinds, in order; see `sizes`."""
+    members: dict[str, list[int]] = {}
+    found: list[list[int]] = []
+    for job, kind in enumerate(kinds):
+        if kind is None:
+            found.append([job])
+        else:
+            members.setdefault(kind.key, []).append(job)
+    number = sizes(kinds, together, processes, devices)
+    for key, jobs in members.items():
+        ends = [len(jobs) * i // number[key] for i in range(number[key] + 1)]
+        found += [jobs[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return [Group(tuple(each), tuple(range(len(each))), len(each)) for each in sorted(found)]
+
+
+class Seating:
+    """The file of a sweep's directory that says which runs are computed together: run -> group, seat, seats.
+    Runs that have a place keep it, as their numbers depend on it in the last digit."""
+
+    def __init__(self, directory: Path, together: str | int) -> None:
+        self.file, self.together = directory / FILE, together
+        self.places: dict[str, tuple[str, int, int]] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads(self.file.read_text())
+            if content["together"] == together:
+                self.places = {name: tuple(place) for name, place in content["runs"].items()}
+
+    def of(
+        self, names: Sequence[str], kinds: Sequence[Kind | None], processes: int, devices: int = 0
+    ) -> list[Group]:
+        """The groups of the jobs with these names. New ones are written down."""
+        new = [job for job, name in enumerate(names) if name not in self.places]
+        for group in groups([kinds[job] for job in new], self.together, processes, devices):
+            own = [names[new[job]] for job in group.jobs]
+            called = digest(own)
+            self.places |= {name: (called, seat, group.seats) for seat, name in enumerate(own)}
+        if new:
+            content = {"together": self.together, "runs": self.places}
+            write_text(self.file, json.dumps(content, indent=1) + "\n")
+        found: dict[str, list[tuple[int, int, int]]] = {}
+        for job, name in enumerate(names):
+            called, seat, seats = self.places[name]
+            found.setdefault(called, []).append((job, seat, seats))
+        each = (tuple(zip(*members, strict=True)) for members in found.values())
+        return [Group(jobs, places, seats[0]) for jobs, places, seats in each]
+
+
+# ---- computing a group -----------------------------------------------------------------------------------
+
+place: ContextVar[Together | None] = ContextVar("place", default=None)
+"""The place in a group of the run that the present thread computes."""
+
+
+class _Globals:
+    """What a job of Hydra sets for the whole process: its configuration and where log lines go."""
+
+    LOGGERS = ("", "fedbench.traceback")
+
+    def __init__(self) -> None:
+        self.cfg = HydraConfig.instance().cfg
+        loggers = {name: logging.getLogger(name) for name in self.LOGGERS}
+        self.handlers = {name: (logger.level, [*logger.handlers]) for name, logger in loggers.items()}
+
+    def use(self) -> None:
+        HydraConfig.instance().cfg = self.cfg
+        for name, (level, handlers) in self.handlers.items():
+            logger = logging.getLogger(name)
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+
+
+def compute(
+    seats: int,
+    calls: Mapping[int, Callable[[], None]],
+    said: Callable[[Sequence[Together]], None] = lambda places: None,
+) -> None:
+    """Call each of `calls` (by its seat) in a thread of its own, as a run of one group. In each, `place` is
+    the run's. `said`: called after every turn with those under way. Raises Interrupted after a signal."""
+    from fedbench.engine.joined import Meeting, Seat
+    from fedbench.runs.together import Together
+
+    meeting, places = Meeting(seats), dict[int, Together]()
+    states: dict[int, _Globals] = {}
+
+    def member(call: Callable[[], None]) -> Callable[[Seat], None]:
+        def go(seat: Seat) -> None:
+            places[seat.number] = Together(seat)
+            place.set(places[seat.number])
+            call()
+
+        return go
+
+    def turn(seat: int, go_on: Callable[[], None]) -> None:
+        ours = _Globals()
+        if seat in states:
+            states[seat].use()
+        try:
+            go_on()
+        finally:
+            states[seat] = _Globals()
+            ours.use()
+
+    def waits_for() -> str:
+        count = len(places)
+        return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it"
+
+    signals = Signals(waits_for)
+
+    def between(under_way: list[Seat]) -> None:
+        for number in set(places) - {seat.number for seat in under_way}:
+            del places[number]
+        if signals.save:
+            signals.save = False
+            for each in places.values():
+                each.signals.save = True
+        elif not any(each.signals.save for each in places.values()):
+            signals.relay()
+        for each in places.values():
+            each.signals.stop = signals.stop
+        said([*places.values()])
+
+    for seat, call in calls.items():
+        meeting.add(seat, member(call))
+    with signals.installed():
+        meeting.run(turn, between)
+    signals.relay()
+
+
+class Shown:
+    """Shows how far the runs of a group are, as one line or bar for all of them."""
+
+    def __init__(self, mode: str, runs: int) -> None:
+        """`mode`: see `fedbench.runs.training.Progress`."""
+        self.mode, self.runs = mode, runs
+        self.known: dict[int, Together] = {}
+        self.progress: Progress | None = None
+
+    def __call__(self, places: Sequence[Together]) -> None:
+        from fedbench.runs.training import Progress
+
+        self.known |= {each.seat.number: each for each in places}
+        done = sum(each.round for each in self.known.values())
+        total = sum(each.rounds for each in self.known.values())
+        measured = [each.accuracy for each in self.known.values() if each.accuracy is not None]
+        if self.progress is None and total:
+            label = f"{self.runs} runs" if self.runs > 1 else "1 run"
+            self.progress = Progress(self.mode, label, total, done, "mean accuracy")
+        if self.progress is not None:
+            self.progress.update(done, sum(measured) / len(measured) if measured else None)
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        if self.progress is not None:
+            self.progress.close()
