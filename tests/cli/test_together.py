@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from fedbench.cli import main
 from fedbench.errors import ConfigError
@@ -32,8 +37,8 @@ CASES = {
     "an optimizer": ["algorithm=fedavg", "optimizer=adam", "optimizer.keep=true", "local.clip_norm=1",
                      "lr_schedule=cosine", "algorithm.lr=0.01,0.02"],
     "dropout": ["algorithm=fedprox", "model.dropout=0.3", "algorithm.lr=0.05,0.1"],
-    "batch norm": ["algorithm=fedbn", "model=conv", "model.norm=batch", "model.channels=[2]", "model.pools=[1]", "model.padding=[1]",
-                   "algorithm.lr=0.05,0.1"],
+    "batch norm": ["algorithm=fedavg", "model=conv", "model.norm=batch", "model.channels=[2]",
+                   "model.pools=[1]", "model.padding=[1]", "algorithm.lr=0.05,0.1"],
 }  # fmt: skip
 
 
@@ -60,8 +65,163 @@ def test_runs_computed_together_are_those_computed_alone(case: str, tmp_path: Pa
     for name, table in together.items():
         assert len(table) == 7
         for column in table:
-            np.testing.assert_allclose(table[column], alone[name][column], rtol=1e-10, atol=1e-12, err_msg=column)
+            np.testing.assert_allclose(
+                table[column], alone[name][column], rtol=1e-10, atol=1e-12, err_msg=column
+            )
     for name, summary in summaries(tmp_path / "together").items():
         assert summary["together"] == len(together), name
         assert summary["notes"] == summaries(tmp_path / "alone")[name]["notes"]
     assert {summary["together"] for summary in summaries(tmp_path / "alone").values()} == {1}
+
+
+def same_bytes(one: Path, other: Path, names: list[str]) -> None:
+    """metrics.csv without times, and the models, byte for byte."""
+    first, second = tables(one), tables(other)
+    assert names
+    for name in names:
+        assert first[name].to_csv() == second[name].to_csv(), name
+        models = (torch.load(place / name / "model.pt") for place in (one, other))
+        for a, b in zip(*(model.values() for model in models), strict=True):
+            assert torch.equal(a, b), name
+
+
+def test_a_run_with_fewer_rounds_changes_nothing_in_the_others(tmp_path: Path) -> None:
+    words = [*SMALL[:-1], "algorithm=fedavg", "algorithm.lr=0.05,0.1"]
+    for name, rounds in (("plain", "6,7"), ("early", "6,2")):
+        assert main([*words, f"rounds={rounds}", f"hydra.sweep.dir={tmp_path / name}"]) == 0
+    plain, early = tables(tmp_path / "plain"), tables(tmp_path / "early")
+    stay = [name for name in plain if name in early]
+    assert len(stay) == 2
+    assert {len(table) for table in early.values()} == {3, 7}
+    same_bytes(tmp_path / "plain", tmp_path / "early", stay)
+
+
+FAILS = '''
+from fedbench.method import Algorithm, positive, register
+
+
+@register("fails")
+class Fails(Algorithm):
+    """FedAvg that fails or diverges in its third round if lr is above 0.15 or 0.25."""
+
+    paper = "none"
+    lr: float = positive(0.1)
+
+    def server_step(self, server, mean, n, h):
+        if n.t == 2 and 0.15 < h.lr < 0.25:
+            raise ValueError("on purpose")
+        if n.t == 2 and h.lr > 0.25:
+            return {"theta": server.theta * float("nan")}
+        return {"theta": server.theta + mean.delta}
+'''
+
+
+def test_a_run_that_fails_or_diverges_changes_nothing_in_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("fails.py").write_text(FAILS)
+    words = [*SMALL[:-1], "imports=[fails.py]", "algorithm=fails"]
+    rates = {"plain": "0.05,0.1,0.12,0.14", "bad": "0.05,0.1,0.2,0.3"}
+    assert main([*words, f"algorithm.lr={rates['plain']}", "hydra.sweep.dir=plain"]) == 0
+    assert main([*words, f"algorithm.lr={rates['bad']}", "hydra.sweep.dir=bad"]) == 1
+    assert "on purpose" in capfd.readouterr().err
+    stay = [name for name in tables(tmp_path / "plain") if name in tables(tmp_path / "bad")]
+    assert len(stay) == 2
+    same_bytes(tmp_path / "plain", tmp_path / "bad", stay)
+    ended = {str(summary["status"]) for summary in summaries(tmp_path / "bad").values()}
+    assert ended == {"completed", "failed", "diverged"}
+    for place in sorted(Path("bad").glob("*/run.log")):  # every run has a log of its own
+        log = place.read_text()
+        assert log.count("parameters, engine vmap") == 1, log
+        assert ("on purpose" in log) == ("lr_0.2" in place.parent.name)
+
+
+LONG = [
+    sys.executable, "-m", "fedbench", *SMALL, "rounds=60", "algorithm=scaffold", "algorithm.lr=0.05,0.1",
+    "checkpoint.seconds=0", "threads=1",
+]  # fmt: skip
+
+
+def reached(place: Path) -> list[int]:
+    return [len(file.read_text().splitlines()) - 2 for file in place.glob("*/metrics.csv")]
+
+
+def started(place: Path, rounds: int, *more: str) -> subprocess.Popen[str]:
+    """The sweep in `place`, once all four runs have done some rounds."""
+    words = [*LONG, *more, f"hydra.sweep.dir={place}"]
+    sweep = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300
+    while len(reached(place)) < 4 or min(reached(place)) < rounds:
+        assert sweep.poll() is None, sweep.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return sweep
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("whole") / "sweep"
+    done = subprocess.run([*LONG, f"hydra.sweep.dir={place}"], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "more"),
+    [
+        (signal.SIGKILL, ()),
+        (signal.SIGINT, ()),
+        (signal.SIGTERM, ("hydra/launcher=processes", "hydra.launcher.processes=1")),
+    ],
+    ids=["killed", "Ctrl-C", "processes"],
+)
+def test_a_group_that_was_stopped_goes_on_with_the_same_bytes(
+    number: int, more: tuple[str, ...], whole: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "sweep"
+    sweep = started(place, 3, *more)
+    sweep.send_signal(number)
+    _, errors = sweep.communicate(timeout=120)
+    assert sweep.returncode == {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}[number], errors
+    assert "Traceback" not in errors
+    stopped = reached(place)
+    assert max(stopped) < 60
+    if number != signal.SIGKILL:
+        assert len(set(stopped)) == 1  # a common round
+    again = subprocess.run(
+        [*LONG, *more, f"hydra.sweep.dir={place}"], capture_output=True, text=True, timeout=400
+    )
+    assert again.returncode == 0, again.stderr
+    same_bytes(whole, place, sorted(tables(whole)))
+
+
+# ---- groups ----------------------------------------------------------------------------------------------
+
+
+def test_groups_follow_from_the_list_of_jobs() -> None:
+    small, other = Kind("small", 1.0, 4.0), Kind("other", 1.0, 100.0)
+    kinds = [small, other, None, *[small] * 4, other]
+    assert [group.jobs for group in groups(kinds, "auto", 1)] == [(0, 3), (1, 7), (2,), (4, 5, 6)]
+    assert [group.jobs for group in groups(kinds, 1, 1)] == [(job,) for job in range(8)]
+    assert [group.jobs for group in groups(kinds, 9, 1)] == [(0, 3, 4, 5, 6), (1, 7), (2,)]
+    shared = groups([other] * 6, "auto", 3)  # every process gets its share
+    assert [group.jobs for group in shared] == [(0, 1), (2, 3), (4, 5)]
+    on_device = groups([small] * 4, "auto", 2, devices=1)  # two processes share the room of one device
+    assert [group.jobs for group in on_device] == [(0, 1), (2, 3)]
+
+
+def test_a_run_keeps_its_seat(tmp_path: Path) -> None:
+    kind = Kind("k", 1.0, 3.0)
+    names = list("abc")
+    assert Seating(tmp_path, "auto").of(names, [kind] * 3, 1) == [Group((0, 1, 2), (0, 1, 2), 3)]
+    later = Seating(tmp_path, "auto").of(["c", "new", "a"], [kind] * 3, 1)  # b has ended
+    assert later == [Group((0, 2), (2, 0), 3), Group((1,), (0,), 1)]
+    assert Seating(tmp_path, 1).of(names, [kind] * 3, 1) == [Group((job,), (0,), 1) for job in range(3)]
+
+
+@pytest.mark.parametrize("value", ["all", 0, -1, 1.5, True, None])
+def test_together_is_auto_or_a_number(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"hydra\.launcher\.together=.*auto, 1"):
+        checked(value)
