@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 FILE = "together.json"
 OF_A_RUN = 2**22
-"""On a CPU, bytes of a run's step up to which several runs gain from a joined one: it leaves a core's cache and
-its vector units idle while the host prepares the next operation."""
+"""On a CPU, most bytes of a run's step where runs gain from a joined one: it leaves a core's cache and vector
+units idle while the host prepares the next operation."""
 OF_A_GROUP = 2**25
 """On a CPU, most bytes of a joined step: beyond, its operations wait for memory."""
 OF_A_DEVICE = 0.5
