@@ -17,6 +17,7 @@ from hydra.core.utils import JobReturn
 from omegaconf import OmegaConf
 
 from fedbench.sweeps.launcher import Launcher, _Pool
+from fedbench.sweeps.together import alone
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -173,8 +174,8 @@ def test_the_pool_starts_no_job_that_has_ended_meanwhile(tmp_path: Path, monkeyp
     launcher = Launcher(processes=1)
     launcher.config = OmegaConf.create({"device": "cpu", "hydra": {"sweep": {"dir": str(tmp_path)}}})
     launcher.ended = lambda job: job != 1
-    pool = _Pool(launcher, [["seed=0"], ["seed=1"], ["seed=2"]], 0, [None])
-    assert [pool._next(), pool._next()] == [1, None]
+    pool = _Pool(launcher, [["seed=0"], ["seed=1"], ["seed=2"]], 0, [alone(job) for job in range(3)], [None])
+    assert [pool.next(), pool.next()] == [alone(1), None]
     assert sorted(pool.results) == [0, 2]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -170,7 +171,8 @@ def test_a_job_that_has_just_begun_has_its_row(
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path, monkeypatch) -> None:
-    """The pool writes what the process cannot write any more, and the other runs end."""
+    """The pool writes what the process cannot write any more, and the other runs end. Where the process has
+    computed several runs together, they begin again, each by itself."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deadly.py").write_text(
         "import os\nfrom multiprocessing import parent_process\n"
@@ -179,6 +181,11 @@ def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path, m
     )
     words = ["hooks=[deadly.py]", "rounds=1", "local.steps=1", "progress=none", "hydra.sweep.dir=s"]
     words += ["hydra/launcher=processes", "hydra.launcher.processes=1"]
+    code, out, _ = fedbench("-m", *words, "seed=0,1,2", "hydra.sweep.dir=together")
+    assert code == 0
+    assert "a process died with 3 runs; they begin again, each by itself" in out
+    os.unlink("died")
+    words += ["hydra.launcher.together=1"]
     code, _, err = fedbench("-m", *words, "seed=0,1,2")
     assert code == 1
     line = "the process of this run died (exit code -9); see s/workers.log"
