@@ -310,7 +310,7 @@ class Chunk(Task):
         batches, facts = work.batches, work.facts
         # without masks all clients of a form make the same number of steps
         steps = None if executor.program.masked else len(batches)
-        drawn = batches.index.shape[2], batches.count is None, _rows(batches.keys, 2)
+        drawn = batches.index.shape[2], _rows(batches.keys, 2)
         vectors = tuple(_form(each) for each in (work.mine, work.statistics))
         shared = tuple(_form(each, 0) for each in (work.down, work.h))
         self.form = (
@@ -352,7 +352,7 @@ class Gradients(Task):
     ) -> None:
         self.own, self.width = executor.own, executor.width
         self.theta, self.statistics, self.batches, self.weights = theta, statistics, batches, weights
-        drawn = batches.index.shape[2], batches.count is None, _rows(batches.keys, 2)
+        drawn = batches.index.shape[2], _rows(batches.keys, 2)
         self.form = "gradients", executor.depends, self.width, drawn, theta.shape, _form(statistics)
 
     def alone(self) -> Tensor:
@@ -424,8 +424,9 @@ def repeated(values: Sequence[Tensor], width: int) -> Tensor:
 
 
 def join_batches(every: Sequence[BatchIndices]) -> BatchIndices:
-    """The mini-batches of several chunks as those of one. Where there are fewer steps the last one is
-    repeated, with no samples if the number of samples differs at all."""
+    """The mini-batches of several chunks as those of one, which always says how many samples count: those of
+    one run may be whole and another's not. Where there are fewer steps the last one is repeated, without
+    samples."""
     length = max(len(batches) for batches in every)
 
     def longer(value: Tensor, last: bool = True) -> Tensor:
@@ -437,9 +438,9 @@ def join_batches(every: Sequence[BatchIndices]) -> BatchIndices:
 
     first = every[0]
     index = torch.cat([longer(batches.index) for batches in every], 1)
-    count = keys = None
-    if first.count is not None:
-        count = torch.cat([longer(cast(Tensor, batches.count), last=False) for batches in every], 1)
+    counts = (index.new_full(index.shape[:2], index.shape[2]) if count is None else count
+              for index, count in ((batches.index, batches.count) for batches in every))  # fmt: skip
+    count, keys = torch.cat([longer(each, last=False) for each in counts], 1), None
     if first.keys is not None:
         keys = torch.cat([longer(cast(Tensor, batches.keys)) for batches in every], 1)
     return BatchIndices(index, count, torch.cat([batches.steps for batches in every]), keys, first.known)

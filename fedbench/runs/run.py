@@ -118,7 +118,7 @@ class Run:
         if config.local.batch_share is not None:
             self.batch = batches_of_share(self.sizes, config.local.batch_share)  # (N,)
         self.steps = local_steps(self.sizes, *self._steps_or_epochs(), self.batch)  # (N,) K_i
-        K = int(self.steps[0]) if self._equal_steps else None
+        K = int(self.steps[0]) if self.equal_steps else None
         self.counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
         norm = layout.positions(set(norm_parameters(self.model)))
         schedules = {"lr": config.lr_schedule, "server_lr": config.server_lr_schedule}
@@ -194,7 +194,12 @@ class Run:
         return (DEFAULT_STEPS, None) if steps is None and epochs is None else (steps, epochs)
 
     @property
-    def _equal_steps(self) -> bool:
+    def fixed_steps(self) -> bool:
+        """Whether the configuration gives the number of local steps, not of epochs."""
+        return self._steps_or_epochs()[1] is None
+
+    @property
+    def equal_steps(self) -> bool:
         """Whether all jobs make the same number of local steps."""
         config, some = self.config, self.config.participation
         less = some.stragglers > 0 and some.straggler_work == "partial"
@@ -236,7 +241,7 @@ class Run:
         here = self.session.on_device(self)
         index, B = ClientIndex(self.assignment, self.counts.N, device), self.batch
         blocks = config.local.sampler == "blocks"
-        planner = BatchPlanner(index, config.seed, B, self.steps, blocks, self._equal_steps)
+        planner = BatchPlanner(index, config.seed, B, self.steps, blocks, self.equal_steps)
         objective, local = here.objective, (config.optimizer, config.local.clip_norm)
         keeps_models = config.eval.model == MEAN_OF_CLIENTS
         program = LocalProgram(self.algorithm, objective, not planner.equal_steps, *local, keeps_models)

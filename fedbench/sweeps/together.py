@@ -74,7 +74,16 @@ def kind_of(run: Run) -> Kind | None:
         return None
     if run.choice.chunk < min(load.cohort, config.chunk or load.cohort):
         return None  # a run alone fills the memory
-    key = digest({key: value for key, value in flat(config).items() if not _is_free(key, value)})
+    if not isinstance(run.batch, int) and len(set(run.sizes.tolist())) > 1:
+        return None  # a batch is as wide as the largest client's, so every run has steps of its own shape
+    key = digest(
+        [
+            {key: value for key, value in flat(config).items() if not _is_free(key, value)},
+            run.equal_steps,
+            # where epochs say how many steps there are, they follow from the sizes of clients
+            [] if run.fixed_steps else [config.clients.total, repr(config.partition)],
+        ]
+    )
     if run.device.type == "cpu":
         size = item * run.choice.chunk * (3 * load.d + load.batch * load.cost.written)
         return Kind(key, size, OF_A_GROUP if size <= OF_A_RUN else 0.0)

@@ -25,6 +25,7 @@ SMALL = [
 ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
 CASES = {
     "fedavg": ["algorithm=fedavg", "algorithm.lr=0.05,0.2"],
+    "batches of two kinds": ["algorithm=scaffold", "dataset.train_samples=256", "partition=iid,dirichlet"],
     "masked steps": ["algorithm=fednova", "local.epochs=1", "local.steps=null", "partition=dirichlet",
                      "partition.alpha=0.5", "algorithm.lr=0.05,0.2"],
     "a survey": ["algorithm=scaffold", "algorithm.lr=0.05,0.2"],
