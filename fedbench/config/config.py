@@ -172,6 +172,7 @@ class Checkpoint:
     until: int | None = integer(
         None, low=0, null="the end", help="pause at the first evaluation from this round on, to go on later"
     )
+    keep: bool = switch(True, help="keep checkpoint.pt, with all clients' state, when the run has ended")
 
 
 @dataclass(frozen=True)

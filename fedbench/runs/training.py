@@ -32,6 +32,7 @@ from fedbench.runs.metrics import (
     stopping_accuracy,
 )
 from fedbench.runs.run_directory import (
+    CHECKPOINT,
     JOBS,
     METRICS,
     MODEL,
@@ -216,7 +217,11 @@ class Training:
             run.evaluator.whole(run.loop.evaluated(), run.loop.statistics)
             further.draw_confusion(here.path / f"{CONFUSION}.png")
         summary = self._summary()
-        here.write_summary({**summary, "files": here.sizes()})
+        kept = self.config.checkpoint.keep or summary["status"] == PAUSED
+        sizes = {name: size for name, size in here.sizes().items() if kept or name != CHECKPOINT}
+        here.write_summary({**summary, "files": sizes})
+        if not kept:
+            (here.path / CHECKPOINT).unlink(missing_ok=True)
         self.loop.trainer.store.remove()
         return logged(summary)
 

@@ -1,8 +1,9 @@
-"""One writer of tables: cells as aligned text, as Markdown, or as LaTeX (booktabs)."""
+"""One writer of tables: cells as aligned text, as Markdown, or as LaTeX (booktabs). And a run's evaluations
+as a short table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 FORMATS = ("text", "markdown", "latex")
 PLUS_MINUS = "+-"
@@ -54,3 +55,23 @@ def table(
     top, *rows = [" & ".join(line) + r" \\" for line in cells]
     begin = [rf"\begin{{tabular}}{{{'l' * len(lines[0])}}}", r"\toprule", top, r"\midrule"]
     return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"])
+
+
+def evaluations(rows: Sequence[Mapping[str, str]], most: int = 12) -> str:
+    """A table of the evaluations in metrics.csv, `most` of them evenly spaced, the first and the last among
+    them: round, losses, and what else was measured on test or held-out samples."""
+    last = len(rows) - 1
+    shown = [rows[at] for at in sorted({round(n * last / (most - 1)) for n in range(most)})] if rows else []
+    names = [name for name in (rows[0] if rows else ()) if name == "round" or _judges(name)]
+    names = [name for name in names if any(row[name] for row in shown)]
+    cells = [[name.replace("_", " ") for name in names]]
+    cells += [
+        [row[name] if name == "round" else f"{float(row[name] or 'nan'):.4f}" for name in names]
+        for row in shown
+    ]
+    more = [f"{len(shown)} of {len(rows)} evaluations; metrics.csv has all"] if len(shown) < len(rows) else []
+    return "\n".join([*aligned(cells), *more])
+
+
+def _judges(name: str) -> bool:
+    return name.startswith(("train_", "test_", "validation_", "client_", "finetuned_"))

@@ -206,7 +206,8 @@ def _bytes_of(run: Run) -> float:
     """Bytes that a run leaves on disk: model, checkpoint (with all clients' state), partition, tables."""
     config, cost, item = run.config, run.cost, run.dtype.itemsize
     d, jobs = run.layout.d, config.rounds * config.clients.per_round
-    vectors = 2 * d + cost.server_state + config.clients.total * cost.client_state
+    state = d + cost.server_state + config.clients.total * cost.client_state
+    vectors = d + (state if config.checkpoint.keep else 0)
     rows = 2 + config.rounds // config.eval.every
     trace = JOB_BYTES * jobs if config.trace else 0
     return item * vectors + 2 * len(run.assignment) + 2 * ROW_BYTES * rows + trace + FILES_BYTES

@@ -22,6 +22,7 @@ from fedbench.errors import SaidElsewhere, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import RunDirectory
+from fedbench.sweeps.formats import evaluations
 from fedbench.sweeps.job import computed, finished_line, session
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 
 def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> None:
-    """Run, resume or report a single run. In a `group`, only the first process writes Hydra's own files and
-    calls callbacks. If one process fails, the others raise SaidElsewhere."""
+    """Run, resume or report a single run. Its evaluations are printed unless `progress` is none. In a
+    `group`, only the first process writes Hydra's own files and calls callbacks. If one process fails, the
+    others raise SaidElsewhere."""
     cfg, config, first = composed.cfg, composed.config, group.rank == 0
     here = RunDirectory(group.agree(lambda: composer.place(composed)))
 
@@ -81,6 +83,8 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
     context.callbacks.on_run_end(config=cfg, config_name=composer.config_name, job_return=result)
     if result.status == JobStatus.FAILED:
         raise result._return_value
+    if config.progress != "none":
+        print(evaluations(here.rows()))
 
 
 def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, here: ProcessGroup) -> None:

@@ -125,6 +125,13 @@ class TuningPlan:
         return said
 
     @property
+    def of_trials(self) -> list[str]:
+        """Further overrides of the search's runs: a finished trial keeps what its tables need, unless the
+        user says otherwise."""
+        given = any(text.lstrip("+").startswith("checkpoint.keep=") for text in self.words)
+        return [] if given else ["checkpoint.keep=false"]
+
+    @property
     def said(self) -> dict[str, Any]:
         """The content of tune.json."""
         return {

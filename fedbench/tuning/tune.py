@@ -48,7 +48,8 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
     yield from plan.announced
     grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
     place = plan.directory / TRIALS
-    yield from forecast(*sweep_planned(plan.words, grids, place, options.config_dir))
+    words = [*plan.words, *plan.of_trials]
+    yield from forecast(*sweep_planned(words, grids, place, options.config_dir))
     yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / FINAL}"
 
 
@@ -65,9 +66,11 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     print("\n".join(plan.announced), flush=True)
     stages, place = Stages(plan.words, plan.directory, options.config_dir), plan.directory
 
+    further = plan.of_trials
+
     def trials(grids: Sequence[Grid]) -> list[Result]:
         try:
-            return stages.run(place / TRIALS, grids)
+            return stages.run(place / TRIALS, grids, further)
         finally:
             if (place / TRIALS).is_dir():  # the runs are valid
                 write_json(place / TUNING, plan.said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import json
 import re
@@ -141,6 +142,51 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, rate in (("a", 0.1), ("b", 0.2)):
         assert main([*SMALL, f"algorithm.lr={rate}", f"hydra.run.dir={name}"]) == 0
+
+
+def test_the_terminal_keeps_the_evaluations_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedbench: Call
+) -> None:
+    """Those of metrics.csv: all, or twelve of many, the first and the last among them; none where progress is
+    off."""
+    monkeypatch.chdir(tmp_path)
+    words = [word for word in SMALL if not word.startswith(("rounds", "progress"))]
+    for rounds in (3, 20):
+        out = fedbench(*words, f"rounds={rounds}", f"hydra.run.dir=r{rounds}")[1].splitlines()
+        at = next(n for n, line in enumerate(out) if line.split()[:1] == ["round"])
+        head = re.split(r"  +", out[at])
+        assert head == ["round", "test loss", "test accuracy"]
+        with open(f"r{rounds}/metrics.csv", newline="") as stream:
+            rows = {row["round"]: row for row in csv.DictReader(stream)}
+        shown = [line.split() for line in out[at + 1 : at + 1 + min(len(rows), 12)]]
+        for number, loss, accuracy in shown:
+            assert loss == f"{float(rows[number]['test_loss']):.4f}"
+            assert accuracy == f"{float(rows[number]['test_accuracy']):.4f}"
+        assert (shown[0][0], shown[-1][0]) == ("0", str(rounds))
+        assert len({number for number, *_ in shown}) == min(rounds + 1, 12)
+    assert out[-1] == "12 of 21 evaluations; metrics.csv has all"
+    assert "test loss" not in fedbench(*SMALL, "hydra.run.dir=q")[1]
+
+
+def test_compare_says_all_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedbench: Call) -> None:
+    """Numbers that differ in the last of 17 digits are no equal ones, and are shown as they are."""
+    monkeypatch.chdir(tmp_path)
+    values = (0.1234567890123456, 0.12345678901234562)
+    assert values[0] != values[1]
+    for name, value in zip("ab", values, strict=True):
+        assert main([*SMALL, f"hydra.run.dir={name}"]) == 0
+        file = Path(name, "metrics.csv")
+        head, *lines = file.read_text().splitlines()
+        at = head.split(",").index("test_loss")
+        cells = lines[-1].split(",")
+        cells[at] = repr(value)
+        file.write_text("\n".join([head, *lines[:-1], ",".join(cells)]) + "\n")
+        said = json.loads(Path(name, "summary.json").read_text())
+        Path(name, "summary.json").write_text(json.dumps({**said, "final_test_loss": value}))
+    out = fedbench("compare", "a", "b")[1]
+    for label in ("test_loss in round 2", "final_test_loss"):
+        (line,) = [line for line in out.splitlines() if line.strip().startswith(label)]
+        assert line.split()[-2:] == [repr(value) for value in values]
 
 
 def test_two_runs_compared_and_one_computed_again(real, fedbench: Call) -> None:

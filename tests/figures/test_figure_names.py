@@ -76,6 +76,19 @@ def test_what_differs_between_runs_is_no_shared_setting(tmp_path: Path) -> None:
     assert shared("given", {"local.steps": 10}, {}) == "K=10, B=32"
 
 
+def test_a_key_that_some_runs_lack_is_not_shared(tmp_path: Path) -> None:
+    """Wherever the run without it stands; null is a value, and no lack."""
+    for name, more in (("a", {"algorithm.mu": 0.5, "local.momentum": None}), ("b", {}),
+                       ("c", {"algorithm.mu": 0.5, "local.momentum": None})):  # fmt: skip
+        write_run(tmp_path / name, rows(0.8, 1.0, 0), config=more)
+    runs = {run.source[-1]: run for run in read([tmp_path])}
+    for order in ("abc", "bac", "acb"):
+        shared = common([runs[name] for name in order])
+        assert not {"algorithm.mu", "local.momentum"} & {*shared}
+        assert shared["rounds"] == CONFIG["rounds"]
+    assert common([runs["a"], runs["c"]])["algorithm.mu"] == 0.5
+
+
 def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:
     """FedAvg beside FedProxVR's estimators, told apart by both keys."""
     for index, (name, estimator) in enumerate(

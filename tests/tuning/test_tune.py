@@ -59,6 +59,16 @@ def test_the_tables_say_what_was_tried_and_what_the_winners_reached(done: Path) 
     )
 
 
+def test_a_finished_trial_keeps_what_its_tables_need(done: Path, tmp_path: Path) -> None:
+    """No checkpoint with all clients' state; a winner keeps its own. Or as the user says."""
+    assert not list((done / "trials").rglob("checkpoint.pt"))
+    assert len(list((done / "trials").rglob("summary.json"))) == len(pd.read_csv(done / "trials/runs.csv"))
+    assert len(list((done / "final").rglob("checkpoint.pt"))) == len(pd.read_csv(done / "final/runs.csv"))
+    words = ["algorithm=fedavg", "algorithm.lr=0.1,1", "--extend", "0", "checkpoint.keep=true"]
+    assert tune(tmp_path / "t", *words) == 0
+    assert len(list((tmp_path / "t/trials").rglob("checkpoint.pt"))) == 2
+
+
 def test_the_winners_run_again_each_with_its_own_values(
     done: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
