@@ -17,7 +17,7 @@ from fedbench.engine.compiled import Programs, compiler_missing
 from fedbench.engine.executors import Executor, LocalProgram, LoopExecutor
 from fedbench.engine.graph import GraphedSteps
 from fedbench.engine.memory import total_memory
-from fedbench.engine.vectorised import CompileExecutor, VmapExecutor
+from fedbench.engine.vectorised import CompileExecutor, VmapExecutor, step_depends
 from fedbench.errors import ConfigError
 from fedbench.torch_internals import TorchDispatchMode
 
@@ -32,6 +32,7 @@ class ModelCost:
     convolutions: int
     held: float = 0.0  # peak bytes per sample
     held_shared: float = 0.0  # peak bytes that do not grow with the batch, including the gradient
+    evaluated: float = 0.0  # peak bytes per sample of a forward pass without gradients
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,16 @@ def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
     written = two.written - one.written
     held = two.most - one.most
     shared = max(one.written - written, 0), max(one.most - held, 0)
-    return ModelCost(one.operations, written, shared[0], convolutions, held, shared[1])
+    alone, both = (_held_forward(model, x) for x in (sample, torch.cat([sample, sample])))
+    return ModelCost(one.operations, written, shared[0], convolutions, held, shared[1], both - alone)
+
+
+def _held_forward(model: nn.Module, x: Tensor) -> int:
+    """Peak bytes of a forward pass."""
+    counter = _Counter()
+    with torch.no_grad(), counter:
+        model(x)
+    return counter.most
 
 
 def _count(model: nn.Module, x: Tensor) -> _Counter:
@@ -219,14 +229,18 @@ def make_executor(
     programs: Programs | None = None,
     wide: float = math.inf,
     cuda_graph: str = "off",
+    longest: int = 0,
 ) -> Executor:
     """The executor of a chosen engine for batches of `width` samples. `programs`: keeps compiled steps for
     later runs. `wide`: batch size from which `gradients` does not vectorise. `cuda_graph`: auto, off or
-    unchecked."""
+    unchecked. `longest`: most steps of a job, for which graphs have room."""
     if engine == "loop":
         return LoopExecutor(program)
     programs = Programs() if programs is None else programs
-    graphs = None if cuda_graph == "off" else GraphedSteps(programs.pools, chunk, cuda_graph == "auto")
+    graphs = None
+    if cuda_graph != "off":
+        depends = step_depends(program, chunk, width)
+        graphs = GraphedSteps(programs.pools, chunk, cuda_graph == "auto", longest, (engine, depends))
     if engine == "vmap":
         return VmapExecutor(program, wide, graphs)
     return CompileExecutor(program, chunk, width, programs, wide, graphs)

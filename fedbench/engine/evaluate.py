@@ -30,12 +30,15 @@ class Evaluator:
         task: Task = CLASSIFICATION,
         trained: Tensor | None = None,
         further: Sequence[str] = (),
+        differentiated: int = 1000,
     ) -> None:
-        """`trained`: the training samples (m,) that count in the objective; None: all. `further`: metrics of
+        """`batch`: samples evaluated at once, `differentiated`: those whose gradients are computed at once.
+        `trained`: the training samples (m,) that count in the objective; None: all. `further`: metrics of
         eval.metrics, which `whole` also computes."""
         self.objective, self.layout, self.task = objective, objective.layout, task
         self.model = copy.deepcopy(objective.model).eval()
         self.x, self.y, self.to_input, self.batch = x_test, y_test, to_input, batch
+        self.differentiated = differentiated
         self.trained = torch.arange(len(objective.data.y)) if trained is None else trained
         self.trained = self.trained.to(objective.data.y.device)
         self._inputs: Tensor | None = None  # of the whole test set, kept if it is small
@@ -105,7 +108,7 @@ class Evaluator:
         """(`train_loss`, grad f(theta) (d,)) on all training data."""
         total, gradient = theta.new_zeros((), dtype=torch.float64), torch.zeros_like(theta)
         params = {k: v.detach().requires_grad_() for k, v in self.layout.unflatten(theta).items()}
-        for at in self._train_batches():
+        for at in self.trained.split(min(self.batch, self.differentiated)):
             part = self._weighted_loss(params, statistics, weights, at)
             pieces = torch.autograd.grad(part, list(params.values()))
             gradient += self.layout.flatten(dict(zip(params, pieces, strict=True)))

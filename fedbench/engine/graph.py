@@ -56,6 +56,8 @@ class PoolOfProcess:
 
     def __init__(self) -> None:
         self._pool: weakref.ref[Pool] | None = None
+        self.confirmed: set[Hashable] = set()
+        """The programs and forms whose graphs have given what their steps give, in any run."""
 
     def get(self) -> Pool:
         """The pool, created if there is none. It exists as long as a graph holds it."""
@@ -69,11 +71,19 @@ class PoolOfProcess:
 class StepGraph:
     """A captured step for chunks of one form, on buffers whose addresses do not change."""
 
-    def __init__(self, step: Step, local: Vectors, work: Work, first: int, pool: Pool) -> None:
-        """`local`, `work`: a chunk of that form, with the most steps. `first`: index of the first step."""
+    def __init__(
+        self, step: Step, local: Vectors, work: Work, first: int, pool: Pool, longest: int = 0
+    ) -> None:
+        """`local`, `work`: a chunk of that form. `first`: index of the first step. `longest`: steps for which
+        there is room, if that is more than the chunk has."""
         self.step, self.first, self.pool = step, first, pool
-        self.length = len(work.batches)
-        self.buffers = pytree.tree_map_only(Tensor, lambda x: x.clone(), _inputs(local, work))
+        self.length = max(len(work.batches), longest)
+        *state, drawn = _inputs(local, work)
+        state = pytree.tree_map_only(Tensor, lambda x: x.clone(), state)
+        batches = pytree.tree_map_only(Tensor, lambda x: x.new_zeros(self.length, *x.shape[1:]), drawn)
+        for buffer, value in zip(_tensors(batches), _tensors(drawn), strict=True):
+            buffer[: len(value)].copy_(value)
+        self.buffers = (*state, batches)
         self.k = torch.zeros((), dtype=torch.int64, device=work.batches.index.device)
         self.graph = torch.cuda.CUDAGraph()
         current = torch.cuda.current_stream()
@@ -147,9 +157,14 @@ class StepGraph:
 class GraphedSteps:
     """Runs the steps of chunks as graphs, if they can be captured and give the same results as the steps."""
 
-    def __init__(self, pools: PoolOfProcess, most: int, check: bool) -> None:
-        """`most`: clients in a full chunk. `check`: compute a graph's first chunk both ways and compare."""
-        self.pools, self.most, self.check = pools, most, check
+    def __init__(
+        self, pools: PoolOfProcess, most: int, check: bool, longest: int = 0, program: Hashable = None
+    ) -> None:
+        """`most`: clients in a full chunk. `check`: compute a graph's first chunk both ways and compare.
+        `longest`: most steps of a job. `program`: (engine, what its steps depend on), by which a later run
+        knows that they have been compared; the second is None if that cannot be known."""
+        self.pools, self.most, self.check, self.longest = pools, most, check, longest
+        self.program = program if isinstance(program, tuple) and program[-1] is not None else None
         self.note: str | None = None
         """Why the run goes on without graphs, or None."""
         self._graphs: dict[Hashable, StepGraph] = {}
@@ -163,19 +178,21 @@ class GraphedSteps:
         if self.note is not None or len(work.batches) <= first:
             return eagerly(step, local, work, first)
         key = _form(local, work)
-        graph = self._graphs.get(key)
+        graph = self._graphs.pop(key, None)
         if graph is not None and graph.length >= len(work.batches):
+            self._graphs[key] = graph  # which is now the last one used
             return graph.run(local, work)
-        self._graphs.pop(key, None)
         while len(self._graphs) >= MOST_GRAPHS:
             del self._graphs[next(iter(self._graphs))]
         del graph
         return self._first(key, step, local, work, first)
 
     def _first(self, key: Hashable, step: Step, local: Vectors, work: Work, first: int) -> State:
-        expected = eagerly(step, local, work, first) if self.check else None
+        known = None if self.program is None else (self.program, key)
+        check = self.check and known not in self.pools.confirmed
+        expected = eagerly(step, local, work, first) if check else None
         try:
-            graph = StepGraph(step, local, work, first, self.pools.get())
+            graph = StepGraph(step, local, work, first, self.pools.get(), self.longest)
             found = graph.run(local, work)
         except Exception as error:  # whatever is raised by a step that cannot be captured
             if _memory_failed(error):
@@ -185,6 +202,8 @@ class GraphedSteps:
         if expected is not None and not _agree(found, expected):
             self._give_up("its results differ from those of the steps run one by one")
             return expected
+        if expected is not None and known is not None:
+            self.pools.confirmed.add(known)
         self._graphs[key] = graph
         return found
 

@@ -258,7 +258,10 @@ class Task(ABC):
     def wide_executor(self, seats: int) -> VmapExecutor:
         """An executor for this task joined with others in `seats` seats."""
         own = self.own.graphs
-        graphs = None if own is None else GraphedSteps(own.pools, seats * self.width, own.check)
+        graphs = None
+        if own is not None:
+            program = "joined", own.program
+            graphs = GraphedSteps(own.pools, seats * self.width, own.check, own.longest, program)
         return VmapExecutor(self.own.program, self.own.wide, graphs)
 
 

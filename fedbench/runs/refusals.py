@@ -34,6 +34,8 @@ JOB_BYTES = 90  # of a job, at least: its entries in the trace and in the weight
 PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
 INDEX_BYTES = 40  # per sample of a mini-batch, for the indices that select it
 SCRATCH = 1.4  # factor for what kernels need for themselves and the allocator does not reuse
+EVALUATION = 2**31  # most bytes of what is evaluated at once on CUDA
+DIFFERENTIATED = 1000  # most samples whose gradients an evaluation computes at once
 MODELS = 4  # copies of the parameters: the plan's, the objective's, the evaluator's, and one that is written
 
 
@@ -288,7 +290,8 @@ def estimate(run: Run) -> Memory:
     evaluated = len(ds.y_test)
     if config.eval.train or config.eval.grad_norm:
         evaluated = max(evaluated, n)
-    batch = min(config.eval.batch_size or eval_batch(run.device, model), evaluated)
+    batch = min(config.eval.batch_size or eval_batch(run.device, model, sample), evaluated)
+    differentiated = min(config.eval.batch_size or DIFFERENTIATED, batch)
     graphed = run.graphs != "off" and choice.engine != "loop"
     return Memory(
         process=PROCESS[torch.version.cuda is not None],
@@ -297,12 +300,19 @@ def estimate(run: Run) -> Memory:
         state=float(run.state_bytes) if here else 0.0,
         server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
         clients=at_work,
-        evaluation=SCRATCH * (batch * model.held + model.held_shared) + batch * sample,
+        evaluation=max(
+            SCRATCH * (differentiated * model.held + model.held_shared) + differentiated * sample,
+            SCRATCH * batch * model.evaluated + batch * sample,
+        ),
         graphs=at_work + choice.chunk * item * (cost.client_state + cost.local + d) if graphed else 0.0,
     )
 
 
-def eval_batch(device: torch.device, model: ModelCost) -> int:
-    """Samples evaluated at once if the configuration does not say: on a CPU, what convolutions write for them
-    should fit a core's cache."""
-    return 200 if device.type == "cpu" and model.convolutions else 1000
+def eval_batch(device: torch.device, model: ModelCost, sample: float) -> int:
+    """Samples, of `sample` bytes each, evaluated at once if the configuration does not say. On a CPU, what
+    convolutions write for them should fit a core's cache. On CUDA, as many as fit a part of the memory: few
+    launches keep the device busy."""
+    if device.type == "cpu":
+        return 200 if model.convolutions else 1000
+    part = min(EVALUATION, total_memory(device) / 16)
+    return max(1000, int(part / (SCRATCH * model.evaluated + sample)))

@@ -255,7 +255,8 @@ class Run:
             self.compiles = depends is None or not here.programs.knows(depends)
         chunk, wide = self.choice.chunk, wide_batch(self.load.cost, device)
         engine, width = self.choice.engine, planner.width
-        executor = make_executor(engine, program, chunk, width, here.programs, wide, self.graphs)
+        longest = int(self.steps.max())
+        executor = make_executor(engine, program, chunk, width, here.programs, wide, self.graphs, longest)
         if self.together is not None:
             executor = self.together.seat.executor(executor, chunk)
         trainer = CohortTrainer(executor, planner, self._store(directory), chunk, self.dtype, group)
@@ -266,10 +267,12 @@ class Run:
         given = self.trace, self.counts, self.hyper, theta, moving, self.rates, config.eval.model
         self.loop = ServerLoop(self.algorithm, trainer, *given)
         x, y = ds.x_test.to(device), targets(ds.y_test, device, self.dtype)
-        batch = config.eval.batch_size or refusals.eval_batch(device, self.load.cost)
+        sample = 3.0 * self.dtype.itemsize * ds.x_train[0].numel()
+        batch = config.eval.batch_size or refusals.eval_batch(device, self.load.cost, sample)
         trained = torch.from_numpy(self.trained)
         task, more = TASKS[ds.task], config.eval.metrics
-        self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, task, trained, more)
+        few = config.eval.batch_size or refusals.DIFFERENTIATED
+        self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, task, trained, more, few)
 
         offset = schedule.survey_offset(config) if self.algorithm.survey == "once" else 0.0
         self.times = np.concatenate([[0.0], self.trace.update_time]) + offset  # virtual, of every version

@@ -163,9 +163,11 @@ _Work = tuple[int, list[tuple[int, list[str], int]]]
 
 @dataclass
 class _Worker:
-    """A process (started when needed), the `device` of its runs (None: their own), and its current jobs."""
+    """A process (started when needed), the `device` of its runs (None: their own), how many processes have
+    that device, and its current jobs."""
 
     device: str | None
+    sharing: int = 1
     process: SpawnProcess | None = None
     pipe: Connection | None = None
     jobs: set[int] = field(default_factory=set)
@@ -175,7 +177,7 @@ class _Worker:
         """Send it work; return the connection for its answer, which closes if the process dies."""
         if self.process is None or self.pipe is None or not self.process.is_alive():
             self.pipe, theirs = _SPAWN.Pipe()
-            self.process = _SPAWN.Process(target=_serve, args=(theirs, *initial))
+            self.process = _SPAWN.Process(target=_serve, args=(theirs, self.sharing, *initial))
             self.process.start()
             theirs.close()
         with contextlib.suppress(OSError):  # if it has died since, its connection says so
@@ -252,7 +254,7 @@ class _Pool(_Jobs):
         slots: Sequence[str | None],
     ) -> None:
         super().__init__(launcher, jobs, first, made)
-        self.workers = [_Worker(device) for device in slots]
+        self.workers = [_Worker(device, slots.count(device)) for device in slots]
         self.busy: dict[Connection, _Worker] = {}
         self.said = time.monotonic()
 
@@ -371,13 +373,15 @@ class _Pool(_Jobs):
 
 def _serve(
     pipe: Connection,
+    sharing: int,
     output: str,
     context: HydraContext,
     task: TaskFunction,
     config: DictConfig,
     singletons: dict[Any, Any],
 ) -> None:
-    """Do the jobs that arrive through `pipe` until it closes. What is printed goes to the file `output`."""
+    """Do the jobs that arrive through `pipe` until it closes. What is printed goes to the file `output`.
+    `sharing`: processes on this one's device."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches only the parent, which stops each worker once
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -388,6 +392,10 @@ def _serve(
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
+    if sharing > 1:
+        from fedbench.engine.memory import share_device
+
+        share_device(sharing)
     with contextlib.suppress(EOFError, OSError):
         while True:
             work = pipe.recv()

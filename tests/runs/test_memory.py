@@ -8,6 +8,8 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +18,12 @@ from torch import nn
 
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.engine import choose
-from fedbench.engine.choose import measure_model
+from fedbench.engine import choose, memory
+from fedbench.engine.choose import Load, ModelCost, choose_chunk, measure_model
 from fedbench.engine.memory import gib
 from fedbench.runs import refusals
 from fedbench.runs.run import Run
+from fedbench.sweeps import launcher
 
 MARGIN = 0.25  # by which estimate and measured peak may differ
 D = 64 * 200 + 200 + 200 * 10 + 10  # parameters of the mlp on digits
@@ -53,8 +56,58 @@ def test_evaluation_takes_smaller_batches_where_activations_would_leave_the_cach
     conv = measure_model(
         nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10)), torch.zeros(1, 1, 8, 8)
     )
-    on = [refusals.eval_batch(torch.device(name), cost) for name in ("cpu", "cuda") for cost in (plain, conv)]
-    assert on == [1000, 200, 1000, 1000]
+    on = [refusals.eval_batch(torch.device("cpu"), cost, 64) for cost in (plain, conv)]
+    assert on == [1000, 200]
+
+
+def test_a_gpu_evaluates_as_many_samples_at_once_as_fit_a_part_of_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A forward pass of two layers holds both outputs at most: 4 (200 + 10) bytes a sample."""
+    cuda = torch.device("cuda")
+    cost = measure_model(nn.Sequential(nn.Linear(64, 200), nn.Linear(200, 10)), torch.zeros(1, 64))
+    assert cost.evaluated == 840
+    a_sample = 1.4 * 840 + 3 * 4 * 64
+    for total, part in ((80 << 30, 2 << 30), (16 << 30, 1 << 30)):
+        monkeypatch.setattr(refusals, "total_memory", lambda device, total=total: total)
+        assert refusals.eval_batch(cuda, cost, 3 * 4 * 64) == int(part / a_sample)
+    monkeypatch.setattr(refusals, "total_memory", lambda device: 1 << 20)
+    assert refusals.eval_batch(cuda, cost, 3 * 4 * 64) == 1000
+
+
+def test_processes_on_a_gpu_plan_with_their_part_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SCAFFOLD with ResNet-18: what fits once does not fit twelve times."""
+    whole = SimpleNamespace(total_memory=80 << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: whole)
+    load = Load(ModelCost(1000, 1e6, 2e7, 20), d=11_173_962, batch=50, cohort=100, calls=1000)
+    chunks = []
+    for processes in (1, 12):
+        memory.share_device(processes)
+        chunks.append(choose_chunk(load, torch.device("cuda"), 4))
+        memory.share_device(1)
+    client = 4 * (10 * 11_173_962 + 2e7 + 50 * 1e6)
+    assert chunks == [int(0.5 * (80 << 30) / client), int(0.5 * (80 << 30) / 12 / client)]
+
+
+def test_a_worker_is_told_how_many_have_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five processes on two GPUs."""
+    told: list[Any] = []
+
+    class Process:
+        def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
+            told.append(args[1])
+
+        def start(self) -> None:
+            pass
+
+    pipe = SimpleNamespace(close=lambda: None, send=lambda work: None)
+    monkeypatch.setattr(launcher, "_SPAWN", SimpleNamespace(Pipe=lambda: (pipe, pipe), Process=Process))
+    devices = ["cuda:0", "cuda:1"]
+    given = SimpleNamespace(config=SimpleNamespace(hydra=SimpleNamespace(sweep=SimpleNamespace(dir="."))))
+    slots = launcher.Launcher.slots(launcher.Launcher(processes=5, devices=devices), jobs=9)
+    for worker in launcher._Pool(given, [], 0, [], slots).workers:  # type: ignore[arg-type]
+        worker.submit(())
+    assert told == [3, 2, 3, 2, 3]
 
 
 def test_the_parts_are_what_the_run_holds() -> None:
