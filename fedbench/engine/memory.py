@@ -44,20 +44,18 @@ _FULL = (
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-_sharing = 1  # processes that use this process's CUDA device
-
-
-def share_device(processes: int) -> None:
-    """Say how many processes use the CUDA device of this one: each plans with its part of the memory."""
-    global _sharing
-    _sharing = processes
+def share_device(processes: int, device: str | None) -> None:
+    """Have this process plan with, and take, its part of the memory of a CUDA device that `processes` use.
+    `device`: None: torch's current one."""
+    torch.cuda.set_per_process_memory_fraction(1 / processes, device)
 
 
 def total_memory(device: torch.device) -> int:
     """Bytes of the device's memory, on CUDA this process's part of it. On the CPU, the machine's memory or a
     lower container limit."""
     if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory) // _sharing
+        part = torch.cuda.get_per_process_memory_fraction(device)
+        return int(torch.cuda.get_device_properties(device).total_memory * part)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_container_limits()])
 

@@ -164,7 +164,7 @@ _Work = tuple[int, list[tuple[int, list[str], int]]]
 @dataclass
 class _Worker:
     """A process (started when needed), the `device` of its runs (None: their own), how many processes have
-    that device, and its current jobs."""
+    that GPU, and its current jobs."""
 
     device: str | None
     sharing: int = 1
@@ -177,7 +177,7 @@ class _Worker:
         """Send it work; return the connection for its answer, which closes if the process dies."""
         if self.process is None or self.pipe is None or not self.process.is_alive():
             self.pipe, theirs = _SPAWN.Pipe()
-            self.process = _SPAWN.Process(target=_serve, args=(theirs, self.sharing, *initial))
+            self.process = _SPAWN.Process(target=_serve, args=(theirs, (self.sharing, self.device), *initial))
             self.process.start()
             theirs.close()
         with contextlib.suppress(OSError):  # if it has died since, its connection says so
@@ -254,9 +254,13 @@ class _Pool(_Jobs):
         slots: Sequence[str | None],
     ) -> None:
         super().__init__(launcher, jobs, first, made)
-        self.workers = [_Worker(device, slots.count(device)) for device in slots]
+        self.workers = [_Worker(device, self._sharing(device, slots)) for device in slots]
         self.busy: dict[Connection, _Worker] = {}
         self.said = time.monotonic()
+
+    def _sharing(self, device: str | None, slots: Sequence[str | None]) -> int:
+        on_gpu = _on_gpu(self.launcher.config) if device is None else device != "cpu"
+        return slots.count(device) if on_gpu else 1
 
     def run(self) -> list[JobReturn]:
         """All results, in the order of the jobs."""
@@ -373,7 +377,7 @@ class _Pool(_Jobs):
 
 def _serve(
     pipe: Connection,
-    sharing: int,
+    shared: tuple[int, str | None],
     output: str,
     context: HydraContext,
     task: TaskFunction,
@@ -381,7 +385,7 @@ def _serve(
     singletons: dict[Any, Any],
 ) -> None:
     """Do the jobs that arrive through `pipe` until it closes. What is printed goes to the file `output`.
-    `sharing`: processes on this one's device."""
+    `shared`: how many processes have this one's GPU, and which it is."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches only the parent, which stops each worker once
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -392,10 +396,10 @@ def _serve(
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": singletons})
-    if sharing > 1:
+    if shared[0] > 1:
         from fedbench.engine.memory import share_device
 
-        share_device(sharing)
+        share_device(*shared)
     with contextlib.suppress(EOFError, OSError):
         while True:
             work = pipe.recv()

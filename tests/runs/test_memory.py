@@ -80,17 +80,20 @@ def test_processes_on_a_gpu_plan_with_their_part_of_its_memory(monkeypatch: pyte
     whole = SimpleNamespace(total_memory=80 << 30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: whole)
     load = Load(ModelCost(1000, 1e6, 2e7, 20), d=11_173_962, batch=50, cohort=100, calls=1000)
-    chunks = []
+    parts, chunks = [1.0], []
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: parts[-1])
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, device: parts.append(part)
+    )
     for processes in (1, 12):
-        memory.share_device(processes)
+        memory.share_device(processes, "cuda:0")
         chunks.append(choose_chunk(load, torch.device("cuda"), 4))
-        memory.share_device(1)
     client = 4 * (10 * 11_173_962 + 2e7 + 50 * 1e6)
     assert chunks == [int(0.5 * (80 << 30) / client), int(0.5 * (80 << 30) / 12 / client)]
 
 
 def test_a_worker_is_told_how_many_have_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five processes on two GPUs."""
+    """Five processes on two GPUs, and two on the CPU beside them."""
     told: list[Any] = []
 
     class Process:
@@ -102,12 +105,11 @@ def test_a_worker_is_told_how_many_have_its_device(monkeypatch: pytest.MonkeyPat
 
     pipe = SimpleNamespace(close=lambda: None, send=lambda work: None)
     monkeypatch.setattr(launcher, "_SPAWN", SimpleNamespace(Pipe=lambda: (pipe, pipe), Process=Process))
-    devices = ["cuda:0", "cuda:1"]
     given = SimpleNamespace(config=SimpleNamespace(hydra=SimpleNamespace(sweep=SimpleNamespace(dir="."))))
-    slots = launcher.Launcher.slots(launcher.Launcher(processes=5, devices=devices), jobs=9)
+    slots = ["cuda:0", "cuda:1", "cpu", "cuda:0", "cuda:1", "cpu", "cuda:0"]
     for worker in launcher._Pool(given, [], 0, [], slots).workers:  # type: ignore[arg-type]
         worker.submit(())
-    assert told == [3, 2, 3, 2, 3]
+    assert told == list(zip([3, 2, 1, 3, 2, 1, 3], slots, strict=True))
 
 
 def test_the_parts_are_what_the_run_holds() -> None:
