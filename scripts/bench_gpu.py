@@ -23,7 +23,6 @@ import argparse
 import contextlib
 import csv
 import ctypes
-import inspect
 import json
 import logging
 import os
@@ -222,34 +221,29 @@ def one(arguments: argparse.Namespace) -> None:
 # ---- runs side by side -----------------------------------------------------------------------------------
 
 
-def together() -> list[str]:
-    """The override that joins the runs of a sweep; none where this fedbench cannot."""
-    from fedbench.sweeps.launcher import Launcher
-
-    joined = "together" in inspect.signature(Launcher.__init__).parameters
-    return ["hydra.launcher.together=auto"] if joined else []
-
-
 def processes(arguments: argparse.Namespace, table: Table) -> None:
     """Runs together in one process, then each in a process of its own: as many as there are processes."""
     rounds = 2 if arguments.tiny else 100
-    ways = [("together", 1, PROCESSES[0], together())] if together() else []
-    ways += [("apart", many, many, []) for many in PROCESSES]
-    for way, count, many, more in ways[-2:-1] if arguments.tiny else ways:
+    ways = [("together", 0, 2 if arguments.tiny else PROCESSES[0])]
+    ways += [("apart", many, many) for many in (PROCESSES[1:2] if arguments.tiny else PROCESSES)]
+    for way, count, many in ways:
         with tempfile.TemporaryDirectory() as place:
-            words = [*SETTING, f"rounds={rounds}", *more, f"seed={','.join(map(str, range(many)))}"]
-            words += [f"hydra.sweep.dir={place}/sweep", f"hydra.launcher.processes={count}"]
+            words = [*SETTING, f"rounds={rounds}", f"seed={','.join(map(str, range(many)))}"]
+            words += [f"hydra.sweep.dir={place}/sweep"]
+            words += [f"hydra.launcher.processes={count}", "hydra.launcher.together=1"] if count else []
             words = ["--multirun", *(_small(words) if arguments.tiny else words), "hydra/launcher=processes"]
             code, took = fedbench(arguments, *words, place=Path(place))
-            table.add(way=way, processes=count, of=many, exit=code, **_ended(Path(place), took, rounds))
+            table.add(
+                way=way, processes=count or "auto", of=many, exit=code, **_ended(Path(place), took, rounds)
+            )
 
 
 def figure(arguments: argparse.Namespace, table: Table) -> None:
-    """All runs of a figure, with its search; together, or (where that is not there) in 12 processes."""
+    """All runs of a figure, with its search, together."""
     name, scale = ("theory/stepsizes", "smoke") if arguments.tiny else ("padamfed/fig1", "paper")
-    how = together() or [f"hydra.launcher.processes={PROCESSES[0]}"]
-    code, took = fedbench(arguments, "figures", name, "--scale", scale, *([] if arguments.tiny else how))
-    table.add(figure=name, scale=scale, how=how[0], exit=code, **_ended(Path("outputs") / "runs", took, 400))
+    how = "hydra.launcher.together=auto"
+    code, took = fedbench(arguments, "figures", name, "--scale", scale, how)
+    table.add(figure=name, scale=scale, how=how, exit=code, **_ended(Path("outputs") / "runs", took, 400))
 
 
 def cifar10(arguments: argparse.Namespace, table: Table) -> None:
@@ -257,7 +251,7 @@ def cifar10(arguments: argparse.Namespace, table: Table) -> None:
     if not arguments.tiny and not (Path(arguments.root) / "cifar10.npz").is_file():
         table.add(error=f"no cifar10.npz below {arguments.root}")
         return
-    words = [*CIFAR10, *together(), "hydra.sweep.dir=outputs/runs/cifar10_untuned"]
+    words = [*CIFAR10, "hydra.sweep.dir=outputs/runs/cifar10_untuned"]
     words = _small([*words, "rounds=2"]) if arguments.tiny else [*words, "rounds=1000"]
     how = "hydra/launcher=processes", "hydra.launcher.processes=1", "algorithm.norm=tensor,vector"
     code, took = fedbench(arguments, "--multirun", *words, *how)
