@@ -35,6 +35,8 @@ class _Dataclass(Protocol):
 
 T = TypeVar("T", bound=_Dataclass)
 
+PACKAGE = "fedbench."
+"""What the names of our own modules begin with."""
 REGISTERED: dict[tuple[str, str], type[Any]] = {}
 """The classes that modules have registered in this process as options, by group and name: methods, models,
 data sets."""
@@ -299,6 +301,21 @@ def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
     if parameter.default is not parameter.empty:
         return custom(parameter.default, lambda value: value, "", null="as the function says")
     return custom(None, something, "")
+
+
+def check_declared(cls: type[_Dataclass], bases: Sequence[type[Any]] = ()) -> None:
+    """Raise TypeError for a field of a user's class that is no option, and for an attribute that hides an
+    inherited option without setting its default. `bases`: classes whose fields need not be options."""
+    options, name = options_of(cls), cls.__name__
+    for field in dataclasses.fields(cls):
+        if field.init and field.name not in options and not any(hasattr(base, field.name) for base in bases):
+            how = f"`{field.name}: float = positive({field.default!r})`, or as a ClassVar"
+            raise TypeError(f"{name}.{field.name} is no option: declare it, such as {how}")
+    for option in options:
+        owner = next((base for base in cls.__mro__ if option in vars(base)), None)
+        if owner is not None and option not in vars(owner).get("__annotations__", {}):
+            how = "declare it again, with its type and its range"
+            raise TypeError(f"{name}.{option} does not set the default of the option: {how}")
 
 
 def exact(value: float) -> Fraction:

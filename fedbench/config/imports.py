@@ -26,6 +26,7 @@ from fedbench.files import as_given
 
 log = logging.getLogger(__name__)
 _done: dict[str, dict[str, str]] = {}
+_OURS = str(Path(__file__).parents[1])
 
 
 def load(config: Any) -> None:
@@ -58,7 +59,9 @@ def _load(key: str, name: str) -> None:
         _execute(file) if file else importlib.import_module(name)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+        last = (theirs or frames)[-1]
         where = f" ({last.filename}, line {last.lineno})"
         raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
     _done[identifier] = content

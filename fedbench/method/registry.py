@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fedbench.fields import REGISTERED
+from fedbench.fields import PACKAGE, REGISTERED, check_declared
 from fedbench.method.interface import Algorithm
 
 registered: dict[str, type[Algorithm]] = {}
@@ -20,11 +21,22 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
 
     `variants`: classes whose hooks wrap the method's own, as the config's choices say (ablations). The
     registered class inherits from them and from the method, whose own file stays free of them.
+    Raises ValueError if the name is that of one of fedbench's own, and TypeError for a class that lacks
+    `server_step` or has a field that is no hyper-parameter.
     """
 
     def enter(cls: A) -> A:
         cls = dataclass(cls)  # type: ignore[assignment]
         cls.name = name
+        if not cls.__module__.startswith(PACKAGE):
+            importlib.import_module("fedbench.algorithms")  # whose names must be known now
+            if name in registered and registered[name].__module__.startswith(PACKAGE):
+                raise ValueError(f"{name} is a method of fedbench's own: yours needs another name")
+            check_declared(cls)
+        if cls.server_step is Algorithm.server_step:
+            raise TypeError(
+                f"{cls.__name__} lacks server_step(self, server, mean, n, h), the next server state"
+            )
         body = {"__doc__": cls.__doc__, "__module__": cls.__module__}
         registered[name] = dataclass(type(cls.__name__, (*variants, cls), body)) if variants else cls
         REGISTERED["algorithm", name] = registered[name]

@@ -16,7 +16,16 @@ import torch
 from torch import nn
 
 from fedbench.errors import OWN_CODE, ConfigError, unknown_option
-from fedbench.fields import REGISTERED, Choice, choice, options_of, options_of_function, read
+from fedbench.fields import (
+    PACKAGE,
+    REGISTERED,
+    Choice,
+    check_declared,
+    choice,
+    options_of,
+    options_of_function,
+    read,
+)
 from fedbench.models.layers import NORM_TYPES
 from fedbench.rng import Stream, make_key
 
@@ -58,10 +67,19 @@ def register_model(name: str) -> Callable[[R], R]:
     A function (or module class) is called as `factory(shape, classes, **options)`. `shape` is that of one
     sample; the options are its further parameters, keys under `model` in the config. If it has a parameter
     `vocabulary`, it reads token sequences and gets the size of the data's vocabulary.
+
+    Raises ValueError if the name is that of one of fedbench's own, and TypeError for a field of a `Model`
+    that is no option.
     """
 
     def enter(made: R) -> R:
         is_model = isinstance(made, type) and issubclass(made, Model)
+        if not made.__module__.startswith(PACKAGE):
+            _load_package()
+            if name in _REGISTRY and _REGISTRY[name].__module__.startswith(PACKAGE):
+                raise ValueError(f"{name} is a model of fedbench's own: yours needs another name")
+            if is_model:
+                check_declared(cast(type[Model], made), (Model,))
         _REGISTRY[name] = cast(type[Model], made) if is_model else _of_factory(name, cast(Factory, made))
         REGISTERED["model", name] = _REGISTRY[name]
         return made

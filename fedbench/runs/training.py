@@ -212,7 +212,7 @@ class Training:
         state = {name: value.detach().cpu().clone() for name, value in tensors.items()}
         write_torch(here.path / MODEL, state)
         if self.config.trace:
-            atomically(here.path / JOBS, lambda file: schedule.write_jobs_csv(run.trace, file))
+            atomically(here.path / JOBS, lambda file: schedule.write_jobs_csv(run.trace, file, run.times[0]))
         if (further := run.evaluator.further) and CONFUSION in further.metrics:
             run.evaluator.whole(run.loop.evaluated(), run.loop.statistics)
             further.draw_confusion(here.path / f"{CONFUSION}.png")
@@ -298,7 +298,7 @@ class Training:
             },
             "from_theorem": run.algorithm.from_theorem(),
             "notes": [*run.notes, *([note] if (note := executor.note) else [])],
-            "schedule": schedule.summary(run.trace),
+            "schedule": schedule.summary(run.trace, float(run.times[0])),
             "versions": run.code[-1]["versions"],
             "commit": run.code[-1]["commit"],
             "code": list(run.code),

@@ -70,8 +70,9 @@ def _cumulative_work(trace: Trace, made: Ints, all_of_it: Ints) -> Ints:
     return _cumulative(trace, trace.arrival_version[ended], np.where(failed, done, made)[ended])
 
 
-def summary(trace: Trace) -> dict[str, Any]:
-    """The figures for summary.json, JSON-ready.
+def summary(trace: Trace, start: float = 0.0) -> dict[str, Any]:
+    """The figures for summary.json, JSON-ready. `start`: the virtual time at which the trace begins, which is
+    after a survey of all clients.
 
     tau_max, tau_avg: largest and mean staleness of all applied jobs; tau_avg_of_max: mean over updates of the
     largest staleness in the update (null without updates). Wasted jobs: dispatched but never applied.
@@ -99,7 +100,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "parked_slots_mean": float(trace.parked.mean()) if trace.updates else 0.0,
         "lost_launches": trace.lost_launches,
         "starved": trace.starved,
-        "virtual_time": float(trace.update_time[-1]) if trace.updates else 0.0,
+        "virtual_time": start + (float(trace.update_time[-1]) if trace.updates else 0.0),
         "participation": {
             "min": int(used.min()),
             "median": float(np.median(used)),
@@ -109,14 +110,16 @@ def summary(trace: Trace) -> dict[str, Any]:
     }
 
 
-def write_jobs_csv(trace: Trace, path: str | Path) -> None:
-    """Write jobs.csv, one row per job. A cell without a value is empty; floats read back exactly."""
+def write_jobs_csv(trace: Trace, path: str | Path, start: float = 0.0) -> None:
+    """Write jobs.csv, one row per job. A cell without a value is empty; floats read back exactly. `start`: as
+    in `summary`."""
+    late = {"dispatch_time": start, "finish_time": start}
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(_COLUMNS)
         for first in range(0, trace.jobs, _ROWS):
             part = slice(first, first + _ROWS)
-            columns = (getattr(trace, name)[part].tolist() for name in _COLUMNS[1:])
+            columns = ((getattr(trace, name)[part] + late.get(name, 0)).tolist() for name in _COLUMNS[1:])
             for job, (*row, status) in enumerate(zip(*columns, strict=True), first):
                 values = ("" if value == -1 or value != value else value for value in row)  # -1, nan: none
                 table.writerow([job, *values, STATUS[status]])

@@ -150,6 +150,69 @@ def test_a_module_that_fails_says_where(fedbench: Call) -> None:
     assert f"ZeroDivisionError: division by zero ({Path('mine.py').resolve()}, line 2)" in err
 
 
+MODEL = """
+from dataclasses import dataclass
+from fedbench.models.registry import Model, register_model
+@register_model("{name}")
+@dataclass(frozen=True)
+class Mine(Model):
+    {body}
+    def build(self, shape, classes): ...
+"""
+BEGIN = "import torch\nfrom fedbench.method import *\nfrom fedbench.algorithms.fedavg import FedAvg\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        (
+            SIGNED.replace("def server_step", "def sever_step"),
+            "TypeError: Signed lacks server_step(self, server, mean, n, h)",
+        ),
+        (
+            SIGNED.replace("positive(0.1)", "0.05"),
+            "TypeError: Signed.lr is no option: declare it, such as `lr: float = positive(0.05)`, or",
+        ),
+        (
+            f"{BEGIN}@register('signed')\nclass Signed(FedAvg):\n    lr = 0.05\n",
+            "TypeError: Signed.lr does not set the default of the option: declare it again",
+        ),
+        (
+            SIGNED.replace('"signed"', '"scaffold"'),
+            "ValueError: scaffold is a method of fedbench's own: yours needs another name",
+        ),
+        (
+            MODEL.format(name="cnn", body="pass"),
+            "ValueError: cnn is a model of fedbench's own: yours needs another name",
+        ),
+        (
+            MODEL.format(name="mine", body="width: int = 5"),
+            "TypeError: Mine.width is no option: declare it, such as `width: float = positive(5)`, or",
+        ),
+    ],
+    ids=["no server_step", "undeclared", "hidden", "method's name", "model's name", "model's option"],
+)
+def test_what_a_users_class_lacks_is_said_before_a_run(fedbench: Call, module: str, line: str) -> None:
+    """With the line of the class; nothing is written, and our own is what it was."""
+    for mark, text in {"{branch}": "pass", "{server}": "0", "{{": "{", "}}": "}"}.items():
+        module = module.replace(mark, text)
+    Path("mine.py").write_text(module)
+    code, _, err = fedbench(*SMALL, "imports=[mine.py]", "algorithm=scaffold")
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"fedbench: imports=mine.py: failed while it was executed: {line}" in err
+    assert f"({Path('mine.py').resolve()}, line " in err
+    assert [path.name for path in Path().iterdir()] == ["mine.py"]
+    assert registered["scaffold"].__module__ == "fedbench.algorithms.scaffold"
+
+
+def test_a_class_of_ones_own_may_set_an_option_anew_and_keep_constants(fedbench: Call) -> None:
+    body = "    lr: float = positive(0.3)\n    tries: ClassVar[int] = 3\n"
+    head = "from typing import ClassVar\n" + BEGIN
+    Path("mine.py").write_text(f"{head}@register('signed')\nclass Signed(FedAvg):\n{body}")
+    assert fedbench(*SMALL, "imports=[mine.py]", "algorithm=signed", "hydra.run.dir=r")[0] == 0
+    assert api.Run("r").config.algorithm.options["lr"] == 0.3
+
+
 def test_a_key_of_some_methods_counts_for_those_of_a_sweep(fedbench: Call) -> None:
     """PAdaMFed has no weighting; a key that none of the methods has is refused."""
     words = [*SMALL, "algorithm=padamfed,fedavg"]
