@@ -137,7 +137,9 @@ class Eval:
     train: bool = switch(False, help="also the loss on all training data")
     grad_norm: bool = switch(False, help="also the norm of the full gradient")
     clients: bool = switch(
-        False, help="also the clients' accuracies: mean, mean of the worst tenth, standard deviation"
+        False,
+        help="also the clients' accuracies: mean, mean of the worst tenth, standard deviation; clients.csv "
+        "has each, with finetune_steps before and after its own steps",
     )
     final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")

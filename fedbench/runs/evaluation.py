@@ -56,6 +56,8 @@ class Measurement:
                 self.own_validation = PersonalEvaluator.of_owners(self.validation, whose, run.counts.N)
         elif self.eval.clients:
             self.clients = ClientScores(run, run.evaluator.y)
+        self.each: list[np.ndarray] = []
+        """With eval.clients: the clients' scores (N,) in the last row, and those of fine-tuned models."""
         self.tuned: PersonalEvaluator | None = None
         if self.eval.finetune_steps:
             self.tuned = PersonalEvaluator.of_test_set(run)
@@ -65,6 +67,7 @@ class Measurement:
         `clock`: returns the seconds of the run so far."""
         run, t = self.run, self.run.loop.version
         numbers, clients = self._measured()
+        self.each = [] if clients is None else [clients]
         late = np.concatenate([np.zeros(0, dtype=int), *map(run.trace.staleness, range(last, t))])
         return {
             "round": t,
@@ -102,7 +105,9 @@ class Measurement:
         if self.tuned:
             loop, lr = self.run.loop, self.eval.finetune_lr or self.run.hyper["lr"]
             given = loop.theta, loop.statistics, lr, self.eval.finetune_steps, loop.version
-            found += summary_of(self.tuned.accuracies(loop.trainer.finetuned(*given)))
+            tuned = self.tuned.accuracies(loop.trainer.finetuned(*given))
+            found += summary_of(tuned)
+            self.each += [tuned] if self.eval.clients else []
         return dict(zip(self.further, found, strict=True))
 
     def take_part(self) -> None:

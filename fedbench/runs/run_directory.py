@@ -48,8 +48,16 @@ if TYPE_CHECKING:
 
 SUMMARY, CONFIG, CHECKPOINT = "summary.json", "config.yaml", "checkpoint.pt"
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
+CLIENTS = "clients.csv"
 LOCK, STAGING, STATE = ".lock", ".again", "state"
-_WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS)  # summary.json says how many bytes they have
+_WRITTEN = (
+    METRICS,
+    PARTITION,
+    MODEL,
+    CHECKPOINT,
+    JOBS,
+    CLIENTS,
+)  # summary.json says how many bytes they have
 _LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
 _TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
 _TAIL = 2000  # bytes at the end of metrics.csv that hold its last rows

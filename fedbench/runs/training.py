@@ -24,6 +24,7 @@ from fedbench.runs.checkpoint import Checkpointer, Saved, write_torch
 from fedbench.runs.evaluation import Measurement
 from fedbench.runs.metrics import (
     LEVELS,
+    ClientsFile,
     MetricsFile,
     Row,
     is_finite,
@@ -33,6 +34,7 @@ from fedbench.runs.metrics import (
 )
 from fedbench.runs.run_directory import (
     CHECKPOINT,
+    CLIENTS,
     JOBS,
     METRICS,
     MODEL,
@@ -68,6 +70,7 @@ class Training:
         self.directory, self.checkpointer, self.loggers = directory, checkpointer, loggers
         self.measurement, self.rows = Measurement(run), list[Row]()
         self.metrics: MetricsFile | None = None
+        self.clients: ClientsFile | None = None
         self.seconds_before, self.began = 0.0, time.monotonic()
 
     def go(self, saved: Saved | None) -> None:
@@ -140,6 +143,10 @@ class Training:
                 self._go_on_with(saved.code)
                 log.info("going on from round %d", self.loop.version)
             self.metrics = MetricsFile(here.path / METRICS, self.rows, self.measurement.columns)
+            if self.config.eval.clients:
+                rounds = {row["round"] for row in self.rows}
+                tuned = bool(self.config.eval.finetune_steps)
+                self.clients = ClientsFile(here.path / CLIENTS, rounds, tuned)
 
     def _go_on_with(self, before: tuple[provenance.Code, ...]) -> None:
         """Record which code computes which rounds; add a note and a warning if it is not the same code."""
@@ -160,7 +167,11 @@ class Training:
             self.measurement.take_part()
             return
         last = self.rows[-1]["round"] if self.rows else 0
-        self.metrics.append(self.measurement.row(last, self.wall_seconds))
+        row = self.measurement.row(last, self.wall_seconds)
+        if self.clients is not None:  # before the row: a row's clients are never missing
+            each = [scores.tolist() for scores in self.measurement.each]
+            self.clients.append(row["round"], self.run.sizes.tolist(), *each)
+        self.metrics.append(row)
         if self.loggers:
             self.loggers.log(Point.of(self.rows[-1]))
 

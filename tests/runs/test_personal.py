@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from run_files import metrics
@@ -185,3 +186,43 @@ def test_a_client_without_test_samples_of_its_classes_has_no_score(tmp_path: Pat
     last = metrics(tmp_path / "run")[-1]
     assert float(last["test_accuracy"]) == float(last["client_accuracy_mean"])
     assert float(last["client_accuracy_worst"]) > 0.9
+
+
+def test_every_client_has_a_row(tmp_path: Path) -> None:
+    """clients.csv at each evaluation: what metrics.csv says follows from it, before and after local steps,
+    and the samples are those of the partition. A run that was stopped goes on with it, byte by byte."""
+    words = [
+        "algorithm=scaffold",
+        "partition=dirichlet",
+        "clients.total=7",
+        "clients.per_round=3",
+        "rounds=5",
+    ]
+    words += ["eval.every=2", "eval.clients=true", "eval.finetune_steps=2", "local.steps=2", "progress=none"]
+    words += ["threads=1", "checkpoint.seconds=0"]
+    Run(compose_config(words)).go(tmp_path / "whole")
+    table = pd.read_csv(tmp_path / "whole/clients.csv")
+    assert list(table) == ["round", "client", "samples", "accuracy", "finetuned_accuracy"]
+    assert list(table["round"].unique()) == [0, 2, 4, 5]
+    held = np.bincount(np.load(tmp_path / "whole/partition.npz")["client"], minlength=7)
+    rows = {row["round"]: row for row in metrics(tmp_path / "whole")}
+    for at, part in table.groupby("round"):
+        assert list(part.client) == list(range(7))
+        assert list(part.samples) == list(held)
+        for column, name in (("accuracy", "client_accuracy"), ("finetuned_accuracy", "finetuned_accuracy")):
+            values = part[column].dropna().to_numpy()
+            assert float(rows[str(at)][f"{name}_mean"]) == pytest.approx(values.mean(), rel=1e-12)
+            assert float(rows[str(at)][f"{name}_std"]) == pytest.approx(values.std(), rel=1e-9)
+            assert float(rows[str(at)][f"{name}_worst"]) == values.min()  # a tenth of 7 is one
+    assert (table.accuracy != table.finetuned_accuracy).any()
+    for until in ("checkpoint.until=2", "checkpoint.until=null"):
+        Run(compose_config([*words, until])).go(tmp_path / "cut")
+    whole = (tmp_path / "whole/clients.csv").read_bytes()
+    assert (tmp_path / "cut/clients.csv").read_bytes() == whole
+    Run(compose_config([*words, "checkpoint.until=2"])).go(tmp_path / "torn")
+    with open(tmp_path / "torn/clients.csv", "a") as stream:  # rows of a round whose checkpoint was not saved
+        stream.write("4,0,9,0.5,0.5\n4,1,9")
+    Run(compose_config(words)).go(tmp_path / "torn")
+    assert (tmp_path / "torn/clients.csv").read_bytes() == whole
+    Run(compose_config([w for w in words if "eval.clients" not in w])).go(tmp_path / "none")
+    assert not (tmp_path / "none/clients.csv").exists()
