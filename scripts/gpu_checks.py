@@ -13,8 +13,9 @@
             compiling  compiled steps, and loading them
             cifar10    the whole ResNet-18
 
-Without PART both. DATA: a folder for data.root with MNIST, EMNIST and, for the last step, cifar10.npz. Its
-files that end in .gz or .xz are unpacked first. outputs.tar.gz in it is what an earlier call left in its OUT.
+Without PART both; PART 0 is start alone. DATA: a folder for data.root with MNIST, EMNIST and, for the last
+step, cifar10.npz. Its files that end in .gz or .xz are unpacked first. outputs.tar.gz in it is what an earlier
+call left in its OUT.
 `tiny`: a little of each, to try the script itself. Each COMMAND is run by the shell after the steps, as long
 as there is time: `fedbench` in it is this checkout's, data.root has its default, and its files go into
 outputs.tar.gz. A run that is stopped goes on from its checkpoint if the next call finds the same machine.
@@ -75,9 +76,8 @@ class Checks:
     def __init__(self, data: Path, out: Path, tiny: bool) -> None:
         self.out, self.tiny, self.begun = out, tiny, time.monotonic()
         self.limit = float(os.environ.get("SECONDS", 1800 if tiny else 570))
-        self.work = (
-            Path(tempfile.gettempdir()) / f"fedbench-gpu-checks-{os.getuid()}{'-tiny' if tiny else ''}"
-        )
+        kept = Path(tempfile.gettempdir()) / f"fedbench-gpu-checks-{os.getuid()}"
+        self.work = Path(tempfile.mkdtemp(prefix="fedbench-tiny-")) if tiny else kept
         self.logs = self.work / "logs"
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
@@ -200,8 +200,8 @@ def main() -> int:
     words = sys.argv[1:]
     commands = words[words.index("--") + 1 :] if "--" in words else []
     given = words[: words.index("--")] if "--" in words else words
-    parts = [word for word in given[2:] if word in ("1", "2")] or ["1", "2"]
-    if len(given) < 2 or set(given[2:]) - {"1", "2", "tiny"}:
+    parts = [word for word in given[2:] if word in ("0", "1", "2")] or ["1", "2"]
+    if len(given) < 2 or set(given[2:]) - {"0", "1", "2", "tiny"}:
         print(__doc__, file=sys.stdout if "--help" in words else sys.stderr)
         return 0 if "--help" in words else 2
     data, out = (Path(word).resolve() for word in given[:2])
@@ -209,6 +209,14 @@ def main() -> int:
         print(f"gpu_checks: {data}: there is no such folder", file=sys.stderr)
         return 2
     checks = Checks(data, out, "tiny" in given)
+    try:
+        return _all(checks, parts, commands)
+    finally:
+        if checks.tiny:
+            shutil.rmtree(checks.work, ignore_errors=True)
+
+
+def _all(checks: Checks, parts: Sequence[str], commands: Sequence[str]) -> int:
     if not checks.start():
         return 1
     ours: dict[str, list[Callable[[], None]]] = {
@@ -221,6 +229,7 @@ def main() -> int:
             lambda: checks.ours("processes", 75, "sweeps", shared=True),
         ],
         "2": [lambda: checks.ours("compiling", 120), lambda: checks.ours("cifar10", 90)],
+        "0": [],
     }
     for part in parts:
         for step in ours[part]:
