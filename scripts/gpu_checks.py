@@ -14,11 +14,11 @@
             cifar10    the whole ResNet-18
 
 Without PART both; PART 0 is start alone. DATA: a folder for data.root with MNIST, EMNIST and, for the last
-step, cifar10.npz. Its files that end in .gz or .xz are unpacked first. outputs.tar.gz in it is what an earlier
-call left in its OUT.
-`tiny`: a little of each, to try the script itself. Each COMMAND is run by the shell after the steps, as long
-as there is time: `fedbench` in it is this checkout's, data.root has its default, and its files go into
-outputs.tar.gz. A run that is stopped goes on from its checkpoint if the next call finds the same machine.
+step, cifar10.npz. Its files that end in .gz or .xz are unpacked first. outputs.tar.gz in it is what an
+earlier call left in its OUT. `tiny`: a little of each, to try the script itself. Each COMMAND is run by the
+shell after the steps, as long as there is time: `fedbench` in it is this checkout's, data.root has its
+default, and its files go into outputs.tar.gz. A run that is stopped goes on from its checkpoint if the next
+call finds the same machine.
 
 OUT gets steps.csv (a line as each step ends), tables of the steps as their rows come, runs.csv (every run
 that has ended), logs.tar.gz and outputs.tar.gz. Each step has a time limit; all of them together have SECONDS
