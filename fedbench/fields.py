@@ -242,7 +242,7 @@ def custom(
 
 
 def section(cls: type) -> Any:
-    """Options below a key of their own: `delay.transfer.up`, `clients.total`."""
+    """Options below a key of their own: `clients.total`."""
     return dataclasses.field(default_factory=cls, metadata={_METADATA: cls})
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fedbench.config.config import GROUPS, Config, flat
-from fedbench.config.options import defaults
+from fedbench.config.options import REGISTERED, defaults
 from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
 NOT_IDENTITY = (
@@ -66,8 +66,13 @@ def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in sorted(choices.items())
         if key not in NOT_IDENTITY
         and key.split(".")[0] not in NOT_IDENTITY_GROUPS
-        and _canonical(value) != _canonical(usual.get(key, _ABSENT))
+        and _canonical(value) != _canonical(usual.get(key, _unknown(key)))
     }
+
+
+def _unknown(key: str) -> Any:
+    """The default of a key that no option has: null, as of one that is gone, except among users' options."""
+    return _ABSENT if key.partition(".")[0] in REGISTERED else None
 
 
 def _canonical(value: Any) -> Any:

@@ -178,10 +178,8 @@ class Run:
 
     def trace_of(self, rounds: int) -> schedule.Trace:
         """The trace of the same run with `rounds` rounds."""
-        item = self.dtype.itemsize
-        payload = schedule.Payload(self.cost.downlink * item, self.cost.uplink * item, self.steps)
         config, steps = replace(self.config, rounds=rounds), self._steps_or_epochs()[0] or 1
-        return schedule.build_trace(config, self.algorithm.dispatch, payload, self.sizes, steps)
+        return schedule.build_trace(config, self.algorithm.dispatch, self.sizes, steps)
 
     def _steps_or_epochs(self) -> tuple[int | None, int | None]:
         local, fixed = self.config.local, self.algorithm.fixed_steps

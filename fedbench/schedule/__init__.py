@@ -5,7 +5,6 @@ have the same form. NumPy only.
 """
 
 from fedbench.schedule.build import build_trace, check, durations, overlaps, survey_offset
-from fedbench.schedule.delays import Payload
 from fedbench.schedule.report import (
     Counters,
     counters,
@@ -19,7 +18,6 @@ from fedbench.schedule.trace import STATUS, Trace
 __all__ = [
     "STATUS",
     "Counters",
-    "Payload",
     "Trace",
     "build_trace",
     "check",

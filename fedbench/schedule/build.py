@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from fedbench.errors import ConfigError
-from fedbench.schedule.delays import Delays, Payload, failures
+from fedbench.schedule.delays import Delays, failures
 from fedbench.schedule.options import Async, Law, Sync, complete, overlapping
 from fedbench.schedule.participation import (
     Participants,
@@ -33,7 +33,7 @@ def synchronous(
     """
     client, rounds_of = taking_part.client, taking_part.round
     n = running_index(client)
-    clock = Clock(durations.all_given(), (), None, False)
+    clock = Clock(durations.all_given(), (), False)
     duration = clock.many(durations(client, n))
     slowest = np.zeros(rounds, dtype=duration.dtype)
     np.maximum.at(slowest, rounds_of, duration)
@@ -145,9 +145,7 @@ class Scheduled(Protocol):
 
 def check(config: Scheduled, dispatch: Dispatch | None = None) -> None:
     """Check schedule and delay together without building the trace. Raises ConfigError."""
-    policy, delays = _read(config, dispatch, None)
-    if policy is not None and policy.rate is not None and config.rounds > 0 and not delays.transfer:
-        _simulation(config, policy, delays, 1).run()  # raises if launches are too frequent for any update
+    _read(config, dispatch)
 
 
 def overlaps(config: Scheduled, dispatch: Dispatch | None = None) -> bool:
@@ -159,18 +157,16 @@ def overlaps(config: Scheduled, dispatch: Dispatch | None = None) -> bool:
 def build_trace(
     config: Scheduled,
     dispatch: Dispatch | None = None,
-    payload: Payload | None = None,
     samples: Ints | None = None,
     steps: int = 1,
 ) -> Trace:
     """The trace of a configuration: a pure function of `schedule`, `participation`, `delay`, `clients`,
     `rounds`, `local` and `seed`.
 
-    `dispatch`: the algorithm's own policy. `payload`: what a job moves and computes; needed and used only
-    with `delay.transfer`. `samples`: (N,) training samples, for participation=weighted. `steps`: K if no
-    epochs are given, of which a straggler does a part. Raises ConfigError.
+    `dispatch`: the algorithm's own policy. `samples`: (N,) training samples, for participation=weighted.
+    `steps`: K if no epochs are given, of which a straggler does a part. Raises ConfigError.
     """
-    policy, delays = _read(config, dispatch, payload)
+    policy, delays = _read(config, dispatch)
     clients, per_update = config.clients.total, config.clients.per_round
     rounds, seed = config.rounds, config.seed
     if policy is None:
@@ -195,23 +191,21 @@ def _simulation(config: Scheduled, policy: Async, delays: Delays, rounds: int) -
     return Simulation(policy, clients.total, clients.per_round, rounds, seed, delays, dying)
 
 
-def durations(config: Scheduled, client: Ints, n: Ints, payload: Payload | None = None) -> Floats:
+def durations(config: Scheduled, client: Ints, n: Ints) -> Floats:
     """Durations (m,) of the n-th jobs of `client` (int64 arrays of shape (m,)), whatever the schedule."""
-    return _delays(config, payload)(client, n)
+    return _delays(config)(client, n)
 
 
-def survey_offset(config: Scheduled, payload: Payload | None = None) -> float:
+def survey_offset(config: Scheduled) -> float:
     """Virtual time of the exchange with all clients before round 0: that of the slowest client."""
-    return _delays(config, payload).survey()
+    return _delays(config).survey()
 
 
-def _delays(config: Scheduled, payload: Payload | None) -> Delays:
-    return Delays(config.delay, config.clients.total, config.seed, payload)
+def _delays(config: Scheduled) -> Delays:
+    return Delays(config.delay, config.clients.total, config.seed)
 
 
-def _read(
-    config: Scheduled, dispatch: Dispatch | None, payload: Payload | None
-) -> tuple[Async | None, Delays]:
+def _read(config: Scheduled, dispatch: Dispatch | None) -> tuple[Async | None, Delays]:
     N, S, participation = config.clients.total, config.clients.per_round, config.participation
     policy = complete(config.schedule, N, S, dispatch)
     participation.check(N, S)
@@ -223,4 +217,4 @@ def _read(
         raise ConfigError("participation.stragglers", participation.stragglers, allowed)
     if policy is not None and policy.staleness is not None and config.delay.name != "none":
         raise ConfigError("delay", config.delay.name, "must be none where schedule.staleness is prescribed")
-    return policy, _delays(config, payload)
+    return policy, _delays(config)

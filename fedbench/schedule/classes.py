@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, custom, nonnegative, number, positive
+from fedbench.fields import choice, custom, number
 from fedbench.rng import Stream, fold, host_generator, make_key, uniform
-from fedbench.schedule.laws import Bits, Delay, integers, is_number, need_ordered, numbers
+from fedbench.schedule.laws import Bits, Delay, integers, is_number, numbers
 from fedbench.schedule.trace import Floats, Ints
 
 PRESETS = {
@@ -163,41 +163,3 @@ class Bands(Delay):
         low, high = drawn[client].T
         times: Floats = low + (high - low) * bits.uniform()
         return times
-
-
-@dataclass(frozen=True)
-class ThreeLevel(Delay):
-    """Normal, mildly and severely delayed clients: the level's factor times a draw, uniform on [a, b)."""
-
-    name = "three_level"
-    shares: tuple[float, ...] = custom(
-        [0.8, 0.1, 0.1], numbers(), "3 numbers >= 0 that sum to 1", help="probability of each level"
-    )
-    counts: tuple[int, ...] | None = _counts()
-    factors: tuple[float, ...] = custom(
-        [1, 3, 10], numbers(above=0.0, size=3), "three numbers > 0: normal, mild, severe"
-    )
-    a: float = nonnegative(0.5)
-    b: float = positive(1.5)
-
-    def check(self, clients: int) -> None:
-        need_ordered(self.a, self.b)
-        if self.counts is not None:
-            check_counts(self.counts, 3, clients)
-        else:
-            check_shares(self.shares, 3)
-
-    def cycle(self, clients: int) -> Ints | None:
-        return np.ones(clients, dtype=np.int64) if self.a == self.b else None
-
-    def per_client(self, seed: int, clients: int) -> Floats:
-        """Each client's factor; shape (clients,)."""
-        if self.counts is not None:
-            levels = arranged(seed, self.counts)
-        else:
-            levels = drawn_by_shares(seed, clients, self.shares)
-        return np.array(self.factors)[levels]
-
-    def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
-        factors: Floats = drawn[client]
-        return factors * (self.a + (self.b - self.a) * bits.uniform())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,39 +11,25 @@ import numpy as np
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.classes import lognormal_speeds
-from fedbench.schedule.laws import Bits, Delay, Law, Transfer
+from fedbench.schedule.laws import Bits, Delay, Law
 from fedbench.schedule.trace import Floats, Ints
 
 SURVEY = 1 << 40  # the n of the survey before round 0; no client reaches that many jobs
 _BLOCK = 1 << 16  # jobs computed at once
 
 
-@dataclass(frozen=True)
-class Payload:
-    """What a job moves and computes, for delays with `transfer` keys."""
-
-    down_bytes: float
-    up_bytes: float
-    steps: int | Ints  # K, or one number per client
-
-
 class Delays:
     """The duration of the n-th job of client i: a pure function of (seed, DURATION, i, n) and of i's class.
 
-    duration = speed_i * draw, or with `transfer` keys
-    down_bytes / down_i + steps_i * step_i * speed_i * draw + up_bytes / up_i.
+    duration = speed_i * draw.
     """
 
-    def __init__(self, law: Law, clients: int, seed: int, payload: Payload | None = None) -> None:
-        """`payload`: needed by `transfer` keys. Raises ConfigError if the law does not fit `clients`."""
-        self.law, self.clients, self.seed, self.payload = law, clients, seed, payload
+    def __init__(self, law: Law, clients: int, seed: int) -> None:
+        """Raises ConfigError if the law does not fit `clients`."""
+        self.law, self.clients, self.seed = law, clients, seed
         law.check(clients)
         self.speed = law.speed if isinstance(law, Delay) else None
         _one_each("delay.speed", self.speed, clients)
-        transfer = law.transfer if isinstance(law, Delay) else Transfer()
-        self.transfer = {name: value for name, value in vars(transfer).items() if value is not None}
-        for name, value in self.transfer.items():
-            _one_each(f"delay.transfer.{name}", value, clients)
         self._tables: tuple[Any, ...] | None = None
 
     def __call__(self, client: Ints, n: Ints) -> Floats:
@@ -52,12 +37,10 @@ class Delays:
         if len(client) > _BLOCK:
             cuts = range(0, len(client), _BLOCK)
             return np.concatenate([self(client[a : a + _BLOCK], n[a : a + _BLOCK]) for a in cuts])
-        keys, drawn, scale, offset = self._prepare()
+        keys, drawn, scale = self._prepare()
         bits = Bits(fold((keys[0][client], keys[1][client]), n))
         draw = self.law.sample(client, n, bits, drawn)
-        if scale is not None:
-            draw = scale[client] * draw
-        return draw if offset is None else offset[client] + draw
+        return draw if scale is None else scale[client] * draw
 
     def survey(self) -> float:
         """The duration of the exchange with all clients before round 0: that of the slowest one."""
@@ -74,28 +57,17 @@ class Delays:
         return set(np.unique(self(client, n)).tolist())
 
     def _prepare(self) -> tuple[Any, ...]:
-        """Per client: the DURATION key, the law's draw, its factor, and the transfer time (None: unused)."""
+        """Per client: the DURATION key, the law's draw, and its factor (None: unused)."""
         if self._tables is None:
             everyone = np.arange(self.clients, dtype=np.int64)
             keys = make_key(self.seed, Stream.DURATION, everyone)
-            scale = offset = None
+            scale = None
             if isinstance(self.speed, tuple):
                 scale = np.array(self.speed)
             elif self.speed is not None:
                 scale = lognormal_speeds(self.seed, self.clients, self.speed)
-            if self.transfer:
-                scale, offset = self._transfer(scale)
-            self._tables = (keys, self.law.per_client(self.seed, self.clients), scale, offset)
+            self._tables = (keys, self.law.per_client(self.seed, self.clients), scale)
         return self._tables
-
-    def _transfer(self, scale: Floats | None) -> tuple[Floats, Floats]:
-        if self.payload is None:
-            raise ConfigError("delay.transfer", self.transfer, "must be null here: the payload is not known")
-        moved, ones = self.payload, np.ones(self.clients)
-        factor = ones * np.asarray(self.transfer.get("step", 1.0)) * (ones if scale is None else scale)
-        down = moved.down_bytes / (ones * np.asarray(self.transfer.get("down", np.inf)))
-        up = moved.up_bytes / (ones * np.asarray(self.transfer.get("up", np.inf)))
-        return (factor * moved.steps if "step" in self.transfer else factor), down + up
 
 
 def _one_each(key: str, value: float | tuple[float, ...] | None, clients: int) -> None:

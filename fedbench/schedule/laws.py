@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedbench.errors import ConfigError
-from fedbench.fields import custom, nonnegative, number, positive, section
+from fedbench.fields import custom, nonnegative, number, positive
 from fedbench.rng import Key, fold, uniform
 from fedbench.schedule.trace import Floats, Ints
 
@@ -92,24 +92,6 @@ class Bits:
         return np.sqrt(2.0 * self.exponential()) * np.cos(angle)
 
 
-def _per_client(unit: str) -> Any:
-    return custom(
-        None, number_or_list, "a number > 0 or a list with one for each client", null="off", help=unit
-    )
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Optional parts of a duration: down bytes / down + local steps * step * draw + up bytes / up.
-
-    Without them a duration depends neither on payload nor on steps.
-    """
-
-    down: float | tuple[float, ...] | None = _per_client("bytes per unit of time")
-    up: float | tuple[float, ...] | None = _per_client("bytes per unit of time")
-    step: float | tuple[float, ...] | None = _per_client("units of time per local step")
-
-
 def _speed(value: Any) -> float | tuple[float, ...]:
     if isinstance(value, list):
         return number_or_list(value)
@@ -165,7 +147,6 @@ class Delay(Law):
         null="off",
         help="sigma: each client has a factor exp(sigma z); or a list with a factor for each client",
     )
-    transfer: Transfer = section(Transfer)  # noqa: RUF009
 
 
 def need_ordered(a: float, b: float) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, custom, integer, nonnegative, number, positive, switch
-from fedbench.schedule.classes import Bands, HeteroExponential, ThreeLevel
+from fedbench.fields import choice, custom, integer, nonnegative, number, switch
+from fedbench.schedule.classes import Bands, HeteroExponential
 from fedbench.schedule.laws import (
     Constant,
     Exponential,
@@ -17,7 +17,6 @@ from fedbench.schedule.laws import (
     LogNormal,
     Pareto,
     Table,
-    Transfer,
     Uniform,
     Zero,
     integers,
@@ -25,10 +24,10 @@ from fedbench.schedule.laws import (
     times,
 )
 
-__all__ = ["DELAYS", "SCHEDULES", "Async", "Law", "Sync", "Transfer"]
+__all__ = ["DELAYS", "SCHEDULES", "Async", "Law", "Sync"]
 
 REFILL = ("immediate", "at_aggregation")
-POOL = ("idle", "idle_incl_buffered", "self", "all", "queue", "round_robin", "list")
+POOL = ("idle", "idle_incl_buffered", "self", "all", "queue")
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,7 @@ idle                clients neither training nor with an upload in the buffer
 idle_incl_buffered  those with an upload in the buffer too
 self                no draw: a client that has finished starts its next job itself
 all                 every client; two jobs of one client run in parallel
-queue               every client; a busy one works through its queue
-round_robin         the idle ones in turn
-list                as schedule.list says""",
+queue               every client; a busy one works through its queue""",
     )
     select: str | None = choice(
         None,
@@ -94,23 +91,6 @@ list                as schedule.list says""",
         ("with_replacement", "without_replacement"),
         null="with_replacement",
         help="how clients of pools all and queue are drawn within one refill",
-    )
-    list: tuple[int, ...] | None = custom(
-        None,
-        integers,
-        "a list of clients in 0..clients.total-1",
-        null="none",
-        help="pool=list: clients, in order, cycled",
-    )
-    launch: str | None = choice(
-        None,
-        ("closed", "open"),
-        null="closed",
-        help="closed: a job starts when another one has ended; open: jobs start by a clock, regardless",
-    )
-    rate: float | None = positive(None, null="launch=closed", help="launch=open: starts per unit of time")
-    gaps: str | None = choice(
-        None, ("constant", "poisson"), null="constant", help="times between the starts of an open launch"
     )
     tau_cut: int | None = integer(
         None,
@@ -150,7 +130,7 @@ DELAYS: dict[str, type[Law]] = {
     cls.name: cls
     for cls in (
         *(Zero, Constant, Uniform, Bands, HalfNormal, Exponential, LogNormal),
-        *(HeteroExponential, Pareto, ThreeLevel, Table),
+        *(HeteroExponential, Pareto, Table),
     )
 }
 
@@ -162,7 +142,7 @@ def complete(
     schedule: Sync | Async, clients: int, per_update: int, dispatch: Mapping[str, str] | None = None
 ) -> Async | None:
     """Complete an asynchronous schedule over N `clients` with S jobs `per_update`: settle its pool, refill,
-    tau_cut and concurrency (M_c; 0 under an open launch). Return None for a synchronous one.
+    tau_cut and concurrency (M_c). Return None for a synchronous one.
 
     `dispatch`: the algorithm's own values for these keys, used where the user left them null. "all" means N
     clients for concurrency, and N - 1, the work of all others, for tau_cut. Raises ConfigError if options do
@@ -186,7 +166,6 @@ def complete(
         raise _error(schedule, "select", f"must be uniform (or null) with schedule.pool={pool}")
     if schedule.draw == "without_replacement" and pool not in ("all", "queue"):
         raise _error(schedule, "draw", "must be null or with_replacement unless schedule.pool=all or queue")
-    _check_launch(schedule, pool)
     if schedule.p_fail > MOST_FAILURES:  # an update would take more jobs than can be simulated
         needed = round(1 / (1 - schedule.p_fail))
         allowed = f"must be at most {MOST_FAILURES}: of {needed:,} jobs one arrives, so an update of "
@@ -198,16 +177,15 @@ def complete(
     if schedule.interrupt and pool == "queue":
         raise _error(schedule, "interrupt", "must be false with schedule.pool=queue")
     _check_changes(schedule, clients)
-    _check_list(schedule, pool, clients)
     everyone = brought.get("concurrency") == "all"
-    concurrency = 0 if schedule.rate else _concurrency(schedule, clients, per_update, refill, everyone)
+    concurrency = _concurrency(schedule, clients, per_update, refill, everyone)
     return replace(schedule, pool=pool, refill=refill, tau_cut=tau_cut, concurrency=concurrency)
 
 
 def overlapping(schedule: Async) -> bool:
     """Whether a client may start a job, in a complete schedule, before its earlier one has been applied."""
     apart = schedule.pool == "self" and schedule.refill != "immediate"
-    return schedule.staleness is not None or not (apart or schedule.pool in ("idle", "round_robin"))
+    return schedule.staleness is not None or not (apart or schedule.pool == "idle")
 
 
 def _error(schedule: Async, name: str, allowed: str) -> ConfigError:
@@ -229,20 +207,6 @@ def _concurrency(schedule: Async, clients: int, per_update: int, refill: str, ev
     return value
 
 
-def _check_launch(schedule: Async, pool: str) -> None:
-    is_open = schedule.launch == "open"
-    allowed = "unless schedule.launch=open"
-    if is_open:
-        allowed = "with schedule.launch=open, where schedule.rate decides"
-    for name in ("concurrency", "refill") if is_open else ("rate", "gaps"):
-        if getattr(schedule, name) is not None:
-            raise _error(schedule, name, f"must be null {allowed}")
-    if is_open and schedule.rate is None:
-        raise _error(schedule, "rate", "must be a number > 0 with schedule.launch=open")
-    if is_open and pool == "self":
-        raise _error(schedule, "launch", "must be closed with schedule.pool=self: a client restarts itself")
-
-
 def _check_changes(schedule: Async, clients: int) -> None:
     for name in ("leave", "join"):
         if any(client >= clients for client, _ in getattr(schedule, name) or ()):
@@ -251,13 +215,3 @@ def _check_changes(schedule: Async, clients: int) -> None:
     leave, join = dict(schedule.leave or ()), dict(schedule.join or ())
     if any(leave[client] <= join.get(client, 0.0) for client in leave):
         raise _error(schedule, "leave", "every client must leave after it joined, and after time 0")
-
-
-def _check_list(schedule: Async, pool: str, clients: int) -> None:
-    if pool != "list":
-        if schedule.list is not None:
-            raise _error(schedule, "list", "must be null unless schedule.pool=list")
-    elif schedule.list is None or max(schedule.list) >= clients:
-        raise _error(schedule, "list", f"must be a list of clients 0..{clients - 1} with schedule.pool=list")
-    elif schedule.leave or schedule.join:
-        raise _error(schedule, "pool", "list cannot be combined with schedule.leave or schedule.join")

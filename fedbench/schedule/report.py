@@ -98,7 +98,6 @@ def summary(trace: Trace, start: float = 0.0) -> dict[str, Any]:
         },
         "parked_slots_max": int(trace.parked.max(initial=0)),
         "parked_slots_mean": float(trace.parked.mean()) if trace.updates else 0.0,
-        "lost_launches": trace.lost_launches,
         "starved": trace.starved,
         "virtual_time": start + (float(trace.update_time[-1]) if trace.updates else 0.0),
         "participation": {

@@ -12,7 +12,6 @@ from fedbench.rng import MASK, Stream, make_key, threefry2x32, uniform
 from fedbench.schedule.options import Async
 
 CLIENTS = 0  # draw m of the selection has address m
-LAUNCHES = 1 << 62  # gap m of an open launch process has address LAUNCHES + m
 STALENESS = 1 << 61  # prescribed staleness of job m has address STALENESS + m
 
 _SHIFT = 8  # clients in a bucket: 256
@@ -106,7 +105,7 @@ class Candidates:
 ANYONE = -1  # a slot that is not bound to a client
 NEVER = float("inf")
 
-_LEAVES_WHILE_WORKING = ("idle", "idle_incl_buffered", "round_robin", "self")
+_LEAVES_WHILE_WORKING = ("idle", "idle_incl_buffered", "self")
 
 
 class Pool:
@@ -120,7 +119,7 @@ class Pool:
         self, policy: Async, clients: int, seed: int, leave: Mapping[int, float], join: Mapping[int, float]
     ) -> None:
         """`leave`, `join`: the times at which clients leave and join."""
-        self.policy, self.clients = policy, clients
+        self.policy = policy
         self.draws = select_draws(seed, CLIENTS)
         self.leave, self.lowest = leave, policy.select == "lowest"
         late = [client for client, time in join.items() if time > 0]
@@ -129,19 +128,14 @@ class Pool:
         self.changes = deque(sorted(changes))
         self.candidates = Candidates(clients, np.setdiff1d(np.arange(clients), late))
         self.gone: set[int] = set()
-        self.turn = 0  # round_robin: the next client's id; list: the next index
         self.drawn = not self.lowest and policy.pool in ("idle", "idle_incl_buffered", "all", "queue")
         self.pops = policy.pool in _LEAVES_WHILE_WORKING  # a chosen client stops being a candidate
         self.returns_at_end = policy.pool == "idle_incl_buffered"  # until its upload arrives
-        self.returns_at_update = policy.pool in ("idle", "round_robin")  # or until its upload is applied
+        self.returns_at_update = policy.pool == "idle"  # or until its upload is applied
 
     def next_change(self) -> float:
         """The time of the next join or departure."""
         return self.changes[0][0] if self.changes else NEVER
-
-    def may_serve(self) -> bool:
-        """Whether a client may still be found, now or after a join, while no job is under way."""
-        return len(self.candidates) > 0 or bool(self.changes)
 
     def change(self, now: float) -> None:
         """Let clients join and leave up to `now`."""
@@ -163,7 +157,7 @@ class Pool:
 
         `distinct`: choose no client twice, even in a pool whose candidates may already be working.
         """
-        pops = self.pops or (distinct and self.policy.pool != "list")
+        pops = self.pops or distinct
         chosen = []
         for slot in slots:
             client = self._one(slot, pops)
@@ -181,17 +175,8 @@ class Pool:
                 return None
             rank = int(next(self.draws) * size)
             return candidates.pop(rank) if pops else candidates.at(rank)
-        policy = self.policy
-        if policy.pool == "list":
-            self.turn += 1
-            assert policy.list is not None
-            return policy.list[(self.turn - 1) % len(policy.list)]
-        if slot != ANYONE and policy.pool == "self" and slot not in self.gone:
+        if slot != ANYONE and self.policy.pool == "self" and slot not in self.gone:
             return slot
         if size == 0:
             return None
-        if policy.pool == "round_robin":
-            client = candidates.pop(candidates.rank(self.turn) % size)
-            self.turn = (client + 1) % self.clients
-            return client
         return candidates.pop(0 if self.lowest else int(next(self.draws) * size))

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import takewhile
-from math import log1p
 
 import numpy as np
 
 from fedbench.errors import ConfigError
 from fedbench.schedule.delays import BlockwiseDraws, Delays
 from fedbench.schedule.options import Async
-from fedbench.schedule.selection import ANYONE, LAUNCHES, NEVER, Pool, select_draws
+from fedbench.schedule.selection import ANYONE, NEVER, Pool
 from fedbench.schedule.trace import DISCARDED, FAILED, INTERRUPTED, Floats, Ints, Ledger, Trace
 
 DRAW = 1 << 53  # draws in [0, 1) are multiples of 1 / DRAW
@@ -33,19 +32,16 @@ class Clock:
     kept with `unit` 1. Whole numbers also stay floats, which add them exactly.
     """
 
-    def __init__(
-        self, durations: Iterable[float] | None, others: Iterable[float], rate: float | None, failing: bool
-    ) -> None:
+    def __init__(self, durations: Iterable[float] | None, others: Iterable[float], failing: bool) -> None:
         """`durations`: all that occur, None if they are drawn. `others`: further times added to or compared
-        with them. `rate`: launches per unit of time. `failing`: jobs may end after a drawn part."""
+        with them. `failing`: jobs may end after a drawn part."""
         self.exact, self.unit = False, 1
-        self.rate = None if rate is None else Fraction(repr(_decimal(rate)))
         self._known: dict[float, float] = {}
         if durations is None:
             return
         given = {_decimal(value) for value in durations}
         fractions = [Fraction(repr(value)) for value in given | {_decimal(value) for value in others}]
-        unit = math.lcm(*(value.denominator for value in fractions), self.rate.numerator if self.rate else 1)
+        unit = math.lcm(*(value.denominator for value in fractions))
         if unit == 1 and (not failing or len(given) == 1):
             return
         self.exact, self.unit = True, unit * (DRAW if failing else 1)
@@ -69,13 +65,6 @@ class Clock:
         """The ticks of the fraction `work` of a duration, which is given in ticks."""
         return int(work * DRAW) * int(duration) // DRAW if self.exact else work * duration
 
-    def launch(self, number: int) -> float:
-        """The time in ticks of launch `number` (from 1) at the given rate."""
-        assert self.rate is not None
-        if self.exact:
-            return int(number * self.unit / self.rate)
-        return number / float(self.rate)
-
 
 def _decimal(value: float) -> float:
     """A number without the rounding noise of a product: 0.1 * 3 becomes 0.3."""
@@ -86,7 +75,7 @@ def _decimal(value: float) -> float:
 Draw = Callable[[Ints, Ints], Floats]
 
 PATIENCE = 200_000
-"""Jobs and launches without an update, plus 20 times those expected, after which the simulation gives up."""
+"""Jobs without an update, plus 20 times those expected, after which the simulation gives up."""
 
 
 class Simulation:
@@ -104,13 +93,9 @@ class Simulation:
     ) -> None:
         """`durations` and `failures` map (client, n) to the duration and to the fraction of the work done."""
         leave, join = dict(policy.leave or ()), dict(policy.join or ())
-        self.concurrency, self.poisson = policy.concurrency or 0, policy.gaps == "poisson"
-        self.clock = Clock(
-            None if self.poisson else durations.all_given(),
-            [*leave.values(), *join.values(), policy.timeout],
-            policy.rate,
-            policy.p_fail > 0,
-        )
+        self.concurrency = policy.concurrency or 0
+        others = [*leave.values(), *join.values(), policy.timeout]
+        self.clock = Clock(durations.all_given(), others, policy.p_fail > 0)
         ticks, self.unit = self.clock.ticks, self.clock.unit
         leave, join = ({client: ticks(time) for client, time in times.items()} for times in (leave, join))
         self.timeout = ticks(policy.timeout)
@@ -118,7 +103,7 @@ class Simulation:
         expected = rounds * per_update + self.concurrency
         self.durations = BlockwiseDraws(durations, clients, expected)
         self.failures = BlockwiseDraws(failures, clients, expected) if policy.p_fail > 0 else None
-        self.pool, self.gaps = Pool(policy, clients, seed, leave, join), select_draws(seed, LAUNCHES)
+        self.pool = Pool(policy, clients, seed, leave, join)
         self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
         self.interrupts = policy.interrupt
         self.ledger = Ledger()
@@ -130,49 +115,42 @@ class Simulation:
         self.running: dict[int, tuple[float, float]] = {}  # interrupt: job -> its begin and duration
         self.queues: dict[int, deque[int]] = {}  # pool=queue: the jobs waiting at each busy client
         self.buffer: list[int] = []
-        self.in_flight = self.peak = 0
+        self.in_flight = 0
         self.parked = 0  # slots without a client
         self.waiting: list[int] = []  # at_aggregation: slots of failed and discarded jobs
-        self.launches = self.lost_launches = 0
         # mean number of jobs per update at most: all jobs under way may be discarded
         per_version = (per_update + self.concurrency) / (1 - policy.p_fail)
         self.patience = PATIENCE + round(20 * per_version)
-        self.last_attempt = self.patience  # the number of jobs and launches by which an update must be made
-        self.launch_time = NEVER if policy.rate is None else self._next_launch(0.0)
+        self.last_attempt = self.patience  # the number of jobs by which an update must be made
 
     def run(self) -> Trace:
         """Simulate until `rounds` updates are made or nothing more can happen."""
-        if self.rounds > 0 and self.policy.rate is None:
+        if self.rounds > 0:
             self._fill([ANYONE] * self.concurrency, distinct=True)
         times, pool = self.times, self.pool
-        horizon = min(pool.next_change(), self.launch_time)  # the next time that is not a job's end
+        horizon = pool.next_change()  # the next time that is not a job's end
         while self.version < self.rounds:
             self.now = now = times[0] if times and times[0] < horizon else horizon
-            if now == NEVER or not (times or pool.may_serve()):
-                break  # starved: no job can end, and a launch would never find a client
+            if now == NEVER:
+                break  # starved: no job can end, and nobody joins
             if now == horizon:
                 pool.change(now)
             slots = self._tick()
             if self.version == self.rounds:
                 break
-            if self.policy.rate is None:
-                if slots:
-                    self._fill(slots, self.policy.draw == "without_replacement")
-            elif now == self.launch_time:
-                self._launch()
-            if len(self.ledger.client) + self.lost_launches > self.last_attempt:
+            if slots:
+                self._fill(slots, self.policy.draw == "without_replacement")
+            if len(self.ledger.client) > self.last_attempt:
                 raise self._no_progress()
             if now == horizon:
-                horizon = min(pool.next_change(), self.launch_time)
-        concurrency = self.concurrency or self.peak
-        return self.ledger.trace(self.rounds, self.clients, self.per_update, concurrency, self.lost_launches)
+                horizon = pool.next_change()
+        return self.ledger.trace(self.rounds, self.clients, self.per_update, self.concurrency)
 
     def _no_progress(self) -> ConfigError:
-        tried = f"{len(self.ledger.client):,} jobs and {self.lost_launches:,} launches that found nobody"
         waits = f"{self.per_update - len(self.buffer)} of its {self.per_update} arrivals"
-        key, value = ("rate", self.policy.rate) if self.policy.rate else ("p_fail", self.policy.p_fail)
-        allowed = f"no progress: after {tried}, update {self.version} still waits for {waits}"
-        return ConfigError(f"schedule.{key}", value, allowed)
+        tried = f"after {len(self.ledger.client):,} jobs"
+        allowed = f"no progress: {tried}, update {self.version} still waits for {waits}"
+        return ConfigError("schedule.p_fail", self.policy.p_fail, allowed)
 
     def _tick(self) -> list[int]:
         """Handle all events of this instant, in job order; return the slots to refill now."""
@@ -218,7 +196,7 @@ class Simulation:
                 self.pool.back(client)
         self.buffer = []
         self.version += 1
-        self.last_attempt = len(self.ledger.client) + self.lost_launches + self.patience
+        self.last_attempt = len(self.ledger.client) + self.patience
         return clients
 
     def _interrupt(self, freed: list[int]) -> None:
@@ -261,8 +239,6 @@ class Simulation:
         chosen = self.pool.choose(slots, distinct)
         self.parked += len(slots) - len(chosen)
         self.in_flight += len(chosen)
-        if self.in_flight > self.peak:
-            self.peak = self.in_flight
         for client in chosen:
             job = self.ledger.dispatch(client, self.version, self.now / self.unit)
             if self.queueing:
@@ -298,17 +274,3 @@ class Simulation:
         else:
             self.ends[end] = [job]
             heappush(self.times, end)
-
-    def _launch(self) -> None:
-        """Start one job by the clock if a client is free; else count a lost launch."""
-        self._fill([ANYONE])
-        self.lost_launches, self.parked = self.lost_launches + self.parked, 0
-        self.launch_time = self._next_launch(self.now)
-
-    def _next_launch(self, last: float) -> float:
-        """The time of the next open launch."""
-        assert self.policy.rate is not None
-        self.launches += 1
-        if not self.poisson:
-            return self.clock.launch(self.launches)
-        return last - log1p(-next(self.gaps)) / self.policy.rate

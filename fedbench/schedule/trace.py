@@ -46,7 +46,6 @@ class Trace:
     clients: int  # N
     per_update: int  # S
     concurrency: int  # M_c; if the schedule has none: the largest number of jobs in flight
-    lost_launches: int = 0  # open launch: launches that found no client
     copies: Ints | None = None  # weight of an applied job in its update's mean; None: by algorithm.weighting
 
     STATUS = STATUS
@@ -191,9 +190,7 @@ class Ledger:
         self.in_flight.append(in_flight)
         self.parked.append(parked)
 
-    def trace(
-        self, rounds: int, clients: int, per_update: int, concurrency: int, lost_launches: int
-    ) -> Trace:
+    def trace(self, rounds: int, clients: int, per_update: int, concurrency: int) -> Trace:
         """The whole record as arrays."""
         client = np.array(self.client, dtype=np.int64)
         jobs, updates = len(client), len(self.update_time)
@@ -226,5 +223,4 @@ class Ledger:
             clients=clients,
             per_update=per_update,
             concurrency=concurrency,
-            lost_launches=lost_launches,
         )

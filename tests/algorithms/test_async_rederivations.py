@@ -80,7 +80,7 @@ def test_follows_the_equations_job_by_job(case: str, kind: str, engine: str) -> 
 
 PARALLEL: dict[str, dict[str, Any]] = {
     "all": {"concurrency": 6, "pool": "all", "delay": HALF_NORMAL},
-    "list": {"concurrency": 5, "pool": "list", "list": [0, 1, 0, 2, 1, 3, 0, 4, 5, 6], "delay": HALF_NORMAL},
+    "more": {"concurrency": 7, "pool": "all", "refill": "at_aggregation", "delay": HALF_NORMAL},
 }
 
 

@@ -28,7 +28,6 @@ from fedbench.data.options import PARTITIONS
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule, rules
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.schedule.laws import Transfer
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:
@@ -71,8 +70,8 @@ def test_the_identity_is_what_differs_from_the_defaults() -> None:
         **PLAIN,
         **{"model": "mlp", "model.hidden": [7], "optimizer": "adam", "optimizer.beta2": 0.9},
     }
-    nested = compose_config(["delay=constant", "delay.transfer.up=2"])
-    assert identity(nested) == {**PLAIN, "delay": "constant", "delay.transfer.up": 2}
+    nested = compose_config(["delay=constant", "delay.speed=2"])
+    assert identity(nested) == {**PLAIN, "delay": "constant", "delay.speed": 2}
 
 
 def test_a_key_that_a_stored_run_does_not_know_changes_nothing() -> None:
@@ -232,7 +231,7 @@ def choose(config: Config, group: str, **options: Any) -> Config:
         ("schedule.concurrency=3", lambda c: choose(c, "schedule", concurrency=3)),
         ("schedule.leave=[[0,1.5]]", lambda c: choose(c, "schedule", leave=((0, 1.5),))),
         ("delay.c=3", lambda c: choose(c, "delay", c=3.0)),
-        ("delay.transfer.up=2", lambda c: choose(c, "delay", transfer=Transfer(up=2.0))),
+        ("delay.speed=2", lambda c: choose(c, "delay", speed=2.0)),
         ("imports=[a.py]", lambda c: dataclasses.replace(c, imports=("a.py",))),
     ],
 )
@@ -253,10 +252,11 @@ def test_a_changed_configuration_is_that_of_the_command_line(word: str, change: 
     assert (again, run_dir(again)) == (changed, run_dir(changed))
 
 
-def test_a_section_that_is_null_is_one_of_defaults() -> None:
-    given = compose_config(["delay=constant"]).given
-    said = {**given, "delay": {**given["delay"], "transfer": None}}
-    assert run_dir(build(said)) == run_dir(compose_config(["delay=constant"]))
+def test_a_key_that_is_gone_says_nothing_where_it_is_null() -> None:
+    """Stored configurations of a run state keys that no option has any more."""
+    given = flat(compose_config(["delay=constant"]).given)
+    assert run_dir({**given, "delay.transfer.up": None}) == run_dir(given)
+    assert run_dir({**given, "delay.transfer.up": 3.0}) != run_dir(given)
 
 
 def test_a_changed_configuration_is_computed_named_and_recorded(
@@ -330,7 +330,7 @@ def test_every_key_of_a_run_makes_another_run_but_those_that_say_how(base: DictC
             "dataset": ("digits", "emnist", "npz", "synthetic", "reviews"),
             "partition": (name for name in PARTITIONS if name not in ("iid", "natural")),
             "schedule": ("async",),
-            "delay": ("constant", "bands", "lognormal", "pareto", "three_level"),
+            "delay": ("constant", "bands", "lognormal", "pareto"),
         }.items()
         for name in names
     ],

@@ -42,6 +42,6 @@ def test_the_reference_is_fresh_and_names_every_key() -> None:
         "eval.final_k",
         "partition.alpha",
         "algorithm.server_lr",
-        "delay.transfer.up",
+        "delay.speed",
     ):
         assert f"| `{key}` |" in page

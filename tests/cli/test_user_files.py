@@ -44,9 +44,8 @@ REFUSED = [
         "dataset.name=npzz: must be the name of an option: digits, ",
         "(did you mean 'npz'?)",
     ),
-    ("delay/d", "name: constant\nd: 3\n", "delay.d=3: no such key; delay=constant has c, speed, transfer"),
+    ("delay/d", "name: constant\nd: 3\n", "delay.d=3: no such key; delay=constant has c, speed"),
     ("delay/d", "name: constant\nc: x\n", "delay.c=x: must be a number > 0"),
-    ("delay/d", "name: constant\ntransfer: {up: 0}\n", "delay.transfer.up=0: must be a number > 0 or a list"),
 ]
 FINE = [
     ("experiment/e", RUN + "rounds: ${oc.env:ROUNDS,3}\nalgorithm: {lr: 1e-3}\nhydra: {sweeper: {}}\n"),

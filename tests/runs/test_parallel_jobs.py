@@ -29,7 +29,6 @@ def line(algorithm: str, *words: str) -> str:
         (["schedule.staleness=4"], "schedule.staleness"),
         (["schedule.staleness=[2,0,1]"], "schedule.staleness"),
         (["schedule.pool=all", "schedule.concurrency=6", "delay=exponential"], "schedule.pool"),
-        (["schedule.pool=list", "schedule.list=[0,0,1]", "delay=exponential"], "schedule.pool"),
     ],
 )
 def test_two_jobs_at_once_are_refused_whatever_makes_them(algorithm: str, words: list[str], key: str) -> None:
@@ -48,7 +47,6 @@ def test_two_jobs_at_once_are_refused_whatever_makes_them(algorithm: str, words:
         ["schedule.pool=queue", "delay=exponential"],
         ["schedule.pool=self", "delay=exponential"],
         ["schedule.pool=idle_incl_buffered", "delay=exponential"],
-        ["schedule.pool=list", "schedule.list=[0,1,2,3,4,5]", "schedule.concurrency=3", "delay=constant"],
         ["schedule.staleness=0"],
         ["schedule.staleness=2", "clients.total=1000", "rounds=3"],
     ],

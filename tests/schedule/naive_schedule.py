@@ -25,14 +25,14 @@ def draw(seed: int, m: int) -> float:
 
 
 class Naive:
-    """Closed loop, or constant-rate launches; all pools but `list`."""
+    """All pools and refills."""
 
     def __init__(self, cfg: Config, longest: int = 400) -> None:
         self.seed, self.T = cfg.seed, cfg.rounds
         self.N, self.S = cfg.clients.total, cfg.clients.per_round
         keys = cfg.schedule
         assert isinstance(keys, Async)
-        self.M, self.rate = keys.concurrency, keys.rate
+        self.M = keys.concurrency
         self.refill, self.pool = keys.refill or "immediate", keys.pool or "idle"
         self.lowest, self.distinct = keys.select == "lowest", keys.draw == "without_replacement"
         self.tau_cut, self.p_fail, self.interrupt = keys.tau_cut, keys.p_fail, keys.interrupt
@@ -51,7 +51,7 @@ class Naive:
         self.times: list[float] = []
         self.in_flight_at: list[int] = []
         self.buffer: list[int] = []
-        self.now, self.m, self.turn, self.parked, self.pending = self.number(0.0), 0, 0, 0, []
+        self.now, self.m, self.parked, self.pending = self.number(0.0), 0, 0, []
 
     def number(self, value: float) -> Any:
         return Fraction(str(value)) if self.exact else value
@@ -65,7 +65,7 @@ class Naive:
     def candidates(self, taken: list[int]) -> list[int]:
         flying = {self.jobs[j]["client"] for j in self.live()}
         buffered = {self.jobs[j]["client"] for j in self.buffer}
-        if self.pool in ("idle", "round_robin"):
+        if self.pool == "idle":
             out = flying | buffered
         elif self.pool == "idle_incl_buffered":
             out = flying
@@ -85,10 +85,7 @@ class Naive:
             if not among:
                 self.parked += 1
                 continue
-            if self.pool == "round_robin":
-                client = min(among, key=lambda i: (i - self.turn) % self.N)
-                self.turn = (client + 1) % self.N
-            elif self.lowest:
+            if self.lowest:
                 client = among[0]
             else:
                 client = among[int(draw(self.seed, self.m) * len(among))]
@@ -129,16 +126,12 @@ class Naive:
 
     def run(self) -> Naive:
         self.started, self.owners = False, []
-        launches = 0
-        if self.rate is None:
-            self.refill_slots([None] * self.M)
+        self.refill_slots([None] * self.M)
         self.started = True
         while len(self.updates) < self.T:
             ends = [self.jobs[j]["end"] for j in self.live() if self.jobs[j]["clock"] is not None]
             times = [*self.join.values(), *self.leave.values()]
             coming = ends + [time for time in times if time > self.now]
-            if self.rate is not None:
-                coming.append((launches + 1) / self.rate)
             if not coming:
                 break
             self.now = min(coming)
@@ -178,11 +171,6 @@ class Naive:
                     job["work"] = min(done, job["u"])
                     freed.append(job["client"])
                     rejected.append(job["client"])
-            if self.rate is not None:
-                if self.now == (launches + 1) / self.rate:
-                    launches += 1
-                    self.refill_slots([None])
-                continue
             self.pending += rejected
             if self.refill == "immediate":
                 slots: list[int | None] = [*freed, *[None] * self.parked]

@@ -12,7 +12,7 @@ from fedbench.rng import Stream, make_key
 from fedbench.schedule import STATUS, build_trace, durations, overlaps
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-POOLS = ["idle", "idle_incl_buffered", "self", "all", "queue", "round_robin"]
+POOLS = ["idle", "idle_incl_buffered", "self", "all", "queue"]
 
 
 def delays(clients: int) -> list[dict]:
@@ -27,7 +27,6 @@ def delays(clients: int) -> list[dict]:
         {"name": "lognormal", "mu": 0.0, "sigma": 1.0},
         {"name": "hetero_exponential", "sigma": 1.0},
         {"name": "pareto", "alpha": 1.0, "min": 1.0, "cap": 30.0},
-        {"name": "three_level", "shares": [0.6, 0.3, 0.1], "factors": [1, 3, 10], "a": 0.5, "b": 1.5},
         {"name": "table", "table": [1 + i % 3 for i in range(clients)]},  # many ties
         {"name": "table", "table": [[0.1, 0.3, 0.2][i % 3] for i in range(clients)]},  # and in tenths
     ]
@@ -151,7 +150,7 @@ def test_clients_at_work_on_two_jobs_at_once_are_found(cfg):
     pairs = parallel_by_hand(trace)
     assert set(trace.parallel.tolist()) <= {later for _, later in pairs}
     assert bool(len(trace.parallel)) == bool(pairs)
-    if cfg.schedule.pool not in ("all", "list"):
+    if cfg.schedule.pool != "all":
         assert not pairs  # one after the other, also in a queue
 
 
@@ -168,7 +167,7 @@ def test_which_policies_overlap():
     found = [(pool, refill) for pool in POOLS for refill in ("immediate", "at_aggregation")]
     found = [keys for keys in found if not overlaps(config(concurrency=4, pool=keys[0], refill=keys[1]))]
     never = [("idle", "immediate"), ("idle", "at_aggregation"), ("self", "at_aggregation")]
-    assert found == [*never, ("round_robin", "immediate"), ("round_robin", "at_aggregation")]
+    assert found == never
     assert overlaps(config(staleness=2))
     assert not overlaps(config())
 
@@ -255,28 +254,19 @@ def test_queue_is_fair_and_idle_is_not():
     assert counts.max() > 5 * counts.min()
 
 
-def test_round_robin_without_delays_goes_round():
-    trace = build_trace(
-        config(9, 6, 2, delay={"name": "constant", "c": 1.0}, concurrency=2, pool="round_robin")
-    )
-    assert trace.client.tolist() == [0, 1, 2, 3, 4, 5] * 3
-
-
-def test_list_gives_the_clients():
-    order = [3, 1, 1, 0]
-    trace = build_trace(
-        config(6, 4, 2, delay={"name": "constant", "c": 1.0}, concurrency=2, pool="list", list=order)
-    )
-    assert trace.client.tolist() == order * 3
-    assert trace.earlier.tolist() == [0] * 12  # client 1 twice, one after the other: rounds (3, 1), (1, 0)
-
-
 def test_parallel_jobs_of_one_client_have_their_own_durations():
     delay = {"name": "table", "table": [[1.0, 2.0], 1.0]}
-    keys = {"concurrency": 2, "pool": "list", "list": [0, 0], "refill": "at_aggregation"}
-    trace = build_trace(config(1, 2, 2, delay=delay, **keys))
-    assert trace.finish_time.tolist() == [1.0, 2.0]
-    assert trace.earlier.tolist() == [0, 1]
+    keys = {"concurrency": 2, "pool": "all", "refill": "at_aggregation"}
+    trace = build_trace(config(30, 2, 2, 0, delay, **keys))
+    lasts = trace.finish_time - trace.dispatch_time
+    assert lasts.tolist() == [
+        1.0 if who else [1.0, 2.0][n % 2] for who, n in zip(trace.client, trace.n, strict=True)
+    ]
+    first, second = trace.client[::2], trace.client[1::2]  # a round's two jobs
+    twice = np.flatnonzero(first == second)
+    assert len(twice) > 5
+    assert (trace.earlier[2 * twice] == 0).all()
+    assert (trace.earlier[2 * twice + 1] == 1).all()
 
 
 def test_self_keeps_the_clients_and_queue_keeps_the_jobs():
@@ -286,30 +276,6 @@ def test_self_keeps_the_clients_and_queue_keeps_the_jobs():
     trace = build_trace(config(50, 10, 2, 4, delay, concurrency=4, pool="queue", refill="at_aggregation"))
     outstanding = (trace.status == 1).sum()
     assert outstanding == 4 - 2  # no refill after the last update
-
-
-def test_open_launch_obeys_littles_law():
-    """FLSim's example: rate 100, half-normal durations: 100 * sqrt(2 / pi) jobs in flight on average."""
-    delay = {"name": "half_normal", "sd": 1.0, "min": 0.0}
-    for gaps in ("constant", "poisson"):
-        trace = build_trace(config(1500, 500, 10, 2, delay, launch="open", rate=100.0, gaps=gaps, pool="all"))
-        late = trace.in_flight[300:]
-        assert late.mean() == pytest.approx(100 * np.sqrt(2 / np.pi), rel=0.06)
-        gap = np.diff(trace.dispatch_time)
-        assert gap.mean() == pytest.approx(0.01, rel=0.05)
-        assert gap.std() == pytest.approx(0.01 if gaps == "poisson" else 0.0, abs=5e-4)
-
-
-def test_open_launch_equals_the_naive_simulation():
-    delay = {"name": "exponential", "mean": 1.0}
-    for pool in ("idle", "all", "queue"):
-        cfg = config(
-            12, 5, 2, 3, delay, launch="open", rate=4.0, pool=pool, leave=[[1, 2.0]], join=[[2, 1.0]]
-        )
-        trace, naive = build_trace(cfg), Naive(cfg).run()
-        assert trace.client.tolist() == [job["client"] for job in naive.jobs]
-        assert trace.update_time.tolist() == naive.times
-        assert trace.lost_launches == naive.parked
 
 
 def test_prescribed_staleness():
@@ -346,7 +312,7 @@ def test_no_updates_no_jobs():
 
 
 def test_streams_do_not_collide():
-    """The SELECT stream's three families of addresses and a job's DURATION key are different keys."""
-    words = [0, 1, (1 << 61), (1 << 61) + 1, (1 << 62), (1 << 62) + 1]
+    """The SELECT stream's two families of addresses and a job's DURATION key are different keys."""
+    words = [0, 1, (1 << 61), (1 << 61) + 1]
     keys = {make_key(0, Stream.SELECT, word) for word in words} | {make_key(0, Stream.DURATION, 0, 0)}
-    assert len(keys) == 7
+    assert len(keys) == 5

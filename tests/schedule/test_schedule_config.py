@@ -12,7 +12,6 @@ from fedbench.schedule import build_trace, check
 from fedbench.schedule.options import DELAYS
 
 CONF = Path(__file__).parents[2] / "conf"
-TRANSFER = {"down": None, "up": None, "step": None}
 
 
 def conf(group: str, name: str, **changes) -> dict:
@@ -65,14 +64,6 @@ BAD_SCHEDULES = [
         {"draw": "without_replacement"},
         "schedule.draw=without_replacement: must be null or with_replacement unless schedule.pool",
     ),
-    ({"pool": "list"}, "schedule.list=null: must be a list of clients 0..9"),
-    ({"pool": "list", "list": [0, 10]}, "schedule.list=[0,10]: must be a list of clients 0..9"),
-    ({"list": [0, 1]}, "schedule.list=[0,1]: must be null unless"),
-    ({"launch": "open"}, "schedule.rate=null: must be a number > 0"),
-    ({"launch": "open", "rate": 0}, "schedule.rate=0: must be a number > 0"),
-    ({"launch": "open", "rate": 1, "concurrency": 4}, "schedule.concurrency=4: must be null with"),
-    ({"launch": "open", "rate": 1, "pool": "self"}, "schedule.launch=open: must be closed"),
-    ({"rate": 3.0}, "schedule.rate=3.0: must be null unless schedule.launch=open"),
     ({"tau_cut": -1}, "schedule.tau_cut=-1: must be an integer >= 0"),
     ({"p_fail": 1.0}, "schedule.p_fail=1.0: must be a number in [0, 1)"),
     ({"p_fail": -0.1}, "schedule.p_fail=-0.1: must be a number in [0, 1)"),
@@ -103,7 +94,7 @@ BAD_DELAYS = [
     ({"name": "constant", "c": 0}, "delay.c=0: must be a number > 0"),
     ({"name": "constant", "c": True}, "delay.c=true: must be a number > 0"),
     ({"name": "constant", "c": float("nan")}, "delay.c=nan: must be a number > 0"),
-    ({"name": "constant", "d": 1, "c": 1}, "delay.d=1: no such key; delay=constant has c, speed, transfer"),
+    ({"name": "constant", "d": 1, "c": 1}, "delay.d=1: no such key; delay=constant has c, speed"),
     ({"name": "uniform", "a": 2, "b": 1}, "delay.b=1: must be a number >= delay.a=2"),
     ({"name": "uniform", "a": -2, "b": 1}, "delay.a=-2: must be a number >= 0"),
     ({"name": "exponential", "mean": "fast"}, "delay.mean=fast: must be a number > 0"),
@@ -130,14 +121,8 @@ BAD_DELAYS = [
         "must be a list of bands [low, high] with low <= high",
     ),
     ({"name": "bands", "classes": [1, 2], "shares": [1]}, "must be a list of bands [low, high]"),
-    (
-        {"name": "three_level", "shares": [1, 0, 0], "factors": [1, 2], "a": 0, "b": 1},
-        "must be three numbers > 0",
-    ),
     ({"name": "constant", "c": 1, "speed": [1, 2]}, "must have one entry for each of the 10 clients, has 2"),
     ({"name": "constant", "c": 1, "speed": -1}, "delay.speed=-1: must be a number >= 0"),
-    ({"name": "constant", "c": 1, "transfer": {"dwn": 1}}, "delay.transfer.dwn=1: no such key"),
-    ({"name": "constant", "c": 1, "transfer": {"down": 0}}, "delay.transfer.down=0: must be a number > 0"),
     ({"name": "none", "speed": 1}, "delay.speed=1: no such key; delay=none has no keys"),
 ]
 
@@ -160,10 +145,3 @@ def test_other_refusals():
         check(config(5).but(schedule={"name": "sync", "p_fail": 0.1}))
     with pytest.raises(ConfigError, match=r"delay=constant: must be none where schedule\.staleness"):
         check(config(5, delay={"name": "constant", "c": 1.0}, staleness=3))
-
-
-def test_check_needs_no_payload_but_a_trace_does():
-    delay = {"name": "constant", "c": 1.0, "transfer": TRANSFER | {"up": 5.0}}
-    check(config(5, delay=delay))
-    with pytest.raises(ConfigError, match="payload"):
-        build_trace(config(5, delay=delay))

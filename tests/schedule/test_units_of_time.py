@@ -32,7 +32,6 @@ def same_in_any_unit(whole: Trace, other: Trace, unit: float) -> None:
     for name in ("dispatch_time", "finish_time", "update_time"):
         np.testing.assert_allclose(getattr(other, name), getattr(whole, name) * unit, rtol=1e-12)
         assert len(set(getattr(other, name).tolist())) == len(set(getattr(whole, name).tolist())), name
-    assert whole.lost_launches == other.lost_launches
 
 
 def scaled(value: Any, unit: float) -> Any:
@@ -75,41 +74,21 @@ def test_no_unit_changes_who_works_when(data: st.DataObject) -> None:
                 {"name": "constant", "c": 1},
                 {"name": "table", "table": [data.draw(pick) for _ in range(clients)]},
                 {"name": "bands", "classes": [[1, 1], [3, 3], [2, 2]]},
-                {"name": "three_level", "a": 1, "b": 1, "factors": [1, 3, 6]},
             ]
         )
     )
     times = {"leave": [[0, data.draw(st.integers(3, 9))]], "join": [[1, data.draw(st.integers(1, 5))]]}
     timeout, unit = data.draw(st.integers(0, 2)), data.draw(st.sampled_from(UNITS))
     keys: dict[str, Any] = {"p_fail": data.draw(st.sampled_from([0.0, 0.3]))}
-    rate: dict[str, float] = {}
-    if unit in (0.1, 1e-3, 1000.0) and data.draw(st.booleans()):  # 2 / unit is a decimal number
-        keys |= {"launch": "open", "pool": "all"}
-        rate = {"rate": 2.0 / unit}
-    else:
-        keys |= {"concurrency": data.draw(st.integers(1, clients))}
-        keys |= {"pool": data.draw(st.sampled_from(["idle", "self", "queue"]))}
+    keys |= {"concurrency": data.draw(st.integers(1, clients))}
+    keys |= {"pool": data.draw(st.sampled_from(["idle", "self", "queue"]))}
     ours = {"c", "table", "classes", "a", "b"}
     other = {key: scaled(value, unit) if key in ours else value for key, value in delay.items()}
     moved = {key: [[client, scaled(time, unit)] for client, time in pairs] for key, pairs in times.items()}
     seed = data.draw(st.integers(0, 2))
-    first = build_trace(
-        config(15, clients, 1, seed, delay, timeout=timeout, **keys, **times, **dict.fromkeys(rate, 2.0))
-    )
-    second = build_trace(
-        config(15, clients, 1, seed, other, timeout=scaled(timeout, unit), **keys, **moved, **rate)
-    )
+    first = build_trace(config(15, clients, 1, seed, delay, timeout=timeout, **keys, **times))
+    second = build_trace(config(15, clients, 1, seed, other, timeout=scaled(timeout, unit), **keys, **moved))
     same_in_any_unit(first, second, unit)
-
-
-def test_launches_by_the_clock_meet_the_ends_of_jobs() -> None:
-    """Ten launches per unit, jobs of 0.3: each ends as the third launch after its own comes, and is free."""
-    for rate, c in ((10.0, 0.3), (1.0, 3.0), (3.0, 1.0), (30.0, 0.1)):
-        delay = {"name": "constant", "c": c}
-        trace = build_trace(config(200, 3, 1, 0, delay, launch="open", rate=rate, select="lowest"))
-        assert trace.lost_launches == 0
-        assert trace.client.tolist() == [0, 1, 2] * (trace.jobs // 3) + [0, 1, 2][: trace.jobs % 3]
-        assert trace.update_time[-1] == pytest.approx(202 / rate + (c - 2 / rate), rel=1e-12)
 
 
 def test_a_speed_times_a_duration_is_a_decimal_number() -> None:
