@@ -3,7 +3,10 @@
 
     python3 scripts/environment.py [--dev]
 
-Uses uv if it is found, else venv and pip. Prints nothing when there is nothing to do.
+Uses uv: the one on the path, else it fetches uv (one wheel of about 25 MB) into .venv. Where uv cannot be had
+it uses pip, which takes minutes. Says what it does and shows its progress; prints nothing when there is
+nothing to do. A torch that .venv already has is kept if it is new enough, so a smaller build can be put there
+first.
 """
 
 import fcntl
@@ -18,6 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 STAMP = VENV / "fedbench-installed"
 LOWEST = (3, 11)
+SIZE = """\
+fedbench: with CUDA's libraries, which torch brings along on Linux, this fetches about 3 GB and takes
+  5.5 GB of disk. A smaller torch that is in .venv already is kept. Without a GPU stop this with Ctrl-C, give
+    {python} -m venv --clear {venv}
+    {venv}/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu
+  (or the path of a wheel that you have), and then the same command again."""
 
 
 def main() -> int:
@@ -60,33 +69,56 @@ def make(dev: bool) -> None:
     STAMP.unlink(missing_ok=True)
     target = f"{ROOT}[dev]" if dev or had_dev else str(ROOT)
     python = VENV / "bin" / "python"
-    uv = shutil.which("uv")
-    print(f"fedbench: installing into {VENV} ({'uv' if uv else 'pip'}); this happens once", file=sys.stderr)
     usable = python.exists() and subprocess.run([python, "-c", ""]).returncode == 0
+    print(f"fedbench: installing into {VENV}; this happens once", file=sys.stderr)
+    if not any(VENV.glob("lib/python*/site-packages/torch")):
+        print(SIZE.format(python=sys.executable, venv=VENV), file=sys.stderr)
     if not usable:
         shutil.rmtree(VENV, ignore_errors=True)
+        run([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
+    uv = uv_of(python)
     if uv:
-        if not usable:
-            run([uv, "venv", "--quiet", "--python", sys.executable, str(VENV)])
         # if processes may not save bytecode, compile torch's thousands of modules once (pip always does)
         once = ["--compile-bytecode"] if sys.dont_write_bytecode else []
-        run([uv, "pip", "install", "--quiet", *once, "--python", str(python), "-e", target])
+        run([uv, "pip", "install", *once, "--python", str(python), "-e", target])
     else:
-        if not usable:
-            run([sys.executable, "-m", "venv", str(VENV)])
+        print(
+            "fedbench: uv cannot be had here; pip takes minutes, and is silent while it unpacks",
+            file=sys.stderr,
+        )
         run([str(python), "-m", "ensurepip", "--default-pip"], quiet=True)
-        run([str(python), "-m", "pip", "install", "--quiet", "-e", target])
+        run([str(python), "-m", "pip", "install", "-e", target])
     STAMP.write_text(wanted() + (" dev" if dev or had_dev else "") + "\n")
+
+
+def uv_of(python: Path) -> str | None:
+    """The uv on the path, else the one in .venv, fetched if need be; None if it cannot be had."""
+    for uv in (shutil.which("uv"), str(VENV / "bin" / "uv")):
+        if uv and succeeds([uv, "--version"]):
+            return uv
+    print("fedbench: fetching uv, which installs the rest", file=sys.stderr)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"]
+    fetched = succeeds([str(python), "-m", "ensurepip", "--default-pip"]) and succeeds(pip)
+    return str(VENV / "bin" / "uv") if fetched else None
+
+
+def succeeds(command: list[str]) -> bool:
+    """Run a command in silence; say whether it worked."""
+    try:
+        return not subprocess.run(command, capture_output=True, env=environment(), cwd=ROOT).returncode
+    except OSError:
+        return False
+
+
+def environment() -> dict[str, str]:
+    """The environment without a virtual environment that happens to be active."""
+    return {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONHOME")}
 
 
 def run(command: list[str], quiet: bool = False) -> None:
     """Run a command with its output on stderr; end this script with one line if it fails."""
     sink = subprocess.DEVNULL if quiet else sys.stderr
-    # do not install into a virtual environment that happens to be active
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "PYTHONHOME")
-    }
-    if subprocess.run(command, stdout=sink, stderr=sys.stderr, env=environment, cwd=ROOT).returncode:
+    if subprocess.run(command, stdout=sink, stderr=sys.stderr, env=environment(), cwd=ROOT).returncode:
         print(f"fedbench: failed: {' '.join(command)}", file=sys.stderr)
         sys.exit(1)
 

@@ -50,12 +50,20 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("uv", ["/usr/bin/uv", None])
 def test_it_installs_once_per_change_of_the_project_file(
-    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uv: str | None
+    environment: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    uv: str | None,
 ) -> None:
-    monkeypatch.setattr(environment.shutil, "which", lambda name: uv)
+    monkeypatch.setattr(environment, "uv_of", lambda python: uv)
     assert environment.main() == 0
     made = environment.commands.copy()
-    assert made[0][:2] == ([uv, "venv"] if uv else [sys.executable, "-m"])
+    assert made[0][:3] == [sys.executable, "-m", "venv"]
+    said = capsys.readouterr().err
+    assert "5.5 GB of disk" in said
+    assert ("uv cannot be had here" in said) == (uv is None)
+    assert not any("--quiet" in command for command in made)  # progress is seen
     assert made[-1][-2:] == ["-e", str(tmp_path)]
     assert environment.main() == 0
     assert environment.commands == made
@@ -77,10 +85,52 @@ def test_it_installs_once_per_change_of_the_project_file(
 def test_uv_compiles_modules_where_processes_may_not_keep_them(
     environment: ModuleType, monkeypatch: pytest.MonkeyPatch, forbidden: bool
 ) -> None:
-    monkeypatch.setattr(environment.shutil, "which", lambda name: "/usr/bin/uv")
+    monkeypatch.setattr(environment, "uv_of", lambda python: "/usr/bin/uv")
     monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
     assert environment.main() == 0
     assert ("--compile-bytecode" in environment.commands[-1]) == forbidden
+
+
+@pytest.mark.parametrize("has", ["on the path", "in .venv", "fetched", "a broken one", "nothing"])
+def test_uv_is_found_or_fetched(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has: str
+) -> None:
+    path, own, python = "/usr/bin/uv", tmp_path / ".venv" / "bin" / "uv", tmp_path / "python"
+    monkeypatch.setattr(environment.shutil, "which", lambda name: path if has in PATHS else None)
+    asked: list[list[str]] = []
+
+    def succeeds(command: list[str]) -> bool:
+        asked.append(command)
+        if command == [path, "--version"]:
+            return has == "on the path"
+        return has == "in .venv" if command[0] == str(own) else has != "nothing"
+
+    monkeypatch.setattr(environment, "succeeds", succeeds)
+    found = {"on the path": path, "nothing": None}.get(has, str(own))
+    assert environment.uv_of(python) == found
+    fetched = [command for command in asked if command[0] == str(python)]
+    assert [command[2] for command in fetched] == {
+        "on the path": [],
+        "in .venv": [],
+        "nothing": ["ensurepip"],
+    }.get(has, ["ensurepip", "pip"])
+
+
+PATHS = ("on the path", "a broken one")
+
+
+def test_a_torch_that_is_there_needs_no_line_about_its_size(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "uv_of", lambda python: "/usr/bin/uv")
+    there = environment.VENV / "lib" / "python3.11" / "site-packages" / "torch"
+    there.mkdir(parents=True)
+    (environment.VENV / "bin").mkdir()
+    (environment.VENV / "bin" / "python").symlink_to(sys.executable)
+    assert environment.main() == 0
+    assert "GB" not in capsys.readouterr().err
+    assert there.is_dir()
+    assert [command[:3] for command in environment.commands] == [["/usr/bin/uv", "pip", "install"]]
 
 
 def test_run_works_from_anywhere(tmp_path: Path) -> None:
