@@ -28,6 +28,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg_2nn": {"local.epochs": 1, "target": 0.97, "eval.every": 1},
     "fedavg_cnn": {"target": 0.99, "eval.every": 1},
     "scaffold_emnist": {"target": 0.5, "rounds": 1000, "local.batch_share": 0.2},
+    "scaffold_participation": {"target": 0.45, "rounds": 1000, "local.batch_share": 0.2, "local.epochs": 5},
+    "scaffold_mlp": {"rounds": 1000},
+    "feddyn_cifar10_rounds": {"target": 0.823, "rounds": 1000, "local.epochs": 5},
     "feddyn_cifar10": {"local.epochs": 5, "local.batch_size": 50, "local.clip_norm": 10, "rounds": 1000,
                        "optimizer.weight_decay": 1e-3, "lr_schedule": "exponential",
                        "lr_schedule.factor": 0.998,
@@ -43,6 +46,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
                         "lr_schedule.factor": 0.1,
                         "lr_schedule.milestones": [50, 75], "loss.weight_decay": 1e-4, **CROP},
     "fednova_logistic": {"local.epochs_range": [1, 5], "local.batch_size": 20},
+    "fedprox_synthetic": {"local.epochs": 20, "local.batch_size": 10, "rounds": 200, "optimizer": "sgd",
+                          "optimizer.weight_decay": 0},
     "fedopt_emnist": {"local.epochs": 1, "local.batch_size": 20, "rounds": 1500, "eval.every": 10,
                       "eval.final_k": 10},
     "fedopt_shakespeare": {"local.epochs": 1, "local.batch_size": 4, "rounds": 1200, "eval.every": 10,
@@ -60,18 +65,23 @@ SWEPT: dict[str, dict[str, Any]] = {
     "fedavg_2nn": {"clients.total": [100], "model.hidden": [[200, 200]], "dataset": ["mnist"]},
     "fedavg_cnn": {"clients.total": [100], "model": ["cnn"], "dataset": ["mnist"]},
     "scaffold_emnist": {"clients.total": [100], "clients.per_round": [20], "model": ["logistic"]},
+    "scaffold_participation": {"clients.total": [100], "model": ["logistic"]},
+    "scaffold_mlp": {"clients.total": [100], "clients.per_round": [20], "model": ["mlp"]},
+    "feddyn_cifar10_rounds": {"clients.total": [100], "clients.per_round": [10], "model.preset": ["feddyn"]},
     "feddyn_cifar10": {"clients.total": [100], "clients.per_round": [10], "algorithm.lr": [0.1],
                        "model.preset": ["feddyn"]},
     "fedexp_cifar10": {"clients.total": [100], "clients.per_round": [20], "algorithm.lr": [0.00998],
                        "partition": ["dirichlet_clients"], "partition.alpha": [0.5], "model": ["resnet18"]},
     "pfl_cifar10": {"clients.total": [1000], "clients.per_round": [50], "algorithm.lr": [0.1],
-                    "model.preset": ["pfl"]},
+                    "model.preset": ["pfl"], "model.init": ["glorot"]},
     "fednova_cifar10": {"clients.total": [16], "clients.per_round": [16], "partition": ["dirichlet"],
                         "partition.alpha": [0.1], "partition.balance": [True], "partition.redraw": [True],
                         "partition.min_size": [10], "partition.seed": [2020], "seed": [0, 1, 2],
                         "model.preset": ["vgg11"]},
     "fednova_logistic": {"clients.total": [30], "clients.per_round": [30], "algorithm.lr": [0.02],
                          "dataset": ["synthetic"]},
+    "fedprox_synthetic": {"clients.total": [30], "clients.per_round": [10], "algorithm.lr": [0.01],
+                          "dataset": ["synthetic"], "model": ["logistic"], "seed": [0, 1, 2]},
     "fedopt_emnist": {"clients.total": [3400], "clients.per_round": [10], "dataset": ["leaf"],
                       "model.preset": ["pfl"]},
     "fedopt_shakespeare": {"clients.total": [715], "clients.per_round": [10], "dataset": ["leaf"],
@@ -154,6 +164,20 @@ def test_methods_have_their_own_settings() -> None:
         moving = 0.9 in (branch.context["optimizer.momentum"], branch.context.get("algorithm.momentum"))
         assert branch.context["algorithm.lr"] == (0.02 if moving else 0.05)
     assert {str(branch.context.get("local.epochs_range")) for branch in made.branches} == {"None", "[2, 5]"}
+
+
+def test_fedprox_keeps_the_stragglers_that_fedavg_drops() -> None:
+    """Four sets of data, 0, 50 and 90 % stragglers, mu 0 and 1: 36 cells."""
+    made, cells = compose_experiment("fedprox_synthetic", "paper"), set()
+    for branch in made.branches:
+        kept = branch.context["participation.straggler_work"]
+        assert kept == {"fedavg": "drop", "fedprox": "partial"}[branch.algorithm]
+        data = tuple(branch.context[f"dataset.{key}"] for key in ("iid", "alpha", "beta"))
+        for mu in branch.along.get("algorithm.mu", [None]):
+            cells.add((data, branch.context["participation.stragglers"], branch.algorithm, mu))
+    sets = {(False, 0, 0), (False, 0.5, 0.5), (False, 1, 1), (True, 0, 0)}
+    methods = [("fedavg", None), ("fedprox", 0), ("fedprox", 1)]
+    assert cells == {(data, late, *method) for data in sets for late in (0, 0.5, 0.9) for method in methods}
 
 
 def test_every_cell_picks_what_is_run_at_scale_paper() -> None:
