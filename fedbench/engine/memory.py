@@ -47,17 +47,22 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 def share_device(processes: int, device: str | None) -> None:
     """Have this process plan with, and take, its part of the memory of a CUDA device that `processes` use.
     `device`: None: torch's current one."""
-    torch.cuda.set_per_process_memory_fraction(1 / processes, device)
+    torch.cuda.set_per_process_memory_fraction(1 / processes, _numbered(torch.device(device or "cuda")))
 
 
 def total_memory(device: torch.device) -> int:
     """Bytes of the device's memory, on CUDA this process's part of it. On the CPU, the machine's memory or a
     lower container limit."""
     if device.type == "cuda":
-        part = torch.cuda.get_per_process_memory_fraction(device)
+        part = torch.cuda.get_per_process_memory_fraction(_numbered(device))
         return int(torch.cuda.get_device_properties(device).total_memory * part)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_container_limits()])
+
+
+def _numbered(device: torch.device) -> int:
+    """The number of a CUDA device. torch's functions of a process's part take no device without one."""
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def _container_limits() -> Iterator[int]:
