@@ -82,7 +82,9 @@ def test_processes_on_a_gpu_plan_with_their_part_of_its_memory(monkeypatch: pyte
     load = Load(ModelCost(1000, 1e6, 2e7, 20), d=11_173_962, batch=50, cohort=100, calls=1000)
     parts, chunks = [1.0], []
 
-    def numbered(device: int) -> int:  # what torch's own functions ask for: a device without a number is refused
+    def numbered(
+        device: int,
+    ) -> int:  # what torch's own functions ask for: a device without a number is refused
         assert isinstance(device, int), device
         return device
 
