@@ -20,6 +20,7 @@ from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
 from fedbench.config.options import with_defaults
 from fedbench.errors import ConfigError, DataError
+from fedbench.figures.style import TITLES
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
 
@@ -275,6 +276,8 @@ def _made(
     """The run in `path`, with the outcome from `said`."""
     outcome = {name: said.get(name) for name in OUTCOMES}
     hyper = summary.get("hyper") or {}
+    if summary.get("title"):
+        TITLES[str(choices.get("algorithm"))] = str(summary["title"])
     return Run(_name(path), dict(choices), outcome, metrics.astype(float), hyper, summary)
 
 

@@ -84,15 +84,20 @@ READINGS = {label: _look(label, *said) for label, said in SAID["readings"].items
 """Looks of methods' readings in the papers' figures; a reading not listed has the algorithm's own look."""
 
 
+TITLES: dict[str, str] = {}
+"""Titles of the user's own methods, as the runs that were read say."""
+
+
 def of_algorithm(name: str) -> LineStyle:
     """The style of an algorithm, the same in every figure. An algorithm that is not in the table (the user's
-    own) gets a style derived from its name, with hollow markers."""
+    own) gets a style derived from its name, with hollow markers, and its class's title."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     number = zlib.crc32(name.encode())
     number, colour = divmod(number, 7)
     number, dash = divmod(number, len(DASHES))
-    return LineStyle(name, COLOURS[colour], DASHES[dash], MARKERS[number % len(MARKERS)], filled=False)
+    marker = MARKERS[number % len(MARKERS)]
+    return LineStyle(TITLES.get(name, name), COLOURS[colour], DASHES[dash], marker, filled=False)
 
 
 def of_rank(label: str, rank: int) -> LineStyle:

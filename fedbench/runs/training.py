@@ -286,6 +286,7 @@ class Training:
             "status": status,
             "rounds": done,
             "metric": TASKS[run.dataset.task].metric,
+            "title": run.algorithm.title or type(run.algorithm).__name__,
             "final_accuracy": final("test_accuracy"),
             "final_k": k,
             "best_accuracy": best["test_accuracy"],

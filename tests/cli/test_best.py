@@ -207,3 +207,30 @@ def test_a_report_of_a_tuning_names_the_winners(tuned: None, fedbench: Call) -> 
     assert "0.99" not in table
     assert "t: the winners of a search" in page
     assert "fedbench report t/trials" in page
+
+
+OWN = '''
+from fedbench.method import Algorithm, positive, register
+
+
+@register("mine_v2")
+class Mine(Algorithm):
+    """Nothing new."""
+
+    title = "My Method"
+    lr: float = positive(0.1)
+
+    def server_step(self, server, mean, n, h):
+        return {"theta": server.theta + mean.delta}
+'''
+
+
+def test_a_class_has_its_title_in_tables_and_legends(fedbench: Call) -> None:
+    """Of a user's method, whose class no table or picture loads."""
+    Path("mine.py").write_text(OWN)
+    words = ["rounds=1", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
+    assert fedbench("imports=[mine.py]", "algorithm=mine_v2", *words, "hydra.run.dir=d/a")[0] == 0
+    assert json.loads(Path("d/a/summary.json").read_text())["title"] == "My Method"
+    assert "My Method & " in fedbench("best", "d", "--format", "latex")[1]
+    assert plot_command(["d", "--out", "figure"]) == 0
+    assert [line["label"] for line in json.loads(Path("figure.json").read_text())["series"]] == ["My Method"]
