@@ -21,7 +21,8 @@ def write(name: str, result: float | None, seed: int = 0, **more: Any) -> None:
     """A run that has ended: its final test accuracy; `more`: keys of its configuration (with __ for a dot),
     or of its summary."""
     said = {key: more.pop(key) for key in [*more] if key.startswith(("final_", "best_", "status"))}
-    config = {"dataset": "mnist", "algorithm": "fedavg", "rounds": 2, "seed": seed}
+    config = {"dataset": "mnist", "partition": "iid", "model": "cnn", "algorithm": "fedavg", "rounds": 2}
+    config |= {"schedule": "sync", "delay": "none", "seed": seed}
     config |= {key.replace("__", "."): value for key, value in more.items()}
     place = Path(name)
     place.mkdir(parents=True)
