@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.config.compose import Composed, Composer, composing
 from fedbench.config.config import Config
-from fedbench.config.identity import run_dir
+from fedbench.config.identity import RUNS, run_name
 from fedbench.config.options import checked
 from fedbench.config.overrides import written
 from fedbench.errors import DataError, UsageError
@@ -185,7 +185,7 @@ def run(
     refuse_several("fedbench.run")
     if isinstance(overrides, Config):
         config = checked(overrides)
-        place = Path("outputs") / run_dir(config)
+        place = Path(RUNS, run_name(config))
     else:
         with _composer(config_dir) as composer:
             composed = _one(composer, _words(overrides))

@@ -79,7 +79,7 @@ def nothing_registered_by_other_tests() -> Iterator[None]:
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Path:
-    """A directory with nothing beside it: a run goes on from shorter runs beside its own directory."""
+    """A directory with nothing beside it."""
     place = tmp_path / "test"
     place.mkdir()
     return place

@@ -215,9 +215,9 @@ def _status(directory: Path, every: bool) -> None:
         named = [run for run in named if run.status == FAILED][:LISTED]
         print("  (--all names every run)")
     for run in named:
-        line = (
-            f"  {coloured(f'{run.status:8}', run.status)} {run.directory.relative_to(directory).as_posix()}"
-        )
+        place = run.directory
+        name = place.relative_to(directory) if place.is_relative_to(directory) else place
+        line = f"  {coloured(f'{run.status:8}', run.status)} {name.as_posix()}"
         if run.rounds is not None and run.status != MISSING:
             line += f": round {run.round} of {run.rounds}"
         if run.status == RUNNING and run.left is not None:

@@ -20,10 +20,12 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from fedbench.config.config import GROUPS, Config, flat
-from fedbench.config.options import REGISTERED, defaults
+from fedbench.config.config import GROUPS, USUAL, Config, flat
+from fedbench.config.options import defaults, is_ours
 from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
+RUNS = "outputs/runs"
+"""Where all runs lie that are not given a directory: each once, whatever asks for it."""
 NOT_IDENTITY = (
     "engine",
     "device",
@@ -59,20 +61,21 @@ def identity_in(directory: Path, choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The choices that are part of a run's identity."""
+    """The choices that are part of a run's identity. A key that fedbench had once, and has no longer, meant
+    nothing where it was null."""
     usual = defaults(choices)
-    return {
-        key: _canonical(value)
-        for key, value in sorted(choices.items())
-        if key not in NOT_IDENTITY
-        and key.split(".")[0] not in NOT_IDENTITY_GROUPS
-        and _canonical(value) != _canonical(usual.get(key, _unknown(key)))
-    }
-
-
-def _unknown(key: str) -> Any:
-    """The default of a key that no option has: null, as of one that is gone, except among users' options."""
-    return _ABSENT if key.partition(".")[0] in REGISTERED else None
+    users = [group for group in GROUPS if group in choices and not is_ours(group, str(choices[group]))]
+    found = {}
+    for key, value in sorted(choices.items()):
+        top = key.split(".")[0]
+        unless = usual.get(key, _ABSENT if top in users or key in GROUPS else None)
+        if (
+            key not in NOT_IDENTITY
+            and top not in NOT_IDENTITY_GROUPS
+            and _canonical(value) != _canonical(unless)
+        ):
+            found[key] = _canonical(value)
+    return found
 
 
 def _canonical(value: Any) -> Any:
@@ -108,12 +111,16 @@ def slug(parts: Sequence[object], limit: int = 100) -> str:
     return "-".join(word for word in words if word)[:limit].rstrip("-_.") or "run"
 
 
-def run_dir(cfg: Configuration) -> str:
-    """`<readable>/<hash>`, the place of a single run below outputs/."""
-    choices = flat(cfg)
-    names = [choices.get(group, "") for group in ("algorithm", "dataset", "partition", "model")]
-    names += [choices[group] for group in ("schedule", "delay") if choices.get(group) not in _PLAIN]
-    return slug([*names, f"seed{choices.get('seed', '')}"]) + "/" + run_hash(cfg)
+def run_name(cfg: Configuration) -> str:
+    """`<words>-<hash>`, the name of a run's directory. It follows from the identity alone, so every command
+    that asks for the run finds it, alone or in a sweep."""
+    own = identity(cfg)
+    names = [own.get(group, "") for group in ("algorithm", "dataset", "partition", "model")]
+    names += [own[group] for group in ("schedule", "delay", *USUAL) if own.get(group) not in _PLAIN]
+    further = [key for key in own if not key.endswith(MARK) and key not in (*GROUPS, "seed")]
+    further.sort(key=lambda key: not key.startswith("algorithm."))
+    names += [f"seed{own.get('seed', 0)}", *(f"{key.rpartition('.')[2]}_{own[key]}" for key in further)]
+    return f"{slug(names)}-{digest(own)}"
 
 
 # ---- files and code that a run reads -------------------------------------------------------------------

@@ -84,10 +84,18 @@ def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
             cls = CLASSES[group].get(name, UserDataset if group == "dataset" else None)
             found[group] = fields.plain(cls()) if cls else {}
         else:
-            file = conf_dir() / group / f"{name}.yaml"
-            content = read_file(file) if file.is_file() else {}
+            content = read_file(_file(group, name)) if is_ours(group, name) else {}
             found[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
     return {**flat(found), **USUAL}
+
+
+def is_ours(group: str, name: str) -> bool:
+    """Whether fedbench has this option, so that all its keys are declared."""
+    return name in CLASSES[group] if group in CLASSES else _file(group, name).is_file()
+
+
+def _file(group: str, name: str) -> Path:
+    return conf_dir() / group / f"{name}.yaml"
 
 
 def with_defaults(choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
 from fedbench.config.config import GROUPS, Config, Settings, container
-from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_dir, run_hash, slug
+from fedbench.config.identity import NOT_IDENTITY, RUNS, digest, identity, run_hash, run_name, slug
 from fedbench.config.options import build
 from fedbench.config.overrides import params, parse, recorded, swept, values
 
 JOB_DIR = "${fedbench.job_dir:}"
+SWEEP_DIR = "outputs/sweeps/${fedbench.sweep_dir:}"
 OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"  # Hydra takes plugins only under a name in `hydra_plugins`
 OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
 
@@ -34,7 +35,6 @@ class SweeperNode:
     max_batch_size: int | None = None
     params: dict[str, Any] = field(default_factory=dict)
     grids: list[Any] = field(default_factory=list)
-    reuse: str | None = None
 
 
 @dataclass
@@ -91,8 +91,8 @@ def _of_root(function: Callable[[DictConfig], str]) -> Callable[..., str]:
 
 
 def single_dir(cfg: DictConfig) -> str:
-    """`run_dir` of a composed configuration."""
-    return run_dir(build(container(cfg)))
+    """The place of a single run below outputs/."""
+    return Path(RUNS, run_name(build(container(cfg)))).relative_to("outputs").as_posix()
 
 
 def sweep_dir(cfg: DictConfig) -> str:

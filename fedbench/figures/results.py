@@ -8,6 +8,7 @@ matplotlib.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from fedbench.config.options import with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.style import TITLES
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
-from fedbench.runs.run_directory import UNFINISHED, RunDirectory, find_runs
+from fedbench.runs.run_directory import UNFINISHED, RunDirectory
+from fedbench.sweeps.tables import runs_of
 
 METRICS = COLUMNS
 """All columns that a metrics.csv may have."""
@@ -205,8 +207,9 @@ def _directory(path: Path) -> Iterator[Run]:
     listed = list(_sweep(path)) if sweep else []
     yield from listed
     known = {run.source for run in listed}
-    for place in find_runs(path):  # a sweep's table has only the runs that have ended
-        if place.has_metrics and _name(place.path) not in known and not is_trial(place.path, path):
+    others = runs_of(path, lambda place: is_trial(place, path))
+    for place in map(RunDirectory, others):  # a sweep's table has only the runs that have ended
+        if place.has_metrics and _name(place.path) not in known:
             yield _run(place)
 
 
@@ -231,7 +234,8 @@ def _sweep(path: Path) -> Iterator[Run]:
     for row in runs.to_dict("records"):
         if row.get("status") in UNFINISHED:
             continue  # `_directory` reads the current state from the run's own directory
-        place, said = path / str(row.get("dir") or "."), {str(key): parse(row[key]) for key in row}
+        place = Path(os.path.normpath(path / str(row.get("dir") or ".")))
+        said = {str(key): parse(row[key]) for key in row}
         choices = {k: v for k, v in said.items() if k not in outside and not k.startswith(COLUMN)}
         summary = _summary(RunDirectory(place))
         own = metrics.get(str(row.get("dir")), pd.DataFrame(columns=list(METRICS), dtype=float))

@@ -48,7 +48,7 @@ class LoggedRun:
     directory: Path
     choices: Mapping[str, Any]  # dotted keys
     sweep: str | None  # the sweep's directory
-    identity: str  # with another one (more rounds, say), nothing is remembered
+    identity: str  # with another one, nothing is remembered
 
     @property
     def name(self) -> str:

@@ -11,7 +11,6 @@ import copy
 import dataclasses
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
-from fedbench.theory.setting import Counts
 
 LARGE = 10**6
 """Numbers of a model from which on the costs are measured on stand-ins."""
@@ -133,21 +131,3 @@ def _measure(algorithm: Algorithm, setting: Setting) -> Cost:
         descends=client.descends,
         has_y="y" in local,
     )
-
-
-def reads_rounds(algorithm: Algorithm, setting: Setting) -> bool:
-    """Whether a bound method's hooks read T, so that its first rounds depend on how many are planned."""
-    counts = _Watched(**vars(setting.counts))
-    measure(algorithm, dataclasses.replace(setting, counts=counts))
-    return counts.asked
-
-
-class _Watched(Counts):
-    """Counts that record whether T is read."""
-
-    asked = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "T":
-            object.__setattr__(self, "asked", True)
-        return super().__getattribute__(name)

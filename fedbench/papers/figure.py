@@ -28,8 +28,8 @@ SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
 SMOKE = "outputs/smoke"
 """Where results of scale smoke are, which only exercise the code: `<SMOKE>/<figure>/`. Never committed."""
-RUNS = "outputs/runs"
-"""Where the runs behind the results are: `<RUNS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
+LISTS = "outputs/sweeps"
+"""Where the sweeps behind the results are: `<LISTS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
 TUNING = {
     "smoke": Tuning(first=2, others=1, extensions=0, seeds=(0,), samples=2),
     "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
@@ -44,9 +44,9 @@ def shown(name: str, scale: str, root: Path = Path()) -> Path:
     return root / SMOKE / name if scale == "smoke" else root / SHOWN / name / scale
 
 
-def runs_of(name: str, scale: str, root: Path = Path()) -> Path:
-    """The directory of a figure's runs."""
-    return root / RUNS / name / scale
+def lists_of(name: str, scale: str, root: Path = Path()) -> Path:
+    """The directory of a figure's sweeps."""
+    return root / LISTS / name / scale
 
 
 def command(name: str, scale: str) -> str:
@@ -156,12 +156,14 @@ def picture(
 
 
 def of_stages(stages: Sequence[Path], name: str, **how: Any) -> pd.DataFrame:
-    """A table (`runs`, `rounds`) of several stages of a sweep as one; `dir` includes the stage. `how`:
-    options of pandas.read_csv."""
+    """A table (`runs`, `rounds`) of several stages of a sweep as one; `dir` is the stage and the run's name.
+    `how`: options of pandas.read_csv."""
     tables: dict[str, pd.DataFrame] = {
         stage.name: pd.read_csv(stage / f"{name}.csv", **how) for stage in stages
     }
-    parts = [table.assign(dir=f"{stage}/" + table.dir) for stage, table in tables.items()]
+    parts = [
+        table.assign(dir=f"{stage}/" + table.dir.str.rpartition("/")[2]) for stage, table in tables.items()
+    ]
     return pd.concat(parts, ignore_index=True)
 
 

@@ -25,6 +25,7 @@ from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made
 from fedbench.papers.figure import Branch, Figure, command, experiment, of_stages, shown
 from fedbench.runs.run_directory import RunDirectory
+from fedbench.sweeps.tables import runs_of
 from fedbench.tuning.request import VALIDATION
 from fedbench.tuning.selection import Selection, trials_table
 
@@ -119,7 +120,7 @@ def write_kept(out: Path, stages: Sequence[Path], root: Path) -> None:
     found = {
         f"{stage.name}/{place.name}": _flat(RunDirectory(place).summary or {})
         for stage in stages
-        for place in sorted(stage.iterdir())
+        for place in sorted(runs_of(stage))
         if RunDirectory(place).has_summary
     }
     common = _shared(list(found.values()))
@@ -159,15 +160,21 @@ def redraw(figure: Figure, scale: str, root: Path = Path()) -> list[str]:
         raise DataError(f"{figure.name} --scale {scale}: no results are kept")
     if not figure.runs:
         files = figure.draw(root, out)
-    elif (kept := read_json(out / KEPT)) is None:
-        raise DataError(f"{out / KEPT}: does not exist; results kept without it cannot be redrawn")
     else:
-        with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
-            _restore(out, kept)  # relative to this directory, so that captions name the original paths
-            files = figure.draw(Path(kept["place"]), out)
+        files = draw_kept(figure, out)
         say_how_it_was_tuned(out, files, content.get("validation"))
     _write_json(out / MADE, {**content, "files": sorted(file.name for file in files)})
     return []
+
+
+def draw_kept(figure: Figure, out: Path) -> Sequence[Path]:
+    """Draw a figure from what is kept of its runs in `out`; return the files. Raises DataError."""
+    out = out.resolve()
+    if (kept := read_json(out / KEPT)) is None:
+        raise DataError(f"{out / KEPT}: does not exist; results kept without it cannot be redrawn")
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        _restore(out, kept)  # relative to this directory, so that captions name the original paths
+        return figure.draw(Path(kept["place"]), out)
 
 
 def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) -> None:

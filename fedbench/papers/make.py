@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench.config.compose import load_config
-from fedbench.config.identity import NOT_IDENTITY, digest
+from fedbench.config.identity import NOT_IDENTITY, RUNS, digest
 from fedbench.config.overrides import Grid, written
 from fedbench.errors import ConfigError, Parser, RunError, UsageError, UserError
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import SCALES, made
 from fedbench.papers.figure import (
-    RUNS,
     SEARCHED,
     TUNING,
     Branch,
@@ -22,11 +21,12 @@ from fedbench.papers.figure import (
     Figure,
     algorithm_file,
     experiment,
-    runs_of,
+    lists_of,
     shown,
 )
 from fedbench.papers.kept import (
     Chosen,
+    draw_kept,
     how_tuned,
     redraw,
     say_how_it_was_tuned,
@@ -66,25 +66,25 @@ class Maker:
         self.root, self.out = root, out
         self.words = [f"experiment={made.figure.name}", f"scale={made.scale}", *extra]
         self.words.append("hydra/launcher=processes")
-        self.stages = Stages(self.words, root / RUNS)  # also reuses runs of other figures
+        self.stages = Stages(self.words, root / RUNS)  # figures share runs
 
     def go(self) -> list[str]:
         """Run all stages in order and draw the figure; return a line for each failure."""
         if self.made.stand_ins:
             words = "in place of the paper's: this shows that the figure can be made, nothing else"
             print(f"{self.figure.name}, smoke: {self.made.stand_ins} {words}", flush=True)
-        place = runs_of(self.figure.name, self.made.scale, self.root)
+        place = lists_of(self.figure.name, self.made.scale, self.root)
         chosen = self.tune(place / self.made.digest / "tuning")
         write_tuning(self.out, chosen)
         stages: dict[str, list[Grid]] = {}
         for branch in self.made.branches:
             selection = next((found for task, found in chosen if task.is_same_task(branch)), None)
             stages.setdefault(branch.stage, []).append(self.final(branch, selection))
-        place /= digest([self.made.digest, stages])  # runs of other winners are in another directory
+        place /= digest([self.made.digest, stages])  # other winners are in another list
         results = [result for stage, grids in stages.items() for result in self.sweep(place / stage, grids)]
         write_tables(self.out, [place / stage for stage in stages])
         write_kept(self.out, [place / stage for stage in stages], self.root)
-        files, places = self.figure.draw(place, self.out), [result.directory for result in results]
+        files, places = draw_kept(self.figure, self.out), [result.directory for result in results]
         say_how_it_was_tuned(self.out, files, self.validation)
         tuned = how_tuned(chosen, self.validation)
         write_made(self.out, self.figure, self.made.scale, self.made.digest, files, places, tuned)
@@ -188,7 +188,7 @@ _EXAMPLES = """examples:
   fedbench figures --report                        outputs/README.md anew
   fedbench figures loss_scale --scale cpu --redraw   redraws from the kept results: no runs, no data
 Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/;
-the runs behind them: outputs/runs/."""
+the runs behind them: outputs/runs/, and lists of them: outputs/sweeps/."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -58,7 +58,7 @@ def write(directories: Sequence[Path], out: Path) -> None:
 
 
 def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, program: str) -> str:
-    keys, found = varied(runs), settings(runs)
+    keys, found = varied(runs, [place for one in directories for place in sweeps_of(one)]), settings(runs)
     measured = metric([one.run for one in runs if one.whole])
     result = axis("final_accuracy", measured)
     searched = [key for directory in directories for key in manifest(directory).get("swept", [])]

@@ -16,7 +16,7 @@ from typing import Any
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
-from fedbench.figures.results import Run, number, outcomes, read
+from fedbench.figures.results import Run, number, outcomes, read, sweeps_of
 from fedbench.runs.metrics import ENDS, sign
 from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.formats import table
@@ -113,7 +113,11 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     runs, where = read(directories), ", ".join(directories)
     by = [_dotted(name, runs) for name in by]
     known = {key for run in runs for key in run.choices}
-    swept = [key for key in swept_in(Path(run.source) for run in runs) if key in known]
+    swept = [
+        key
+        for key in swept_in(place for one in directories for place in sweeps_of(Path(one)))
+        if key in known
+    ]
     different = differing(run.choices for run in runs)
     task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in by]
     keys = [key for key in dict.fromkeys([*swept, *different]) if key not in (*by, *task_keys)]

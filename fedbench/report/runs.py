@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
 from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
-from fedbench.sweeps.tables import jobs_of, manifest, run_statuses, swept_in
+from fedbench.sweeps.tables import run_statuses, runs_of, swept_in
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; with more, dash and marker cannot be told apart on a screen
@@ -100,7 +100,7 @@ def gather(directory: Path) -> list[PageRun]:
     if not runs and not found:
         raise DataError(f"{directory}: no runs here, nor below it")
     top = directory.resolve()
-    planned = {top / name: choices for name, choices in jobs_of(manifest(directory)).items()}
+    planned = runs_of(top)
     made = []
     for place in dict.fromkeys([*found, *runs]):
         # a run that has measured nothing: what its configuration says, or, without one, what was planned
@@ -109,7 +109,7 @@ def gather(directory: Path) -> list[PageRun]:
         if place in found:
             ended = {"status": found[place].status, "error": run.outcome.get("error") or found[place].error}
             run = dataclasses.replace(run, outcome={**run.outcome, **ended})
-        name = place.relative_to(top).as_posix() if place.is_relative_to(top) else str(place)
+        name = place.relative_to(top).as_posix() if place.is_relative_to(top) else place.name
         made.append(PageRun(run, place, top.name if name == "." else name, _reason(run)))
     return made
 
@@ -128,11 +128,11 @@ def _reason(run: Run) -> str:
     }.get(run.status, f"stopped before its end; {far}")
 
 
-def varied(runs: Sequence[PageRun]) -> list[str]:
-    """The keys that the runs' sweeps vary, and every other key in which runs are different experiments;
-    `algorithm` if there is none."""
+def varied(runs: Sequence[PageRun], directories: Iterable[Path]) -> list[str]:
+    """The keys that the sweeps in `directories` vary, and every other key in which runs are different
+    experiments; `algorithm` if there is none."""
     known = {key for one in runs for key in one.run.choices}
-    swept = [key for key in swept_in(one.place for one in runs) if key in known]
+    swept = [key for key in swept_in(directories) if key in known]
     return [*dict.fromkeys([*swept, *differing(one.run.choices for one in runs)])] or ["algorithm"]
 
 

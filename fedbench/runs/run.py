@@ -52,7 +52,7 @@ from fedbench.method.cost import measure
 from fedbench.models.layers import norm_parameters
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import data_files, provenance, refusals
-from fedbench.runs.checkpoint import Checkpointer, Saved, continuation
+from fedbench.runs.checkpoint import Checkpointer, Saved, saved_here
 from fedbench.runs.evaluation import spent
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run_directory import CHECKPOINT, FAILED, RunDirectory
@@ -174,12 +174,8 @@ class Run:
     @cached_property
     def trace(self) -> schedule.Trace:
         """Who works when, and whose results make which update."""
-        return self.trace_of(self.config.rounds)
-
-    def trace_of(self, rounds: int) -> schedule.Trace:
-        """The trace of the same run with `rounds` rounds."""
-        config, steps = replace(self.config, rounds=rounds), self._steps_or_epochs()[0] or 1
-        return schedule.build_trace(config, self.algorithm.dispatch, self.sizes, steps)
+        steps = self._steps_or_epochs()[0] or 1
+        return schedule.build_trace(self.config, self.algorithm.dispatch, self.sizes, steps)
 
     def _steps_or_epochs(self) -> tuple[int | None, int | None]:
         local, fixed = self.config.local, self.algorithm.fixed_steps
@@ -244,8 +240,8 @@ class Run:
         keeps_models = config.eval.model == MEAN_OF_CLIENTS
         program = LocalProgram(self.algorithm, objective, not planner.equal_steps, *local, keeps_models)
 
-        self.chosen, line = self._choose(program, planner.width, here)
-        self.choice, line = group.first((kept, None) if kept else (self.chosen, line))
+        chosen, line = self._choose(program, planner.width, here)
+        self.choice, line = group.first((kept, None) if kept else (chosen, line))
         self.notes = (*self._notes, *notes, *([line] if line else []))
         self.compiles = False  # whether the first round waits for a compiler
         if self.choice.engine == "compile":
@@ -363,7 +359,7 @@ class Run:
     def _go(self, here: RunDirectory) -> None:
         """Compute it. With resume=false, use a staging directory, whose files then replace the old ones."""
         config, start = self.config, time.monotonic()
-        saved = continuation(self, here)
+        saved = saved_here(config, here)
         target = here if config.resume else here.staging()
         target.write_config(config.given)
         data_files.record(target.path, config, self.dataset.files)
@@ -414,12 +410,11 @@ class Run:
             saved = group.first(saved)
         else:  # the other processes go on from it too; clients' rows are handed out later
             group.first(replace(saved, walk={**saved.walk, "clients": {}}))
-        kept, notes = (saved.way, (saved.note,) if saved.note else ()) if saved else (None, ())
+        kept = saved.way if saved else None
+        notes: tuple[str, ...] = ()
         while True:
             try:
                 self.prepare(kept, notes, directory.state(config) if directory else Path("state"))
-                if saved and saved.note and self.chosen != self.choice:
-                    log.warning("chosen for %d rounds: %s; kept: %s", config.rounds, self.chosen, self.choice)
                 Training(self, directory, checkpointer, loggers).go(saved)
                 return
             except Exception as error:

@@ -14,22 +14,21 @@ import os
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from omegaconf import OmegaConf
 
 from fedbench.config import identity as inputs
 from fedbench.config.config import GROUPS, USUAL, Config, flat
-from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
+from fedbench.config.identity import difference, identity, identity_in, run_hash
 from fedbench.config.options import build, with_defaults
 from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
 from fedbench.files import METRICS as METRICS
 from fedbench.files import (
     InUse,
     as_given,
-    atomically,
     locked,
     one_line_os_errors,
     read_json,
@@ -69,15 +68,6 @@ RUNNING, STOPPED, MISSING = UNFINISHED = ("running", "stopped", "missing")
 """Statuses of a run that has not ended; no file holds them."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EarlierRun:
-    """A finished run that equals a given one except that it has fewer rounds."""
-
-    path: Path
-    rounds: int
-    identity: str  # under which it has saved its checkpoint
 
 
 class RunDirectory:
@@ -301,38 +291,6 @@ class RunDirectory:
         """Whether the run `config`, if it has not ended here, would go on from a checkpoint."""
         return bool(config.resume) and self.has_checkpoint
 
-    def earlier(self, config: Config) -> EarlierRun | None:
-        """The run here, if it has ended and is the run `config` with fewer rounds; else None."""
-        found = self.summary or {}
-        choices = found.get("config")
-        if not config.resume or found.get("status") not in FINISHED or not isinstance(choices, dict):
-            return None
-        rounds = choices.get("rounds")
-        if not isinstance(rounds, int) or rounds >= config.rounds:
-            return None
-        before = identity_in(self.path, choices)
-        if [key for key, _, _ in difference(before, identity(config))] != ["rounds"]:
-            return None
-        return EarlierRun(self.path, rounds, digest(before))
-
-    def earlier_nearby(self, config: Config) -> EarlierRun | None:
-        """The `earlier` run with the most rounds among the directories beside this one.
-
-        Jobs that differ in more than rounds according to the sweep's sweep.json are not opened. Otherwise
-        every run of a sweep would read the files of all.
-        """
-        jobs = (read_json(self.path.parent / "sweep.json") or {}).get("jobs")
-        jobs = jobs if isinstance(jobs, dict) else {}
-        own = jobs.get(self.path.name, {})
-
-        def other(name: str) -> bool:
-            said = jobs.get(name, {})
-            return any(own.get(key, value) != value for key, value in said.items() if key != "rounds")
-
-        places = [place for place in sorted(self.path.parent.iterdir()) if not other(place.name)]
-        found = [RunDirectory(place).earlier(config) for place in places if place != self.path]
-        return max((one for one in found if one), key=lambda one: one.rounds, default=None)
-
     def refuse_other(self, config: Config) -> None:
         """Raise ConfigError, which names the key that differs, if another run lies here. Raise UsageError if
         the files here are not those of a run."""
@@ -341,8 +299,6 @@ class RunDirectory:
             if self.has_metrics:
                 raise UsageError(f"{self.path} holds a {METRICS} of something else; give another directory")
             return
-        if self.earlier(config) is not None:
-            return  # to go on from, or to be refused with the reason
         for key, there, here in difference(before, identity(config)):
             if key.endswith(inputs.MARK):
                 name, _, module = key.removesuffix(inputs.MARK).partition(" ")
@@ -357,9 +313,17 @@ class RunDirectory:
         from fedbench.loggers.backends import LoggedRun, RunLoggers
 
         choices = {k: v for k, v in flat(config.given).items() if not k.startswith("logger.")}
-        above = self.path.resolve().parent
-        sweep = str(above) if (above / "sweep.json").is_file() else None
+        sweep = self._sweep() if config.logger else None
         return RunLoggers(config.logger, LoggedRun(self.path, choices, sweep, run_hash(config)))
+
+    def _sweep(self) -> str | None:
+        """The directory of the sweep that computes the run, as Hydra has recorded it; None: a single run."""
+        try:
+            said = yaml.safe_load((self.path / ".hydra" / "hydra.yaml").read_text(encoding="utf-8"))["hydra"]
+            where = Path(said["runtime"]["cwd"], said["sweep"]["dir"])
+            return str(where) if said["mode"] == "MULTIRUN" else None
+        except (OSError, yaml.YAMLError, KeyError, TypeError):
+            return None
 
     def reported(self, config: Config) -> dict[str, Any] | None:
         """The summary of the run `config` if it is `finished` here. Gives loggers what they lack of the run:
@@ -434,14 +398,6 @@ class RunDirectory:
             for name in names:
                 os.replace(staging.path / name, self.path / name)
             staging.path.rmdir()
-
-    def copy_to(self, place: Path) -> None:
-        """Copy all files but locks; summary.json, which says that the run has ended, last."""
-        with one_line_os_errors(f"write {place}"):
-            shutil.copytree(
-                self.path, place, ignore=shutil.ignore_patterns(LOCK, ".lease*", SUMMARY), dirs_exist_ok=True
-            )
-        atomically(place / SUMMARY, lambda file: shutil.copy2(self.path / SUMMARY, file))
 
 
 def logged(summary: Mapping[str, Any]) -> dict[str, Any]:

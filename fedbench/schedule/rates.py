@@ -17,7 +17,6 @@ class RateSchedule(ABC):
     """The options shared by all schedules."""
 
     name: ClassVar[str]
-    reads_rounds: ClassVar[bool] = False  # the factors of its first rounds depend on T
     warmup: int = integer(
         0, low=0, help="number of first rounds in which the rate rises; round t has (t+1)/warmup of it"
     )
@@ -80,7 +79,6 @@ class CosineRate(RateSchedule):
     """min + (1 - min) (1 + cos(pi s/H)) / 2, s the rounds since the warm-up, H = T - warmup."""
 
     name = "cosine"
-    reads_rounds = True
     min: float = number(0.0, low=0.0, high=1.0, help="what is left at the end, as a share of the rate")
 
     def after_warmup(self, t: int, rounds: int) -> float:

@@ -77,18 +77,6 @@ class Trace:
         """Staleness of the jobs of update t by position; shape (per_update,)."""
         return t - self.start_version[self.applied(t)]
 
-    def begins(self, longer: Trace) -> bool:
-        """Whether this trace is the beginning of `longer`, so that both have the same state at its end: the
-        same jobs make its updates, and no job of a later update has started before its end."""
-        own, end = self._trained, self.updates
-        other = np.flatnonzero((longer.applied_update >= 0) & (longer.applied_update < end))
-        if (longer.start_version[longer.applied_update >= end] < end).any():
-            return False
-        return np.array_equal(self.update_time, longer.update_time[:end]) and all(
-            np.array_equal(getattr(self, name)[own], getattr(longer, name)[other])
-            for name in ("client", "n", "start_version", "applied_update", "position")
-        )
-
     @cached_property
     def earlier(self) -> Ints:
         """For each job: how many earlier jobs of the same client are applied only after this one started.

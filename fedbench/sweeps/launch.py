@@ -19,8 +19,9 @@ from omegaconf import OmegaConf
 from fedbench import process_group
 from fedbench.config.compose import Composed, Composer, composing
 from fedbench.config.config import Config
+from fedbench.config.identity import RUNS
 from fedbench.config.overrides import Grid, recorded, written
-from fedbench.config.register import OUR_LAUNCHER, OUR_SWEEPER
+from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, OUR_SWEEPER, SWEEP_DIR
 from fedbench.errors import UsageError
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.launcher import Launcher
@@ -56,10 +57,10 @@ def run_sweep(
     composed: Composed,
     chooses: bool = False,
     grids: Sequence[Grid] = (),
-    reuse: Path | None = None,
+    runs: Path | None = None,
 ) -> FinishedSweep:
     """Run the composed sweep; a failed run does not stop the others. `chooses`: whether worker processes may
-    be started unasked, which can break scripts and notebooks. `grids`, `reuse`: see `sweep`.
+    be started unasked, which can break scripts and notebooks. `grids`, `runs`: see `sweep`.
 
     Raises UserError before anything is written if any run has invalid input.
     """
@@ -68,7 +69,7 @@ def run_sweep(
     cfg = composed.cfg
     about: dict[str, Any] = {"config": cfg, "config_name": composer.config_name}
     if isinstance(chosen, Sweeper):
-        chosen.chooses, chosen.typed, chosen.reuse = chooses, grids, reuse or chosen.reuse
+        chosen.chooses, chosen.typed, chosen.runs = chooses, grids, runs or chosen.runs
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
     context.callbacks.on_multirun_start(**about)
     try:
@@ -82,7 +83,9 @@ def run_sweep(
     return FinishedSweep(Path(str(cfg.hydra.sweep.dir)), results or [])
 
 
-def planned(composer: Composer, composed: Composed, grids: Sequence[Grid] = ()) -> Places:
+def planned(
+    composer: Composer, composed: Composed, grids: Sequence[Grid] = (), runs: Path | None = None
+) -> Places:
     """The checked runs of the composed sweep, none of them started.
 
     Raises UserError, also for any other sweeper, which would choose its runs as it goes.
@@ -91,7 +94,7 @@ def planned(composer: Composer, composed: Composed, grids: Sequence[Grid] = ()) 
     if not isinstance(chosen, Sweeper):
         name = composed.cfg.hydra.runtime.choices.get("hydra/sweeper")
         raise UsageError(f"--dry-run: hydra/sweeper={name} decides what to run only while it runs")
-    chosen.chooses, chosen.typed = True, grids
+    chosen.chooses, chosen.typed, chosen.runs = True, grids, runs or chosen.runs
     with composer.one_line(words):
         return chosen.planned_places(words)
 
@@ -104,8 +107,10 @@ def _prepare(composer: Composer, composed: Composed) -> tuple[HydraSweeper, list
     cfg.hydra.overrides.task = [item.input_line for item in composed.parsed if not item.is_hydra_override()]
     HydraConfig.instance().set_config(cfg)
     words = recorded(cfg, "task")
+    sweep = cfg.hydra.sweep
+    given = [sweep._get_node(name)._value() for name in ("dir", "subdir")] != [SWEEP_DIR, JOB_DIR]
     with composer.one_line(words):
-        directory = str(cfg.hydra.sweep.dir)
+        directory = str(sweep.dir)
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.sweep.dir = directory
     cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(directory)}"]
@@ -114,6 +119,8 @@ def _prepare(composer: Composer, composed: Composed) -> tuple[HydraSweeper, list
         plugins.register(cls)
         plugins.class_name_to_class[name] = cls
     chosen = plugins.instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
+    if isinstance(chosen, Sweeper) and not given:
+        chosen.runs = Path(RUNS)
     return chosen, words, context
 
 
@@ -124,27 +131,32 @@ def sweep(
     overrides: Sequence[str],
     grids: Sequence[Grid],
     directory: Path,
-    reuse: Path | None = None,
+    runs: Path | None = None,
     config_dir: str | None = None,
 ) -> list[Result]:
     """Run the union of typed `grids` below `directory`; runs that have finished there are not run again.
 
     `overrides`: those of all runs, as on the command line (`hydra/launcher=processes` among them). `grids`:
-    applied over the `params` of an experiment's file; if empty, that file's. `reuse`: a directory whose
-    finished runs are taken over. `config_dir`: the user's own options. A failed run does not stop the others.
+    applied over the `params` of an experiment's file; if empty, that file's. `runs`: where the runs lie that
+    the sweep lists, and where those of other sweeps are found (None: below `directory`). `config_dir`: the
+    user's own options. A failed run does not stop the others.
     Raises UserError before anything is written if any run has invalid input. Leaves Hydra as it was.
     """
     with composing(config_dir) as composer:
         composed = composer.read(_words(overrides, directory))
-        return [*run_sweep(composer, composed, False, grids, reuse).results]
+        return [*run_sweep(composer, composed, False, grids, runs).results]
 
 
 def sweep_planned(
-    overrides: Sequence[str], grids: Sequence[Grid], directory: Path, config_dir: str | None = None
+    overrides: Sequence[str],
+    grids: Sequence[Grid],
+    directory: Path,
+    runs: Path | None = None,
+    config_dir: str | None = None,
 ) -> Places:
     """What `planned` returns for such a sweep."""
     with composing(config_dir) as composer:
-        return planned(composer, composer.read(_words(overrides, directory)), grids)
+        return planned(composer, composer.read(_words(overrides, directory)), grids, runs)
 
 
 def _words(overrides: Sequence[str], directory: Path) -> list[str]:

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class PlannedRun:
     """One run of a sweep."""
 
-    name: str  # its directory below the sweep's
+    name: str  # its directory, relative to the sweep's
     overrides: list[str]  # in the form for Hydra's launchers
     choices: dict[str, Value]  # swept key -> its value
     config: Config
@@ -96,13 +96,15 @@ def plan(
     check: Callable[[Config], Run],
     searchpath: Sequence[Path] = (),
     others: Sequence[str] = (),
+    naming: Callable[[Config, Mapping[str, str]], str] = job_name,
 ) -> list[PlannedRun]:
     """The runs of the grids, in order and without repeats. Raises a UserError that names the run if any of
     them has invalid input.
 
     `fixed`: overrides of all runs; a grid's keys take precedence. `check`: the checks that need torch and the
     data, made once for all seeds. `searchpath`: the user's own directories of options. `others`: methods that
-    a file sweeps and the user may have replaced; overrides with their keys are no mistake.
+    a file sweeps and the user may have replaced; overrides with their keys are no mistake. `naming`: of their
+    directories, from a run's configuration and its values of swept keys.
     """
     every = [point for grid in grids for point in points(grid)]
     if not every:
@@ -121,7 +123,7 @@ def plan(
                 overrides = [text for text in overrides if text not in foreign]
                 cfg, launched = composer.compose(overrides)
             config = validate(cfg, searchpath)
-        name = job_name(config, {key: written(value) for key, value in choices.items()})
+        name = naming(config, {key: written(value) for key, value in choices.items()})
         if name in runs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
         runs.setdefault(name, PlannedRun(name, launched, choices, config))

@@ -50,12 +50,12 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
 
     def check() -> Run:
-        from fedbench.runs.checkpoint import own_checkpoint
+        from fedbench.runs.checkpoint import saved_here
         from fedbench.runs.run import Run
 
         made = Run(config, session(), group)
-        if first and (config.resume == "same" or here.earlier(config)):
-            own_checkpoint(made, here)  # raises before anything is written if it cannot go on
+        if first and config.resume == "same":
+            saved_here(config, here)  # raises before anything is written if it cannot go on
         return made
 
     made = group.agree(check)

@@ -5,7 +5,6 @@ Runs that have already finished are not run again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
@@ -23,13 +22,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.compose import JobComposer, config_directories
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import run_hash
-from fedbench.config.overrides import Grid, Value, recorded
-from fedbench.config.register import JOB_DIR
+from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, run_name
+from fedbench.config.overrides import Grid, Value, recorded, written
+from fedbench.config.register import JOB_DIR, job_name
 from fedbench.errors import ConfigError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs.metrics import ENDS, worst
-from fedbench.runs.run_directory import SUMMARY, RunDirectory
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.job import JobFailed, RunJob, held
 from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
@@ -113,18 +112,19 @@ class Sweeper(HydraSweeper):
         max_batch_size: int | None = None,
         params: Mapping[str, Any] | None = None,
         grids: Sequence[Mapping[str, Any]] = (),
-        reuse: str | Path | None = None,
     ) -> None:
         """`max_batch_size`: runs that the launcher gets at once. `params`: overrides from a file. `grids`:
-        the same, a dict per grid of the union. `reuse`: a directory whose finished runs are taken over."""
+        the same, a dict per grid of the union."""
         self.max_batch_size = max_batch_size
         self.params, self.grids = dict(params or {}), [dict(grid) for grid in grids]
-        self.reuse = Path(reuse) if reuse is not None else None
 
     chooses = False
     """Whether to use worker processes if no launcher is asked for and they are worth it."""
     typed: Sequence[Grid] = ()
     """Grids of the caller, used instead of those of a file."""
+    runs: Path | None = None
+    """Where the runs lie, each under a name that follows from its identity; None: in the sweep's directory,
+    under names that say what is swept."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Called by Hydra: create the launcher."""
@@ -143,11 +143,22 @@ class Sweeper(HydraSweeper):
         loader = self.hydra_context.config_loader
         grids = self.typed or of_file(self.grids, loader)
         fixed, wanted = grids_of(self.params, arguments, grids, loader)
+        if self.runs is not None:
+            _refuse_equal(wanted)
         composer = JobComposer(self.config, loader)
         file = {"algorithm": self.params["algorithm"]} if "algorithm" in self.params else {}
         others = [str(name) for grid in of_file([file], loader) for name in grid.get("algorithm", ())]
         where = config_directories(self.config.hydra)
-        return plan(fixed, wanted, composer, self.task.plan, where, others)
+        return plan(fixed, wanted, composer, self.task.plan, where, others, self._name)
+
+    def _name(self, config: Config, axes: Mapping[str, str]) -> str:
+        """The directory of a run, relative to the sweep's."""
+        if self.runs is None:
+            return job_name(config, axes)
+        return os.path.relpath(self.runs / run_name(config), self.directory)
+
+    def _place(self, name: str) -> Path:
+        return Path(os.path.normpath(self.directory / name))
 
     def _choose_launcher(self, runs: Sequence[PlannedRun]) -> str:
         """Choose worker processes when the user named no launcher and there are cores (or GPUs), memory and
@@ -204,7 +215,7 @@ class Sweeper(HydraSweeper):
         self._choose_launcher(runs)
         launcher = self.launcher
         slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
-        return [(self.directory / run.name, run.config) for run in runs], slots
+        return [(self._place(run.name), run.config) for run in runs], slots
 
     def sweep(self, arguments: list[str]) -> list[Result]:
         """Run the `planned` runs that are missing; return all results in the order of the runs.
@@ -212,10 +223,8 @@ class Sweeper(HydraSweeper):
         Raises a UserError with exit code 2 before anything is written if any run has invalid input.
         """
         runs, directory = self.planned(arguments), self.directory
-        self.places = {run.name: directory / run.name for run in runs} if self.ours else {}
+        self.places = {run.name: self._place(run.name) for run in runs} if self.ours else {}
         self.results: dict[str, Result] = {}
-        if self.reuse is not None and self.ours:
-            _take_over([run for run in runs if not self._is_done(run)], directory, self.reuse)
         pending = [run for run in runs if not self._is_done(run)]
         how = self._choose_launcher(runs)
         self.task.expect(run.config for run in pending)
@@ -262,7 +271,7 @@ class Sweeper(HydraSweeper):
             self.launcher.ended = lambda job: self._is_done(runs[job])
             self.launcher.kinds = self._kinds(runs)
             self.launcher.names = [run.name for run in runs] if self.ours else []
-        named = [[*run.overrides, f"hydra.sweep.subdir={run.name}"] for run in runs]
+        named = [[*run.overrides, f"hydra.sweep.subdir={written(run.name)}"] for run in runs]
         jobs = named if self.ours else [run.overrides for run in runs]
         try:
             with one_line_os_errors(f"write {self.directory}"):  # Hydra's own files
@@ -276,9 +285,10 @@ class Sweeper(HydraSweeper):
             returned = [JobReturn(overrides=job, status=JobStatus.FAILED, _return_value=why) for job in jobs]
         elsewhere = []
         for run, job in zip(runs, returned, strict=True):
-            place = self.places.get(run.name, self.directory / run.name)
+            place = self.places.get(run.name, self._place(run.name))
             if job.hydra_cfg is not None:  # wherever the user wanted it
-                place = self.places[run.name] = Path(job.hydra_cfg.hydra.runtime.output_dir)
+                where = os.path.normpath(job.hydra_cfg.hydra.runtime.output_dir)
+                place = self.places[run.name] = Path(where)
             found = RunDirectory(place).summary or {}
             if held(job):
                 elsewhere.append(run)
@@ -292,7 +302,7 @@ class Sweeper(HydraSweeper):
         """Wait until another process no longer holds at least one of these runs: it has ended there, or must
         be run here. Returns the runs that have not ended."""
         if elsewhere:
-            names = ", ".join(run.name for run in elsewhere)
+            names = ", ".join(Path(run.name).name for run in elsewhere)
             them = "it" if len(elsewhere) == 1 else "them"
             line = "%d left to another process that computes %s, waiting for it: %s"
             log.info(line, len(elsewhere), them, names)
@@ -301,28 +311,14 @@ class Sweeper(HydraSweeper):
         return [run for run in elsewhere if not self._is_done(run)]
 
 
+def _refuse_equal(grids: Sequence[Grid]) -> None:
+    """Raise ConfigError for several values of a key that is no part of a run's identity."""
+    for key, values in (item for grid in grids for item in grid.items()):
+        if len(values) > 1 and (key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS):
+            allowed = "runs that differ in it alone are the same run; hydra.sweep.dir=DIR computes each"
+            raise ConfigError(key, ",".join(map(written, values)), allowed)
+
+
 def _launcher_of(cfg: DictConfig | None) -> str | None:
     assert cfg is not None
     return cfg.hydra.runtime.choices.get("hydra/launcher")  # type: ignore[no-any-return]
-
-
-def _take_over(missing: Sequence[PlannedRun], directory: Path, reuse: Path) -> None:
-    """Copy the missing runs that have finished in directories below `reuse`."""
-    elsewhere: dict[str, list[RunDirectory]] = {}
-    for place, directories, files in os.walk(reuse):
-        directories.sort()
-        if SUMMARY in files:
-            directories.clear()
-            elsewhere.setdefault(place.rpartition("-")[2], []).append(RunDirectory(place))
-    taken = 0
-    for run in missing:
-        for other in elsewhere.get(run_hash(run.config), []):  # directory names end in it
-            found = None
-            with contextlib.suppress(ConfigError):  # resume=same refuses a run of other code
-                found = other.finished(run.config)
-            if found is not None:
-                other.copy_to(directory / run.name)
-                taken += 1
-                break
-    if taken:
-        log.info("%d taken over from other sweeps below %s", taken, reuse)

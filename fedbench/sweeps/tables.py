@@ -8,8 +8,9 @@ import csv
 import functools
 import io
 import math
+import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,16 +81,33 @@ def jobs_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return dict(jobs) if isinstance(jobs, dict) else {name: {} for name in jobs}
 
 
-def swept_in(places: Iterable[Path]) -> list[str]:
-    """The keys, except the seed, that are swept by the sweeps to which the runs in `places` belong.
+def runs_of(
+    directory: Path, left_out: Callable[[Path], bool] = lambda place: False
+) -> dict[Path, dict[str, Any]]:
+    """The runs of a directory, with their values of swept keys if they are known: those that the sweeps in
+    and below it list, wherever they lie, in the order of the lists; then all others below it. `left_out`:
+    which lists, and which of the others, do not count."""
+    found: dict[Path, dict[str, Any]] = {}
+    for file in sorted(directory.rglob(MANIFEST), key=lambda file: file.parent.parts):
+        for name, choices in jobs_of(manifest(file.parent)).items() if not left_out(file) else ():
+            found.setdefault(Path(os.path.normpath(file.parent / name)), choices)
+    for run in find_runs(directory):
+        if not left_out(run.path):
+            found.setdefault(Path(os.path.normpath(run.path)), {})
+    return found
+
+
+def swept_in(directories: Iterable[Path]) -> list[str]:
+    """The keys, except the seed, that are swept by the sweeps in and below these directories, or above them.
 
     They are columns of every table, even if all runs shown agree in them: a reader wants to know the values
     that a search has found.
     """
     found: dict[str, None] = {}
-    for directory in dict.fromkeys(place.parent for place in places):
-        said = map(manifest, [directory, *directory.parents][:_DEPTH])
-        found |= dict.fromkeys(next(filter(None, said), {}).get("swept", []))
+    for directory in directories:
+        below = [file.parent for file in sorted(directory.rglob(MANIFEST))]
+        for place in below or [*directory.parents][:_DEPTH]:
+            found |= dict.fromkeys(manifest(place).get("swept", []))
     return [key for key in found if key != "seed"]
 
 
@@ -107,12 +125,11 @@ def collect(directory: Path) -> tuple[Path, Path]:
     busy = f"{directory}: its tables are being written by another process"
     with locked(directory / ".collect.lock", _WAIT, busy):
         said = manifest(directory)
-        planned, found = (
-            jobs_of(said),
-            [run.path.relative_to(directory).as_posix() for run in find_runs(directory)],
-        )
-        names = dict.fromkeys([*planned, *(name for name in found if name != ".")])
-        runs = [_Run(directory / name, name, planned.get(name, {})) for name in names]
+        runs = [
+            _Run(place, Path(os.path.relpath(place, directory)).as_posix(), choices)
+            for place, choices in runs_of(directory).items()
+            if place != Path(os.path.normpath(directory))
+        ]
         keys = list(
             dict.fromkeys(
                 [*IDENTITY, *(said.get("swept") or _varied(runs)), *differing(run.config for run in runs)]
@@ -337,12 +354,10 @@ def run_statuses(directory: Path) -> list[RunStatus]:
     here = RunDirectory(directory)
     if here.has_config:
         return [RunStatus.of(here, {})]
-    planned = {directory / name: choices for name, choices in jobs_of(manifest(directory)).items()}
-    begun = [run.path for run in find_runs(directory) if run.has_config]
-    places = list(dict.fromkeys([*planned, *begun]))
-    if not places:
+    found = runs_of(directory)
+    if not found:
         raise DataError(f"{directory}: no runs here, nor below it")
-    return [RunStatus.of(RunDirectory(place), planned.get(place, {})) for place in places]
+    return [RunStatus.of(RunDirectory(place), choices) for place, choices in found.items()]
 
 
 def seconds_left(runs: Sequence[RunStatus], at_once: int) -> float | None:

@@ -48,7 +48,8 @@ def again(directory: Path, overrides: Sequence[str]) -> Tuned:
     grids = [{**grid, "seed": seeds or grid["seed"]} for grid in winners]
     name = re.sub(r"[^\w.,=()\[\]-]+", "_", "-".join([FINAL, *sorted(overrides)]))
     place = directory / (name if len(name) <= _LONGEST else f"{FINAL}-{digest(sorted(overrides))}")
-    stages = Stages([*words, *further], directory, said["config_dir"])
+    runs_lie = Path(said["runs"]) if said["runs"] else None
+    stages = Stages([*words, *further], runs_lie, said["config_dir"])
     runs = stages.run(place, grids)
     rows = []
     for named, grid in zip(said["tasks"], grids, strict=True):

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf, open_dict
 
 from fedbench.config.compose import Composed, Composer, config_directories, validate
 from fedbench.config.config import Config
+from fedbench.config.identity import RUNS
 from fedbench.config.overrides import Value
 from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError, UsageError, word
@@ -73,13 +74,14 @@ class TuneOptions:
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """What to tune. `words`: overrides of all runs. `seeds`: all that are given. `config`: the first
-    run's."""
+    """What to tune. `words`: overrides of all runs. `seeds`: all that are given. `runs`: where the runs lie
+    (None: below `directory`, which the user has given). `config`: the first run's."""
 
     words: Sequence[str]
     tasks: Sequence[Task]
     seeds: Sequence[int]
     directory: Path
+    runs: Path | None
     config: Config
     options: TuneOptions
     idle: Mapping[str, Sequence[str]] = field(default_factory=dict)  # method -> keys that it does not have
@@ -143,6 +145,7 @@ class TuningPlan:
             "tasks": [task.named for task in self.tasks],
             "words": list(self.words),
             "config_dir": self.options.config_dir,
+            "runs": None if self.runs is None else str(self.runs),
             "winners": None,
         }
 
@@ -211,12 +214,12 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
         raise UsageError(f"tune: --keys {','.join(options.keys)}: no method has values to try there")
     seeds = dict.fromkeys(seed for grid in grids for seed in grid.get("seed", [config.seed]))
     hydra = [str(item.input_line) for item in parsed if item.is_hydra_override()]
-    place = _place(cfg, parsed)
+    place, runs = _places(cfg, parsed)
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + fixed
     if not any(text.startswith("hydra/launcher=") for text in words):
         words.insert(0, "hydra/launcher=processes")
     idle, kept = _left_alone(spaces, given, tasks, keys, searchpath)
-    return TuningPlan(words, tasks, list(seeds), place, config, options, idle, kept)
+    return TuningPlan(words, tasks, list(seeds), place, runs, config, options, idle, kept)
 
 
 _Keys = Mapping[str, Mapping[str, Value]]
@@ -319,11 +322,12 @@ def _first(space: Space, options: TuneOptions) -> tuple[Iterable[Point], Optuna 
     return points(space), None
 
 
-def _place(cfg: Any, parsed: Sequence[Override]) -> Path:
-    """The directory that the user gave, or one derived from the configuration and the swept keys."""
+def _places(cfg: Any, parsed: Sequence[Override]) -> tuple[Path, Path | None]:
+    """The directory that the user gave, or one derived from the configuration and the swept keys; and where
+    the runs lie."""
     HydraConfig.instance().set_config(cfg)
     if any(item.key_or_group == "hydra.sweep.dir" for item in parsed):
-        return Path(str(cfg.hydra.sweep.dir))
+        return Path(str(cfg.hydra.sweep.dir)), None
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.overrides.task = [item.input_line for item in parsed if not item.is_hydra_override()]
-    return Path("outputs/tune") / sweep_dir(cfg)
+    return Path("outputs/tune") / sweep_dir(cfg), Path(RUNS)

@@ -241,17 +241,17 @@ Run = Callable[[Sequence[Grid]], Iterable[Result]]
 
 @dataclass
 class Stages:
-    """Sweeps that belong together. `words`: overrides of all their runs. `reuse`: a directory whose finished
-    runs are used again. Failed runs are recorded, and the others go on."""
+    """Sweeps that belong together. `words`: overrides of all their runs. `runs`: where these lie (None: in
+    the directories of the sweeps). Failed runs are recorded, and the others go on."""
 
     words: Sequence[str]
-    reuse: Path
+    runs: Path | None
     config_dir: str | None = None
     failures: list[str] = field(default_factory=list)
 
     def run(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[Result]:
         """Run the missing runs of a stage in `place`, with `further` overrides; return all its results."""
-        results = sweep([*self.words, *further], grids, place, self.reuse, self.config_dir)
+        results = sweep([*self.words, *further], grids, place, self.runs, self.config_dir)
         failed = [result for result in results if result.status == "failed"]
         if failed:
             count = f"{len(failed)} of {len(results)} runs failed"

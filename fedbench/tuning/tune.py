@@ -49,7 +49,7 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
     grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
     place = plan.directory / TRIALS
     words = [*plan.words, *plan.of_trials]
-    yield from forecast(*sweep_planned(words, grids, place, options.config_dir))
+    yield from forecast(*sweep_planned(words, grids, place, plan.runs, options.config_dir))
     yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / FINAL}"
 
 
@@ -64,7 +64,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     options = options or TuneOptions()
     plan = read(overrides, options)
     print("\n".join(plan.announced), flush=True)
-    stages, place = Stages(plan.words, plan.directory, options.config_dir), plan.directory
+    stages, place = Stages(plan.words, plan.runs, options.config_dir), plan.directory
 
     further = plan.of_trials
 

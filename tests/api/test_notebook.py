@@ -34,4 +34,4 @@ def test_the_example_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "test_accuracy" in shown[1]["text/html"]  # run.metrics
     assert "algorithm.lr" in shown[2]["text/html"] or "final_accuracy" in shown[2]["text/html"]
     assert len(shown[3]["image/png"]) > 10_000
-    assert len(list(tmp_path.glob("outputs/sweeps/*/*/*/summary.json"))) == 6
+    assert len(list(tmp_path.glob("outputs/runs/*/summary.json"))) == 6

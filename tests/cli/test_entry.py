@@ -65,7 +65,7 @@ def test_flags_that_show_something(
     assert "rounds: 7\n" in shown("--cfg", "job", "rounds=7")
     resolved = shown("--cfg", "all", "--resolve", "seed=3")
     assert "root: /data\n" in resolved
-    assert "dir: outputs/fedavg-digits-iid-logistic-seed3/" in resolved
+    assert "dir: outputs/runs/fedavg-digits-iid-logistic-seed3-" in resolved
     assert "name: scaffold" in shown("--cfg", "job", "-p", "algorithm", "algorithm=scaffold")
     info = shown("--info")
     assert "Defaults Tree" in info
@@ -206,7 +206,7 @@ def test_a_real_run_by_module_from_elsewhere(tmp_path: Path) -> None:
     given = ("rounds=2", "algorithm=scaffold", "progress=none", "engine=vmap", "threads=1")
     done = start(sys.executable, "-m", "fedbench", *given, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (directory,) = tmp_path.glob("outputs/scaffold-digits-iid-logistic-seed0/*")
+    (directory,) = tmp_path.glob("outputs/runs/scaffold-digits-iid-logistic-seed0-rounds_2-*")
     names = {file.name for file in directory.iterdir()}
     assert names >= {
         ".hydra",

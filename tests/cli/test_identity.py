@@ -20,7 +20,7 @@ from fedbench import compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, USUAL, Config, Settings, flat
-from fedbench.config.identity import difference, identity, run_dir, run_hash, slug
+from fedbench.config.identity import RUNS, difference, identity, run_hash, run_name, slug
 from fedbench.config.options import build, checked
 from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
@@ -85,6 +85,9 @@ def test_a_key_that_a_stored_run_does_not_know_changes_nothing() -> None:
         kept = {"algorithm", "rounds", *PLAIN} | ({*config.choices} - left_out)
         older = {key: value for key, value in config.choices.items() if key in kept}
         assert run_hash(older) == run_hash(config)
+    gone = {"schedule.gone": None, "algorithm.gone": None, "gone": None}  # no longer declared
+    assert run_hash({**config.choices, **gone}) == run_hash(config)
+    assert run_hash({**config.choices, "schedule.gone": 1}) != run_hash(config)
 
 
 def test_all_keys_of_a_users_own_option_count(tmp_path: Path) -> None:
@@ -154,17 +157,17 @@ def test_the_identity_survives_being_stored(base: DictConfig, tmp_path: Path) ->
 
 
 def test_run_directories_are_readable_and_stable(base: DictConfig) -> None:
-    name = run_dir(base)
-    assert name == run_dir(composed("engine=loop"))
-    assert name.startswith("fedavg-digits-iid-logistic-seed0/")
-    assert run_dir(composed("schedule=async", "delay=exponential")).startswith(
-        "fedavg-digits-iid-logistic-async-exponential-seed0/"
+    name = run_name(base)
+    assert name == run_name(composed("engine=loop"))
+    assert name == f"fedavg-digits-iid-logistic-seed0-{run_hash(base)}"
+    assert run_name(composed("schedule=async", "delay=exponential")).startswith(
+        "fedavg-digits-iid-logistic-async-exponential-seed0-"
     )
 
 
 def test_the_hash_may_stand_inside_hydras_node_without_recursion(base: DictConfig) -> None:
     cfg = composed("rounds=${clients.total}", hydra=True)
-    assert cfg.hydra.run.dir == f"outputs/{run_dir(composed('rounds=20'))}"
+    assert cfg.hydra.run.dir == f"{RUNS}/{run_name(composed('rounds=20'))}"
 
 
 def sweep(*overrides: str) -> str:
@@ -244,19 +247,19 @@ def test_a_changed_configuration_is_that_of_the_command_line(word: str, change: 
     )
     assert changed == composed_ != before
     assert identity(changed) == identity(composed_)
-    assert run_dir(changed) == run_dir(composed_) != run_dir(before)
+    assert run_name(changed) == run_name(composed_) != run_name(before)
     (key,) = (key for key, _, _ in difference(identity(before), identity(changed)))
     assert key == word.partition("=")[0]
     assert checked(changed) == changed
     again = pickle.loads(pickle.dumps(changed))
-    assert (again, run_dir(again)) == (changed, run_dir(changed))
+    assert (again, run_name(again)) == (changed, run_name(changed))
 
 
 def test_a_key_that_is_gone_says_nothing_where_it_is_null() -> None:
     """Stored configurations of a run state keys that no option has any more."""
     given = flat(compose_config(["delay=constant"]).given)
-    assert run_dir({**given, "delay.transfer.up": None}) == run_dir(given)
-    assert run_dir({**given, "delay.transfer.up": 3.0}) != run_dir(given)
+    assert run_name({**given, "delay.transfer.up": None}) == run_name(given)
+    assert run_name({**given, "delay.transfer.up": 3.0}) != run_name(given)
 
 
 def test_a_changed_configuration_is_computed_named_and_recorded(
@@ -371,9 +374,7 @@ def test_a_finished_run_is_reported_for_itself_alone(
     for word in (one, other):
         assert main([*SMALL, "rounds=3", word]) == 0
         assert "finished before" not in capsys.readouterr().out
-    places = {
-        word: Path("outputs") / run_dir(compose_config([*SMALL, "rounds=3", word])) for word in (one, other)
-    }
+    places = {word: Path(RUNS, run_name(compose_config([*SMALL, "rounds=3", word]))) for word in (one, other)}
     assert places[one] != places[other]
     for word, place in places.items():
         summary, rows = json.loads((place / "summary.json").read_text()), metrics(place)
@@ -411,7 +412,8 @@ def test_a_directory_is_named_after_the_hash_of_all_that_counts() -> None:
         '"loss.scale": 2, "model": "logistic", "partition": "iid", "rounds": 7, "schedule": "sync"}'
     )
     expected = hashlib.sha256(text.encode()).hexdigest()[:12]
-    assert run_dir(config) == f"padamfed-digits-iid-logistic-seed0/{expected}"
+    words = "padamfed-digits-iid-logistic-seed0-test_samples_50-scale_2-rounds_7"
+    assert run_name(config) == f"{words}-{expected}"
 
 
 # ---- files and code that a run reads -------------------------------------------------------------------
@@ -425,10 +427,10 @@ def test_another_file_under_the_same_name_is_another_run(
     option = {"dataset.path": ["dataset=npz"], "partition.path": ["partition=file"]}.get(key, [])
     config = compose_config([*option, f"{key}=file.x"])
     (tmp_path / "file.x").write_bytes(b"one")
-    one = run_dir(config)
-    assert run_dir(config) == one
+    one = run_name(config)
+    assert run_name(config) == one
     (tmp_path / "file.x").write_bytes(b"other")
-    assert run_dir(config) != one
+    assert run_name(config) != one
 
 
 @pytest.mark.parametrize("changed", ["__init__.py", "rates.py", "inner/__init__.py", "inner/deep/steps.py"])
@@ -444,8 +446,8 @@ def test_code_in_a_package_below_imports_counts(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("x = 1\n")
     config, watching = compose_config([f"imports=[{named}]"]), compose_config([f"hooks=[{named}]"])
-    before = run_dir(config), run_dir(watching)
+    before = run_name(config), run_name(watching)
     (tmp_path / "package_of_mine" / changed).write_text("x = 2  # another\n")
     inside = named == "package_of_mine" or changed.startswith("inner/")
-    assert (run_dir(config) != before[0]) == inside
-    assert run_dir(watching) == before[1]
+    assert (run_name(config) != before[0]) == inside
+    assert run_name(watching) == before[1]

@@ -221,7 +221,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(real, fedbench: Call) 
     )
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert re.fullmatch(r"12 runs in outputs/sweeps/\S+: 0 finished already, 12 to run", lines[0])
+    assert re.fullmatch(r"12 runs in outputs/runs: 0 finished already, 12 to run", lines[0])
     assert [line.partition(":")[0] for line in lines[1:]] == ["disk", "memory"]
     assert sorted(Path().rglob("*")) == before
 

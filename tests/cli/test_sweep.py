@@ -185,24 +185,6 @@ def test_a_run_that_fails_in_another_process_is_run_here(runs, fedbench: Call) -
     assert [cfg.seed for cfg in runs.done] == [1, 18, 18]
 
 
-def test_finished_runs_of_other_sweeps_are_taken_over(runs, fedbench: Call, tmp_path: Path) -> None:
-    """What is neither here nor there is run: another rate, a failed run, and all with resume=false."""
-    fedbench("-m", "algorithm.lr=0.1,0.2", "seed=0,13", "hydra.sweep.dir=first")
-    assert len(runs.done) == 4
-    command = ("-m", "algorithm=fedavg", "algorithm.lr=0.2,0.3", "seed=0,13", "hydra.sweep.dir=second")
-    code, out, _ = fedbench(*command, "hydra.sweeper.reuse=.")
-    assert code == 1
-    assert "1 taken over from other sweeps below ." in out
-    assert [(cfg.algorithm.lr, cfg.seed) for cfg in runs.done[4:]] == [(0.2, 13), (0.3, 0), (0.3, 13)]
-    rows = {(row["algorithm.lr"], row["seed"]): row for row in read(tmp_path / "second" / "runs.csv")}
-    assert rows["0.2", "0"]["final_accuracy"] == "0.5"
-    assert rows["0.2", "13"]["status"] == "failed"
-    copied = tmp_path / "second" / rows["0.2", "0"]["dir"]
-    assert (copied / "metrics.csv").read_text() == "round,test_accuracy\n0,0.1\n1,0.2\n"
-    fedbench(*command, "hydra.sweeper.reuse=.", "resume=false", "seed=0", "algorithm.lr=0.2")
-    assert (runs.done[-1].algorithm.lr, runs.done[-1].seed) == (0.2, 0)
-
-
 def test_what_was_planned_is_what_hydra_gives_the_run(runs, fedbench: Call, tmp_path: Path) -> None:
     fedbench("-m", "algorithm=scaffold,padamfed", "algorithm.lr=1,0.5", "+experiment=quickstart", "seed=3")
     assert len(runs.done) == 4
@@ -253,9 +235,17 @@ def test_a_stopped_sweep_keeps_its_tables_and_goes_on(
     assert [cfg.seed for cfg in runs.done] == [0, 15, 15, 1]
 
 
-def test_keys_that_are_no_part_of_a_run_count_when_swept(runs, fedbench: Call, tmp_path: Path) -> None:
-    fedbench("--multirun", "engine=loop,vmap")
-    rows = read(only_sweep(tmp_path) / "runs.csv")
+def test_keys_that_are_no_part_of_a_run_make_runs_in_a_directory_of_their_own(
+    runs, fedbench: Call, tmp_path: Path
+) -> None:
+    """In the place of all runs they would be one run, which is said."""
+    for words in (["engine=loop,vmap"], ["checkpoint.seconds=1,2", "seed=0,1"]):
+        code, _, err = fedbench("--multirun", *words)
+        assert (code, err.count("\n"), runs.done) == (2, 1, [])
+        assert f"{words[0]}: runs that differ in it alone are the same run; hydra.sweep.dir=DIR" in err
+    assert not Path("outputs").exists()
+    assert fedbench("--multirun", "engine=loop,vmap", "hydra.sweep.dir=ours")[0] == 0
+    rows = read(tmp_path / "ours" / "runs.csv")
     assert [row["engine"] for row in rows] == ["loop", "vmap"]
     assert len(runs.done) == 2
 
@@ -385,7 +375,7 @@ def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, 
     code, out, err = fedbench(*given)
     assert (code, err) == (0, "")
     assert "imports: this run uses the code of own_module_d" in out
-    (log,) = tmp_path.glob("outputs/own-*/*/run.log")
+    (log,) = tmp_path.glob("outputs/runs/own-*/run.log")
     assert "the code of own_module_d" in log.read_text()
     code, _, err = fedbench(*given, "algorithm.beta=1")
     assert code == 2

@@ -52,7 +52,7 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
 
     assert f"file://{site}/fedbench/conf" in run("--info", "searchpath")
     run("rounds=1", "progress=none", "engine=vmap")
-    assert len(list(tmp_path.glob("outputs/fedavg-*/*/summary.json"))) == 1
+    assert len(list(tmp_path.glob("outputs/runs/fedavg-*/summary.json"))) == 1
 
 
 def test_a_source_distribution_carries_the_licence(tmp_path: Path) -> None:

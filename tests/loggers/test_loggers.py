@@ -205,8 +205,8 @@ def test_mlflow_says_how_a_run_has_ended_and_of_how_many_rounds_it_is(tmp_path: 
     from mlflow.tracking import MlflowClient
 
     words = [*BASE, *overrides("mlflow", database, tmp_path)]
-    for rounds in (2, 4):  # in one directory: the longer run goes on from the shorter one
-        api.run([*words, f"rounds={rounds}"], tmp_path / "run")
+    for rounds in (2, 4):
+        api.run([*words, f"rounds={rounds}"], tmp_path / f"run{rounds}")
     api.run([*words, "algorithm.lr=1e30", "loss.weight_decay=1"], tmp_path / "diverged")
     client = MlflowClient(tracking_uri=database)
     (experiment,) = [one for one in client.search_experiments() if one.name == tmp_path.name]

@@ -230,20 +230,6 @@ def test_a_run_that_fails_or_stops_says_so(
         assert recorded.calls[-1] == ("close", results)
 
 
-def test_more_rounds_in_the_same_directory_are_another_run_of_a_logger(
-    tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What has been logged with rounds=3 stays as it is; nothing of it is changed or taken over."""
-    runs: list[LoggedRun] = []
-    monkeypatch.setattr(recorded, "__init__", lambda self, options, run: runs.append(run))
-    for rounds in (3, 5):
-        api.run([*BASE, f"rounds={rounds}", "logger=csv", "eval.every=1"], tmp_path)
-        assert "mark" not in runs[-1].remembered("csv")
-        runs[-1].remember("csv", mark=rounds)
-    assert [run.choices["rounds"] for run in runs] == [3, 5]
-    assert handed(recorded) == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
-
-
 def test_what_is_remembered_of_another_run_does_not_count(tmp_path: Path) -> None:
     logged_run(tmp_path).remember("mlflow", run="a")
     assert logged_run(tmp_path).remembered("mlflow")["run"] == "a"

@@ -159,7 +159,7 @@ IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
 def test_figures_of_one_experiment_share_their_tuning(
     scale: str, one: str, other: str, context: list[str]
 ) -> None:
-    """The same run has the same identity in both figures, so `hydra.sweeper.reuse` finds it."""
+    """The same run has the same identity in both figures, so it is computed once."""
 
     def tuning_run(name: str) -> str:
         made = compose_experiment(name, scale)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedbench.papers import FIGURES
-from fedbench.papers.figure import runs_of, shown
+from fedbench.papers.figure import lists_of, shown
 from fedbench.papers.make import make
 from fedbench.papers.report import section
 
@@ -31,7 +31,7 @@ def test_the_finalists_of_a_short_search_decide_it(tmp_path: Path, monkeypatch: 
     winners = tuning[tuning.role == "winner"]
     assert len(winners) == 6
     assert winners.pruned.isna().all()
-    (place,) = runs_of(whole.name, "smoke").glob("*/finalists")
+    (place,) = lists_of(whole.name, "smoke").glob("*/finalists")
     ended = pd.read_csv(place / "runs.csv")
     assert sorted(ended.final_validation_accuracy) == pytest.approx(sorted(winners["mean"]))
     rounds = pd.read_csv(place / "rounds.csv").groupby("dir")["round"].max()

@@ -15,7 +15,6 @@ from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.errors import ConfigError
 from fedbench.runs import provenance
-from fedbench.runs.checkpoint import checksum
 from fedbench.runs.provenance import mixed_code
 from fedbench.runs.replay import elsewhere
 from fedbench.runs.run import Run
@@ -25,14 +24,6 @@ WORDS = [
     "rounds=6", "clients.total=6", "clients.per_round=2", "local.steps=2", "progress=none", "engine=vmap",
     "checkpoint.seconds=0",
 ]  # fmt: skip
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Path:
-    """Apart from other tests' runs, which a longer run would go on from."""
-    place = tmp_path / "run"
-    place.mkdir()
-    return place
 
 
 @pytest.fixture
@@ -102,29 +93,6 @@ def test_resume_same_refuses_what_other_code_has_computed(
     assert metrics(tmp_path) == before
     at(OLD)
     assert run(tmp_path, "resume=same")["rounds"] == 6
-
-
-def test_more_rounds_of_a_run_of_other_code(tmp_path: Path, at: Callable[[str], None]) -> None:
-    at(OLD)
-    run(tmp_path, "rounds=3")
-    at(NEW)
-    with pytest.raises(ConfigError, match=r"resume=same: .* was computed with commit"):
-        run(tmp_path, "rounds=5", "resume=same")
-    summary = run(tmp_path, "rounds=5")
-    assert [(part["from_round"], part["commit"]) for part in summary["code"]] == [(0, OLD), (4, NEW)]
-
-
-def test_a_checkpoint_of_version_2_goes_on_and_says_that_its_code_is_unknown(tmp_path: Path) -> None:
-    run(tmp_path, "checkpoint.until=3")
-    file = tmp_path / "checkpoint.pt"
-    state = torch.load(file, weights_only=True)
-    del state["code"], state["checksum"]
-    torch.save({**state, "checksum": checksum(state)}, file)
-    with pytest.raises(ConfigError, match="did not record its code"):
-        run(tmp_path, "resume=same")
-    summary = run(tmp_path)
-    assert [part["from_round"] for part in summary["code"]] == [4]
-    assert summary["notes"] == ["rounds 1 to 3 were computed by a version that did not record its code"]
 
 
 def test_resume_is_one_of_three_words() -> None:

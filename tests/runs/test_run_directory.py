@@ -191,14 +191,3 @@ def test_runs_are_found_wherever_they_lie_but_not_in_hydras_own_directories(tmp_
         "a/2",
         "b",
     ]
-
-
-def test_a_copy_has_all_files_but_the_lock(tmp_path: Path) -> None:
-    here = RunDirectory(tmp_path / "one")
-    outcome = Run(compose_config(WORDS)).go(here.path)
-    here.copy_to(tmp_path / "two")
-    names = {path.name for path in here.path.iterdir()}
-    assert {path.name for path in (tmp_path / "two").iterdir()} == names - {LOCK}
-    copied = RunDirectory(tmp_path / "two").outcome()
-    assert (copied.final_accuracy, copied.status) == (outcome.final_accuracy, "completed")
-    assert RunDirectory(tmp_path / "two").finished(compose_config(WORDS)) == here.summary

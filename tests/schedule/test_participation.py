@@ -122,7 +122,6 @@ def test_a_bad_file_is_refused_in_one_line(text: str | None, line: str, tmp_path
 def test_more_rounds_leave_the_first_ones_as_they_are(name: str) -> None:
     sizes = [3] * N
     short, long = taking_part(name, 7, sizes), taking_part(name, 9, sizes)
-    assert short.begins(long)
     assert cohorts(short) == cohorts(long)[:7]
 
 

@@ -1,0 +1,108 @@
+"""A run is a directory, computed once: sweeps and searches are lists of runs that lie in one place."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+ALL = Path("outputs/runs")
+
+
+def lists() -> list[Path]:
+    """The directories of sweeps, the oldest first."""
+    return [
+        file.parent
+        for file in sorted(Path("outputs").rglob("sweep.json"), key=lambda f: f.stat().st_ctime_ns)
+    ]
+
+
+def rows(directory: Path, name: str = "runs.csv") -> list[dict[str, str]]:
+    with (directory / name).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def computed(runs: Any) -> list[tuple[str, float, int]]:
+    """What has been computed since the last call."""
+    found = [(cfg.algorithm.name, cfg.algorithm.lr, cfg.seed) for cfg in runs.done]
+    runs.done.clear()
+    return found
+
+
+def test_a_sweep_that_grows_computes_what_is_missing(runs: Any, fedbench: Call) -> None:
+    """More seeds, values and methods; a single run and a value that is the default count."""
+    assert fedbench("seed=1")[0] == 0
+    assert fedbench("-m", "seed=0,1")[0] == 0
+    assert computed(runs) == [("fedavg", 0.1, 1), ("fedavg", 0.1, 0)]
+    assert fedbench("-m", "seed=0,1,2")[0] == 0
+    assert computed(runs) == [("fedavg", 0.1, 2)]
+    code, out, _ = fedbench("-m", "seed=0,1,2", "algorithm.lr=0.1,0.2")
+    assert (code, "6 runs, 3 of them finished before, in outputs/sweeps/" in out) == (0, True)
+    assert computed(runs) == [("fedavg", 0.2, seed) for seed in (0, 1, 2)]
+    assert fedbench("-m", "algorithm=fedavg,scaffold", "seed=0,1", "algorithm.lr=0.1")[0] == 0
+    assert computed(runs) == [("scaffold", 0.1, 0), ("scaffold", 0.1, 1)]
+    assert fedbench("algorithm=scaffold", "algorithm.lr=0.1")[0] == 0
+    assert computed(runs) == []
+    assert len(list(ALL.iterdir())) == 8
+    assert [len(rows(place)) for place in lists()] == [2, 3, 6, 4]
+
+
+def test_every_sweep_shows_its_own_list(runs: Any, fedbench: Call) -> None:
+    """In its order, whatever else lies where the runs are; `dir` is relative."""
+    fedbench("-m", "seed=0,1")
+    fedbench("-m", "seed=2,0,1", "algorithm.lr=0.1,0.2")
+    small, large = lists()
+    assert [(row["seed"], row["status"]) for row in rows(small)] == [("0", "completed"), ("1", "completed")]
+    assert [row["seed"] for row in rows(large)] == ["2", "2", "0", "0", "1", "1"]
+    for row in rows(large):
+        place = large / row["dir"]
+        assert place.resolve().parent == ALL.resolve()
+        said = json.loads((place / "summary.json").read_text())["config"]
+        assert (said["seed"], said["algorithm.lr"]) == (int(row["seed"]), float(row["algorithm.lr"]))
+    before = {file: file.read_bytes() for place in (small, large) for file in place.glob("r*s.csv")}
+    for place, count in ((small, 2), (large, 6)):
+        assert fedbench("status", str(place))[1].startswith(f"{place}: {count} runs: {count} completed")
+        assert fedbench("collect", str(place))[0] == 0
+        assert {row["dir"] for row in rows(place, "rounds.csv")} == {row["dir"] for row in rows(place)}
+    assert before == {file: file.read_bytes() for file in before}
+    found = [line.split() for line in fedbench("best", str(small))[1].splitlines()]
+    assert found[1] == ["fedavg", "0.5050", "+-", "0.0071", "2"]  # 0.50 and 0.51
+    assert fedbench("plot", str(small), "--x", "round", "--out", "p")[0] == 0
+    assert json.loads(Path("p.json").read_text())["n"] == "n = 2 seeds (0, 1)"
+    pytest.importorskip("plotly", reason="plotly is not installed (the extra `report` has it)")
+    assert fedbench("report", str(small))[0] == 0
+    page = (small / "report.html").read_text()
+    names = {Path(row["dir"]).name: row["dir"] for row in rows(large)}
+    shown = {name for name, place in names.items() if place.replace("+", "%2B") in page}
+    assert shown == {Path(row["dir"]).name for row in rows(small)}
+
+
+def test_runs_lie_where_a_directory_is_given(runs: Any, fedbench: Call) -> None:
+    """And are computed there, though they have been elsewhere."""
+    fedbench("seed=0")
+    assert fedbench("-m", "seed=0,1", "hydra.sweep.dir=ours")[0] == 0
+    assert fedbench("seed=0", "hydra.run.dir=mine")[0] == 0
+    assert [seed for _, _, seed in computed(runs)] == [0, 0, 1, 0]
+    assert sorted(path.name[:6] for path in Path("ours").iterdir() if path.is_dir()) == ["seed_0", "seed_1"]
+    assert {Path(row["dir"]).parts[0][:5] for row in rows(Path("ours"))} == {"seed_"}
+    assert Path("mine/summary.json").is_file()
+    assert len(list(ALL.iterdir())) == 1
+
+
+def test_a_search_that_grows_tries_what_is_new(runs: Any, fedbench: Call) -> None:
+    """Its trials and its winner's runs lie where all runs do; in a directory that is given, below it."""
+    words = ["tune", "--extend", "0", "seed=1,2,3", "dataset.validation=0", "hydra/launcher=basic"]
+    assert fedbench(*words, "algorithm.lr=0.1,0.2")[0] == 0
+    assert computed(runs) == [("fedavg", 0.1, 1), ("fedavg", 0.2, 1), ("fedavg", 0.1, 2), ("fedavg", 0.1, 3)]
+    assert fedbench(*words, "algorithm.lr=0.1,0.2,0.3")[0] == 0
+    assert computed(runs) == [("fedavg", 0.3, 1)]
+    assert fedbench("-m", "algorithm.lr=0.1,0.2,0.3", "seed=1,2", "dataset.validation=0")[0] == 0
+    assert computed(runs) == [("fedavg", 0.2, 2), ("fedavg", 0.3, 2)]
+    assert not list(Path("outputs/tune").rglob("metrics.csv"))
+    assert fedbench(*words, "algorithm.lr=0.1,0.2", "hydra.sweep.dir=ours")[0] == 0
+    assert len(computed(runs)) == len(list(Path("ours").rglob("metrics.csv"))) == 4
