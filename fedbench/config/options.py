@@ -86,7 +86,7 @@ def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
         else:
             content = read_file(_file(group, name)) if is_ours(group, name) else {}
             found[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
-    return {**flat(found), **USUAL}
+    return {**flat({key: value for key, value in found.items() if value != {}}), **USUAL}
 
 
 def is_ours(group: str, name: str) -> bool:

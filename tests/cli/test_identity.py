@@ -21,7 +21,7 @@ from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, USUAL, Config, Settings, flat
 from fedbench.config.identity import RUNS, difference, identity, run_hash, run_name, slug
-from fedbench.config.options import build, checked
+from fedbench.config.options import build, checked, with_defaults
 from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
 from fedbench.data.options import PARTITIONS
@@ -88,6 +88,15 @@ def test_a_key_that_a_stored_run_does_not_know_changes_nothing() -> None:
     gone = {"schedule.gone": None, "algorithm.gone": None, "gone": None}  # no longer declared
     assert run_hash({**config.choices, **gone}) == run_hash(config)
     assert run_hash({**config.choices, "schedule.gone": 1}) != run_hash(config)
+
+
+def test_what_nothing_declares_has_no_default() -> None:
+    """Of an option that is not ours, or not known: a table of old results may say little."""
+    found = with_defaults({"algorithm": "mine", "rounds": 3})
+    assert (found["algorithm"], found["rounds"], found["clients.total"]) == ("mine", 3, 20)
+    assert {key.split(".")[0] for key in found} & {*GROUPS} == {"algorithm", *USUAL, "dataset"}
+    assert not any(isinstance(value, dict) for value in found.values())
+    assert with_defaults({}) == {}
 
 
 def test_all_keys_of_a_users_own_option_count(tmp_path: Path) -> None:
