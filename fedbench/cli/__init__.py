@@ -22,7 +22,6 @@ SUBCOMMANDS = {
     "plot": "fedbench.figures.plot:main",
     "replay": "fedbench.cli.replay:main",
     "report": "fedbench.cli.results:report",
-    "rerun": "fedbench.cli.replay:rerun",
     "show": "fedbench.cli.listing:show",
     "status": "fedbench.cli.results:status",
     "tune": "fedbench.cli.tune:main",

@@ -12,11 +12,6 @@ from fedbench.runs.run_directory import FINISHED, RunDirectory
 KEPT = Path("outputs") / "reruns"
 
 
-def rerun(argv: Sequence[str]) -> int:
-    """`fedbench rerun` is `fedbench replay --keep`."""
-    return main([*argv, "--keep"])
-
-
 def main(argv: Sequence[str]) -> int:
     """`fedbench replay`. The exit code is 0 if all numbers are the same, else 1. Raises UserError."""
     from fedbench.runs.replay import PLACES, elsewhere, replay
@@ -26,13 +21,11 @@ def main(argv: Sequence[str]) -> int:
         prog="fedbench replay",
         description="Compute finished runs again, as they were computed, and compare metrics.csv (without\n"
         "wall_seconds) and model.pt byte for byte. Nothing in their directories changes. Data are read\n"
-        "where they were, below FEDBENCH_DATA where that is set, or where KEY=VALUE says.\n"
-        "`fedbench rerun RUN_DIR` is `fedbench replay RUN_DIR --keep`.",
+        "where they were, below FEDBENCH_DATA where that is set, or where KEY=VALUE says.",
     )
     parser.add_argument("words", nargs="+", metavar="RUN_DIR | KEY=VALUE", help=f"keys: {', '.join(PLACES)}")
     words = f"keep the recomputed run, below {KEPT}; if stopped, the same command resumes it"
     parser.add_argument("--keep", action="store_true", help=words)
-    parser.add_argument("--into", type=Path, metavar="DIR", help="keep it here")
     args = parser.parse_args(argv)
     given = [word for word in args.words if "=" in word and "/" not in word.split("=")[0]]
     given = [word for word in given if not Path(word).exists()]
@@ -42,11 +35,11 @@ def main(argv: Sequence[str]) -> int:
             why = f"only places can be changed in a replay: {', '.join(PLACES)}"
             raise UsageError(f"replay: {key}={places[key]}: {why}")
     directories = [Path(word) for word in args.words if word not in given]
-    if not directories or (args.into and len(directories) > 1):
-        raise UsageError("replay: --into takes one RUN_DIR" if directories else "replay: name a RUN_DIR")
+    if not directories:
+        raise UsageError("replay: name a RUN_DIR")
     session, different = Session(), 0
     for directory in directories:
-        kept = args.into or (_free(directory) if args.keep else None)
+        kept = _free(directory) if args.keep else None
         differences = replay(directory, session, kept, places)
         different += bool(differences)
         print(f"{kept or directory}: {'; '.join(differences) or 'the same numbers'}")

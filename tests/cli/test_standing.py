@@ -1,4 +1,4 @@
-"""`fedbench status`, `best`, `compare`, `rerun` and `--dry-run`."""
+"""`fedbench status`, `best`, `compare`, `replay` and `--dry-run`."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_two_runs_compared_and_one_computed_again(real, fedbench: Call) -> None:
     assert not any(line[0].endswith("in round 0") for line in lines)
     assert fedbench("compare", "a", "nowhere")[0] == 2
 
-    code, out, _ = fedbench("rerun", "a")
+    code, out, _ = fedbench("replay", "a", "--keep")
     assert (code, out.splitlines()[-1]) == (0, "outputs/reruns/a: the same numbers")
     assert Path("outputs/reruns/a/model.pt").is_file()
     again = fedbench("compare", "a", "outputs/reruns/a")[1].splitlines()
@@ -208,7 +208,7 @@ def test_two_runs_compared_and_one_computed_again(real, fedbench: Call) -> None:
     cells = text[2].split(",")
     cells[3] = "1.5"
     Path("a/metrics.csv").write_text("\n".join([*text[:2], ",".join(cells), *text[3:]]) + "\n")
-    code, out, _ = fedbench("rerun", "a")
+    code, out, _ = fedbench("replay", "a", "--keep")
     assert code == 1
     assert out.splitlines()[-1].startswith("outputs/reruns/a-2: metrics.csv, row 1: test_loss was 1.5, is ")
 
