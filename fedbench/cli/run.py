@@ -25,7 +25,7 @@ from fedbench.config.options import conf_dir, read_config
 from fedbench.errors import RunError, UsageError, nearest, word
 from fedbench.fields import rules
 from fedbench.sweeps.launch import FinishedSweep, planned, run_sweep
-from fedbench.sweeps.plan import forecast
+from fedbench.sweeps.plan import preview
 from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
 
@@ -78,13 +78,13 @@ def parser() -> argparse.ArgumentParser:
     for action in [one for one in made._actions if "--experimental-rerun" in one.option_strings]:
         made._remove_action(action)  # it would execute code from a pickle
         del made._option_string_actions["--experimental-rerun"]
-    said = "Say what would run and what it takes (disk, memory), and run nothing"
+    said = "Say what would run, and run nothing"
     made.add_argument("--dry-run", action="store_true", help=said)
     return made
 
 
 def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bool) -> Path | None:
-    """Run what the overrides describe. Returns a sweep's directory, else None. `dry`: only print a forecast.
+    """Run what the overrides describe. Returns a sweep's directory, else None. `dry`: print what would run.
 
     Raises UserError, with exit code 1 if a job of the sweep failed.
     """
@@ -96,8 +96,8 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     if not sweeps:
         composed.one_run()
     if dry:
-        runs = planned(composer, composed) if sweeps else ([(composer.place(composed), composed.config)],)
-        for line in forecast(*runs):
+        runs = planned(composer, composed) if sweeps else [(composer.place(composed), composed.config)]
+        for line in preview(runs):
             print(line, flush=True)
     elif sweeps:
         return _report(run_sweep(composer, composed, chooses=True))

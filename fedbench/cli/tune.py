@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     small = f"of the values in conf/grid, at most {SMALL} points a method, nearest to the defaults"
     add("--small", action="store_true", help=small)
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")
-    add("--dry-run", action="store_true", help="say what would run and what it takes, and run nothing")
+    add("--dry-run", action="store_true", help="say what would run, and run nothing")
     args = parser.parse_intermixed_args(list(argv))
     keys = tuple(key.strip() for key in args.keys.split(",") if key.strip())
     options = TuneOptions(

@@ -28,8 +28,8 @@ from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.sweeper import Result as Result
 from fedbench.sweeps.sweeper import Sweeper
 
-Places = tuple[list[tuple[Path, Config]], list[str | None]]
-"""Directory and configuration of every planned run; the device of each process that would run at once."""
+Places = list[tuple[Path, Config]]
+"""Directory and configuration of every planned run."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def planned(
     if not isinstance(chosen, Sweeper):
         name = composed.cfg.hydra.runtime.choices.get("hydra/sweeper")
         raise UsageError(f"--dry-run: hydra/sweeper={name} decides what to run only while it runs")
-    chosen.chooses, chosen.typed, chosen.runs = True, grids, runs or chosen.runs
+    chosen.typed, chosen.runs = grids, runs or chosen.runs
     with composer.one_line(words):
         return chosen.planned_places(words)
 

@@ -1,13 +1,11 @@
 """Planning a sweep: the values that a command line, a file and a caller sweep over become runs. Each run is
-composed, checked and named before the first one starts. Also `--dry-run`: what would run, and what it
-takes."""
+composed, checked and named before the first one starts. Also `--dry-run`: what would run."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,16 +20,11 @@ from fedbench.config.identity import digest
 from fedbench.config.options import option_keys
 from fedbench.config.overrides import Grid, Value, parse, typed, written
 from fedbench.config.register import job_name
-from fedbench.errors import ConfigError, UsageError, UserError, word
-from fedbench.files import free_bytes
+from fedbench.errors import UsageError, UserError, word
 from fedbench.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
-
-ROW_BYTES = 350  # per row of measurements; a sweep's rounds.csv repeats it
-JOB_BYTES = 60  # per row of jobs.csv
-FILES_BYTES = 20_000  # the configuration, the summary, .hydra/, run.log
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +123,7 @@ def plan(
     composer.check_places([run.overrides for run in runs.values()])
     checked: dict[str, Run] = {}
     for name, run in runs.items():
-        kind = digest({key: value for key, value in flat(run.config).items() if key != "seed"})
+        kind = _kind(run.config)
         if kind not in checked:
             with _naming_the_run(run.choices, len(every)):
                 checked[kind] = check(run.config)
@@ -159,80 +152,34 @@ def _naming_the_run(choices: Mapping[str, Value], runs: int) -> Iterator[None]:
         raise refusal from error
 
 
-# ---- what runs need --------------------------------------------------------------------------------------
+# ---- what would run --------------------------------------------------------------------------------------
 
 
-def forecast(runs: Sequence[tuple[Path, Config]], slots: Sequence[str | None] = (None,)) -> Iterator[str]:
-    """Yield lines about runs and their directories, each as soon as it is known. Nothing is written.
+def preview(runs: Sequence[tuple[Path, Config]]) -> Iterator[str]:
+    """Yield lines that say which of these runs are finished, and which would be computed. Nothing is written.
+    Raises ConfigError if a run that would be computed has invalid input, or if another run is in its
+    directory."""
+    said, missing = {}, []
+    for place, config in runs:
+        here = RunDirectory(place)
+        if here.finished(config) is not None:
+            said[place] = "finished"
+        else:
+            here.refuse_other(config)
+            missing.append(config)
+            said[place] = f"goes on from round {here.last_row[0]}" if here.goes_on(config) else "to run"
+    places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
+    yield f"{len(said)} run{'s' if len(said) > 1 else ''} in {places}, {len(said) - len(missing)} finished"
+    if missing:
+        from fedbench.runs.run import Run
+        from fedbench.sweeps.job import session
 
-    `slots`: the device of each process that would run at once. Raises ConfigError if a run has invalid input
-    or the runs would not fit in memory.
-    """
-    missing = [(RunDirectory(place), config) for place, config in runs]
-    missing = [(here, config) for here, config in missing if here.finished(config) is None]
-    for here, config in missing:
-        here.refuse_other(config)
-    yield _counts(runs, missing)
-    if not missing:
-        return
-    from fedbench.runs.run import Run
-    from fedbench.sweeps.job import session
-
-    plans: dict[str, Run] = {}
-    kinds = [digest({k: v for k, v in flat(config).items() if k != "seed"}) for _, config in missing]
-    for kind, (_, config) in zip(kinds, missing, strict=True):
-        if kind not in plans:
-            plans[kind] = Run(config, session())
-    yield _disk(missing[0][0].path, [_bytes_of(plans[kind]) for kind in kinds])
-    yield _memory(list(plans.values()), min(max(Counter(slots).values()), len(missing)))
-
-
-def _counts(runs: Sequence[tuple[Path, Config]], missing: Sequence[tuple[RunDirectory, Config]]) -> str:
-    begun = [here.last_row[0] for here, config in missing if here.goes_on(config)]
-    parts = [f"{len(runs) - len(missing)} finished already", f"{len(missing) - len(begun)} to run"]
-    if begun:
-        rounds = ", ".join(map(str, begun[:5]))
-        parts.insert(1, f"{len(begun)} going on from round {rounds}{', ...' if len(begun) > 5 else ''}")
-    places = {place if len(runs) == 1 else place.parent for place, _ in runs}
-    counted = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
-    return f"{counted} in {', '.join(map(str, places))}: {', '.join(parts)}"
+        for config in {_kind(config): config for config in reversed(missing)}.values():
+            Run(config, session())
+    for place, what in said.items():
+        yield f"  {place.name}: {what}"
 
 
-def _disk(place: Path, sizes: Sequence[float]) -> str:
-    needed, free = sum(sizes), free_bytes(place)
-    line = f"disk: about {_size(max(sizes))} a run, {_size(needed)} in all; {_size(free)} are free"
-    return line if needed < free else f"{line}: NOT ENOUGH"
-
-
-def _bytes_of(run: Run) -> float:
-    """Bytes that a run leaves on disk: model, checkpoint (with all clients' state), partition, tables."""
-    config, cost, item = run.config, run.cost, run.dtype.itemsize
-    d, jobs = run.layout.d, config.rounds * config.clients.per_round
-    state = d + cost.server_state + config.clients.total * cost.client_state
-    vectors = d + (state if config.checkpoint.keep else 0)
-    rows = 2 + config.rounds // config.eval.every
-    trace = JOB_BYTES * jobs if config.trace else 0
-    return item * vectors + 2 * len(run.assignment) + 2 * ROW_BYTES * rows + trace + FILES_BYTES
-
-
-def _memory(plans: Sequence[Run], at_once: int) -> str:
-    from fedbench.engine.memory import total_memory
-
-    largest = max((plan.memory for plan in plans), key=lambda memory: memory.total)
-    there = total_memory(plans[0].device)
-    line = f"memory: about {_size(largest.total)} a run ({largest.said})"
-    if at_once > 1:
-        line += f", {_size(at_once * largest.total)} for {at_once} at once"
-    line += f"; {_size(there)} is available"
-    if at_once * largest.total > there:
-        fit = int(there // largest.total)
-        raise ConfigError("hydra.launcher.processes", at_once, f"{line}; {fit} would fit")
-    return line
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit != "MiB" else f"{count:.1f} MiB"
-        count /= 1024
-    return f"{count:,.1f} GiB"
+def _kind(config: Config) -> str:
+    """A digest that runs share which differ in the seed alone, so that one of them is checked for all."""
+    return digest({key: value for key, value in flat(config).items() if key != "seed"})

@@ -209,13 +209,9 @@ class Sweeper(HydraSweeper):
             return [None] * len(runs)
         return [self.task.kind(run.config) for run in runs]
 
-    def planned_places(self, arguments: list[str]) -> tuple[list[tuple[Path, Config]], list[str | None]]:
-        """Directory and configuration of every run, and the device of each process that would run at once."""
-        runs = self.planned(arguments)
-        self._choose_launcher(runs)
-        launcher = self.launcher
-        slots: list[str | None] = launcher.slots(len(runs)) if isinstance(launcher, Launcher) else [None]
-        return [(self._place(run.name), run.config) for run in runs], slots
+    def planned_places(self, arguments: list[str]) -> list[tuple[Path, Config]]:
+        """Directory and configuration of every run."""
+        return [(self._place(run.name), run.config) for run in self.planned(arguments)]
 
     def sweep(self, arguments: list[str]) -> list[Result]:
         """Run the `planned` runs that are missing; return all results in the order of the runs.

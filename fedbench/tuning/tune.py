@@ -12,7 +12,7 @@ from fedbench.config.overrides import Grid, Value
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import write_json, write_text
 from fedbench.sweeps.launch import Result, sweep_planned
-from fedbench.sweeps.plan import forecast
+from fedbench.sweeps.plan import preview
 from fedbench.tuning.request import TuneOptions as TuneOptions
 from fedbench.tuning.request import TuningPlan as TuningPlan
 from fedbench.tuning.request import read as read
@@ -42,14 +42,14 @@ class Tuned:
 
 
 def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
-    """Yield lines that say what `tune` would do, and the disk and memory for the first trials. Writes
-    nothing. Raises UserError if a run has invalid input."""
+    """Yield lines that say what `tune` would do, and which of the first trials are finished. Writes nothing.
+    Raises UserError if a run has invalid input."""
     plan = read(overrides, options)
     yield from plan.announced
     grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
     place = plan.directory / TRIALS
     words = [*plan.words, *plan.of_trials]
-    yield from forecast(*sweep_planned(words, grids, place, plan.runs, options.config_dir))
+    yield from preview(sweep_planned(words, grids, place, plan.runs, options.config_dir))
     yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / FINAL}"
 
 
