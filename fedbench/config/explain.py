@@ -22,7 +22,6 @@ _EXTRAS = {
     "hydra/launcher=joblib": "joblib",
     "hydra/launcher=submitit_local": "submitit",
     "hydra/launcher=submitit_slurm": "submitit",
-    "hydra/sweeper=optuna": "optuna-sweeper",
 }
 """Options from third-party packages, and our extra that installs the package."""
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)

@@ -11,8 +11,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus, configure_log
-from hydra.plugins.sweeper import Sweeper as HydraSweeper
+from hydra.core.utils import configure_log
 from hydra.types import HydraContext, RunMode
 from omegaconf import OmegaConf
 
@@ -22,7 +21,7 @@ from fedbench.config.config import Config
 from fedbench.config.identity import RUNS
 from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, OUR_SWEEPER, SWEEP_DIR
-from fedbench.errors import UsageError
+from fedbench.errors import ConfigError
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.sweeper import Result as Result
@@ -34,22 +33,15 @@ Places = list[tuple[Path, Config]]
 
 @dataclass(frozen=True)
 class FinishedSweep:
-    """A finished sweep: its directory, and what its sweeper returned."""
+    """A finished sweep: its directory and its results."""
 
     directory: Path
-    results: Sequence[Any]
+    results: Sequence[Result]
 
     @property
     def failures(self) -> list[str]:
-        """The errors of failed runs, whichever sweeper ran them."""
-        return [error for error in map(_failure, self.results) if error]
-
-
-def _failure(result: object) -> str | None:
-    if isinstance(result, Result):
-        return result.error or "failed" if result.status == "failed" else None
-    failed = isinstance(result, JobReturn) and result.status == JobStatus.FAILED
-    return str(result._return_value) if failed else None  # type: ignore[attr-defined]
+        """The errors of failed runs."""
+        return [result.error or "failed" for result in self.results if result.status == "failed"]
 
 
 def run_sweep(
@@ -68,8 +60,7 @@ def run_sweep(
     chosen, words, context = _prepare(composer, composed)
     cfg = composed.cfg
     about: dict[str, Any] = {"config": cfg, "config_name": composer.config_name}
-    if isinstance(chosen, Sweeper):
-        chosen.chooses, chosen.typed, chosen.runs = chooses, grids, runs or chosen.runs
+    chosen.chooses, chosen.typed, chosen.runs = chooses, grids, runs or chosen.runs
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
     context.callbacks.on_multirun_start(**about)
     try:
@@ -80,28 +71,26 @@ def run_sweep(
         print(line, file=sys.stderr)
         raise
     context.callbacks.on_multirun_end(**about)
-    return FinishedSweep(Path(str(cfg.hydra.sweep.dir)), results or [])
+    return FinishedSweep(Path(str(cfg.hydra.sweep.dir)), results)
 
 
 def planned(
     composer: Composer, composed: Composed, grids: Sequence[Grid] = (), runs: Path | None = None
 ) -> Places:
-    """The checked runs of the composed sweep, none of them started.
-
-    Raises UserError, also for any other sweeper, which would choose its runs as it goes.
-    """
+    """The checked runs of the composed sweep, none of them started. Raises UserError."""
     chosen, words, _ = _prepare(composer, composed)
-    if not isinstance(chosen, Sweeper):
-        name = composed.cfg.hydra.runtime.choices.get("hydra/sweeper")
-        raise UsageError(f"--dry-run: hydra/sweeper={name} decides what to run only while it runs")
     chosen.typed, chosen.runs = grids, runs or chosen.runs
     with composer.one_line(words):
         return chosen.planned_places(words)
 
 
-def _prepare(composer: Composer, composed: Composed) -> tuple[HydraSweeper, list[str], HydraContext]:
-    """The composed sweeper with its directory set, the overrides of its task, and Hydra's context."""
+def _prepare(composer: Composer, composed: Composed) -> tuple[Sweeper, list[str], HydraContext]:
+    """The composed sweeper with its directory set, the overrides of its task, and Hydra's context. Raises
+    ConfigError for another package's sweeper."""
     cfg = composed.cfg
+    if (name := cfg.hydra.runtime.choices.get("hydra/sweeper")) != "fedbench":
+        allowed = "must be fedbench; `fedbench tune --search optuna` searches"
+        raise ConfigError("hydra/sweeper", name, allowed)
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.mode = RunMode.MULTIRUN
     cfg.hydra.overrides.task = [item.input_line for item in composed.parsed if not item.is_hydra_override()]
@@ -119,7 +108,8 @@ def _prepare(composer: Composer, composed: Composed) -> tuple[HydraSweeper, list
         plugins.register(cls)
         plugins.class_name_to_class[name] = cls
     chosen = plugins.instantiate_sweeper(config=cfg, hydra_context=context, task_function=RunJob())
-    if isinstance(chosen, Sweeper) and not given:
+    assert isinstance(chosen, Sweeper)
+    if not given:
         chosen.runs = Path(RUNS)
     return chosen, words, context
 

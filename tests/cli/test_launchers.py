@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import json
 import subprocess
 import sys
 import tomllib
@@ -84,7 +83,6 @@ def test_paths_are_relative_to_where_the_command_was_given(
     [
         ("hydra/launcher=joblib", "hydra_joblib_launcher", "joblib"),
         ("hydra/launcher=submitit_slurm", "hydra_submitit_launcher", "submitit"),
-        ("hydra/sweeper=optuna", "hydra_optuna_sweeper", "optuna-sweeper"),
     ],
 )
 def test_what_is_not_installed_is_said_with_what_installs_it(
@@ -97,15 +95,3 @@ def test_what_is_not_installed_is_said_with_what_installs_it(
     assert capsys.readouterr().err == line
     names = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert extra in names["project"]["optional-dependencies"]
-
-
-@pytest.mark.slow
-@needs("hydra_optuna_sweeper")
-def test_optunas_sweeper_gets_the_accuracies(tmp_path: Path) -> None:
-    words = ["hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "hydra.sweeper.n_jobs=1"]
-    sweep(tmp_path / "sweep", *words, "hydra.sweeper.n_trials=2", "algorithm.lr=interval(0.01,0.3)")
-    (found,) = (tmp_path / "sweep").glob("**/optimization_results.yaml")
-    summaries = [json.loads(file.read_text()) for file in (tmp_path / "sweep").glob("**/summary.json")]
-    assert len(summaries) == 2
-    best = max(summary["final_accuracy"] for summary in summaries)
-    assert f"best_value: {best}" in found.read_text()
