@@ -63,7 +63,8 @@ def collect(argv: Sequence[str]) -> int:
     """Rebuild the tables of a sweep from its runs, and print their paths. Raises ConfigError if the directory
     is not a sweep's."""
     from fedbench.figures.results import TRIALS, TUNING, sweeps_of
-    from fedbench.sweeps.tables import MANIFEST, closing_table, write_manifest
+    from fedbench.runs.lists import MANIFEST
+    from fedbench.sweeps.tables import closing_table, write_manifest
     from fedbench.sweeps.tables import collect as make_tables
 
     parser = Parser(

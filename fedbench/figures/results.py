@@ -22,9 +22,9 @@ from fedbench.config.config import GROUPS, flat
 from fedbench.config.options import with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.style import TITLES
+from fedbench.runs.lists import runs_of
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import UNFINISHED, RunDirectory
-from fedbench.sweeps.tables import runs_of
 
 METRICS = COLUMNS
 """All columns that a metrics.csv may have."""

@@ -24,8 +24,8 @@ from fedbench.files import read_json, write_text
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made
 from fedbench.papers.figure import Branch, Figure, command, experiment, of_stages, shown
+from fedbench.runs.lists import runs_of
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.sweeps.tables import runs_of
 from fedbench.tuning.request import VALIDATION
 from fedbench.tuning.selection import Selection, trials_table
 

@@ -26,8 +26,9 @@ from fedbench.figures.style import axis
 from fedbench.files import read_json, write_text
 from fedbench.report import plots
 from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
+from fedbench.runs.lists import manifest
 from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
-from fedbench.sweeps.tables import STATUSES, manifest
+from fedbench.sweeps.tables import STATUSES
 
 SHOWN = 12
 """Curves that are shown at first."""

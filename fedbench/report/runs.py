@@ -21,8 +21,9 @@ from fedbench.errors import DataError
 from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
+from fedbench.runs.lists import runs_of
 from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
-from fedbench.sweeps.tables import run_statuses, runs_of, swept_in
+from fedbench.sweeps.tables import run_statuses, swept_in
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; with more, dash and marker cannot be told apart on a screen

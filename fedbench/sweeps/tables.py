@@ -10,7 +10,7 @@ import io
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.config.identity import NOT_IDENTITY_GROUPS
 from fedbench.config.options import with_defaults
 from fedbench.errors import DataError, word
-from fedbench.files import locked, read_json, write_json, write_text
+from fedbench.files import locked, write_json, write_text
+from fedbench.runs.lists import MANIFEST, jobs_of, manifest, runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, rounds_to
 from fedbench.runs.provenance import mixed_code
 from fedbench.runs.run_directory import (
@@ -35,11 +36,10 @@ from fedbench.runs.run_directory import (
     SUMMARY,
     UNFINISHED,
     RunDirectory,
-    find_runs,
 )
 from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
 
-MANIFEST, RUNS, ROUNDS = "sweep.json", "runs.csv", "rounds.csv"
+RUNS, ROUNDS = "runs.csv", "rounds.csv"
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
@@ -68,33 +68,6 @@ def write_manifest(
     }
     asked = sorted({*before.get("levels", []), *levels})
     write_json(directory / MANIFEST, content | ({"levels": asked} if asked else {}))
-
-
-def manifest(directory: Path) -> dict[str, Any]:
-    """The content of sweep.json; empty if there is none."""
-    return read_json(directory / MANIFEST) or {}
-
-
-def jobs_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The jobs of a manifest, with their choices; older manifests have only the names."""
-    jobs = said.get("jobs", {})
-    return dict(jobs) if isinstance(jobs, dict) else {name: {} for name in jobs}
-
-
-def runs_of(
-    directory: Path, left_out: Callable[[Path], bool] = lambda place: False
-) -> dict[Path, dict[str, Any]]:
-    """The runs of a directory, with their values of swept keys if they are known: those that the sweeps in
-    and below it list, wherever they lie, in the order of the lists; then all others below it. `left_out`:
-    which lists, and which of the others, do not count."""
-    found: dict[Path, dict[str, Any]] = {}
-    for file in sorted(directory.rglob(MANIFEST), key=lambda file: file.parent.parts):
-        for name, choices in jobs_of(manifest(file.parent)).items() if not left_out(file) else ():
-            found.setdefault(Path(os.path.normpath(file.parent / name)), choices)
-    for run in find_runs(directory):
-        if not left_out(run.path):
-            found.setdefault(Path(os.path.normpath(run.path)), {})
-    return found
 
 
 def swept_in(directories: Iterable[Path]) -> list[str]:

@@ -1,0 +1,40 @@
+"""sweep.json: a sweep's list of its runs, wherever they lie. Torch-free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedbench.files import read_json
+from fedbench.runs.run_directory import find_runs
+
+MANIFEST = "sweep.json"  # in a sweep's directory
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    """The content of sweep.json; empty if there is none."""
+    return read_json(directory / MANIFEST) or {}
+
+
+def jobs_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The jobs of a manifest, with their choices; older manifests have only the names."""
+    jobs = said.get("jobs", {})
+    return dict(jobs) if isinstance(jobs, dict) else {name: {} for name in jobs}
+
+
+def runs_of(
+    directory: Path, left_out: Callable[[Path], bool] = lambda place: False
+) -> dict[Path, dict[str, Any]]:
+    """The runs of a directory, with their values of swept keys if they are known: those that the sweeps in
+    and below it list, wherever they lie, in the order of the lists; then all others below it. `left_out`:
+    which lists, and which of the others, do not count."""
+    found: dict[Path, dict[str, Any]] = {}
+    for file in sorted(directory.rglob(MANIFEST), key=lambda file: file.parent.parts):
+        for name, choices in jobs_of(manifest(file.parent)).items() if not left_out(file) else ():
+            found.setdefault(Path(os.path.normpath(file.parent / name)), choices)
+    for run in find_runs(directory):
+        if not left_out(run.path):
+            found.setdefault(Path(os.path.normpath(run.path)), {})
+    return found
