@@ -310,7 +310,7 @@ def test_options_cannot_be_changed_in_place() -> None:
 NO_PART = {  # what a run's result does not depend on
     *("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose", "hooks"),
     "cuda_graph",
-    *("checkpoint.seconds", "checkpoint.until", "state.place", "state.directory"),
+    *("checkpoint.seconds", "checkpoint.until", "checkpoint.keep", "state.place", "state.directory"),
 }
 
 
