@@ -14,7 +14,7 @@ from typing import Any
 from fedbench.config.grouping import plain
 from fedbench.figures import style
 from fedbench.figures.lines import Line, Series, band
-from fedbench.figures.results import Run
+from fedbench.figures.results import Run, number
 from fedbench.figures.style import POINTS, SPREADS
 from fedbench.runs.provenance import mixed_code
 
@@ -92,7 +92,16 @@ def counted(number: int, noun: str) -> str:
 
 def of_data(runs: Sequence[Run]) -> list[str]:
     """Sentences that a reader needs whatever is drawn of these runs: how they ended, their data and code."""
-    return [*ends(runs), *data_notes(runs), *mixed(runs)]
+    return [*ends(runs), *held_out(runs), *data_notes(runs), *mixed(runs)]
+
+
+def held_out(runs: Iterable[Run]) -> list[str]:
+    """A sentence if runs were trained without a part of their training samples, which validates."""
+    shares = sorted({number(run.choices.get("dataset.validation")) or 0.0 for run in runs})
+    if not any(shares):
+        return []
+    said = " or ".join(f"{share:g}" for share in shares)
+    return [f"Held out of every client's training samples: {said} (dataset.validation)."]
 
 
 def data_notes(runs: Iterable[Run]) -> list[str]:

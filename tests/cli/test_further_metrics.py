@@ -43,7 +43,7 @@ def test_a_sweep_compares_and_plots_them(fedbench: Call, tmp_path: Path) -> None
         "-m",
         "algorithm=fedavg,scaffold",
         *SMALL[:-1],
-        "eval.metrics=[macro_f1]",
+        "eval.metrics=[macro_f1,perplexity]",
         f"hydra.sweep.dir={tmp_path}/s",
     )
     assert fedbench(*sweep)[0] == 0
@@ -53,6 +53,13 @@ def test_a_sweep_compares_and_plots_them(fedbench: Call, tmp_path: Path) -> None
     assert "test_macro_f1" in pd.read_csv(tmp_path / "s/rounds.csv")
     code, out, _ = fedbench("best", f"{tmp_path}/s", "--metric", "final_test_macro_f1")
     assert (code, f"{max(last):.4f}" in out) == (0, True)
+    measured = {place: pd.read_csv(tmp_path / "s" / place / "metrics.csv") for place in runs.dir}
+    for row in runs.to_dict("records"):  # less perplexity is better, more of the others
+        assert row["best_test_perplexity"] == measured[row["dir"]].test_perplexity.min()
+        assert row["best_test_macro_f1"] == measured[row["dir"]].test_macro_f1.max()
+    _, out, _ = fedbench("best", f"{tmp_path}/s", "--metric", "final_test_perplexity")
+    ends = sorted(table.test_perplexity.iloc[-1] for table in measured.values())
+    assert [line.split()[-2] for line in out.splitlines()[1:3]] == [f"{end:.4f}" for end in ends]
     assert fedbench("plot", f"{tmp_path}/s", "--y", "test_macro_f1", "--out", f"{tmp_path}/picture")[0] == 0
     assert (tmp_path / "picture.png").is_file()
 
