@@ -10,7 +10,8 @@ import numpy as np
 from torch import nn
 
 from fedbench import data, models
-from fedbench.data.options import DATASETS, PARTITIONS
+from fedbench.data.options import DATASETS
+from fedbench.data.partition_options import PARTITIONS
 from fedbench.fields import Choice, read_named
 from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
 from fedbench.schedule.participation import PARTICIPATIONS, Participation

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 from fedbench import fields
 from fedbench.config.config import GROUPS, USUAL, Config, Local, Settings, flat
-from fedbench.data.options import DATASETS, PARTITIONS, UserDataset, read_dataset
+from fedbench.data.options import DATASETS, UserDataset, read_dataset
+from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
 from fedbench.loggers.options import read_loggers
 from fedbench.optimizer import OPTIMIZERS

@@ -19,7 +19,7 @@ from fedbench.config import imports
 from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.data.label_skew import UNUSED
-from fedbench.data.options import Natural
+from fedbench.data.partition_options import Natural
 from fedbench.engine.batches import BatchPlanner, ClientIndex, batches_of_share, local_steps
 from fedbench.engine.choose import (
     NOTHING_COMPILED,

@@ -25,7 +25,8 @@ from run_files import metrics
 from fedbench.algorithms import get, names
 from fedbench.cli import main
 from fedbench.config.config import Settings
-from fedbench.data.options import DATASETS, PARTITIONS
+from fedbench.data.options import DATASETS
+from fedbench.data.partition_options import PARTITIONS
 from fedbench.fields import Rule, rules
 from fedbench.schedule.options import DELAYS, SCHEDULES
 

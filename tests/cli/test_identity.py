@@ -24,7 +24,7 @@ from fedbench.config.identity import RUNS, difference, identity, run_hash, run_n
 from fedbench.config.options import build, checked, with_defaults
 from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
-from fedbench.data.options import PARTITIONS
+from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule, rules
 from fedbench.runs.run_directory import RunDirectory

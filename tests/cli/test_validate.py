@@ -13,7 +13,8 @@ from fedbench.config import imports
 from fedbench.config.compose import compose, validate
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.options import conf_dir, option_keys, options
-from fedbench.data.options import Digits, Iid
+from fedbench.data.options import Digits
+from fedbench.data.partition_options import Iid
 from fedbench.errors import ConfigError, UserError
 from fedbench.fields import Choice, defaults, rules
 from fedbench.schedule.laws import Zero

@@ -9,7 +9,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from option_helpers import load, partition
 
-from fedbench.data.options import DATASETS, PARTITIONS
+from fedbench.data.options import DATASETS
+from fedbench.data.partition_options import PARTITIONS
 
 CONF = Path(__file__).parents[2] / "conf"
 

@@ -8,7 +8,7 @@ import torch
 
 from fedbench.data.dataset import Dataset, pooled
 from fedbench.data.label_skew import UNUSED, lognormal_labels
-from fedbench.data.options import Iid
+from fedbench.data.partition_options import Iid
 from fedbench.data.partitions import divide, held_out, partition
 from fedbench.data.transforms import pixel_mean_std
 from fedbench.rng import Stream, host_generator

@@ -17,7 +17,7 @@ from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.data import partition, validation_samples
 from fedbench.data.builtin import digits
-from fedbench.data.options import Dirichlet
+from fedbench.data.partition_options import Dirichlet
 from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
