@@ -1,6 +1,6 @@
 """`fedbench list`: what can be chosen, from the files in conf/ and the registry of algorithms.
 
-`fedbench show`: a method's page, made from its code, with where it is checked and its curve.
+`fedbench show`: a method's page, made from its code, with where it is checked.
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ GROUPS = {
 
 FIRST = ("name", "paper", "schedules", "tuned", "gradients", "uplink", "downlink")
 """The columns of the table of methods that a narrow terminal shows first."""
-
-TASK = """\
-On the quickstart's task (digits, 20 clients by Dirichlet(0.5), 5 a round, 10 local steps, mlp{needs}), with
-the default, untuned step sizes: shows that it learns, not how it compares. Mean and std of {n} seeds."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -147,12 +143,7 @@ def show(argv: Sequence[str]) -> int:
     if args.imports is None and name not in (names := options("algorithm")):  # before torch is imported
         raise unknown_option("algorithm", name, names, OWN_CODE)
     from fedbench.algorithms import get  # torch and all methods
-    from fedbench.method.curve import NEEDS, curve, drawn
     from fedbench.method.page import page
 
     print(page(get(name)))
-    points = curve(name)
-    if points:
-        needs = f"; {NEEDS[name]}" if name in NEEDS else ""
-        print("\n".join(["", TASK.format(needs=needs, n=points[-1].n), *drawn(points)]))
     return 0
