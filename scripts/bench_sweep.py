@@ -2,12 +2,14 @@
 
 Ways, each in new processes and with no run computed before:
   bare         the same runs as bare PyTorch loops, one process each, as many at a time as there are cores
-  one_thread   fedbench, as many processes as cores, one thread each (the launcher's default), cold
+  together     fedbench by default, runs of a method together: a process for each core, one thread each, cold
+  one_thread   the same, each run by itself
   warm         the same, with steps that an earlier sweep has compiled
-  all_threads  fedbench, one process with all threads, cold
-`ratio` is the number of runs per hour divided by that of the bare loops. `cpu_seconds` is the CPU time of all
-processes, which a busy machine changes less than wall time. Every way computes the same job (MNIST, 10 of 100
-clients, see bench_jobs.py), evaluated every 10 rounds. `accuracy` is the mean over the runs. Rows of `--out`
+  all_threads  fedbench, one process with all threads, each run by itself, cold
+`ratio` is the number of runs per hour divided by that of the bare loops, for digits by that of one_thread.
+`cpu_seconds` is the CPU time of all processes, which a busy machine changes less than wall time. Every
+way computes the same job (MNIST, 10 of 100 clients, see bench_jobs.py), evaluated every 10 rounds; for digits
+the quickstart's. `accuracy` is the mean over the runs. Rows of `--out`
 for models that are not measured this time are kept.
 """
 
@@ -35,7 +37,12 @@ from bench_jobs import BLOCK, MODELS, Bare, overrides, show, write_rows
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 METHODS = ("fedavg", "fedprox", "scaffold")
 SEEDS = (0, 1)
-WAYS = ("bare", "one_thread", "warm", "all_threads")
+WAYS = ("bare", "together", "one_thread", "warm", "all_threads")
+DIGITS = [
+    "dataset=digits", "model=mlp", "partition=dirichlet", "partition.alpha=0.5", "clients.total=20",
+    "clients.per_round=5", "local.steps=10", "local.batch_size=32", "eval.every=2", "progress=none",
+]  # fmt: skip
+ALONE = "hydra.launcher.together=1"
 GOALS = {"logistic": 3.0, "mlp": 2.0, "cnn_small": 1.8, "rnn": 2.5}
 COLUMNS = (
     "model",
@@ -64,6 +71,8 @@ def points(count: int | None) -> list[Point]:
 
 def words(model: str, root: str, rounds: int) -> list[str]:
     """The overrides shared by all runs."""
+    if model == "digits":
+        return [*DIGITS, f"rounds={rounds}"]
     return [word for word in overrides(model, "fedavg", root, rounds) if "algorithm" not in word]
 
 
@@ -141,10 +150,11 @@ def measure(model: str, way: str, arguments: argparse.Namespace, cache: Path) ->
     """Measure one way of doing the sweep, in a fresh directory."""
     everything: dict[str, Callable[[Path], Sequence[float]]] = {
         "bare": lambda where: bare(model, arguments, where),
-        "one_thread": lambda where: ours(model, arguments, where),
-        "warm": lambda where: ours(model, arguments, where),
+        "together": lambda where: ours(model, arguments, where),
+        "one_thread": lambda where: ours(model, arguments, where, ALONE),
+        "warm": lambda where: ours(model, arguments, where, ALONE),
         "all_threads": lambda where: ours(
-            model, arguments, where, "hydra.launcher.processes=1", f"hydra.launcher.threads={cores()}"
+            model, arguments, where, ALONE, "hydra.launcher.processes=1", f"hydra.launcher.threads={cores()}"
         ),
     }
     with tempfile.TemporaryDirectory() as directory:
@@ -174,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--models", default=",".join(MODELS), help="also digits, for which nothing is bare")
     parser.add_argument("--ways", default=",".join(WAYS), help="warm needs one_thread before it")
     parser.add_argument("--root", default=os.environ.get("FEDBENCH_DATA", "data"), help="torchvision's files")
     parser.add_argument("--rounds", type=int, default=100)
@@ -193,10 +203,13 @@ def main() -> None:
     show({name: name for name in COLUMNS}, COLUMNS)
     for model in arguments.models.split(","):
         with tempfile.TemporaryDirectory() as cache:
+            against = "one_thread" if model == "digits" else "bare"
             for way in arguments.ways.split(","):
+                if model == "digits" and way == "bare":
+                    continue
                 row = measure(model, way, arguments, Path(cache))
-                first = next((r for r in rows if r["model"] == model and r["way"] == "bare"), None)
-                first = row if way == "bare" else first
+                first = next((r for r in rows if r["model"] == model and r["way"] == against), None)
+                first = row if way == against else first
                 if first is not None:
                     row["ratio"] = round(row["runs_per_hour"] / first["runs_per_hour"], 2)
                 row["goal"] = GOALS.get(model, "") if way != "bare" else ""
