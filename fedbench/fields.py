@@ -410,7 +410,7 @@ def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -
             given[name] = declared.value(
                 prefix + name, value if name in values else copy.copy(declared.default)
             )
-        elif value is None or isinstance(value, Mapping):
+        elif name not in values or isinstance(value, Mapping):
             given[name] = read(declared, value or {}, prefix + name)
         else:
             raise ConfigError(prefix + name, value, f"is a section; write {prefix}{name}.KEY=VALUE")

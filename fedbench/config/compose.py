@@ -8,6 +8,7 @@ Python's logging what stands under `class` and `()`, so unknown values there are
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pickle
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -345,6 +347,9 @@ def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -
             raise ConfigError(key, value, "no such key; an option is chosen as GROUP=NAME")
     parsed = parse(overrides, loader)
     for item in parsed:
+        if item.is_delete() and is_value(item.key_or_group):
+            how = f"{item.key_or_group}=VALUE sets it"
+            raise UsageError(f"{item.input_line}: a key cannot be taken away; {how}")
         for chosen in listed(item) if item.key_or_group in ONE else []:
             if isinstance(chosen, list):
                 raise one_option(item.key_or_group, chosen)
@@ -376,10 +381,22 @@ def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
             called |= word.startswith(("ext://", "cfg://")) and word not in _STREAMS
         if called:
             raise ConfigError(key, value, _REFUSED)
+    _check_hydra_keys(cfg.hydra, OmegaConf.structured(HydraConf), "hydra")
     for group in GROUPS:
         if group in cfg and group not in cfg.hydra.runtime.choices:
             error = ConfigError(group, cfg[group].get("name"), "one option, not several in a file's defaults")
             raise error.within(f"experiment/{cfg.hydra.runtime.choices.get('experiment')}.yaml")
+
+
+def _check_hydra_keys(node: DictConfig, declared: DictConfig, prefix: str) -> None:
+    """Refuse a key of Hydra's that it does not declare, in a section that is not open. Raises ConfigError."""
+    known = [f"{prefix}.{name}" for name in declared]
+    for key in map(str, node):
+        if f"{prefix}.{key}" not in (*known, "hydra.env"):  # env is a group of Hydra's
+            raise fields.unknown_key(f"{prefix}.{key}", node._get_node(key)._value(), known)
+        inner = declared._get_node(key) if key in declared else None
+        if isinstance(inner, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(inner)):
+            _check_hydra_keys(node[key], inner, f"{prefix}.{key}")
 
 
 def _check_first(file: Path) -> None:

@@ -101,7 +101,8 @@ def own_modules(cfg: DictConfig) -> set[str]:
     """The names of the user's modules in a composed configuration, except those whose name another module has
     in this process."""
     names = set()
-    for name in (str(name) for key in ("imports", "hooks") for name in OmegaConf.select(cfg, key) or ()):
+    given = [OmegaConf.select(cfg, key) for key in ("imports", "hooks")]
+    for name in (str(name) for each in given if OmegaConf.is_list(each) for name in each):
         file = _file(name)
         there = getattr(sys.modules.get(file.stem), "__file__", None) if file else None
         if file is None or file.stem not in sys.modules or (there and Path(there).resolve() == file):

@@ -179,6 +179,13 @@ class RunDirectory:
         whole = [row for row in found if len(row) == len(header)]
         if len(whole) < len(found):
             log.warning("%s: %d damaged rows are left out", file, len(found) - len(whole))
+        if whole and "round" not in header:
+            raise DataError(f"{file}: no column round")
+        for name, cell in ((name, cell) for row in whole for name, cell in zip(header, row, strict=True)):
+            try:
+                int(cell) if name == "round" else float(cell or "nan")
+            except ValueError as error:
+                raise DataError(f"{file}: column '{name}': {error}") from None
         return [dict(zip(header, row, strict=True)) for row in whole]
 
     @property
@@ -189,15 +196,12 @@ class RunDirectory:
         import pandas as pd
 
         file, rows = self.path / METRICS, self.rows()
-        if not file.is_file() or (rows and "round" not in rows[0]):
-            raise DataError(f"{file}: {'no column round' if rows else 'there is none'}")
+        if not file.is_file():
+            raise DataError(f"{file}: there is none")
         columns = {}
         for name in [name for name in COLUMNS if not rows or name in rows[0]]:
-            cells = [row[name] for row in rows]
-            try:  # Python's float reads back exactly what a run wrote; pandas' own parser does not
-                columns[name] = np.array([float(cell) if cell else np.nan for cell in cells], dtype=float)
-            except ValueError as error:
-                raise DataError(f"{file}: column '{name}': {error}") from None
+            # Python's float reads back exactly what a run wrote; pandas' own parser does not
+            columns[name] = np.array([float(row[name] or "nan") for row in rows], dtype=float)
         found = pd.DataFrame(columns).sort_values("round", kind="stable", ignore_index=True)
         whole = [name for name in INTEGERS if name in found and found[name].notna().all()]
         return found.astype(dict.fromkeys(whole, "int64"))
