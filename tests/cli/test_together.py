@@ -213,6 +213,13 @@ def test_groups_follow_from_the_list_of_jobs() -> None:
     assert [group.jobs for group in on_device] == [(0, 1), (2, 3)]
 
 
+def test_runs_that_are_worth_compiling_are_computed_alone() -> None:
+    kind = Kind("k", 1.0, 9.0, gain=2.0, cost=5.0)
+    assert [group.seats for group in groups([kind] * 2, "auto", 1)] == [2]
+    assert [group.seats for group in groups([kind] * 3, "auto", 1)] == [1, 1, 1]
+    assert [group.seats for group in groups([kind] * 3, 3, 1)] == [3]
+
+
 def test_a_run_keeps_its_seat(tmp_path: Path) -> None:
     kind = Kind("k", 1.0, 3.0)
     names = list("abc")
