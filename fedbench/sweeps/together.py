@@ -42,8 +42,8 @@ OF_A_DEVICE = 0.5
 ON_A_DEVICE = 8
 """Most processes on a GPU: each has a group, as the host's work of one group leaves the GPU idle."""
 COMPILED_MORE = 1 / 3
-"""Share of what compiling saves that joining does not: on MNIST with a logistic model compiled steps save 0.84,
-joined ones 0.56 of the time of steps that are neither."""
+"""Share of what compiling saves that joining does not: on MNIST with a logistic model compiled steps save
+0.84, joined ones 0.56 of the time of steps that are neither."""
 _FREE = ("partition", "schedule", "delay", "participation", "lr_schedule", "server_lr_schedule", "checkpoint")
 _FREE_KEYS = ("seed", "rounds", "target", "patience", "progress", "resume", "trace", "clients.total")
 
