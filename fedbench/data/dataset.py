@@ -187,6 +187,8 @@ def from_arrays(
         if who is not None and (who.dtype.kind not in "iuSU" or who.shape != (len(x),)):
             allowed = f"integers ({len(x)},), one client per sample, are expected, or texts"
             raise DataError(f"{place}: {key} is {who.dtype} of shape {who.shape}; {allowed}")
+        if who is not None and who.dtype.kind in "SU" and not (named := np.char.str_len(who) > 0).all():
+            raise DataError(f"{place}: {key} is empty in sample {int(named.argmin())}")
     return Dataset(
         name,
         *(_tensor(x_train), torch.from_numpy(y_train)),

@@ -126,12 +126,18 @@ def no_column(key: str, name: str, where: str, known: Sequence[str]) -> ConfigEr
 
 
 def refuse_empty(parts: Sequence[Part]) -> None:
-    """Raise DataError if a part has no rows, or a cell is empty."""
+    """Raise DataError if a part has no rows, or a cell is empty: null, or a text without letters."""
+    import pandas as pd
+
     for part in parts:
         if not len(part.frame):
             raise DataError(f"{part.where}: has no rows")
         for name in part.frame.columns:
-            if (empty := part.frame[name].isna().to_numpy()).any():
+            column = part.frame[name]
+            empty = column.isna().to_numpy()
+            if not pd.api.types.is_numeric_dtype(column):
+                empty = empty | (column.astype(str).str.strip() == "").to_numpy()
+            if empty.any():
                 raise DataError(f"{part.where}: the column {name} is empty in row {int(empty.argmax())}")
 
 

@@ -152,6 +152,14 @@ def test_one_file_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["who", "job", "y"])
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_an_empty_cell_of_parquet(name: str, value: str | None, tmp_path: Path) -> None:
+    words = table(written(tmp_path / "t.parquet", at(name, 7, value), "parquet"))
+    with pytest.raises(DataError, match=f"the column {name} is empty in row 7"):
+        Run(compose_config([*BASE, *words]))
+
+
 NEW: dict[str, tuple[pd.DataFrame, str]] = {
     "label in other letters": (TEST.assign(y=TEST.y.str.title()), "holds No, which"),
     "label": (TEST.assign(y=["maybe", *TEST.y[1:]]), "the column y holds maybe, which"),
@@ -318,7 +326,7 @@ def test_classes_of_hugging_face_are_told_by_name(names: tuple[str, ...], tmp_pa
 
 def test_users_of_hugging_face(tmp_path: Path) -> None:
     hf = pytest.importorskip("datasets", reason="needs the library `datasets` (extra hf)")
-    for number, users in enumerate((["u", None], [1, None], [1.5, 2.5])):
+    for number, users in enumerate((["u", None], ["u", ""], [1, None], [1.5, 2.5])):
         frame = {"a": [0.5, 1.0] * 4, "who": users * 4, "label": [0, 1] * 4}
         place = tmp_path / str(number)
         hf.DatasetDict({"train": hf.Dataset.from_dict(frame)}).save_to_disk(str(place))
