@@ -133,26 +133,25 @@ def results(*directories: Place) -> pd.DataFrame:
 def plot(
     *directories: Place,
     by: str | Sequence[str] = ("algorithm",),
-    style: Place | None = None,
     out: Place | None = None,
     **options: Any,
 ) -> Figure:
     """The figure that `fedbench plot DIR...` draws: a line per algorithm, mean and spread over seeds.
 
-    `by`: keys whose values distinguish lines; `style`: a file of matplotlib settings; `out`: also write PNG,
-    PDF, the points and the caption there. `options` are those of `fedbench.figures.lines.PlotOptions`: `x`, a
-    column of metrics.csv, or a swept key (`algorithm.lr`); `y`, a column of metrics.csv, against a key also
-    `best_accuracy`; `where`, key -> values, only these runs; `spread` of the band (std, sem, minmax; auto:
-    minmax of two seeds, else std); `rows`, a key, with a picture for each of its values; `width`, "one" or
-    "two" columns of print; `log`, logarithmic axes ("x", "y", "xy"); `limits`, axis -> its ends; `order`,
-    `labels`, `colours` of lines, by algorithm or name; `caption`, settings and seeds below the picture.
+    `by`: keys whose values distinguish lines; `out`: also write PNG, PDF, the points and the caption there.
+    `options` are those of `fedbench.figures.lines.PlotOptions`: `x`, a column of metrics.csv, or a swept key
+    (`algorithm.lr`); `y`, a column of metrics.csv, against a key also `best_accuracy`; `where`, key ->
+    values, only these runs; `spread` of the band (std, sem, minmax, points; auto: minmax of two seeds, else
+    std); `rows`, a key, with a picture for each of its values; `width`, "one" or "two" columns of print;
+    `log`, logarithmic axes ("x", "y", "xy"); `limits`, axis -> its ends; `caption`, settings and seeds below
+    the picture. What else is to be changed is changed in the figure that is returned.
     Raises DataError if there is nothing to read, ConfigError for a bad choice.
     """
     from fedbench.figures.drawing import draw
     from fedbench.figures.lines import PlotOptions
 
     lines = [by] if isinstance(by, str) else by
-    looks = PlotOptions(by=lines, style=None if style is None else Path(style), **options)
+    looks = PlotOptions(by=lines, **options)
     drawing = draw([os.fspath(place) for place in directories], looks)
     if out is not None:
         drawing.save(os.fspath(out))

@@ -90,9 +90,7 @@ def draw_runs(
     keys = listed(options.rows or "")
     found = rows_of(runs, keys, options.by, along).items()
     points = curve if of_curves else results
-    rows = {
-        title: [points(one, x, y, options.spread) for one in options.apply(part)] for title, part in found
-    }
+    rows = {title: [points(one, x, y, options.spread) for one in part] for title, part in found}
     if of_curves and "x" in options.log:
         rows = {title: [line.positive() for line in part] for title, part in rows.items()}
     every = [line for part in rows.values() for line in part]
@@ -111,9 +109,9 @@ def draw_runs(
     said = caption.of_runs(
         runs, series, paths, x=x, y=y, spread=options.spread, notes=[*notes, *more, *levels]
     )
-    with sheet(options.style):
+    with sheet():
         page = _Picture(rows, x, y, options).page(said["text"] if options.caption else ())
-    return Drawing(page, table(lines, x, y, of_curves), said, options.svg, options.style)
+    return Drawing(page, table(lines, x, y, of_curves), said)
 
 
 class _Picture:
@@ -131,9 +129,7 @@ class _Picture:
         shown = (
             "updates" if x == "round" and {run.choices.get("schedule") for run in runs} == {"async"} else x
         )
-        self.names = {"x": style.axis(shown), "y": style.axis(y, metric(runs))} | {
-            axis: options.labels[axis] for axis in ("x", "y") if axis in options.labels
-        }
+        self.names = {"x": style.axis(shown), "y": style.axis(y, metric(runs))}
         self.counted = [
             axis for axis, name in (("x", x), ("y", y)) if name.endswith(("_bytes", "evaluations"))
         ]

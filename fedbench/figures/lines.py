@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import is_color_like, to_hex
 from numpy.typing import NDArray
 
 from fedbench.config.grouping import differing, in_order, one_per_seed, split
@@ -64,11 +62,9 @@ class PlotOptions:
     such as best_accuracy. `by`: keys whose values make separate lines. `where`: key -> values of the runs to
     draw. `spread`: std, sem, minmax, points, or auto (minmax of two seeds, else std). `rows`: keys,
     separated by commas, with a picture for each value. `width`: one or two columns. `caption`: draw it too.
-    `log`: logarithmic axes ("x", "y"). `limits`: axis -> its ends. `labels`: axis or line -> its name.
-    `order`: lines that come first. `colours`: line -> colour. A line goes by its name in the figure or by its
-    algorithm's (`padamfed`). `svg`: write SVG too. `style`: a file of matplotlib settings. For the papers'
-    figures: `own_y`: each picture has its own y axis; `inset`: the ends of x and y of an enlarged part;
-    `levels`: values of y to mark. Raises ConfigError for a value that is not allowed.
+    `log`: logarithmic axes ("x", "y"). For the papers' figures: `limits`: axis -> its ends; `own_y`: each
+    picture has its own y axis; `inset`: the ends of x and y of an enlarged part; `levels`: values of y to
+    mark. Raises ConfigError for a value that is not allowed.
     """
 
     x: str = "round"
@@ -81,11 +77,6 @@ class PlotOptions:
     caption: bool = False
     log: Collection[str] = ()
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    order: Sequence[str] = ()
-    colours: Mapping[str, str] = field(default_factory=dict)
-    svg: bool = False
-    style: Path | None = None
     own_y: bool = False
     inset: tuple[float, float, float, float] | None = None
     levels: Sequence[float] = ()
@@ -97,33 +88,6 @@ class PlotOptions:
             if not low < high or (axis in self.log and low <= 0):
                 allowed = "must be two numbers, the lower first" + (", above 0" if axis in self.log else "")
                 raise ConfigError(f"{axis}lim", f"{low:g},{high:g}", allowed)
-        for colour in self.colours.values():
-            if not is_color_like(colour):
-                raise ConfigError("colour", colour, "must be a colour: a name, or #RRGGBB")
-
-    def apply(self, series: Sequence[Series]) -> list[Series]:
-        """The lines of a picture in the order, with the names and in the colours of these options. Raises
-        ConfigError if an option names a line that does not exist."""
-        known = {name: None for line in series for name in _names(line)}
-        asked = {"order": self.order, "colour": self.colours, "label": set(self.labels) - {"x", "y"}}
-        for option, names in asked.items():
-            for name in names:
-                check_choice(option, name, known, "a line:")
-        rank = {name: place for place, name in enumerate(self.order)}
-        first = sorted(series, key=lambda line: min(rank.get(name, len(rank)) for name in _names(line)))
-        return [self._dressed(line) for line in first]
-
-    def _dressed(self, line: Series) -> Series:
-        label, colour = (
-            next((said[name] for name in _names(line) if name in said), usual)
-            for said, usual in ((self.labels, line.label), (self.colours, line.style.colour))
-        )
-        return replace(line, style=replace(line.style, label=label, colour=to_hex(colour).upper()))
-
-
-def _names(line: Series) -> list[str]:
-    """The names by which a user may refer to a line."""
-    return list(dict.fromkeys([line.label, str(line.choices.get("algorithm", line.label))]))
 
 
 def check_choice(key: str, value: str, allowed: Collection[str], what: str = "one of") -> None:

@@ -38,21 +38,18 @@ _TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Creator": "fedbench", "Producer": None},
-    ".svg": {"Date": None},
 }
 _FAR = 1e6  # in a grid of panels, a line lower than the median by this factor does not stretch the axis
 _PANEL_HEIGHT = {"one": 1.9, "two": 1.3}  # inches, of a grid
 
 
-def sheet(style: Path | None = None) -> AbstractContextManager[None]:
-    """The style sheet as a context in which figures are made and saved.
-
-    The user's matplotlibrc and then the file `style` override it. Raises ConfigError for an unreadable file.
-    """
+def sheet() -> AbstractContextManager[None]:
+    """The style sheet as a context in which figures are made and saved. The user's matplotlibrc overrides it.
+    Raises ConfigError if that cannot be read."""
     settings: Any = dict(dict.items(matplotlib.rcParamsDefault))
     rc = Path(matplotlib.matplotlib_fname())
     own = rc if rc.parent != Path(matplotlib.get_data_path()) else None
-    for key, file in (("style", SHEET), ("matplotlibrc", own), ("style", style)):
+    for key, file in (("style", SHEET), ("matplotlibrc", own)):
         if file is not None:
             try:
                 settings |= dict(dict.items(matplotlib.rc_params_from_file(file, use_default_template=False)))
@@ -80,12 +77,9 @@ def marks(**looks: Mapping[str, Any]) -> dict[str, Line2D]:
 class Picture(Figure):
     """A figure that a notebook displays automatically, with the style sheet of this package."""
 
-    style: Path | None = None
-    """The user's own file of settings, which counts here too."""
-
     def _repr_png_(self) -> bytes:
         data = io.BytesIO()
-        with sheet(self.style):
+        with sheet():
             self.savefig(data, format="png")
         return data.getvalue()
 
@@ -158,11 +152,6 @@ class Drawing:
     page: Page
     points: pd.DataFrame
     said: Mapping[str, Any]
-    svg: bool = False
-    style: Path | None = None
-
-    def __post_init__(self) -> None:
-        self.page.figure.style = self.style
 
     @property
     def figure(self) -> Figure:
@@ -177,14 +166,14 @@ class Drawing:
         allowed and RunError if the files cannot be written.
         """
         stem = stem_of(out)
-        suffixes = (".png", ".pdf", *((".svg",) if self.svg else ()), ".csv", ".json", ".md")
+        suffixes = (".png", ".pdf", ".csv", ".json", ".md")
         files = {suffix: stem.with_name(stem.name + suffix) for suffix in suffixes}
         drafts = {suffix: file.with_name(f".{file.name}.{os.getpid()}.tmp") for suffix, file in files.items()}
         said = json.dumps(self.said, indent=1, ensure_ascii=False, default=str) + "\n"
         text = "\n\n".join([f"![{stem.name}]({stem.name}.png)", *self.said.get("text", ())]) + "\n"
         try:
             stem.parent.mkdir(parents=True, exist_ok=True)
-            with sheet(self.style):
+            with sheet():
                 self.page.settle()
                 for suffix in [suffix for suffix in suffixes if suffix in _METADATA]:
                     self.figure.savefig(drafts[suffix], format=suffix[1:], metadata=_METADATA[suffix])
@@ -206,7 +195,7 @@ def stem_of(out: str | Path) -> Path:
     path = Path(out)
     ours = path.suffix.lower() in (".png", ".pdf")
     if re.fullmatch(r"\.(svg|eps|ps|jpe?g|tiff?|gif|csv|json|md)", path.suffix.lower()):
-        allowed = "must end in .png or .pdf, or in neither; both are written, and SVG with --svg"
+        allowed = "must end in .png or .pdf, or in neither; both are written"
         raise ConfigError("out", out, allowed, (".png", ".pdf"))
     if not path.name or (path.is_dir() and not ours):
         raise ConfigError("out", out, "must be a file name, such as accuracy.png; PNG and PDF are written")

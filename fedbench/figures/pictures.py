@@ -60,11 +60,11 @@ def partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
     cfg = run.plain_config
     counts = class_counts(assignment(run.path / PARTITION), *labels(cfg))
     said = _of_partition(counts, flat(cfg), run.path)
-    with sheet(options.style):
+    with sheet():
         page = _draw_partition(counts, options.width, said["text"] if options.caption else ())
     client, label = np.indices(counts.shape)
     points = pd.DataFrame({"client": client.ravel(), "class": label.ravel(), "samples": counts.ravel()})
-    return Drawing(page, points, said, options.svg, options.style)
+    return Drawing(page, points, said)
 
 
 def assignment(file: Path) -> Ints:
@@ -179,11 +179,11 @@ def trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
     jobs = read_jobs(path)
     shown, staleness = window(jobs), histogram(jobs)
     said = _of_trace(jobs, shown, staleness, path)
-    with sheet(options.style):
+    with sheet():
         page = _draw_trace(shown, staleness, options.width, said["text"] if options.caption else ())
     parts = [shown.jobs.assign(part="job"), staleness.assign(part="histogram")]
     points = pd.concat(parts, ignore_index=True)[["part", *COLUMNS, "staleness", "jobs"]]
-    return Drawing(page, points, said, options.svg, options.style)
+    return Drawing(page, points, said)
 
 
 def read_jobs(path: Path) -> pd.DataFrame:

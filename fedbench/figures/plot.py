@@ -81,13 +81,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--spread", choices=[AUTO, *SPREADS, POINTS], help=bands)
     add("--rows", metavar="KEY[,KEY]", help="a picture for each value of KEY, with shared axes")
     add("--log", choices=["x", "y", "xy"], help="logarithmic axes")
-    add("--xlim", action=_Limits, dest="limits", metavar="LOW,HIGH", help="ends of the x axis")
-    add("--ylim", action=_Limits, dest="limits", metavar="LOW,HIGH", help="ends of the y axis")
-    add("--order", type=listed, metavar="LINE[,LINE]", help="lines that come first, by algorithm or name")
-    add("--label", action=_Pairs, dest="labels", metavar="WHAT=TEXT", help="name of a line, or of x or y")
-    add("--colour", action=_Pairs, dest="colours", metavar="LINE=COLOUR", help="a name, or #RRGGBB")
-    add("--svg", action="store_true", help="write SVG too")
-    add("--style", type=Path, metavar="FILE", help="matplotlib settings, on top of those of a matplotlibrc")
     add("--caption", action=argparse.BooleanOptionalAction, help=below)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--partition", metavar="RUN_DIR", help="picture of a partition: clients and classes")
@@ -98,22 +91,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Pairs(argparse.Action):
-    """Collects repeated KEY=VALUE options in a dict; the values of `--where` are lists."""
+    """Collects repeated KEY=VALUE,VALUE options in a dict of lists."""
 
     def __call__(self, parser: Any, namespace: Any, text: Any, option: str | None = None) -> None:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise UsageError(f"plot: {option} {text}: must be KEY=VALUE")
-        given = {key: value.split(",") if self.dest == "where" else value}
+        given = {key: value.split(",")}
         setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **given})
-
-
-class _Limits(argparse.Action):
-    """Stores LOW,HIGH under the axis that the option's name starts with (`--xlim`: x)."""
-
-    def __call__(self, parser: Any, namespace: Any, text: Any, option: str | None = None) -> None:
-        try:
-            low, high = map(float, text.split(","))
-        except ValueError:
-            raise UsageError(f"plot: {option} {text}: must be two numbers, such as 0,1") from None
-        namespace.limits = {**getattr(namespace, "limits", {}), str(option)[2]: (low, high)}

@@ -311,13 +311,12 @@ def test_what_is_asked_of_a_plot_reaches_it(monkeypatch: pytest.MonkeyPatch, tmp
     given = {
         "x": "virtual_time", "y": "test_loss", "by": ["model"], "where": {"seed": [1]}, "spread": "sem",
         "rows": "partition", "width": "two", "caption": True, "limits": {"x": (1.0, 9.0)},
-        "labels": {"fedavg": "A"}, "order": ["B"], "colours": {"fedavg": "red"},
     }  # fmt: skip
-    api.plot("a", tmp_path, log="xy", style="s", out="o", **given)
+    api.plot("a", tmp_path, log="xy", out="o", **given)
     ((paths, options),) = asked
     assert paths == ["a", str(tmp_path)]
     assert {name: getattr(options, name) for name in given} == given
-    assert (tuple(options.log), options.style) == (("x", "y"), Path("s"))
+    assert tuple(options.log) == ("x", "y")
     assert Drawn.saved == ["o"]
 
 
