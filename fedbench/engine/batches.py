@@ -71,6 +71,7 @@ class Batch(NamedTuple):
     samples: Tensor  # (B,) rows of the data
     real: Tensor | None  # 0-dim: how many of them are real, the rest is padding; None: all
     keys: Tensor | None  # (R, 2) keys of the R things that are random in this step
+    masks: tuple[Tensor, ...] | None = None  # (B, ...) of each dropout layer, if they are drawn already
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class BatchIndices:
     steps: Tensor  # (C,) K_i
     keys: Tensor | None  # (K, C, R, 2) keys of the R things that are random in a step
     known: Known  # the same numbers on the host, read without waiting for the device
+    masks: tuple[Tensor, ...] | None = None  # (K, C, B, ...) of each dropout layer, if drawn already
 
     def __len__(self) -> int:
         return len(self.index)
@@ -106,7 +108,10 @@ class BatchIndices:
     def step(self, k: int) -> Batch:
         """The k-th mini-batches of all jobs, with a leading axis C."""
         count, keys = self.count, self.keys
-        return Batch(self.index[k], None if count is None else count[k], None if keys is None else keys[k])
+        masks = None if self.masks is None else tuple(mask[k] for mask in self.masks)
+        return Batch(
+            self.index[k], None if count is None else count[k], None if keys is None else keys[k], masks
+        )
 
     def pick(self, k: Tensor | int, c: Tensor | int) -> Batch:
         """Mini-batch k of job c. If k and c are tensors (P,), one of each pair, with a leading axis P."""
@@ -117,7 +122,8 @@ class BatchIndices:
 
     def axes(self) -> Any:
         """The position of the job axis in each field of a step's `Batch`, for vmap."""
-        axes: Any = (0, None if self.count is None else 0, None if self.keys is None else 0)
+        given = self.count, self.keys, self.masks
+        axes: Any = (0, *(None if each is None else 0 for each in given))
         return Batch(*axes)
 
     def batch(self, k: int, c: int) -> Batch:

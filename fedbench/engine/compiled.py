@@ -61,6 +61,11 @@ class CompileCache:
         """Whether there is a program with these dependencies, for some shapes."""
         return self._ours() and any(self.directory.glob(f"{self._stem(depends)}-*.pt2"))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the directory has no program at all."""
+        return not any(self.directory.glob("*.pt2"))
+
     def find(self, name: str) -> Path | None:
         """The file `name`, which now counts as used; None if it is missing or damaged."""
         file = self.directory / name
@@ -185,6 +190,11 @@ class Programs:
         if any(key[0] == depends for key in self._kept if isinstance(key, tuple)):
             return True
         return self.cache is not None and self.cache.knows((self.objective, depends))
+
+    @property
+    def untried(self) -> bool:
+        """Whether nothing has been compiled here, as far as is known."""
+        return not self._kept and self.cache is not None and self.cache.is_empty
 
     def take(self, key: Hashable) -> Function | None:
         """The function kept under `key`, which now counts as used; None if there is none."""

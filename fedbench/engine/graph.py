@@ -129,8 +129,7 @@ class StepGraph:
     def _once(self) -> None:
         local, statistics, *rest, batches = self.buffers
         at = self.k.view(1)
-        drawn: Any = [None if x is None else x.index_select(0, at).squeeze(0) for x in batches]
-        batch = Batch(*drawn)
+        batch = Batch(*pytree.tree_map_only(Tensor, lambda x: x.index_select(0, at).squeeze(0), batches))
         new, moved = self.step(local, statistics, *rest, self.k, batch)
         self._write([(local, new), (statistics, moved)])
         self.k.add_(1)
@@ -216,7 +215,7 @@ class GraphedSteps:
 def _inputs(local: Vectors, work: Work) -> tuple[Any, ...]:
     """What a step reads, in the order of its parameters, with the mini-batches of all steps last."""
     batches = work.batches
-    drawn = batches.index, batches.count, batches.keys
+    drawn = batches.index, batches.count, batches.keys, batches.masks
     return local, work.statistics, work.down, work.mine, work.facts, work.h, drawn
 
 

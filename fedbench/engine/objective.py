@@ -17,8 +17,11 @@ Pure tensor operations: safe under vmap and torch.compile.
 from __future__ import annotations
 
 import contextlib
+import copy
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -26,8 +29,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedbench.data import add_noise
-from fedbench.engine.batches import Batch
+from fedbench.engine.batches import Batch, BatchIndices
+from fedbench.models.layers import patterns
 from fedbench.torch_internals import grad_and_value
+
+MASKS = 2**24
+"""Most numbers in the dropout masks of a chunk that are drawn at once."""
 
 
 class Layout:
@@ -238,11 +245,34 @@ class Objective:
             weights = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(x.dtype)
         return x, self.data.y[batch.samples], weights
 
+    def with_masks(self, batches: BatchIndices) -> BatchIndices:
+        """The mini-batches with what their dropout layers keep, drawn for all steps at once, which leaves the
+        steps little to compute and to compile. As they are if there is nothing to draw, or too much."""
+        shapes = self._patterns
+        if not self.keys or shapes is None or batches.keys is None:
+            return batches
+        (steps, clients, width), keys = batches.index.shape, batches.keys
+        patterns = [(width, *shapes[name][1:]) for name in self.keys]
+        if steps * clients * sum(map(math.prod, patterns)) > MASKS:
+            return batches
+        layers = [self.model.get_submodule(name.rpartition(".")[0]) for name in self.keys]
+        drawn: Any = [
+            layer.kept(keys[:, :, number], pattern)  # type: ignore[operator]
+            for number, (layer, pattern) in enumerate(zip(layers, patterns, strict=True), 1)
+        ]
+        return replace(batches, masks=tuple(drawn))
+
+    @cached_property
+    def _patterns(self) -> dict[str, tuple[int, ...]] | None:
+        with torch.no_grad():
+            x = self.data.to_input(self.data.x[:1])
+        return patterns(copy.deepcopy(self.model), torch.cat([x, x]))
+
     def _layer_inputs(self, batch: Batch, weights: Tensor | None) -> dict[str, Tensor]:
         extra: dict[str, Tensor] = {}
         if weights is not None:
             extra.update(dict.fromkeys(self.masks, weights))
         for layer, name in enumerate(self.keys):
             assert batch.keys is not None
-            extra[name] = batch.keys[layer + 1]
+            extra[name] = batch.keys[layer + 1] if batch.masks is None else batch.masks[layer]
         return extra

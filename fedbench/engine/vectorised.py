@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ class VmapExecutor(Executor):
         return None if self.graphs is None else self.graphs.note
 
     def _run(self, work: Work) -> Result:
+        work = replace(work, batches=self.program.objective.with_masks(work.batches))
         program, batches, over = self.program, work.batches, work.facts.axes()
         of_run = 0 if work.joined else None
         init = self._map("init", (of_run, 0, over, of_run))

@@ -8,9 +8,11 @@ need special treatment are found by their type, never by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -29,7 +31,8 @@ class Dropout(nn.Module):
     layer is the identity. Positions 2j and 2j + 1 take the two words of Threefry-2x32 at counter (j, 0), so
     the mask of a sample does not depend on how many samples follow it in the batch.
 
-    Buffer `key`: (2,) int64, words below 2**32; each layer of a model needs a key of its own.
+    Buffer `key`: (2,) int64, words below 2**32; each layer of a model needs a key of its own. Or the mask
+    itself, bool, as `kept` draws it for many keys at once.
     """
 
     key: Tensor
@@ -46,12 +49,26 @@ class Dropout(nn.Module):
         """Any shape; the first axis is the sample."""
         if not self.training or self.p == 0:
             return x
-        n = x.shape.numel()
-        pair = torch.arange((n + 1) // 2, device=x.device)
-        words = threefry2x32((self.key[0], self.key[1]), (pair, 0))
-        bits = torch.stack(words, dim=-1).flatten()[:n].view(x.shape)
-        keep = 1 - self.p
-        return torch.where(bits < round(keep * 2**32), x * (1 / keep), 0.0)
+        mask = self.key if self.key.dtype == torch.bool else self.kept(self.key, x.shape)
+        return torch.where(mask, x * (1 / (1 - self.p)), 0.0)
+
+    def kept(self, key: Tensor, shape: Sequence[int]) -> Tensor:
+        """Which elements of an activation of that shape are kept under each of the keys (..., 2):
+        (..., *shape). Outside of transforms a CPU draws with NumPy."""
+        n, below = math.prod(shape), round((1 - self.p) * 2**32)
+        pairs, rest = (n + 1) // 2, key.shape[:-1]
+        if key.device.type == "cpu" and not is_transformed(key) and not torch.compiler.is_compiling():
+            drawn = key.numpy()
+            words = threefry2x32((drawn[..., :1], drawn[..., 1:]), (np.arange(pairs), 0))
+            mask = torch.from_numpy(np.stack([word < below for word in words], axis=-1))
+        else:
+            words = threefry2x32((key[..., :1], key[..., 1:]), (torch.arange(pairs, device=key.device), 0))
+            mask = torch.stack([word < below for word in words], dim=-1)
+        return mask.reshape(*rest, 2 * pairs)[..., :n].reshape(*rest, *shape)
+
+    def pattern(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the mask for an activation."""
+        return tuple(shape)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -62,8 +79,36 @@ class StochasticDepth(Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape; the first axis is the sample."""
-        each = x.new_ones(len(x), *(1 for _ in x.shape[1:]))
-        return x * super().forward(each)
+        return x * super().forward(x.new_ones(self.pattern(x.shape)))
+
+    def pattern(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """One number for each sample."""
+        return shape[0], *(1 for _ in shape[1:])
+
+
+def patterns(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]] | None:
+    """The masks that a pass over the batch `x` draws: name of the layer's key -> shape. None if their shapes
+    do not follow from the batch's size: a layer of another kind, or one that is passed more than once."""
+    layers = {name: layer for name, layer in model.named_modules() if "key" in layer._buffers}
+    seen: dict[str, list[tuple[int, ...]]] = {name: [] for name in layers}
+    hooks = []
+    for name, layer in layers.items():
+        if type(layer) not in (Dropout, StochasticDepth):
+            return None
+
+        def see(layer: Any, given: Any, name: str = name) -> None:
+            seen[name].append(layer.pattern(given[0].shape))
+
+        hooks.append(layer.register_forward_pre_hook(see))
+    training = model.training
+    with torch.no_grad():
+        model.eval()(x)
+    model.train(training)
+    for hook in hooks:
+        hook.remove()
+    if any(len(shapes) != 1 or shapes[0][0] != len(x) for shapes in seen.values()):
+        return None
+    return {f"{name}.key".removeprefix("."): shapes[0] for name, shapes in seen.items()}
 
 
 class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):

@@ -283,7 +283,8 @@ class Run:
             return replace(plain, engine="vmap"), None
         if config.engine == "auto":  # other engines need no look at the disk
             depends = step_depends(program, compiled.chunk, width)
-            known = CompiledStep(self.session.alike, depends is not None and here.programs.knows(depends))
+            compiled_before = depends is not None and here.programs.knows(depends)
+            known = CompiledStep(self.session.alike, compiled_before, here.programs.untried)
         engine, line = choose_engine(config.engine, load, self.device, known)
         return compiled if engine == "compile" else replace(plain, engine=engine), line
 

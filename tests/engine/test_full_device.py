@@ -62,6 +62,7 @@ def test_a_missing_toolkit_is_said_once_with_the_variable_to_set(
 ) -> None:
     monkeypatch.setattr(compiled, "pack", refusal(OSError("CUDA_HOME environment variable is not set")))
     monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
+    monkeypatch.setattr(compiled, "stands_alone", lambda device: False)  # a torch without standalone_compile
     monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", None)
     on_cuda, programs = torch.device("cuda"), Programs()
     with caplog.at_level(logging.WARNING):
@@ -77,6 +78,7 @@ def test_a_toolkit_that_is_there_is_not_said_to_be_missing(
 ) -> None:
     monkeypatch.setattr(compiled, "pack", refusal(RuntimeError("no rule for this operation")))
     monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
+    monkeypatch.setattr(compiled, "stands_alone", lambda device: False)
     monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", "/opt/cuda")
     with caplog.at_level(logging.WARNING):
         Programs()._compile(torch.sin, (torch.ones(2),), torch.device("cuda"), None)

@@ -10,9 +10,12 @@ import pytest
 import torch
 from tests_support import FixedTrace, make_walk
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from fedbench.engine import objective
 from fedbench.method import Algorithm, Client, Record, Vectors, positive
-from fedbench.models.layers import Dropout
+from fedbench.models import layers
+from fedbench.models.layers import Dropout, StochasticDepth, patterns
 
 WIDTH, K, N = 32, 3, 4
 
@@ -83,3 +86,54 @@ def test_a_jobs_masks_do_not_depend_on_its_company() -> None:
     for options in ({"engine": "loop"}, {"chunk": 1}, {"chunk": 3}):
         *_, alone = masks([[2, 3], [0, 1], [2, 1]], **options)
         assert np.array_equal(alone[2], together[2])
+
+
+@pytest.mark.parametrize(("most", "per_layer"), [(2**24, 1), (0, K)])
+def test_the_masks_of_a_chunk_are_drawn_at_once_and_outside_its_steps(
+    monkeypatch: pytest.MonkeyPatch, most: int, per_layer: int
+) -> None:
+    """Unless they are too many; the bits are the same."""
+    (expected,) = masks([[0, 1, 2, 3]], engine="loop")
+    draws, draw = [], layers.threefry2x32
+
+    def counted(*given: Any) -> Any:
+        draws.append(1)
+        return draw(*given)
+
+    monkeypatch.setattr(layers, "threefry2x32", counted)
+    monkeypatch.setattr(objective, "MASKS", most)
+    (found,) = masks([[0, 1, 2, 3]], engine="vmap")
+    assert len(draws) == 2 * per_layer  # two layers, a chunk of four clients
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("layer", [Dropout(0.3), StochasticDepth(0.4)])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4), (1, 7)])
+def test_masks_of_many_keys_are_those_of_each(layer: Dropout, shape: tuple[int, ...]) -> None:
+    """On a CPU many are drawn by NumPy; under vmap a step draws its own by torch."""
+    keys = torch.randint(2**32, (2, 4, 2), generator=torch.Generator().manual_seed(0))
+    pattern = layer.pattern(shape)
+    found = layer.kept(keys, pattern)
+    assert found.shape == (2, 4, *pattern)
+
+    def own(key: Tensor) -> Tensor:
+        return functional_call(layer, {"key": key}, (torch.ones(shape),))
+
+    each = torch.func.vmap(torch.func.vmap(own))(keys)
+    assert torch.equal(each != 0, found.expand(2, 4, *shape))
+    for at in np.ndindex(2, 4):
+        assert torch.equal(functional_call(layer, {"key": found[at]}, (torch.ones(shape),)), each[at])
+
+
+def test_what_a_pass_draws_is_known_where_it_follows_from_the_batch() -> None:
+    drop = Dropout(0.5)
+    net = nn.Sequential(nn.Linear(6, 4), drop, nn.Unflatten(1, (2, 2)), StochasticDepth(0.5))
+    assert patterns(net, torch.ones(3, 6)) == {"1.key": (3, 4), "3.key": (3, 1, 1)}
+    assert net.training
+    assert patterns(nn.Sequential(drop, drop), torch.ones(3, 6)) is None  # one key, two passes
+    assert patterns(nn.Sequential(nn.Flatten(0), drop), torch.ones(3, 6)) is None
+
+    class Own(Dropout):
+        pass
+
+    assert patterns(Own(0.5), torch.ones(3, 6)) is None
