@@ -59,6 +59,7 @@ __all__ = [
     "abandon_capture",
     "compile_alone",
     "grad_and_value",
+    "in_transform",
     "in_use",
     "is_transformed",
     "load",
@@ -98,6 +99,11 @@ def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Ve
         found: Any = _pieces(value, inputs, create_graph=True), (value, aux)
         undone: Found = _undo_create_differentiable(found, level)
         return undone
+
+
+def in_transform() -> bool:
+    """Whether vmap, grad or another transform of torch.func is under way, or may be."""
+    return not _PIECES or peek_interpreter_stack() is not None
 
 
 def _by_tape(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:

@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from fedbench.errors import ConfigError
 from fedbench.rng import threefry2x32
-from fedbench.torch_internals import is_transformed
+from fedbench.torch_internals import in_transform, is_transformed
 
 
 class Dropout(nn.Module):
@@ -57,7 +57,7 @@ class Dropout(nn.Module):
         (..., *shape). Outside of transforms a CPU draws with NumPy."""
         n, below = math.prod(shape), round((1 - self.p) * 2**32)
         pairs, rest = (n + 1) // 2, key.shape[:-1]
-        if key.device.type == "cpu" and not is_transformed(key) and not torch.compiler.is_compiling():
+        if key.device.type == "cpu" and not in_transform() and not torch.compiler.is_compiling():
             drawn = key.numpy()
             words = threefry2x32((drawn[..., :1], drawn[..., 1:]), (np.arange(pairs), 0))
             mask = torch.from_numpy(np.stack([word < below for word in words], axis=-1))
