@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fedbench.errors import SaidElsewhere, UsageError, UserError, coloured, nearest, shortened
 from fedbench.process_group import refuse_several
@@ -39,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     wants_traceback = "1" in (os.environ.get("FEDBENCH_TRACEBACK"), os.environ.get("HYDRA_FULL_ERROR"))
     try:
         _refuse_namesake()
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        words = list(sys.argv[1:] if argv is None else argv)
+        with _offline() if "--dry-run" in words else contextlib.nullcontext():
+            return _dispatch(words)
     except KeyboardInterrupt as stop:
         print(f"fedbench: {stop if str(stop) else 'interrupted'}", file=sys.stderr)
         return getattr(stop, "exit_code", 130)
@@ -58,6 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             line += " (FEDBENCH_TRACEBACK=1 shows where)"
         print(f"{coloured('fedbench:', 'error', sys.stderr)} {line}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """Nothing is downloaded meanwhile, by us or by Hugging Face's libraries."""
+    names = ("FEDBENCH_OFFLINE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _dispatch(argv: list[str]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedbench.errors import Parser, UsageError
 from fedbench.runs.run_directory import FINISHED, RunDirectory
+from fedbench.sweeps.tables import duration
 
 KEPT = Path("outputs") / "reruns"
 
@@ -26,6 +27,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("words", nargs="+", metavar="RUN_DIR | KEY=VALUE", help=f"keys: {', '.join(PLACES)}")
     words = f"keep the recomputed run, below {KEPT}; if stopped, the same command resumes it"
     parser.add_argument("--keep", action="store_true", help=words)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be computed, and compute nothing"
+    )
     args = parser.parse_args(argv)
     given = [word for word in args.words if "=" in word and "/" not in word.split("=")[0]]
     given = [word for word in given if not Path(word).exists()]
@@ -40,12 +44,26 @@ def main(argv: Sequence[str]) -> int:
     session, different = Session(), 0
     for directory in directories:
         kept = _free(directory) if args.keep else None
+        if args.dry_run:
+            print(_planned(directory, kept))
+            continue
         differences = replay(directory, session, kept, places)
         different += bool(differences)
         print(f"{kept or directory}: {'; '.join(differences) or 'the same numbers'}")
         if differences and (changed := elsewhere(directory)):
             print(f"  {directory} was computed with {'; '.join(changed)}")
     return 1 if different else 0
+
+
+def _planned(directory: Path, kept: Path | None) -> str:
+    """A line about what would be computed. Raises UserError if no run has finished there."""
+    run = RunDirectory(directory)
+    config, summary = run.config(), run.summary or {}
+    if summary.get("status") not in FINISHED:
+        raise UsageError(f"replay: {directory}: no run has finished here")
+    took = duration(float(summary["wall_seconds"]))
+    where = f"kept in {kept}" if kept else "nothing is kept"
+    return f"{directory}: {config.rounds} rounds again, which took {took}; {where}"
 
 
 def _free(directory: Path) -> Path:

@@ -44,7 +44,7 @@ tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own
 def main(argv: Sequence[str]) -> int:
     """`fedbench tune`. Returns the exit code. Raises UserError (RunError if runs failed, or all diverged)."""
     from fedbench.config.config import METRICS
-    from fedbench.tuning.again import again
+    from fedbench.tuning.again import again, forecast_again
     from fedbench.tuning.methods import SMALL
     from fedbench.tuning.request import SEARCHES, TuneOptions
     from fedbench.tuning.tune import dry_run, tune
@@ -76,13 +76,13 @@ def main(argv: Sequence[str]) -> int:
     options = TuneOptions(
         args.search, args.trials, args.seeds, args.extend, keys, args.config_dir, args.metric, args.small
     )
-    if args.overrides and "=" not in args.overrides[0]:
-        return _shown(again(Path(args.overrides[0]), args.overrides[1:]))
+    tuned = Path(args.overrides[0]) if args.overrides and "=" not in args.overrides[0] else None
     if args.dry_run:
-        for line in dry_run(args.overrides, options):
+        lines = forecast_again(tuned, args.overrides[1:]) if tuned else dry_run(args.overrides, options)
+        for line in lines:
             print(line, flush=True)
         return 0
-    return _shown(tune(args.overrides, options))
+    return _shown(again(tuned, args.overrides[1:]) if tuned else tune(args.overrides, options))
 
 
 def _shown(tuned: Tuned) -> int:

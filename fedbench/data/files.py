@@ -241,6 +241,10 @@ _FAILURES = (
 )
 
 
+OFFLINE = "FEDBENCH_OFFLINE"
+"""The variable of the environment that forbids downloads."""
+
+
 def fetch(
     name: str, root: Path, files: Sequence[str], archives: Sequence[str], download: Callable[[Path], None]
 ) -> None:
@@ -250,6 +254,10 @@ def fetch(
     first, so an archive that is not yet unpacked needs no network. Several processes may call this at the
     same time: one of them downloads, the others wait and find the files.
     """
+    if os.environ.get(OFFLINE):
+        there = ", ".join(str(root / file) for file in missing(root, files))
+        why = f"and {OFFLINE} is set (--dry-run sets it): nothing is downloaded"
+        raise DataError(f"dataset={name}: not found: {root / name}.npz, nor {there}; {why}")
     staging = root / f".download-{name}"
     lock = root / f".{name}.lock"
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedbench.config.compose import load_config
@@ -37,7 +37,8 @@ from fedbench.papers.kept import (
     write_tuning,
 )
 from fedbench.runs import provenance
-from fedbench.sweeps.launch import Result
+from fedbench.sweeps.launch import Result, sweep_planned
+from fedbench.sweeps.plan import preview
 from fedbench.sweeps.tables import duration
 from fedbench.tuning.request import SHARE, VALIDATION
 from fedbench.tuning.search import Stages, Task, decide, first_values, search, single
@@ -90,14 +91,42 @@ class Maker:
         write_made(self.out, self.figure, self.made.scale, self.made.digest, files, places, tuned)
         return [f"{self.figure.name}: {line}" for line in self.stages.failures]
 
-    def tune(self, place: Path) -> Chosen:
-        """Search every tuned branch once, and extend a grid search whose winner lies at an edge. Return the
-        branches with their selections, without those whose runs all failed."""
+    def forecast(self) -> Iterator[str]:
+        """Yield lines that say what `go` would run first, what of it is finished, and how many runs follow.
+        Writes nothing. Raises UserError if a run has invalid input."""
+        name, place = self.figure.name, lists_of(self.figure.name, self.made.scale, self.root)
+        runs, branches, words = self.root / RUNS, self.searched(), [*self.words]
+        words.append(f"{VALIDATION}={self.validation:g}")
+        for task in dict.fromkeys(branch.search.task if branch.search else "" for branch in branches):
+            mine = [one for one in branches if (one.search.task if one.search else "") == task]
+            tasks = list({str(one.fixed): one for one in map(self.task, mine)}.values())
+            seeds = [SEARCHED + seed for seed in self.how.seeds]
+            grids = [one.grid(values, seeds) for one in tasks for values in one.first]
+            first = [f"experiment={task}", *words[1:]] if task else words
+            there = place / self.made.digest / (f"tuning-{task}" if task else "tuning")
+            yield f"{name}, {self.made.scale}: the first runs of a search for {len(tasks)} methods"
+            yield from preview(sweep_planned(first, grids, there, runs))
+        finals = [self.final(branch, None) for branch in self.made.branches]
+        if not branches:
+            yield f"{name}, {self.made.scale}: nothing is searched"
+            yield from preview(sweep_planned(self.words, finals, place / self.made.digest, runs))
+            return
+        count = len(sweep_planned(self.words, finals, place, runs))
+        yield f"then what the search still asks for, and {count} runs of the winners"
+
+    def searched(self) -> list[Branch]:
+        """The branches that are tuned, each once."""
         branches: list[Branch] = []
         for branch in self.made.branches:
             searched = branch.search or self.made.tuned_keys(branch)
             if searched and not any(branch.is_same_task(other) for other in branches):
                 branches.append(branch)
+        return branches
+
+    def tune(self, place: Path) -> Chosen:
+        """Search every tuned branch once, and extend a grid search whose winner lies at an edge. Return the
+        branches with their selections, without those whose runs all failed."""
+        branches = self.searched()
         chosen: list[tuple[Branch, Selection | None]] = []
         for name in dict.fromkeys(branch.search.task if branch.search else "" for branch in branches):
             mine = [one for one in branches if (one.search.task if one.search else "") == name]
@@ -206,7 +235,10 @@ def main(argv: Sequence[str]) -> int:
             "figures: a figure's name, --all, --list, --check or --report is needed (see --help)"
         )
     named = [name for one in args.names for name in (*FIGURES[one].panels, one)]
-    failures = _figures(list(FIGURES if args.all else dict.fromkeys(named)), args)
+    names = list(FIGURES if args.all else dict.fromkeys(named))
+    if args.dry_run:
+        return _forecasts(names, args)
+    failures = _figures(names, args)
     from fedbench.papers.report import write_report
 
     for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
@@ -230,6 +262,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every figure")
     parser.add_argument("--list", action="store_true", help="show the figures")
     parser.add_argument("--check", action="store_true", help="which kept results are stale; exit 1 if any is")
+    parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
     again = "draw again from what is kept, without runs and data (with --all: what is kept at the scale)"
     parser.add_argument("--redraw", action="store_true", help=again)
     parser.add_argument("--report", action="store_true", help="write the report only")
@@ -274,6 +307,20 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
             continue
         print(f"{name}: {shown(name, scale)} ({duration(time.monotonic() - begin)})", flush=True)
     return failures
+
+
+def _forecasts(names: Sequence[str], args: argparse.Namespace) -> int:
+    """Print what would run for these figures."""
+    for name in names:
+        figure = FIGURES[name]
+        scale = args.scale if args.scale in figure.scales else "paper"
+        if not figure.runs:
+            print(f"{name}: runs nothing of its own; it is drawn from what there is")
+            continue
+        made = Maker(experiment(figure, scale), args.overrides, Path(), shown(name, scale, Path()))
+        for line in made.forecast():
+            print(line, flush=True)
+    return 0
 
 
 def _check() -> int:

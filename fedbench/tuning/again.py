@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -13,6 +15,8 @@ from fedbench.config.overrides import Value, parse, typed
 from fedbench.errors import ConfigError, UsageError
 from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
+from fedbench.sweeps.launch import sweep_planned
+from fedbench.sweeps.plan import preview
 from fedbench.tuning.search import Stages
 from fedbench.tuning.selection import Trial, result_row
 from fedbench.tuning.tune import Tuned, written_table
@@ -20,10 +24,47 @@ from fedbench.tuning.tune import Tuned, written_table
 _LONGEST = 100  # letters of a directory's name
 
 
+@dataclass(frozen=True)
+class _Again:
+    """What is run: the winners' grids, the overrides of all of them, the directory, and tune.json."""
+
+    grids: list[dict[str, list[Value]]]
+    words: list[str]
+    place: Path
+    said: dict[str, Any]
+
+    @property
+    def runs(self) -> Path | None:
+        """Where the runs lie; None: in the directories of their sweeps."""
+        return Path(self.said["runs"]) if self.said["runs"] else None
+
+
+def forecast_again(directory: Path, overrides: Sequence[str]) -> Iterator[str]:
+    """Yield lines that say what `again` would run, and what is finished. Writes nothing. Raises UserError."""
+    plan = _read(directory, overrides)
+    planned = sweep_planned(plan.words, plan.grids, plan.place, plan.runs, plan.said["config_dir"])
+    yield from preview(planned)
+
+
 def again(directory: Path, overrides: Sequence[str]) -> Tuned:
     """Run the winners of a tuning again, each with its own values, and with further `overrides`: for longer,
     with other seeds, without held-out samples. The runs and their results.csv lie beside those of the tuning,
     in `final-...`. Raises UserError; a run that fails does not stop the others."""
+    plan = _read(directory, overrides)
+    stages = Stages(plan.words, plan.runs, plan.said["config_dir"])
+    runs = stages.run(plan.place, plan.grids)
+    rows = []
+    for named, grid in zip(plan.said["tasks"], plan.grids, strict=True):
+        values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
+        mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
+        searched = {key: value for key, value in values.items() if key not in named}
+        rows.append(result_row(named, searched, Trial(values, mine), plan.said["metric"]))
+    results = pd.DataFrame(rows)
+    written_table(plan.place / "results.csv", results)
+    return Tuned(plan.place, pd.DataFrame(), results, stages.failures)
+
+
+def _read(directory: Path, overrides: Sequence[str]) -> _Again:
     said = read_json(directory / TUNING)
     winners: list[dict[str, list[Value]]] | None = (said or {}).get("winners")
     if said is None or not winners:
@@ -48,15 +89,4 @@ def again(directory: Path, overrides: Sequence[str]) -> Tuned:
     grids = [{**grid, "seed": seeds or grid["seed"]} for grid in winners]
     name = re.sub(r"[^\w.,=()\[\]-]+", "_", "-".join([FINAL, *sorted(overrides)]))
     place = directory / (name if len(name) <= _LONGEST else f"{FINAL}-{digest(sorted(overrides))}")
-    runs_lie = Path(said["runs"]) if said["runs"] else None
-    stages = Stages([*words, *further], runs_lie, said["config_dir"])
-    runs = stages.run(place, grids)
-    rows = []
-    for named, grid in zip(said["tasks"], grids, strict=True):
-        values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
-        mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
-        searched = {key: value for key, value in values.items() if key not in named}
-        rows.append(result_row(named, searched, Trial(values, mine), said["metric"]))
-    results = pd.DataFrame(rows)
-    written_table(place / "results.csv", results)
-    return Tuned(place, pd.DataFrame(), results, stages.failures)
+    return _Again(grids, [*words, *further], place, said)
