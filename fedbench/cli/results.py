@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import ConfigError, Parser, coloured
-from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, RUNNING, RunDirectory, find_runs
+from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, RunDirectory, find_runs
 from fedbench.sweeps.formats import FORMATS, aligned
 
 LISTED = 20
@@ -188,11 +188,10 @@ def report(argv: Sequence[str]) -> int:
 
 
 def status(argv: Sequence[str]) -> int:
-    """Print the progress of the runs in the directories, and the time left at their own pace."""
+    """Print the progress of the runs in the directories."""
     parser = Parser(
         prog="fedbench status",
-        description="Where the runs of a sweep stand: ended, running, stopped, missing; and the time left\n"
-        "at the pace of the runs themselves.",
+        description="Where the runs of a sweep stand: ended, running, stopped, missing, and in which round.",
     )
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="of a sweep or of a run")
     parser.add_argument("--all", action="store_true", help=f"name every run, even if more than {LISTED}")
@@ -203,9 +202,9 @@ def status(argv: Sequence[str]) -> int:
 
 
 def _status(directory: Path, every: bool) -> None:
-    from fedbench.sweeps.tables import STATUSES, duration, run_statuses, seconds_left
+    from fedbench.sweeps.tables import STATUSES, records
 
-    runs = run_statuses(directory)
+    runs = records(directory)
     counts = Counter(run.status for run in runs)
     counted = ", ".join(coloured(f"{counts[kind]} {kind}", kind) for kind in STATUSES if counts[kind])
     print(f"{directory}: {len(runs)} run{'s' if len(runs) != 1 else ''}: {counted}")
@@ -216,18 +215,9 @@ def _status(directory: Path, every: bool) -> None:
         named = [run for run in named if run.status == FAILED][:LISTED]
         print("  (--all names every run)")
     for run in named:
-        place = run.directory
+        place = run.place
         name = place.relative_to(directory) if place.is_relative_to(directory) else place
         line = f"  {coloured(f'{run.status:8}', run.status)} {name.as_posix()}"
-        if run.rounds is not None and run.status != MISSING:
-            line += f": round {run.round} of {run.rounds}"
-        if run.status == RUNNING and run.left is not None:
-            line += f", {duration(run.left)} left"
+        if (rounds := run.files.planned_rounds) is not None and run.status != MISSING:
+            line += f": round {run.files.last_round} of {rounds}"
         print(line + (f": {run.error}" if run.error and run.status == FAILED else ""))
-    if any(run.left != 0.0 for run in runs):
-        seconds, running = seconds_left(runs, counts[RUNNING]), counts[RUNNING]
-        at_once = f"{running} at once, as now" if running else "nothing is running; one run after another"
-        if seconds is None:
-            print("time left: nothing has been measured yet")
-        else:
-            print(f"about {duration(seconds)} left at the measured pace ({at_once})")

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import itertools
 import logging
 import os
 import shutil
-import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,35 +205,20 @@ class RunDirectory:
         return found.astype(dict.fromkeys(whole, "int64"))
 
     @property
-    def last_row(self) -> tuple[int, float]:
-        """Round, and wall seconds until then, of the last whole row of metrics.csv; (0, 0.0) without one."""
-        return self._last_rows()[-1]
-
-    @property
-    def pace(self) -> float | None:
-        """Median seconds per round over the last evaluations. None if there are fewer than two, not counting
-        that of round 0, since compiling makes the time after it long."""
-        rows = self._last_rows()
-        if rows[0][0] == 0:
-            rows = rows[1:]
-        each = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in itertools.pairwise(rows)]
-        return statistics.median(each) if each else None
-
-    def _last_rows(self) -> list[tuple[int, float]]:
-        """(round, wall seconds) of the last whole rows; [(0, 0.0)] if there are none. Fast, since it is
-        called often while a run is under way."""
+    def last_round(self) -> int:
+        """The round of the last whole row of metrics.csv; 0 without one. Fast, since it is asked for often
+        while a run is under way."""
         file = self.path / METRICS
         try:
             with file.open("rb") as stream:
-                header = stream.readline().decode(errors="replace").strip().split(",")
+                at = stream.readline().decode(errors="replace").strip().split(",").index("round")
                 start = max(stream.tell(), file.stat().st_size - _TAIL)
                 cut = start > stream.tell()
                 stream.seek(start)
                 rows = stream.read().decode(errors="replace").split("\n")[cut:-1]
-            cells = [dict(zip(header, row.split(","), strict=True)) for row in rows]
-            return [(int(row["round"]), float(row.get("wall_seconds", 0.0))) for row in cells] or [(0, 0.0)]
-        except (OSError, ValueError, KeyError):
-            return [(0, 0.0)]
+            return int(rows[-1].split(",")[at])
+        except (OSError, ValueError, IndexError):
+            return 0
 
     @property
     def planned_rounds(self) -> int | None:
@@ -252,7 +235,7 @@ class RunDirectory:
         said = str((self.summary or {}).get("status", ""))
         if said in (*FINISHED, FAILED, PAUSED):
             return said
-        return STOPPED if self.has_checkpoint or self.last_row[0] else MISSING
+        return STOPPED if self.has_checkpoint or self.last_round else MISSING
 
     def outcome(self) -> Outcome:
         """How the run ended or paused. Raises DataError if it has not."""

@@ -30,6 +30,7 @@ from hydra.core.utils import JobReturn, JobStatus, configure_log, run_job, setup
 from hydra.plugins.launcher import Launcher as HydraLauncher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
+from tqdm import tqdm
 
 from fedbench.config.config import DEVICE, without_hydra
 from fedbench.errors import ConfigError
@@ -37,7 +38,7 @@ from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.signals import Interrupted, Signals
 from fedbench.sweeps import together as groups
 from fedbench.sweeps.job import JobFailed, ended_line, held, record_failure
-from fedbench.sweeps.tables import collect, duration, run_statuses, seconds_left
+from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
     from fedbench.runs.together import Together
@@ -256,7 +257,7 @@ class _Pool(_Jobs):
         super().__init__(launcher, jobs, first, made)
         self.workers = [_Worker(device, self._sharing(device, slots)) for device in slots]
         self.busy: dict[Connection, _Worker] = {}
-        self.said = time.monotonic()
+        self.begun = self.said = time.monotonic()
 
     def _sharing(self, device: str | None, slots: Sequence[str | None]) -> int:
         on_gpu = _on_gpu(self.launcher.config) if device is None else device != "cpu"
@@ -338,9 +339,9 @@ class _Pool(_Jobs):
 
     def _say_what_is_left(self) -> None:
         self.said = time.monotonic()
-        left, count = seconds_left(run_statuses(self.directory), self._busy), self._busy
-        about = "" if left is None else f"; about {duration(left)} left"
-        log.info("%d of %d ended, %d under way%s", len(self.results), len(self.jobs), count, about)
+        done = len(self.results)
+        meter = tqdm.format_meter(done, len(self.jobs), time.monotonic() - self.begun, ncols=60, unit="run")
+        log.info("%s, %d under way", meter, self._busy)
 
     @property
     def _busy(self) -> int:

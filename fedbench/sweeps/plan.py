@@ -167,7 +167,7 @@ def preview(runs: Sequence[tuple[Path, Config]]) -> Iterator[str]:
         else:
             here.refuse_other(config)
             missing.append(config)
-            said[place] = f"goes on from round {here.last_row[0]}" if here.goes_on(config) else "to run"
+            said[place] = f"goes on from round {here.last_round}" if here.goes_on(config) else "to run"
     places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
     yield f"{len(said)} run{'s' if len(said) > 1 else ''} in {places}, {len(said) - len(missing)} finished"
     if missing:

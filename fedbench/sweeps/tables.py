@@ -1,6 +1,5 @@
 """The files of a sweep's directory: sweep.json says what is planned; runs.csv and rounds.csv hold the results
-and are rebuilt from the runs' directories whenever a job ends. Also the short table at the end of a sweep,
-and the progress of its runs and the time left, read from their files alone."""
+and are rebuilt from the runs' directories whenever a job ends. Also the short table at the end of a sweep."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +82,19 @@ def swept_in(directories: Iterable[Path]) -> list[str]:
     return [key for key in found if key != "seed"]
 
 
+def records(directory: Path) -> list[RunRecord]:
+    """The runs of a sweep in their order, including those that have not begun; or the one run in `directory`.
+
+    Raises DataError if there is none.
+    """
+    if not directory.is_dir():
+        raise DataError(f"{directory}: no such directory")
+    found = {directory: {}} if RunDirectory(directory).has_config else runs_of(directory)
+    if not found:
+        raise DataError(f"{directory}: no runs here, nor below it")
+    return [RunRecord(place, choices) for place, choices in found.items()]
+
+
 # ---- runs.csv and rounds.csv -----------------------------------------------------------------------------
 
 
@@ -99,7 +110,7 @@ def collect(directory: Path) -> tuple[Path, Path]:
     with locked(directory / ".collect.lock", _WAIT, busy):
         said = manifest(directory)
         runs = [
-            _Run(place, Path(os.path.relpath(place, directory)).as_posix(), choices)
+            RunRecord(place, choices)
             for place, choices in runs_of(directory).items()
             if place != Path(os.path.normpath(directory))
         ]
@@ -113,28 +124,40 @@ def collect(directory: Path) -> tuple[Path, Path]:
         metrics = dict.fromkeys(name for run in runs for row in run.rows[:1] for name in row)
         outcome = [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
         reached = [f"{COLUMN}{level:g}" for level in levels]
-        rows = [run.identity(keys) | run.outcome(levels) for run in runs]
-        measured = [run.identity(keys) | row for run in runs for row in run.rows]
+        rows = [run.identity(keys, directory) | run.outcome(levels) for run in runs]
+        measured = [run.identity(keys, directory) | row for run in runs for row in run.rows]
         _write(directory / RUNS, ["dir", *keys, *outcome, *reached], rows)
         _write(directory / ROUNDS, ["dir", *keys, *metrics], measured)
     return directory / RUNS, directory / ROUNDS
 
 
-class _Run:
-    """One run of a sweep: its directory, its summary and, if it has ended, its measured rows. `choices`: its
-    planned values of the swept keys."""
+class RunRecord:
+    """A run of a sweep: its directory, its planned `choices` of the swept keys (if they are known), and what
+    its files say. The files are read once."""
 
-    def __init__(self, place: Path, name: str, choices: Mapping[str, Any]) -> None:
-        run = RunDirectory(place)
-        self.place, self.name, self.choices = place, name, choices
-        self.summary: dict[str, Any] = (
-            (run.summary or _UNREADABLE) if run.has_summary else {"status": run.status}
-        )
-        self.config: dict[str, Any] = with_defaults(self.summary.get("config", {})) or run.choices
-        self.rows: list[dict[str, str]] = []
-        if self.summary.get("status") not in UNFINISHED and run.has_metrics:
-            file = (place / METRICS).stat()
-            self.rows = _rows(place, file.st_mtime_ns, file.st_size)
+    def __init__(self, place: Path, choices: Mapping[str, Any]) -> None:
+        self.place, self.choices, self.files = place, choices, RunDirectory(place)
+        said = self.files.summary or (_UNREADABLE if self.files.has_summary else None)
+        self.summary: dict[str, Any] = said or {"status": self.status}
+        self.config: dict[str, Any] = with_defaults(self.summary.get("config", {})) or self.files.choices
+
+    @functools.cached_property
+    def status(self) -> str:
+        """How it ended, or where it stands."""
+        return self.files.status
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed."""
+        return self.summary.get("error")
+
+    @functools.cached_property
+    def rows(self) -> list[dict[str, str]]:
+        """Its measured rows, if it has ended."""
+        if self.summary.get("status") in UNFINISHED or not self.files.has_metrics:
+            return []
+        file = (self.place / METRICS).stat()
+        return _rows(self.place, file.st_mtime_ns, file.st_size)
 
     @functools.cached_property
     def overrides(self) -> Mapping[str, Any]:
@@ -152,9 +175,10 @@ class _Run:
         """The value of a key of the configuration; for a key outside it (`experiment`), its override."""
         return self.config[key] if key in self.config else self.overrides.get(key)
 
-    def identity(self, keys: Iterable[str]) -> dict[str, str]:
-        """The cells that identify the run."""
-        return {"dir": self.name, **{key: _text(self.value(key)) for key in keys}}
+    def identity(self, keys: Iterable[str], directory: Path) -> dict[str, str]:
+        """The cells that identify the run in a table in `directory`."""
+        place = Path(os.path.relpath(self.place, directory)).as_posix()
+        return {"dir": place, **{key: _text(self.value(key)) for key in keys}}
 
     def outcome(self, levels: Iterable[float]) -> dict[str, str]:
         """The cells that say how it ended, and in which round it first reached each accuracy level."""
@@ -173,7 +197,7 @@ def _rows(place: Path, modified: int, size: int) -> list[dict[str, str]]:
     return RunDirectory(place).rows()
 
 
-def _varied(runs: Sequence[_Run]) -> list[str]:
+def _varied(runs: Sequence[RunRecord]) -> list[str]:
     """Without a manifest (another sweeper): the override keys whose values differ between runs, except those
     that only say how a run is saved."""
     names = dict.fromkeys(key for run in runs for key in run.overrides)
@@ -181,7 +205,7 @@ def _varied(runs: Sequence[_Run]) -> list[str]:
     return [key for key in names if len({run.overrides.get(key) for run in runs}) > 1]
 
 
-def _without_repeats(runs: Sequence[_Run], keys: Sequence[str]) -> list[_Run]:
+def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[RunRecord]:
     """Remove the repeats among finished runs; runs with any other status keep their rows."""
     done = [run for run in runs if run.summary.get("status") in FINISHED]
     first = one_per_seed(done, lambda run: {key: run.value(key) for key in keys}, lambda _: True, keys)
@@ -272,90 +296,6 @@ def _count(rows: Sequence[Mapping[str, str]]) -> str:
     """How many runs there are, and how many of them did not complete."""
     odd = [row["status"] for row in rows if row["status"] != "completed"]
     return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
-
-
-# ---- the progress of a sweep's runs -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """The progress of a run. `rounds`: planned, None if unknown. `seconds`: time taken so far. `pace`:
-    seconds per recent round, None if not yet known. `choices`: its values of the swept keys, if the sweep
-    records them."""
-
-    directory: Path
-    status: str
-    round: int = 0
-    rounds: int | None = None
-    seconds: float = 0.0
-    error: str | None = None
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    pace: float | None = None
-
-    @classmethod
-    def of(cls, run: RunDirectory, choices: Mapping[str, Any]) -> RunStatus:
-        """Read the status from the run's files. The time of a run that has ended is that of its summary."""
-        found, (done, seconds) = run.summary or {}, run.last_row
-        seconds = float(found.get("wall_seconds") or seconds)
-        rounds, error = run.planned_rounds, found.get("error")
-        return cls(run.path, run.status, done, rounds, seconds, error, choices, run.pace)
-
-    @property
-    def left(self) -> float | None:
-        """Seconds to its end at its own pace; 0 if it has ended, None if unknown."""
-        if self.status in (*FINISHED, FAILED):
-            return 0.0
-        if self.pace is None or self.rounds is None:
-            return None
-        return max(self.rounds - self.round, 0) * self.pace
-
-    @property
-    def whole(self) -> float | None:
-        """Seconds from its start to its end, at its own pace if it has not ended; None if unknown."""
-        if self.status in (FAILED, MISSING) or self.left is None:
-            return None
-        return self.seconds + self.left
-
-
-def run_statuses(directory: Path) -> list[RunStatus]:
-    """The runs of a sweep in their order, including those that have not begun; or the one run in `directory`.
-
-    Raises DataError if there is none.
-    """
-    if not directory.is_dir():
-        raise DataError(f"{directory}: no such directory")
-    here = RunDirectory(directory)
-    if here.has_config:
-        return [RunStatus.of(here, {})]
-    found = runs_of(directory)
-    if not found:
-        raise DataError(f"{directory}: no runs here, nor below it")
-    return [RunStatus.of(RunDirectory(place), choices) for place, choices in found.items()]
-
-
-def seconds_left(runs: Sequence[RunStatus], at_once: int) -> float | None:
-    """Seconds until all runs are done, `at_once` side by side; None if nothing has been measured yet.
-
-    A run without a pace of its own takes as long, from start to end, as the mean of the measured runs that
-    share the most choices with it: methods and models differ in pace, seeds do not.
-    """
-    measured = [(run.choices, run.whole) for run in runs if run.whole is not None]
-    if not measured and any(run.left is None for run in runs):
-        return None
-    each = [_like_the_nearest(run.choices, measured) if run.left is None else run.left for run in runs]
-    return max(sum(each) / max(at_once, 1), max(each, default=0.0))
-
-
-def _like_the_nearest(
-    choices: Mapping[str, Any], measured: Sequence[tuple[Mapping[str, Any], float]]
-) -> float:
-    shared = [
-        sum(key != "seed" and choices.get(key) == value for key, value in other.items())
-        for other, _ in measured
-    ]
-    return statistics.fmean(
-        seconds for (_, seconds), n in zip(measured, shared, strict=True) if n == max(shared)
-    )
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,6 @@ import pytest
 from fedbench.api import compose_config
 from fedbench.runs import training
 from fedbench.runs.run import Run
-from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.training import Progress
 
 
@@ -82,15 +81,3 @@ def test_a_run_says_that_it_compiles_where_it_does(
     for name, engine, count in (("a", "compile", 1), ("b", "compile", 1), ("c", "vmap", 1)):
         Run(compose_config([*words, f"engine={engine}"])).go(tmp_path / name)
         assert caplog.messages.count("fedavg seed=0: compiling ...") == count == len(packed), name
-
-
-def test_the_pace_of_a_run_is_read_from_its_last_rows(tmp_path: Path) -> None:
-    """The median of the last intervals: neither the first one, with its compiling, nor one with a resume
-    counts. 4, 100 (compiled), then 0.5 s a round, a resume of 30 s, 0.5 s a round."""
-    here = RunDirectory(tmp_path)
-    seconds = [4.0, 104.0, 109.0, 114.0, 144.0, 149.0]
-    rows = ["round,wall_seconds"]
-    for number, second in enumerate(seconds):
-        rows.append(f"{10 * number},{second}")
-        (tmp_path / "metrics.csv").write_text("\n".join(rows) + "\n")
-        assert here.pace == (None if number < 2 else 0.5), number

@@ -129,7 +129,7 @@ def test_the_status_of_a_run_from_its_files(tmp_path: Path) -> None:
 
 def test_planned_rounds_are_those_of_the_configuration(tmp_path: Path) -> None:
     here = metrics(tmp_path, "0,0.0,2.3,0.1,0,0.5", "4,4.0,1.5,0.5,100,2.0")
-    assert here.last_row == (4, 2.0)
+    assert here.last_round == 4
     assert here.planned_rounds is None
     here.write_config(compose_config(["rounds=10"]).given)
     assert here.planned_rounds == 10
@@ -138,7 +138,7 @@ def test_planned_rounds_are_those_of_the_configuration(tmp_path: Path) -> None:
 def test_rows_that_are_not_whole_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     here = metrics(tmp_path, "0,0.0,2.3,0.1,0,0.5", "2,2.0,1.5,0.5,100,2.0", "4,4.0,1.", end="")
     assert [row["round"] for row in here.rows()] == ["0", "2"]
-    assert here.last_row == (2, 2.0)
+    assert here.last_round == 2
     assert list(here.metrics["round"]) == [0, 2]
     assert "1 damaged rows are left out" in caplog.text
 
