@@ -295,7 +295,8 @@ def test_another_sweeper_is_refused_with_what_searches(runs, fedbench: Call) -> 
 
 
 def test_a_single_run_is_reported_once_it_is_there(runs, fedbench: Call, tmp_path: Path) -> None:
-    assert fedbench("seed=2", "rounds=3") == (0, "", "")
+    evaluated = "round  test accuracy\n0      0.1000\n1      0.2000\n"
+    assert fedbench("seed=2", "rounds=3") == (0, evaluated, "")
     code, out, _ = fedbench("seed=2", "rounds=3", "engine=loop")
     assert code == 0
     assert "final accuracy 0.5200" in out
