@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from run_files import model, same_model
+from scipy.special import softmax
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedbench.api import compose_config
 from fedbench.runs.run import Run
@@ -50,3 +54,63 @@ def test_jobs_and_metrics_have_one_clock(tmp_path: Path, words: list[str], surve
     assert summary(tmp_path)["schedule"]["virtual_time"] == rows.virtual_time.iloc[-1]
     started = [jobs[jobs.start_version == v].dispatch_time.min() for v in range(6)]
     assert started == pytest.approx(rows.virtual_time[:6].tolist(), rel=1e-12)
+
+
+def test_further_metrics_are_those_of_the_model_that_is_evaluated(tmp_path: Path) -> None:
+    """With eval.model=mean_of_two, held-out samples and a class that the test set lacks: of the mean of the
+    last two models, which are those of the runs of two and of three rounds."""
+    rng = np.random.default_rng(4)
+    y, y_test = rng.integers(0, 4, 240), rng.choice([0, 1, 3], 80)
+    x, x_test = (rng.normal(size=(len(labels), 5)) + np.eye(5)[labels] for labels in (y, y_test))
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x_test, y_test=y_test)
+    words = [
+        "dataset=npz",
+        f"dataset.path={tmp_path / 'data.npz'}",
+        "dataset.normalize=false",
+        "model=logistic",
+    ]
+    words += ["eval.metrics=[auroc,average_precision,perplexity,confusion_matrix]", "dtype=float64"]
+    words += ["dataset.train_samples=null", "dataset.validation=0.1", "algorithm.lr=0.5"]
+    thetas = []
+    for rounds in (2, 3):
+        go(tmp_path / str(rounds), *words, f"rounds={rounds}")
+        thetas.append(model(tmp_path / str(rounds)))
+    last = go(tmp_path / "mean", *words, "rounds=3", "eval.model=mean_of_two").iloc[-1]
+    weight, bias = (sum(theta[f"1.{part}"].numpy() for theta in thetas) / 2 for part in ("weight", "bias"))
+    out = x_test @ weight.T + bias
+    score, own = softmax(out, 1), y_test[:, None] == np.arange(4)
+    there = [0, 1, 3]
+    assert last.test_accuracy == (out.argmax(1) == y_test).mean()
+    assert last.test_auroc == pytest.approx(
+        np.mean([roc_auc_score(own[:, c], score[:, c]) for c in there]), rel=1e-9
+    )
+    precision = [average_precision_score(own[:, c], score[:, c]) for c in there]
+    assert last.test_average_precision == pytest.approx(np.mean(precision), rel=1e-9)
+    loss = -np.log(score[np.arange(80), y_test]).mean()
+    assert last.test_loss == pytest.approx(loss, rel=1e-9)
+    assert last.test_perplexity == pytest.approx(np.exp(loss), rel=1e-9)
+    counts = np.zeros((4, 4), dtype=int)
+    np.add.at(counts, (y_test, out.argmax(1)), 1)
+    assert (np.loadtxt(tmp_path / "mean/confusion_matrix.csv", delimiter=",") == counts).all()
+
+
+def test_a_run_that_stops_twice_has_one_clock_and_one_set_of_rows(tmp_path: Path) -> None:
+    """Asynchronous, with failures, kept momentum and a schedule of rates: the rows of a run in one go, and
+    the seconds never fall."""
+    words = [
+        "rounds=7",
+        "optimizer.momentum=0.8",
+        "optimizer.keep=true",
+        "lr_schedule=cosine",
+        "eval.train=true",
+    ]
+    words += [*ASYNC, "schedule.p_fail=0.2", "algorithm=fedbuff", "checkpoint.seconds=0", "trace=true"]
+    whole = go(tmp_path / "whole", *words)
+    for more in (["checkpoint.until=2"], ["checkpoint.until=5"], []):
+        rows = go(tmp_path / "parts", *words, *more)
+        assert (np.diff(rows.wall_seconds) >= 0).all()
+    pd.testing.assert_frame_equal(rows.drop(columns="wall_seconds"), whole.drop(columns="wall_seconds"))
+    assert same_model(tmp_path / "parts", tmp_path / "whole")
+    assert (tmp_path / "parts/jobs.csv").read_bytes() == (tmp_path / "whole/jobs.csv").read_bytes()
+    jobs = pd.read_csv(tmp_path / "parts/jobs.csv")
+    assert {"applied", "failed"} <= set(jobs.status)
