@@ -16,7 +16,8 @@ from typing import Any
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
-from fedbench.figures.results import Run, number, outcomes, read, sweeps_of
+from fedbench.figures.results import TUNING, Run, number, outcomes, read, sweeps_of
+from fedbench.files import read_json
 from fedbench.runs.metrics import ENDS, sign
 from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.formats import table
@@ -119,7 +120,8 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
         if key in known
     ]
     different = differing(run.choices for run in runs)
-    task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in by]
+    of_methods = {*by, *_searched(directories)}
+    task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in of_methods]
     keys = [key for key in dict.fromkeys([*swept, *different]) if key not in (*by, *task_keys)]
     # a swept key that is the same in all runs (a winner's) is a column all the same, but a method's alone
     keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or _varies(k, runs)]
@@ -167,6 +169,12 @@ def _dotted(name: str, runs: Sequence[Run]) -> str:
     if key not in known:
         raise ConfigError("--by", key, "must be a key of these runs, such as algorithm or lr", known)
     return key
+
+
+def _searched(directories: Sequence[str]) -> list[str]:
+    """The keys that the tunings to which these directories belong have searched: a method's own there."""
+    places = [place for name in directories for place in (Path(name), Path(name).resolve().parent)]
+    return [str(key) for place in places for key in (read_json(place / TUNING) or {}).get("searched", [])]
 
 
 def _varies(key: str, runs: Sequence[Run]) -> bool:

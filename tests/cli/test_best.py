@@ -191,6 +191,15 @@ def test_a_tuning_shows_its_winners(tuned: None, fedbench: Call) -> None:
     assert err.endswith("this one is a tuning's, which has t/trials or t/final\n")
 
 
+def test_what_a_tuning_has_searched_is_no_task(fedbench: Call) -> None:
+    """The width of a network, which sets tasks apart elsewhere."""
+    for run, width, value in (("a", 8, 0.5), ("b", 16, 0.75)):
+        write(f"t/trials/{run}", value, model__width=width)
+    assert len(rows(fedbench("best", "t/trials")[1])) == 1 + 2
+    Path("t/tune.json").write_text(json.dumps({"searched": ["model.width"]}))
+    assert rows(fedbench("best", "t/trials")[1])[1:] == [["fedavg", "16", "0.7500", "1"]]
+
+
 def test_a_tuning_without_winners_says_where_its_search_is(fedbench: Call) -> None:
     write("t/trials/a", 0.5)
     Path("t/tune.json").write_text("{}")
