@@ -47,14 +47,22 @@ def threefry2x32(key: Key, counter: Key) -> Key:
         return _in_32_bits(key, counter)
     k0, k1 = key
     ks = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
-    x0, x1 = (counter[0] + k0) & MASK, (counter[1] + k1) & MASK
+    x0, x1 = counter[0] + k0, (counter[1] + k1) & MASK  # x0 stays below 2**37, and is cut at the end
     for block in range(5):
         for r in _ROTATIONS[:4] if block % 2 == 0 else _ROTATIONS[4:]:
-            x0 = (x0 + x1) & MASK
-            x1 = (((x1 << r) & MASK) | (x1 >> (32 - r))) ^ x0
-        x0 = (x0 + ks[(block + 1) % 3]) & MASK
+            x0 = x0 + x1
+            x1 = (_rotated(x1, r) ^ x0) & MASK
+        x0 = x0 + ks[(block + 1) % 3]
         x1 = (x1 + ks[(block + 2) % 3] + block + 1) & MASK
-    return x0, x1
+    return x0 & MASK, x1
+
+
+def _rotated(x: Word, r: int) -> Word:
+    """The 32 bits of x rotated to the left by r, with other bits above them. The parts have no bit in common,
+    so adding them is joining them, in one operation on tensors."""
+    if hasattr(x, "add"):  # a tensor
+        return (x >> (32 - r)).add(x, alpha=1 << r)
+    return (x << r) | (x >> (32 - r))
 
 
 def _in_32_bits(key: Key, counter: Key) -> Key:
