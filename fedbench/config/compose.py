@@ -13,7 +13,7 @@ import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -381,19 +381,26 @@ def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
             called |= word.startswith(("ext://", "cfg://")) and word not in _STREAMS
         if called:
             raise ConfigError(key, value, _REFUSED)
-    _check_hydra_keys(cfg.hydra, OmegaConf.structured(HydraConf), "hydra")
+    _check_hydra_keys(cfg.hydra, _declared_by_hydra(), "hydra")
     for group in GROUPS:
         if group in cfg and group not in cfg.hydra.runtime.choices:
             error = ConfigError(group, cfg[group].get("name"), "one option, not several in a file's defaults")
             raise error.within(f"experiment/{cfg.hydra.runtime.choices.get('experiment')}.yaml")
 
 
+@cache
+def _declared_by_hydra() -> DictConfig:
+    declared: DictConfig = OmegaConf.structured(HydraConf)
+    return declared
+
+
 def _check_hydra_keys(node: DictConfig, declared: DictConfig, prefix: str) -> None:
     """Refuse a key of Hydra's that it does not declare, in a section that is not open. Raises ConfigError."""
-    known = [f"{prefix}.{name}" for name in declared]
+    known = [f"{prefix}.{name!s}" for name in declared]
     for key in map(str, node):
         if f"{prefix}.{key}" not in (*known, "hydra.env"):  # env is a group of Hydra's
-            raise fields.unknown_key(f"{prefix}.{key}", node._get_node(key)._value(), known)
+            given = OmegaConf.to_container(node, resolve=False)
+            raise fields.unknown_key(f"{prefix}.{key}", dict(given)[key], known)  # type: ignore[arg-type]
         inner = declared._get_node(key) if key in declared else None
         if isinstance(inner, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(inner)):
             _check_hydra_keys(node[key], inner, f"{prefix}.{key}")
