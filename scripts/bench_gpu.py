@@ -3,7 +3,7 @@
     bench_gpu.py image      what is installed: compilers, libraries, drivers; whether kernels compile
     bench_gpu.py models     time of a round of five models: a bare loop, and vmap with graphs and without
     bench_gpu.py clients    the same with 10 to 1,200 clients in one chunk
-    bench_gpu.py figure     padamfed/fig1 at scale paper, all of it, below outputs/ here
+    bench_gpu.py figure     the runs of padamfed/fig1 at scale paper, below outputs/ here
     bench_gpu.py processes  a run of that figure, many at a time: together, or in 12, 1, 6 processes
     bench_gpu.py compiling  compiled steps: seconds to compile and to load, difference from vmap
     bench_gpu.py cifar10    PAdaMFed with the whole ResNet-18, as far as it comes until a signal
@@ -239,10 +239,11 @@ def processes(arguments: argparse.Namespace, table: Table) -> None:
 
 
 def figure(arguments: argparse.Namespace, table: Table) -> None:
-    """All runs of a figure, with its search, together."""
-    name, scale = ("theory/stepsizes", "smoke") if arguments.tiny else ("padamfed/fig1", "paper")
+    """All runs of a figure's experiment together, without its panels and searches."""
+    name, scale = "padamfed/fig1", "smoke" if arguments.tiny else "paper"
     how = "hydra.launcher.together=auto"
-    code, took = fedbench(arguments, "figures", name, "--scale", scale, how)
+    words = f"experiment={name}", f"scale={scale}", "hydra/launcher=processes"
+    code, took = fedbench(arguments, "--multirun", *words, how)
     table.add(figure=name, scale=scale, how=how, exit=code, **_ended(Path("outputs") / "runs", took, 400))
 
 

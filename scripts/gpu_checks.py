@@ -268,9 +268,16 @@ def _write(file: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -
 
 
 def _pack(file: Path, folder: Path, name: str) -> None:
-    """The folder as a .tar.gz, without models and checkpoints; other processes may be writing into it."""
+    """The folder as a .tar.gz, without models and checkpoints; other processes may be writing into it. The
+    partitions of runs are few, so each is packed once and linked to after that."""
+    partitions: dict[bytes, str] = {}
 
     def small(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        if info.name.endswith("/partition.npz"):
+            content = (folder.parent / info.name).read_bytes()
+            there = partitions.setdefault(content, info.name)
+            if there != info.name:
+                info.type, info.linkname, info.size = tarfile.LNKTYPE, there, 0
         return None if info.name.endswith((".pt", ".part")) or "/state" in info.name else info
 
     part = file.with_suffix(".part")
