@@ -111,7 +111,9 @@ def checksum(state: Any) -> str:
     def feed(value: Any) -> None:
         if isinstance(value, Tensor):
             digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+            # a last dimension of 1, for a dimension of one row may have stride 0, of which no bytes are seen
+            items = value.detach().cpu().contiguous().unsqueeze(-1)
+            digest.update(items.view(torch.uint8).view(-1).numpy().data)
         elif isinstance(value, dict):
             for key, item in value.items():
                 digest.update(repr(key).encode())

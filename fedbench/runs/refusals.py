@@ -10,6 +10,7 @@ by `engine.choose`), its mini-batch and the indices of all its mini-batches.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,25 @@ def of_rates(run: Run) -> None:
     if run.algorithm.averages and (why := run.algorithm.not_mean(run.setting)):
         text = f"must be a number: no step of {run.algorithm.name} is the mean of the clients' models here"
         raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} ({why})")
+
+
+def of_last_rates(run: Run) -> None:
+    """Refuse a schedule that makes a rate too large for a number. Its largest value is its first or last."""
+    most, rounds, method = torch.finfo(run.dtype).max, run.counts.T, run.algorithm
+    for name, factor in run.rates.items():
+        schedule, rate = getattr(run.config, f"{name}_schedule"), run.hyper[name]
+        if name == "lr" and method.averages and method.convention == "G":
+            rate = max(rate, run.hyper["server_lr"])  # which follows it
+        too_large = f"{most:.3g}, the largest number of dtype={run.config.dtype}"
+        if rate > most:
+            raise ConfigError(f"algorithm.{name}", rate, f"must be at most {too_large}")
+        try:
+            last = rate * factor(rounds - 1)
+        except OverflowError:
+            last = math.inf
+        if last > most:
+            text = f"must be smaller: the rate would be above {too_large}, in round {rounds}"
+            raise ConfigError(f"{name}_schedule.factor", schedule.factor, text)
 
 
 def of_local_steps(run: Run) -> None:

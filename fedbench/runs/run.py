@@ -135,6 +135,7 @@ class Run:
 
         notes: list[str] = []  # what a reader of the results should know
         self.hyper = self.algorithm.resolve(self.counts, notes.append)  # what is measured is not known yet
+        refusals.of_last_rates(self)
         self._notes = self.notes = tuple([*notes, ds.note] if ds.note else notes)
         self.cost = measure(self.algorithm, self.setting)
         refusals.of_evaluation(self)

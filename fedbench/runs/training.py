@@ -233,7 +233,8 @@ class Training:
         here.write_summary({**summary, "files": sizes})
         if not kept:
             (here.path / CHECKPOINT).unlink(missing_ok=True)
-        self.loop.trainer.store.remove()
+        if summary["status"] != PAUSED:  # whose checkpoint refers to the files of clients' state
+            self.loop.trainer.store.remove()
         return logged(summary)
 
     def _write_partition(self, file: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from run_files import model, same_model
 from scipy.special import softmax
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedbench.api import compose_config
+from fedbench.runs.checkpoint import checksum
 from fedbench.runs.run import Run
 
 SMALL = [
@@ -114,3 +116,55 @@ def test_a_run_that_stops_twice_has_one_clock_and_one_set_of_rows(tmp_path: Path
     assert (tmp_path / "parts/jobs.csv").read_bytes() == (tmp_path / "whole/jobs.csv").read_bytes()
     jobs = pd.read_csv(tmp_path / "parts/jobs.csv")
     assert {"applied", "failed"} <= set(jobs.status)
+
+
+@pytest.mark.parametrize("place", ["memory", "disk"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_one_client_that_keeps_its_optimizer_makes_one_long_job(
+    tmp_path: Path, optimizer: str, place: str
+) -> None:
+    """Full gradients: three jobs of two steps, each with a checkpoint and a process of its own, are one job of
+    six, in which nothing is kept."""
+    words = ["clients.total=1", "clients.per_round=1", "partition=iid", "local.batch_size=null"]
+    words += ["model=logistic", "dtype=float64", f"optimizer={optimizer}", "algorithm.lr=0.05"]
+    words += ["optimizer.momentum=0.9"] * (optimizer == "sgd")
+    go(tmp_path / "one", *words, "rounds=1", "local.steps=6")
+    kept = ["rounds=3", "optimizer.keep=true", "checkpoint.seconds=0", f"state.place={place}"]
+    for more in (["checkpoint.until=1"], ["checkpoint.until=2"], []):
+        go(tmp_path / "three", *words, *kept, *more)
+    one, three = model(tmp_path / "one"), model(tmp_path / "three")
+    for name, value in one.items():
+        np.testing.assert_allclose(three[name].numpy(), value.numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_a_run_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> None:
+    """Of a checkpoint that says a thousand seconds: later rows, the next checkpoint and the summary have more,
+    however little this process has taken. Earlier rows stay."""
+    file = tmp_path / "checkpoint.pt"
+    rows = go(tmp_path, "rounds=6", "checkpoint.until=2")
+    for more, before in ((["checkpoint.until=4"], 1000.0), ([], 5000.0)):
+        saved = torch.load(file, weights_only=True)
+        del saved["checksum"]
+        saved["wall_seconds"] = before
+        torch.save({**saved, "checksum": checksum(saved)}, file)
+        earlier, rows = rows, go(tmp_path, "rounds=6", *more)
+        assert rows.wall_seconds[: len(earlier)].tolist() == earlier.wall_seconds.tolist()
+        assert (rows.wall_seconds[len(earlier) :] > before).all()
+        assert torch.load(file, weights_only=True)["wall_seconds"] > before
+        assert summary(tmp_path)["wall_seconds"] > before
+    assert len(rows) == 7
+
+
+def test_of_equal_best_rounds_the_first_counts(tmp_path: Path) -> None:
+    """20 held-out samples tell few rounds apart, and the test accuracy differs between those."""
+    words = ["rounds=12", "dataset.validation=0.1", "algorithm.lr=0.3", "dataset.test_samples=40"]
+    rows, said = go(tmp_path, *words), summary(tmp_path)
+    held, test = (rows[f"{part}_accuracy"].to_numpy() for part in ("validation", "test"))
+    best, chosen = np.flatnonzero(test == test.max()), np.flatnonzero(held == held.max())
+    assert len(best) > 1
+    assert test[chosen[0]] != test[chosen[-1]]
+    assert said["best_round"] == best[0]
+    assert (said["best_validation_round"], said["accuracy_at_best_validation"]) == (
+        chosen[0],
+        test[chosen[0]],
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from run_files import same_model
 from tests_support import assert_goes_on
@@ -13,7 +14,6 @@ from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.config.identity import identity, run_hash
 from fedbench.errors import ConfigError
-from fedbench.runs.checkpoint import continuation
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.session import Session
@@ -54,19 +54,6 @@ def test_a_run_that_stops_goes_on_at_the_rate_of_its_round(
     assert not same_model(tmp_path / "constant", tmp_path / "whole")
 
 
-def test_more_rounds_of_a_finished_run(tmp_path: Path) -> None:
-    plan(*DECAY).go(tmp_path / "a" / "short")
-    longer = plan(*DECAY, "rounds=8")
-    assert continuation(longer, RunDirectory(tmp_path / "a" / "long")) is not None
-    longer.go(tmp_path / "a" / "long")
-    plan(*DECAY, "rounds=8").go(tmp_path / "whole")
-    assert same_model(tmp_path / "a" / "long", tmp_path / "whole")
-    for words in (COSINE, ["server_lr_schedule=cosine"]):
-        plan(*words).go(tmp_path / words[0])
-        with pytest.raises(ConfigError, match=f"{words[0]} depends on the number of rounds"):
-            continuation(plan(*words, "rounds=8"), RunDirectory(tmp_path / words[0]))
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -80,6 +67,15 @@ def test_more_rounds_of_a_finished_run(tmp_path: Path) -> None:
         ("algorithm=fedexp server_lr_schedule=exponential", "fedexp has no algorithm.server_lr"),
         ("lr_schedule=step", "lr_schedule.milestones=null: must be a list of different rounds"),
         ("lr_schedule=linear", "lr_schedule=linear: must be one of constant, cosine, exponential, step"),
+        (
+            "lr_schedule=exponential lr_schedule.factor=1e60",
+            "lr_schedule.factor=1e+60: must be smaller: the rate would be above 3.4e+38, the largest number",
+        ),
+        (
+            "server_lr_schedule=exponential server_lr_schedule.factor=1e60 rounds=9",
+            "of dtype=float32, in round 9",
+        ),
+        ("lr_schedule=cosine algorithm.lr=1e60", "algorithm.lr=1e+60: must be at most 3.4e+38, the largest"),
         ("lr_schedule.factor=0.9", "lr_schedule.factor=0.9: no such key; lr_schedule=constant has warmup"),
     ],
 )
@@ -91,6 +87,22 @@ def test_what_cannot_change_is_refused_in_one_line(
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_the_largest_rate_that_fits_is_computed_and_the_next_one_is_refused() -> None:
+    """0.1 f^5 in the sixth round against 2^128 - 2^104, the largest float32: f = (10 (2^128 - 2^104))^(1/5)."""
+    largest = float(np.exp2(128) - np.exp2(104))
+    edge = (10 * largest) ** 0.2
+    words = ["algorithm.lr=0.1", "lr_schedule=exponential"]
+    plan(*words, f"lr_schedule.factor={edge * (1 - 1e-9)!r}")
+    with pytest.raises(ConfigError, match="in round 6"):
+        plan(*words, f"lr_schedule.factor={edge * (1 + 1e-9)!r}")
+    plan(*words, f"lr_schedule.factor={edge * 2!r}", "dtype=float64")
+    plan(*words, "lr_schedule.factor=1e-80")  # a rate of 0 is one
+    step = ["lr_schedule=step", f"lr_schedule.factor={edge**2!r}"]
+    plan(*step, "lr_schedule.milestones=[1,4]")  # edge^4
+    with pytest.raises(ConfigError, match="lr_schedule.factor"):
+        plan(*step, "lr_schedule.milestones=[1,2,4]")
 
 
 def test_a_method_with_a_theorem_takes_a_schedule_of_a_rate_that_is_given() -> None:
