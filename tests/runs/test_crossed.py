@@ -123,8 +123,8 @@ def test_a_run_that_stops_twice_has_one_clock_and_one_set_of_rows(tmp_path: Path
 def test_one_client_that_keeps_its_optimizer_makes_one_long_job(
     tmp_path: Path, optimizer: str, place: str
 ) -> None:
-    """Full gradients: three jobs of two steps, each with a checkpoint and a process of its own, are one job of
-    six, in which nothing is kept."""
+    """Full gradients: three jobs of two steps, with a stop after each, are one job of six, which keeps
+    nothing."""
     words = ["clients.total=1", "clients.per_round=1", "partition=iid", "local.batch_size=null"]
     words += ["model=logistic", "dtype=float64", f"optimizer={optimizer}", "algorithm.lr=0.05"]
     words += ["optimizer.momentum=0.9"] * (optimizer == "sgd")
@@ -138,7 +138,7 @@ def test_one_client_that_keeps_its_optimizer_makes_one_long_job(
 
 
 def test_a_run_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> None:
-    """Of a checkpoint that says a thousand seconds: later rows, the next checkpoint and the summary have more,
+    """Of a checkpoint that says 1000 seconds: later rows, the next checkpoint and the summary have more,
     however little this process has taken. Earlier rows stay."""
     file = tmp_path / "checkpoint.pt"
     rows = go(tmp_path, "rounds=6", "checkpoint.until=2")
