@@ -16,19 +16,31 @@ VALUES = {"lr": LR, "amplifier": AMPLIFIER, "growth": GROWTH}
 
 
 def delta_sgd(
-    b: Batches, cohorts: list[list[int]], same_batch: bool, grown: bool, weighting: str
+    b: Batches,
+    cohorts: list[list[int]],
+    same_batch: bool,
+    grown: bool,
+    weighting: str,
+    clip: float = np.inf,
 ) -> list[np.ndarray]:
     theta, path = b.p.theta0, [b.p.theta0]
     allowed = capped = 0
+    norms = []  # of gradients in the second place
+
+    def grad(i: int, t: int, k: int, y: np.ndarray, second: bool = False) -> np.ndarray:
+        g = b.grad(i, t, k, y)
+        norms.extend([np.linalg.norm(g)] * second)
+        return g * min(1.0, clip / np.linalg.norm(g))
+
     for t, cohort in enumerate(cohorts):
         new = np.zeros_like(theta)
         for weight, i in zip(weights(b.p, cohort, weighting), cohort, strict=True):
             ratio = np.sqrt(1 + GROWTH) if grown else 1.0
-            eta, g = LR * ratio, b.grad(i, t, 0, theta)
+            eta, g = LR * ratio, grad(i, t, 0, theta)
             x, y = theta, theta - eta * g
             for k in range(1, K):
-                now = b.grad(i, t, k, y)
-                old = b.grad(i, t, k, x) if same_batch else g
+                now = grad(i, t, k, y)
+                old = grad(i, t, k, x, True) if same_batch else g
                 smooth = AMPLIFIER * np.linalg.norm(y - x) / (2 * np.linalg.norm(now - old))
                 cap = np.sqrt(1 + GROWTH * ratio) * eta
                 allowed, capped = allowed + (smooth < cap), capped + (smooth >= cap)
@@ -39,6 +51,7 @@ def delta_sgd(
         path.append(theta)
     assert allowed > 0
     assert capped > 0
+    assert clip == np.inf or not same_batch or min(norms) < clip < max(norms)
     return path
 
 
@@ -54,6 +67,15 @@ def test_follows_the_pseudo_code(same_batch: bool, grown: bool, weighting: str, 
     path = engine_path(p, "delta_sgd", cohorts, steps=K, batch=2, engine=engine, values={**VALUES, **own})
     expected = delta_sgd(Batches(p, cohorts, K, 2), cohorts, same_batch, grown, weighting)
     assert relative_error(path, expected) < 1e-9
+
+
+@pytest.mark.parametrize("same_batch", [True, False])
+def test_both_gradients_of_a_step_are_clipped(same_batch: bool) -> None:
+    p, clip = Problem(), 0.5
+    cohorts = p.cohorts(T, S)
+    options = {"steps": K, "batch": 2, "values": {**VALUES, "same_batch": same_batch}, "clip_norm": clip}
+    expected = delta_sgd(Batches(p, cohorts, K, 2), cohorts, same_batch, False, "uniform", clip)
+    assert relative_error(engine_path(p, "delta_sgd", cohorts, **options), expected) < 1e-9
 
 
 GOLDEN: list[tuple[dict[str, Any], list[tuple[float, float]]]] = [

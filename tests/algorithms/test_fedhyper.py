@@ -20,7 +20,29 @@ VALUES = {
 }  # fmt: skip
 
 
-def fedhyper(b: Batches, cohorts: list[list[int]], variant: str, weighting: str) -> list[np.ndarray]:
+class Clip:
+    """Numbers limited to [low, high]; which of the bounds has limited one."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high, self.met = low, high, set[str]()
+
+    def __call__(self, value: float) -> float:
+        self.met |= {"low"} if value < self.low else {"high"} if value > self.high else set()
+        return min(max(value, self.low), self.high)
+
+
+def fedhyper(
+    b: Batches,
+    cohorts: list[list[int]],
+    variant: str,
+    weighting: str,
+    eta: float = ETA,
+    kappa: float = KAPPA,
+    servers: Clip | None = None,
+    clients: Clip | None = None,
+) -> list[np.ndarray]:
+    """`servers`, `clients`: what limits their rates."""
+    servers, clients = servers or Clip(LOW, HIGH), clients or Clip(1 / BOUND, BOUND)
     theta, path = b.p.theta0, [b.p.theta0]
     last, L, alpha, rates = np.zeros_like(theta), np.zeros_like(theta), 1.0, [1.0]
     seen = []  # every rate in units of what FedAvg has
@@ -29,17 +51,19 @@ def fedhyper(b: Batches, cohorts: list[list[int]], variant: str, weighting: str)
         for weight, i in zip(weights(b.p, cohort, weighting), cohort, strict=True):
             y, factor, before = theta, 1.0, last
             for k in range(K):
-                rate = {"SL": np.clip(sum(rates), 1 / BOUND, BOUND), "CL": factor, "FULL": factor}
-                s = -ETA * rate.get(variant, 1.0) * b.grad(i, t, k, y)
+                rate = {"CL": factor, "FULL": factor}
+                if variant == "SL":
+                    rate["SL"] = clients(sum(rates))
+                s = -eta * rate.get(variant, 1.0) * b.grad(i, t, k, y)
                 y = y + s
                 seen.append(rate.get(variant, alpha))
                 if k > 0:
-                    grows = 1 + KAPPA * (0.1 / len(cohort) * (s @ last) + s @ before)
-                    factor, before = np.clip(factor * min(1.1, grows), 1 / BOUND, BOUND), s
+                    grows = 1 + kappa * (0.1 / len(cohort) * (s @ last) + s @ before)
+                    factor, before = clients(factor * min(1.1, grows)), s
             D = D + weight * (y - theta)
-        product = KAPPA * float((L if variant in ("GM", "FULL") else last) @ D)
+        product = kappa * float((L if variant in ("GM", "FULL") else last) @ D)
         rates.append(product)
-        alpha = float(np.clip(alpha + product, LOW, HIGH))
+        alpha = servers(alpha + product)
         if variant in ("GM", "FULL"):
             theta = theta + D + (alpha - 1) * (D + RHO * L)
         else:
@@ -60,6 +84,43 @@ def test_follows_the_pseudo_code(variant: str, engine: str) -> None:
     path = engine_path(p, "fedhyper", cohorts, steps=K, batch=batch, engine=engine, values=values)
     expected = fedhyper(Batches(p, cohorts, K, batch), cohorts, variant, weighting)
     assert relative_error(path, expected) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("variant", "eta", "kappa", "bound"),
+    [("G", 3.0, 1.0, None), ("GM", 0.1, 100.0, None), ("SL", 0.3, 2.0, 1.15), ("CL", 0.1, 10.0, 1.15),
+     ("FULL", 0.1, 100.0, 1.15)],
+)  # fmt: skip
+def test_rates_meet_both_of_their_bounds(variant: str, eta: float, kappa: float, bound: float | None) -> None:
+    """The server's are those that the variant has by default. In few steps b only meets a narrow bound."""
+    p = Problem()
+    cohorts = p.cohorts(T, S)
+    own = {"lr": eta, "kappa": kappa, "variant": variant, "momentum": RHO, "weighting": "uniform"}
+    values = {**own, "rate_bound": bound} if bound else own
+    path = engine_path(p, "fedhyper", cohorts, steps=K, batch=2, engine="vmap", values=values)
+    servers = Clip(0.8, 5.0) if variant in ("GM", "FULL") else Clip(1 / 3, 3.0)
+    clients = Clip(1 / (bound or 10.0), bound or 10.0)
+    batches = Batches(p, cohorts, K, 2)
+    expected = fedhyper(batches, cohorts, variant, "uniform", eta, kappa, servers, clients)
+    assert relative_error(path, expected) < 1e-9
+    assert servers.met == {"low", "high"} or variant in ("SL", "CL")
+    assert clients.met == {"low", "high"} or variant in ("G", "GM")
+
+
+def test_by_default_a_clients_rate_falls_to_a_tenth() -> None:
+    """A step of 10 at curvature 1 turns back at once: products of neighbouring steps are below -1."""
+    values = {"lr": 10.0, "variant": "CL"}
+    path = quadratics.path(
+        "fedhyper", values, 1, h=np.ones((1, 1)), a=np.zeros((1, 1)), start=(1.0,), steps=3
+    )
+    y = 1 - 10.0  # k = 0
+    y -= 10.0 * y  # k = 1: s' is still D' = 0, so b stays 1
+    y -= 10.0 * y
+    np.testing.assert_allclose(path, [[y]], rtol=1e-12)
+    four = quadratics.path(
+        "fedhyper", values, 1, h=np.ones((1, 1)), a=np.zeros((1, 1)), start=(1.0,), steps=4
+    )
+    np.testing.assert_allclose(four, [[y - 10.0 * 0.1 * y]], atol=1e-9)
 
 
 GOLDEN = {
