@@ -257,6 +257,11 @@ def seeds_of(*parts: pd.DataFrame) -> tuple[int, ...]:
     return tuple(sorted({int(seed) for part in parts if "seed" in part for seed in part.seed.unique()}))
 
 
+def fewest_seeds(rows: pd.DataFrame, keys: list[str]) -> int:
+    """Seeds of the point (values of `keys`) that has fewest: what is said of all points rests on them."""
+    return int(rows.groupby(keys).seed.nunique().min())
+
+
 def said(scores: pd.Series, column: str = "accuracy") -> str:
     """Mean, sample standard deviation and number of seeds: `84.5% +- 0.7% (5)`."""
     many = len(scores) > 1

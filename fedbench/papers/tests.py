@@ -28,6 +28,7 @@ from fedbench.papers.claims import (
     curve,
     exceeds,
     few,
+    fewest_seeds,
     percent,
     plainly,
     rows_of,
@@ -174,7 +175,7 @@ def widths(runs: pd.DataFrame, key: str, split: str, levels: Mapping[str, float]
     made: list[dict[str, object]] = []
     for value, part in runs.assign(norm=norms).groupby(split, sort=False):
         curves = {
-            (str(name), str(norm)): (curve(rows, key), int(rows.groupby(key).seed.nunique().min()))
+            (str(name), str(norm)): (curve(rows, key), fewest_seeds(rows, [key]))
             for (name, norm), _ in part.groupby(["algorithm", "norm"], sort=False)
             for rows in [rows_of(part, f"{name}", {"norm": norm})]
         }
@@ -242,7 +243,9 @@ class Above(Test):
             points = points[(points.index >= self.low * 0.9) & (points.index <= self.high * 1.1)]
             if len(points) < 3 or points.index[0] > self.low * 1.1 or points.index[-1] < self.high * 0.9:
                 raise Untested(f"{self.key} does not cover {self.low:g} to {self.high:g}")
-            good, n, what = points > self.level, len(seeds), "values"
+            place = pd.to_numeric(rows[self.key], errors="coerce")
+            n, what = fewest_seeds(rows[place.isin(points.index)], [self.key]), "values"
+            good = points > self.level
             numbers = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
         else:
             good, n, numbers = self._settings(data)
@@ -290,8 +293,9 @@ class Flat(Test):
         reason = low or f"varies by {percent(gap)}"
         numbers = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
         holds = not low and gap <= self.tolerance
-        brief = f"{percent(points.iloc[0])} to {percent(points.iloc[-1])} ({len(seeds)})"
-        return Finding(plainly(holds, len(seeds)), numbers, reason, seeds, brief)
+        n = fewest_seeds(rows, [self.key])
+        brief = f"{percent(points.iloc[0])} to {percent(points.iloc[-1])} ({n})"
+        return Finding(plainly(holds, n), numbers, reason, seeds, brief)
 
 
 @dataclass(frozen=True)
@@ -365,7 +369,8 @@ class Moves(Test):
         if not parts:
             raise Untested(f"no {self.column} along {self.key}")
         shown = parts if len(parts) <= 4 else [parts[0], f"... {len(parts) - 2} more ...", parts[-1]]
-        n = len(rows.seed.unique()) if "seed" in rows and self.sign else FEWEST_SEEDS  # else exact
+        keys = [*([self.each] if self.each else []), self.key]
+        n = fewest_seeds(rows, keys) if "seed" in rows and self.sign else FEWEST_SEEDS  # else exact
         reason = "; ".join(filter(None, [few(n), "" if right else "not in that direction at every step"]))
         return Finding(plainly(right, n), "; ".join(shown), reason, seeds_of(rows), parts[0])
 

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import linregress
 
 from fedbench.papers import CLAIMS, PAPERS, peers
 from fedbench.papers.across import averaged
@@ -260,6 +261,38 @@ def test_the_smallest_range():
     assert Leads("b", ("a",), "range", key=key)(Evidence(table)).verdict == OPPOSITE
 
 
+# ---- unequal numbers of seeds ----------------------------------------------------------------------------
+
+
+def test_methods_with_unequal_numbers_of_seeds_are_compared_on_those_that_both_have():
+    """Five against three: differences 0.02, 0.01, 0.03, with the p of t = 2 sqrt(3); the seeds that only one
+    has, which say the opposite, do not count. Against a third method with two seeds nothing is shown."""
+    rows = ("a", (0.9, 0.8, 0.7, 0.1, 0.1), {}), ("b", (0.88, 0.79, 0.67), {}), ("c", (0.5, 0.5), {})
+    found, t = Leads("a", ("b",))(Evidence(runs(*rows))), 2 * np.sqrt(3)
+    assert (found.verdict, found.p) == (YES, pytest.approx(0.5 - t / (2 * np.sqrt(2 + t**2)), rel=1e-6))
+    assert found.brief == "52.0% +- 39.0% (5); b 78.0% +- 10.5% (3)"
+    found = Leads("a", ("b", "c"))(Evidence(runs(*rows)))
+    assert (found.verdict, found.reason, found.p) == (UNKNOWN, "2 seeds", None)
+
+
+def test_what_is_said_of_all_values_rests_on_the_one_with_fewest_seeds():
+    """Three seeds at two values and one or two at the third: as with one or two at all."""
+    key = "algorithm.lr"
+    for seeds, verdict in ((1, CONSISTENT), (2, UNKNOWN), (3, YES)):
+        few = [("a", (0.9,) * count, {key: value}) for value, count in ((0.01, 3), (0.1, seeds), (1.0, 3))]
+        table = runs(*few, ("a", (0.2,), {key: 100.0}))  # outside the range
+        found = Above("a", 0.8, {}, key, 0.01, 1.0)(Evidence(table))
+        assert (found.verdict, found.brief) == (verdict, f"in 3 of 3 values ({seeds})")
+        found = Flat("a", key, 0.02)(Evidence(runs(*few)))
+        assert (found.verdict, found.brief) == (verdict, f"90.0% to 90.0% ({seeds})")
+        scores = {0.01: 0.7, 0.1: 0.8, 1.0: 0.9}
+        rises = runs(*(("a", (scores[more[key]],) * len(each), more) for _, each, more in few))
+        found = Moves("final_accuracy", key, 1, where={"algorithm": "a"})(Evidence(rises))
+        assert (found.verdict, found.numbers) == (verdict, "0.7 to 0.8 to 0.9")
+        both = pd.concat([rises.assign(g=1), rises.assign(g=2, seed=rises.seed + 5)])  # of each group
+        assert Moves("final_accuracy", key, 1, "t", each="g")(Evidence(tables={"t": both})).verdict == verdict
+
+
 # ---- numbers, levels, directions ---------------------------------------------------------------------------
 
 
@@ -276,6 +309,16 @@ def test_near_a_published_number():
     data = Evidence(table, curves(table, {"fedproxvr": 9}))
     assert Near("fedproxvr", 9.5, "T", 0.1)(data).verdict == YES  # 9, within 10 % of 9.5
     assert Near("fedproxvr", 10.1, "T", 0.1)(data).reason == "lower"
+
+
+def test_near_a_round_is_near_at_the_median():
+    """T = 2, 9, 10: the median is 9, the mean 7."""
+    table = runs(("a", (0.5, 0.5, 0.5), {}))
+    parts = [curves(table[seed : seed + 1], {"a": at}) for seed, at in enumerate((2, 9, 10))]
+    data = Evidence(table, pd.concat(parts, ignore_index=True))
+    found = Near("a", 9.0, "T", 0.1)(data)
+    assert (found.verdict, found.brief) == (YES, "9 (3)")
+    assert Near("a", 7.0, "T", 0.1)(data).reason == "higher"
 
 
 def test_above_a_level_at_every_value_of_a_range():
@@ -357,6 +400,33 @@ def test_a_slope_along_one_count_holds_the_others_fixed():
         found = Slope("padamfed", "clients.per_round", -0.25)(gradient_norms(power))
         assert (found.verdict, found.reason) == (verdict, reason)  # without slack
     assert Slope("padamfed", "clients.per_round", -0.25)(Evidence()).verdict == UNKNOWN
+
+
+def test_a_slope_is_consistent_where_its_interval_reaches_the_theorems_and_lies_below_zero():
+    """log2 of the norms over log2 S = 1..4. Slope and standard error are SciPy's, t(2) is 4.3027."""
+    S = np.array([2, 4, 8, 16])
+
+    def found(logs, power):
+        table = runs(*(("padamfed", (0.5,), {"clients.per_round": count}) for count in S))
+        parts = [pd.DataFrame({"dir": name, "round": [0, 1], "grad_norm": [2.0**log, 1e6]})
+                 for name, log in zip(table.dir, logs, strict=True)]  # fmt: skip
+        return Slope("padamfed", "clients.per_round", power)(Evidence(table, pd.concat(parts)))
+
+    logs = (3.0, 2.1, 0.9, 0.0)
+    line = linregress(np.log2(S), logs)
+    low, high = (line.slope + side * 4.302653 * line.stderr for side in (-1, 1))
+    assert -1.3 < low < line.slope < high < -0.7
+    for power, verdict, reason in (
+        (low + 1e-4, CONSISTENT, "the interval holds it"),
+        (low - 1e-4, OPPOSITE, "flatter"),
+        (high - 1e-4, CONSISTENT, "the interval holds it"),
+        (high + 1e-4, CONSISTENT, "steeper"),
+    ):
+        assert (found(logs, power).verdict, found(logs, power).reason) == (verdict, reason)
+    assert found(logs, -1.0).brief.startswith(f"{line.slope:.3f} +- {high - line.slope:.3f}: ")
+    noise = (1.0, 0.0, 0.0, 0.0)  # -0.3 +- 0.745: it falls, and the interval holds 0
+    for power in (-0.25, -0.5):
+        assert (found(noise, power).verdict, found(noise, power).reason) == (UNKNOWN, "no fall beyond noise")
 
 
 def test_a_column_moves_along_a_key():
