@@ -155,7 +155,8 @@ class Eval:
         [],
         _metrics,
         f"a list of {', '.join((*METRICS, CONFUSION))}",
-        help="further metrics, by torchmetrics: columns test_NAME (and validation_NAME) of metrics.csv; "
+        help="further metrics: columns test_NAME (and validation_NAME) of metrics.csv; auroc and "
+        "average_precision by scikit-learn, perplexity is exp(loss), the others by torchmetrics; "
         "confusion_matrix is drawn at the end",
     )
     finetune_steps: int = integer(

@@ -1,5 +1,6 @@
-"""Metrics besides loss and accuracy (`eval.metrics`), computed by torchmetrics, and by scikit-learn those of
-ranks: a class without test samples must not count in their means, and their scores are float64."""
+"""Metrics besides loss and accuracy (`eval.metrics`), most of them computed by torchmetrics. Perplexity is
+exp(loss). Those of ranks are scikit-learn's: a class without test samples must not count in their means, and
+their scores are float64."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from fedbench.files import atomically
 
 PERPLEXITY = "perplexity"
 _OF_RANKS = ("auroc", "average_precision")
+_OURS = (*_OF_RANKS, PERPLEXITY)  # without torchmetrics
 OF_TASK: dict[str, tuple[str, ...]] = {
     "classification": (*METRICS, CONFUSION),
     "sequence": METRICS,
@@ -29,8 +31,9 @@ _WORDS = 20  # most classes for which a confusion matrix is drawn with its count
 
 
 def refuse(names: Sequence[str], task: str, dataset: str) -> None:
-    """Raise ConfigError if torchmetrics is missing or a metric is not defined for a data set's task."""
-    if names and importlib.util.find_spec("torchmetrics") is None:
+    """Raise ConfigError if a metric needs torchmetrics and that is missing, or a metric is not defined for a
+    data set's task."""
+    if {*names} - {*_OURS} and importlib.util.find_spec("torchmetrics") is None:
         allowed = "needs torchmetrics: pip install 'fedbench-runner[metrics]'"
         raise ConfigError("eval.metrics", list(names), allowed)
     for name in names:
@@ -46,9 +49,8 @@ class FurtherMetrics:
     def __init__(self, names: Sequence[str], multilabel: bool, outputs: int, device: torch.device) -> None:
         """`outputs`: classes, or labels of a multilabel task."""
         self.names, self.multilabel = names, multilabel
-        ours = (*_OF_RANKS, PERPLEXITY)
         self.metrics = {
-            name: _metric(name, multilabel, outputs).to(device) for name in names if name not in ours
+            name: _metric(name, multilabel, outputs).to(device) for name in names if name not in _OURS
         }
         self.reset()
 

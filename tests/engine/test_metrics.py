@@ -153,5 +153,8 @@ def test_without_the_package_the_line_says_what_installs_it(monkeypatch: pytest.
     """Before a run begins, as any bad input; who asks for no metric does without."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     refuse((), "classification", "digits")
-    with pytest.raises(ConfigError, match=r"^eval.metrics=\[auroc\]: needs torchmetrics: pip install"):
-        refuse(["auroc"], "classification", "digits")
+    with pytest.raises(ConfigError, match=r"^eval.metrics=\[auroc,macro_f1\]: needs torchmetrics: pip"):
+        refuse(["auroc", "macro_f1"], "classification", "digits")
+    refuse(
+        ["auroc", "average_precision", "perplexity"], "classification", "digits"
+    )  # none of it is torchmetrics
