@@ -236,6 +236,13 @@ MORE = (
         scale="paper",
         gpu_hours="about 0.1 of an H200",
     ),
+    More(
+        "PAdaMFed's Figure 2 where the server averages ([how far it came](benchmarks/README.md))",
+        "padamfed/fig2",
+        None,
+        by="padamfed/fig2_average",
+        gpu_hours="0.13 of an H200",
+    ),
     More("PAdaMFed's Figure 2, two more seeds", "padamfed/fig2", 2),
     More("PAdaMFed in the settings that the paper leaves open, one more seed", "padamfed/settings", 0.5),
     More("PAdaMFed on CIFAR-10, one more seed", "padamfed/cifar10", 0.5),
