@@ -168,8 +168,11 @@ def test_a_name_chooses_a_class() -> None:
             read_named({"own": Own}, {"name": name}, "group")
 
 
-def test_a_section_may_be_null() -> None:
-    assert read(Some, {**GOOD, "transfer": None}, "group").transfer == Below()
+def test_a_section_may_not_be_null() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^group\.transfer=null: is a section; write group\.transfer\.KEY=VALUE$"
+    ):
+        read(Some, {**GOOD, "transfer": None}, "group")
 
 
 @pytest.mark.parametrize("text", ["0.8", "0.2", "0.07", "0.29", "0.575", "0.1", "0.999999", "0.123456789"])

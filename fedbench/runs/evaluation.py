@@ -199,7 +199,7 @@ class ClientScores:
             return _or_nan(scores, self.weight.sum(1))
         if self.task == "sequence":
             right, there = self._sums(marks).unbind(1)
-            return _or_nan(right / there, there)
+            return _or_nan(right / there, there)[:-1]
         count = self._sums(torch.ones_like(marks, dtype=torch.float64))
         if self.task != "regression":
             return _or_nan(self._sums(marks.double()) / count, count)[:-1]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from fedbench import compose_config
+from fedbench import algorithms, compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import Settings, flat
@@ -56,6 +56,8 @@ def test_a_page_is_shown_as_far_as_the_terminal_can(
     monkeypatch: pytest.MonkeyPatch, encoding: str, method: str
 ) -> None:
     """Letters that it lacks are question marks; without them it is the page of a terminal with all."""
+    described = algorithms.get(method)
+    monkeypatch.setattr(described, "__doc__", f"{described.__doc__}\n\n    Ågren: θ ← θ + γ u\n")
 
     def shown(encoding: str) -> str:
         stream = io.TextIOWrapper(io.BytesIO(), encoding)
@@ -231,7 +233,7 @@ def test_the_status_of_many_runs_is_a_line(fedbench: Call, tmp_path: Path) -> No
     assert code == 0
     assert lines[0].endswith("300 runs: 39 completed, 1 failed, 260 missing")
     assert [line.split()[0] for line in lines[1:3]] == ["(--all", "failed"]
-    assert len(lines) == 4
+    assert len(lines) == 3
     assert (
         sum("seed_" in line for line in fedbench("status", "--all", str(tmp_path / "s"))[1].splitlines())
         == 300

@@ -105,7 +105,10 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
         ("experiments", "quickstart"),
     ],
 )
-def test_list(what: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(
+    what: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")  # so no line is wrapped
     assert cli.main(["list", what]) == 0
     out = capsys.readouterr().out
     assert says in out

@@ -216,10 +216,10 @@ def test_results_are_the_final_the_best_or_the_last_as_asked(tmp_path: Path) -> 
 
 def test_panels_have_their_own_runs(tmp_path: Path) -> None:
     """A panel for each partition, of curves and of results, with that partition's values."""
-    tops = {"iid": 0.9, "shards": 0.5}
+    tops = {"iid": 0.9, "shards(2)": 0.5}
     runs = [
         {"metrics": exact([0.1, top]), "algorithm": "fedavg",
-         "config": {"partition": name, "partition.alpha": None, "algorithm.lr": lr}}
+         "config": {"partition": name.partition("(")[0], "partition.alpha": None, "algorithm.lr": lr}}
         for name, top in tops.items() for lr in (1.0, 2.0)
     ]  # fmt: skip
     path = write_sweep(tmp_path, runs, ["partition", "algorithm.lr"])

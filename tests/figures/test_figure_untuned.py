@@ -47,9 +47,9 @@ def test_a_method_keeps_the_setting_that_is_best_on_the_first_task(tmp_path: Pat
     table = scores(read([sweep(tmp_path)]))
     found = by_task(table)["sync"]
     assert found.to_dict() == pytest.approx({
-        ("fedavg", "iid"): 1.0, ("fedavg", "shards"): 0.0,
-        ("padamfed vector", "iid"): 0.72 / 0.9, ("padamfed vector", "shards"): 0.5 / 0.6,
-        ("padamfed tensor", "iid"): 0.5 / 0.9, ("padamfed tensor", "shards"): 0.5,
+        ("fedavg", "iid"): 1.0, ("fedavg", "shards(2)"): 0.0,
+        ("padamfed vector", "iid"): 0.72 / 0.9, ("padamfed vector", "shards(2)"): 0.5 / 0.6,
+        ("padamfed tensor", "iid"): 0.5 / 0.9, ("padamfed tensor", "shards(2)"): 0.5,
     })  # fmt: skip
     assert set(table[table.method == "fedavg"].setting) == {"lr=1"}
     assert table.groupby("method").tuned.first().to_dict() == {
@@ -72,7 +72,8 @@ def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
     table = scores(read([write_sweep(tmp_path, runs, ["partition"])]))
     found = table[table.method == "padamfed"].set_index(["task", "seed"]).relative
     assert found.to_dict() == pytest.approx({
-        ("iid", 0): 0.6 / 0.9, ("iid", 1): 0.2 / 0.6, ("shards", 0): 0.6 / 0.9, ("shards", 1): 0.2 / 0.45,
+        ("iid", 0): 0.6 / 0.9, ("iid", 1): 0.2 / 0.6,
+        ("shards(2)", 0): 0.6 / 0.9, ("shards(2)", 1): 0.2 / 0.45,
     })  # fmt: skip
     mean = by_task(table)["sync"]["padamfed"]  # over seeds
     assert mean.tolist() == pytest.approx([(0.6 / 0.9 + 0.2 / 0.6) / 2, (0.6 / 0.9 + 0.2 / 0.45) / 2])

@@ -186,14 +186,6 @@ def test_a_run_that_stops_goes_on_with_what_its_optimizers_have_kept(
     assert not same_model(tmp_path / "fresh", tmp_path / "whole")
 
 
-def test_more_rounds_go_on_with_what_was_kept(tmp_path: Path) -> None:
-    plan(*MOMENTUM).go(tmp_path / "a" / "short")
-    plan(*MOMENTUM, "rounds=8").go(tmp_path / "a" / "long")
-    plan(*MOMENTUM, "rounds=8").go(tmp_path / "whole")
-    assert same_model(tmp_path / "a" / "long", tmp_path / "whole")
-    assert "rounds 1 to 5 were computed" in (tmp_path / "a" / "long" / "summary.json").read_text()
-
-
 def test_kept_state_counts_as_clients_state() -> None:
     d = plan().layout.d
     assert plan(*MOMENTUM).cost.client_state == d

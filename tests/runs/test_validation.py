@@ -209,7 +209,7 @@ def test_the_file_rebuilds_the_partition_and_what_is_held_out(tmp_path: Path) ->
     assert all(np.array_equal(one[key], other[key]) for key in ("client", "validation"))
     go(tmp_path / "without")
     assert np.load(tmp_path / "without" / "partition.npz").files == ["client"]
-    assert "validation" not in (tmp_path / "without" / "config.yaml").read_text()
+    assert "  validation: 0.0\n" in (tmp_path / "without" / "config.yaml").read_text()
     assert not [name for name in table(tmp_path / "without") if "validation" in name]
 
 

@@ -61,6 +61,7 @@ def test_drawn_lines_have_the_rules_powers(tables, algorithm, column, axis, powe
     assert slopes == pytest.approx(power, abs=1e-5)  # the axes' values are rounded to six digits
 
 
+@pytest.mark.pdf
 def test_files_of_a_figure(tmp_path):
     files = draw_reduction_cost().save(tmp_path / "cost.png")
     assert [file.name for file in files] == ["cost.png", "cost.pdf", "cost.csv", "cost.json", "cost.md"]
