@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     width = shutil.get_terminal_size((0, 0)).columns  # 0: not a terminal
     if args.what is None:
         for what, group in GROUPS.items():
-            every = ", ".join(dict.fromkeys(name.split("/")[0] for name in options(group)))
+            every = ", ".join(options(group))
             print(textwrap.fill(f"{what:<14} {every}", min(width or 118, 118), subsequent_indent=" " * 15))
         return 0
     group, own = GROUPS[args.what], args.config_dir

@@ -21,11 +21,13 @@ from omegaconf import Container, DictConfig, OmegaConf
 from fedbench import __version__, process_group
 from fedbench.config.compose import Composer, config_directories, forced
 from fedbench.config.config import GROUPS, Settings, container
+from fedbench.config.explain import nested_options
 from fedbench.config.options import conf_dir, read_config
+from fedbench.config.overrides import Grid, written
 from fedbench.errors import RunError, UsageError, nearest, word
 from fedbench.fields import rules
-from fedbench.sweeps.launch import FinishedSweep, planned, run_sweep
-from fedbench.sweeps.plan import preview
+from fedbench.sweeps.launch import FinishedSweep, first_run, planned, run_sweep
+from fedbench.sweeps.plan import points, preview
 from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
 
@@ -132,7 +134,10 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         else:
             hydra.shell_completion(config_name=name, overrides=words)
         return
-    composed = composer.read(words)
+    composed, sweep = composer.read(words), ""
+    if composed.sweeps and args.cfg != "hydra" and not (args.info or args.hydra_help):
+        composed, grids = first_run(composer, composed)
+        sweep = _of_sweep(grids)
     if args.help:
         print(page(composed.cfg, composer.loader))
     elif args.hydra_help:
@@ -147,20 +152,38 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         node = OmegaConf.select(node, args.package) if args.package else node
         if node is None:
             raise UsageError(f"--package {args.package}: there is no such section")
+        if OmegaConf.is_config(node):
+            print(sweep, end="")
         if args.resolve and OmegaConf.is_config(node):
             OmegaConf.set_readonly(composed.cfg.hydra, False)  # set_config made it read-only
             OmegaConf.resolve(node)
         print(OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else node, end="")
 
 
+def _of_sweep(grids: Sequence[Grid]) -> str:
+    """Comments above a sweep's first run: how many runs there are, and the values of every swept key."""
+    every = {tuple(sorted((key, written(value)) for key, value in one.items()))
+             for grid in grids for one in points(grid)}  # fmt: skip
+    values: dict[str, dict[str, None]] = {}
+    for key, tried in (item for grid in grids for item in grid.items()):
+        values.setdefault(key, {}).update(dict.fromkeys(map(written, tried)))
+    lines = [
+        f"# The first of {len(every)} runs. Words pick among these (--cfg hydra shows the sweep itself):"
+    ]
+    lines += [f"#   {key}={','.join(tried)}" for key, tried in values.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _complete(composer: Composer, words: Sequence[str]) -> None:
     """Print how a shell's command line can be completed; after a comma, with further values of the key."""
     files: Any = composer.loader.repository  # type: ignore[attr-defined]
-    composer.loader.get_group_options = (  # type: ignore[method-assign]  # Hydra's copies all it knows
-        lambda group_name, results_filter=ObjectType.CONFIG, **_: list(
-            files.get_group_options(group_name, results_filter)
-        )
-    )
+
+    def options(group_name: str, results_filter: Any = ObjectType.CONFIG, **_: object) -> list[str]:
+        if group_name == "experiment" and results_filter == ObjectType.CONFIG:
+            return nested_options(files, group_name)
+        return list(files.get_group_options(group_name, results_filter))
+
+    composer.loader.get_group_options = options  # type: ignore[method-assign,assignment]  # Hydra's copies all it knows
     before, _, last = os.environ.get("COMP_LINE", "").rpartition(" ")
     key, _, values = last.partition("=")
     done, comma, value = values.rpartition(",")
@@ -176,9 +199,7 @@ def page(cfg: DictConfig, loader: ConfigLoader) -> str:
     """The text of `--help`: all groups and options, and the chosen options' keys with value and meaning."""
     lines = [cfg.hydra.help.header, "Groups (group=option):", ""]
     for group in (*GROUPS, "logger", "experiment"):
-        names = loader.get_group_options(group)
-        kinds = dict.fromkeys(name.split("/")[0] for name in names)
-        lines += _wrapped(f"  {group}: {', '.join(kinds)}", "    ")
+        lines += _wrapped(f"  {group}: {', '.join(nested_options(loader, group))}", "    ")
     lines += ["", "Keys, with the options chosen now (key=value):", ""]
     for key, rule in rules(Settings):
         lines += _key(key, OmegaConf.select(cfg, key), f"{rule.words}; {rule.meaning}")

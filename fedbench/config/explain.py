@@ -10,12 +10,14 @@ from pathlib import Path
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_store import ConfigStore
+from hydra.core.object_type import ObjectType
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from fedbench.config.options import REGISTERED, options, read_file
-from fedbench.errors import OWN_CODE, UsageError, UserError, shortened, unknown_option
+from fedbench.config.options import REGISTERED, read_file
+from fedbench.errors import OWN_CODE, ConfigError, UsageError, UserError, shortened, unknown_option
 from fedbench.fields import unknown_key
 
 _EXTRAS = {
@@ -77,7 +79,7 @@ def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader
         allowed = "cannot be read; a value with special characters needs quotes"
         return UsageError(f"{text}: {allowed if '=' in error.override else 'must be written key=value'}")
     if isinstance(error, MissingConfigException):
-        return _missing_option(error)
+        return _missing_option(error, loader)
     if isinstance(error, RecursionError):
         return UsageError(
             "the configuration refers to itself in a circle (${...}, or a file among its own defaults)"
@@ -92,12 +94,27 @@ def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader
             parent = name.rpartition(".")[0]
             there = cause.parent_node if isinstance(cause.parent_node, DictConfig) else ()
             known = [".".join(filter(None, [parent, str(key)])) for key in there]
-            return unknown_key(name, given(name, overrides), known)
+            return unknown_key(name, given(name, overrides), known, hint=_of_launcher(name))
     said = one_line(next((cause for cause in reversed(chain) if str(cause)), type(error).__name__))
     key = next((str(c.full_key) for c in chain if isinstance(c, OmegaConfBaseException) and c.full_key), "")
     word = f"{key}={value}" if (value := given(key, overrides)) else key
     where = re.match(r"In '([^']+)':", str(error))
     return UsageError(f"{word}: {said}" if word else said + (f" (in {where[1]}.yaml)" if where else ""))
+
+
+def _of_launcher(key: str) -> str:
+    """For a key of our launcher, which another one lacks: the word that chooses ours."""
+    ours = ConfigStore.instance().load("hydra/launcher/processes.yaml").node
+    section, _, last = key.rpartition(".")
+    return "add hydra/launcher=processes" if section == "hydra.launcher" and last in ours else ""
+
+
+def nested_options(loader: ConfigLoader, group: str) -> list[str]:
+    """The names of a group's options on the search path, those in its directories as `directory/name`."""
+    names = loader.get_group_options(group)
+    for below in loader.get_group_options(group, ObjectType.GROUP):
+        names += [f"{below}/{name}" for name in nested_options(loader, f"{group}/{below}")]
+    return sorted(set(names))
 
 
 def given(key: str, overrides: Sequence[str]) -> str:
@@ -125,7 +142,7 @@ def _unreadable(overrides: Sequence[str], loader: ConfigLoader) -> UserError | N
     return None
 
 
-def _missing_option(error: MissingConfigException) -> UserError:
+def _missing_option(error: MissingConfigException, loader: ConfigLoader) -> UserError:
     group, _, choice = (error.missing_cfg_file or "").rpartition("/")
     where = re.match(r"In '([^']+)': Could not find", str(error))
     ours = where is None or where[1] in ("config", "hydra/config")
@@ -136,7 +153,9 @@ def _missing_option(error: MissingConfigException) -> UserError:
         return UsageError(f"{group}={choice}: is not installed (pip install 'fedbench-runner[{extra}]')")
     own, names = OWN_CODE if group in REGISTERED else "", list(error.options)
     top, _, below = group.partition("/")
-    if below and top != "hydra":  # experiment=padamfed/fig1: a directory of a group is no group
-        group, choice = top, f"{below}/{choice}"
-        names = sorted({*names, *options(top)})
+    if top != "hydra":  # experiment=padamfed/fig1: a directory of a group is no group
+        group, choice = top, f"{below}/{choice}" if below else choice
+        names = nested_options(loader, top)
+        if inside := [name for name in names if name.startswith(f"{choice.rstrip('/')}/")]:
+            return ConfigError(group, choice, f"is a directory; must be one of {', '.join(inside)}")
     return unknown_option(group, choice, names, own + origin)

@@ -84,6 +84,15 @@ def planned(
         return chosen.planned_places(words)
 
 
+def first_run(composer: Composer, composed: Composed) -> tuple[Composed, list[Grid]]:
+    """The first run of the composed sweep by itself, and all grids. Reads no data. Raises UserError."""
+    chosen, words, _ = _prepare(composer, composed)
+    with composer.one_line(words):
+        overrides, grids = chosen.first(words)
+    ours = [str(item.input_line) for item in composed.parsed if item.is_hydra_override()]
+    return composer.read([*ours, *overrides]), grids
+
+
 def _prepare(composer: Composer, composed: Composed) -> tuple[Sweeper, list[str], HydraContext]:
     """The composed sweeper with its directory set, the overrides of its task, and Hydra's context. Raises
     ConfigError for another package's sweeper."""

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_loader import ConfigLoader
-from omegaconf import OmegaConf
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.compose import JobComposer, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import digest
 from fedbench.config.options import option_keys
-from fedbench.config.overrides import Grid, Value, parse, typed, written
+from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
 from fedbench.config.register import job_name
 from fedbench.errors import UsageError, UserError, word
 from fedbench.runs.run_directory import RunDirectory
@@ -42,13 +43,23 @@ class PlannedRun:
 
 
 def grids_of(
-    params: Mapping[str, Any], arguments: Sequence[str], grids: Sequence[Grid], loader: ConfigLoader
+    params: Mapping[str, Any],
+    arguments: Sequence[str],
+    grids: Sequence[Grid],
+    loader: ConfigLoader,
+    picks: bool = False,
 ) -> tuple[list[str], list[Grid]]:
     """The overrides of all runs, and the grids of the union.
 
     `params`: a file's. `arguments` take precedence over `params` and `grids`, a grid's keys over `params`.
+    `picks`: an argument whose values stand in the grids picks among them instead (`_picked`).
     """
     given = {item.key_or_group for item in parse(arguments)}
+    if picks:
+        grids, kept = _picked(parse(arguments, loader), grids)
+        replaced = given - kept
+    else:
+        replaced = given
     words = [f"{key}={word(value)}" for key, value in params.items() if key not in given]
     fixed: dict[str, str] = {}
     base: dict[str, list[Value]] = {}
@@ -60,12 +71,38 @@ def grids_of(
             base[key] = typed(item)
         else:
             fixed[key] = str(item.input_line)
-    wanted = [{key: values for key, values in grid.items() if key not in given} for grid in grids]
+    wanted = [{key: values for key, values in grid.items() if key not in replaced} for grid in grids]
     merged: list[Grid] = []
     for grid in wanted or [{}]:  # the order of keys is the order of runs
         keys = dict.fromkeys([*(key for key in params if key in base or key in grid), *grid, *base])
         merged.append({key: grid[key] if key in grid else base[key] for key in keys})
-    return list(fixed.values()), merged
+    used = [text for key, text in fixed.items() if not all(key in grid for grid in merged)]
+    return used, merged
+
+
+def _picked(parsed: Sequence[Override], grids: Sequence[Grid]) -> tuple[list[Grid], set[str]]:
+    """The grids, narrowed to the words whose values all stand in them, and the keys of these words.
+
+    A grid that has the key with none of the values is left out; one that lacks the key stays. Raises
+    UsageError if the words leave nothing.
+    """
+    left, keys, words = list(grids), set(), []
+    for item in parsed:
+        key, wanted = item.key_or_group, listed(item)
+        if not wanted or not all(any(value in grid.get(key, ()) for grid in grids) for value in wanted):
+            continue
+        keys.add(key)
+        words.append(str(item.input_line))
+        narrowed = [
+            {**grid, key: [value for value in wanted if value in grid[key]]} if key in grid else grid
+            for grid in left
+        ]
+        left = [grid for grid in narrowed if grid.get(key, wanted)]
+    if words and not left:
+        raise UsageError(
+            f"{' '.join(words)}: the sweep has runs with each of these, and none with all of them"
+        )
+    return left, keys
 
 
 def of_file(grids: Sequence[Mapping[str, Any]], loader: ConfigLoader | None = None) -> list[Grid]:
@@ -99,22 +136,13 @@ def plan(
     a file sweeps and the user may have replaced; overrides with their keys are no mistake. `naming`: of their
     directories, from a run's configuration and its values of swept keys.
     """
-    every = [point for grid in grids for point in points(grid)]
-    if not every:
-        raise UsageError("nothing to run: a sweep over no values")
+    every = _every(grids)
     runs: dict[str, PlannedRun] = {}
-    methods = list(dict.fromkeys(str(point["algorithm"]) for point in every if "algorithm" in point))
-    others = list(dict.fromkeys([*methods, *others]))
+    others = [*_methods(every), *others]
     for point in every:
         choices = {key.lstrip("+"): value for key, value in point.items()}
-        rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
-        overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
         with _naming_the_run(choices, len(every)):
-            cfg, launched = composer.compose(overrides)
-            method = str(OmegaConf.select(cfg, "algorithm.name"))
-            if foreign := [text for text in rest if _of_others(text, method, others, searchpath)]:
-                overrides = [text for text in overrides if text not in foreign]
-                cfg, launched = composer.compose(overrides)
+            overrides, launched, cfg = _of_point(point, fixed, composer, others, searchpath)
             config = validate(cfg, searchpath)
         name = naming(config, {key: written(value) for key, value in choices.items()})
         if name in runs:
@@ -129,6 +157,49 @@ def plan(
                 checked[kind] = check(run.config)
         runs[name] = replace(run, seconds=checked[kind].seconds, memory=checked[kind].memory.total)
     return list(runs.values())
+
+
+def first_of(
+    fixed: Sequence[str],
+    grids: Sequence[Grid],
+    composer: JobComposer,
+    searchpath: Sequence[Path] = (),
+    others: Sequence[str] = (),
+) -> list[str]:
+    """The overrides of the first run of `plan`, which may be invalid."""
+    every = _every(grids)
+    return _of_point(every[0], fixed, composer, [*_methods(every), *others], searchpath)[0]
+
+
+def _every(grids: Sequence[Grid]) -> list[dict[str, Value]]:
+    """All points, one at least. Raises UsageError."""
+    every = [point for grid in grids for point in points(grid)]
+    if not every:
+        raise UsageError("nothing to run: a sweep over no values")
+    return every
+
+
+def _methods(every: Sequence[Mapping[str, Value]]) -> list[str]:
+    return list(dict.fromkeys(str(point["algorithm"]) for point in every if "algorithm" in point))
+
+
+def _of_point(
+    point: Mapping[str, Value],
+    fixed: Sequence[str],
+    composer: JobComposer,
+    others: Sequence[str],
+    searchpath: Sequence[Path],
+) -> tuple[list[str], list[str], DictConfig]:
+    """The overrides of one run, the same for Hydra's launchers, and the run's configuration."""
+    choices = {key.lstrip("+") for key in point}
+    rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
+    overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
+    cfg, launched = composer.compose(overrides)
+    method = str(OmegaConf.select(cfg, "algorithm.name"))
+    if foreign := [text for text in rest if _of_others(text, method, others, searchpath)]:
+        overrides = [text for text in overrides if text not in foreign]
+        cfg, launched = composer.compose(overrides)
+    return overrides, launched, cfg
 
 
 def _of_others(text: str, method: str, methods: Sequence[str], searchpath: Sequence[Path]) -> bool:

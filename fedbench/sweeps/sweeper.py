@@ -31,7 +31,7 @@ from fedbench.runs.metrics import ENDS, worst
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.sweeps.job import JobFailed, RunJob, held
 from fedbench.sweeps.launcher import Launcher
-from fedbench.sweeps.plan import PlannedRun, grids_of, of_file, plan
+from fedbench.sweeps.plan import PlannedRun, first_of, grids_of, of_file, plan
 from fedbench.sweeps.tables import collect, write_manifest
 from fedbench.sweeps.together import Kind, groups
 
@@ -137,19 +137,30 @@ class Sweeper(HydraSweeper):
         )
 
     def planned(self, arguments: list[str]) -> list[PlannedRun]:
-        """The checked runs of the grids, none of them started. `arguments` override `params` and `grids`."""
+        """The checked runs of the grids, none of them started. `arguments` override `params`; they pick among
+        the `grids` of a file, or override them."""
+        fixed, wanted, composer, where, others = self._asked(arguments)
+        if self.runs is not None:
+            _refuse_equal(wanted)
+        return plan(fixed, wanted, composer, self.task.plan, where, others, self._name)
+
+    def first(self, arguments: list[str]) -> tuple[list[str], list[Grid]]:
+        """The overrides of the first run, which is not checked, and all grids."""
+        fixed, wanted, composer, where, others = self._asked(arguments)
+        return first_of(fixed, wanted, composer, where, others), wanted
+
+    def _asked(
+        self, arguments: list[str]
+    ) -> tuple[list[str], list[Grid], JobComposer, Sequence[Path], list[str]]:
+        """What `plan` takes: overrides of all runs, grids, composer, search path, and a file's methods."""
         assert self.config is not None
         assert self.hydra_context is not None
         loader = self.hydra_context.config_loader
         grids = self.typed or of_file(self.grids, loader)
-        fixed, wanted = grids_of(self.params, arguments, grids, loader)
-        if self.runs is not None:
-            _refuse_equal(wanted)
-        composer = JobComposer(self.config, loader)
+        fixed, wanted = grids_of(self.params, arguments, grids, loader, picks=not self.typed)
         file = {"algorithm": self.params["algorithm"]} if "algorithm" in self.params else {}
         others = [str(name) for grid in of_file([file], loader) for name in grid.get("algorithm", ())]
-        where = config_directories(self.config.hydra)
-        return plan(fixed, wanted, composer, self.task.plan, where, others, self._name)
+        return fixed, wanted, JobComposer(self.config, loader), config_directories(self.config.hydra), others
 
     def _name(self, config: Config, axes: Mapping[str, str]) -> str:
         """The directory of a run, relative to the sweep's."""

@@ -196,7 +196,7 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     params = {key: value for key, value in (node.get("params") or {}).items() if key not in ranges}
     with composer.one_line(overrides):
         plain = [str(item.input_line) for item in ours]
-        fixed, grids = grids_of(params, plain, of_file(node.get("grids") or [], loader), loader)
+        fixed, grids = grids_of(params, plain, of_file(node.get("grids") or [], loader), loader, picks=True)
     spaces: list[Space] = [{**grid, **ranges} for grid in grids]
     first = str(OmegaConf.select(cfg, "algorithm.name"))
     names = dict.fromkeys(str(name) for grid in grids for name in grid.get("algorithm", [first]))

@@ -174,7 +174,15 @@ def test_a_refused_flag_does_not_suggest_itself(fedbench: Call) -> None:
 def test_list_alone_lists(fedbench: Call) -> None:
     code, out, _ = fedbench("list")
     assert code == 0
-    for what in ("algorithms", "scaffold", "partitions", "dirichlet", "experiments", "quickstart"):
+    for what in (
+        "algorithms",
+        "scaffold",
+        "partitions",
+        "dirichlet",
+        "experiments",
+        "quickstart",
+        "peers/niid_cifar10",
+    ):
         assert what in out
     assert max(map(len, out.splitlines())) <= 120
 

@@ -64,6 +64,8 @@ def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) 
             ["algorithm=fedavg,scaffold_m", "algorithm=fedavg,scaffold_m_vr"],
         ),
         ("fedbench partition=dirichlet partition.a", ["partition.alpha="]),
+        ("fedbench experiment=peers/ni", [f"experiment=peers/niid_{name}" for name in ("cifar10", "fmnist")]),
+        ("fedbench -m experiment=untuned,adamasfl/fig2_", ["experiment=untuned,adamasfl/fig2_average"]),
         ("fedbench --dry", []),
         ("fedbench collect S", []),
         ("fedbench plot DI", []),

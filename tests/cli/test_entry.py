@@ -43,6 +43,7 @@ def test_help_is_complete(tmp_path: Path) -> None:
         "rounds=50 ",
         "number of server updates",
         "algorithm.weighting=samples    uniform | samples",
+        " peers/niid_cifar10, ",
     ):
         assert word in done.stdout
     for name in cli.SUBCOMMANDS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from fedbench import compose_config
 from fedbench.config.identity import run_hash
@@ -44,6 +45,82 @@ def test_the_command_line_counts_more_than_a_grid_and_a_grid_more_than_a_files_p
     assert fixed == ["algorithm=fedavg", "rounds=5", "local.batch_size=8", "seed=7"]
     assert merged == [{"algorithm": ["scaffold"], "local.steps": [3]}, {"local.steps": [4, 5]}]
     assert list(merged[0]) == ["algorithm", "local.steps"]
+
+
+TABLE = [
+    {"partition": ["dirichlet"], "partition.alpha": [0.1, 0.5], "algorithm": ["fedavg", "scaffold"]},
+    {
+        "partition": ["dirichlet"],
+        "partition.alpha": [0.1],
+        "algorithm": ["fedprox"],
+        "algorithm.mu": [0.1, 1],
+    },
+    {"partition": ["iid"], "algorithm": ["fedavg", "scaffold"], "rounds": [9]},
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["partition=iid", "algorithm=scaffold"], {("iid", None, "scaffold", None)}),
+        (["algorithm=fedprox"], {("dirichlet", 0.1, "fedprox", 0.1), ("dirichlet", 0.1, "fedprox", 1)}),
+        (["algorithm=fedprox", "algorithm.mu=1"], {("dirichlet", 0.1, "fedprox", 1)}),
+        (
+            ["partition=dirichlet", "partition.alpha=0.1", "algorithm=fedprox,fedavg", "algorithm.mu=0.1"],
+            {("dirichlet", 0.1, "fedprox", 0.1), ("dirichlet", 0.1, "fedavg", None)},
+        ),
+        (["partition=iid", "algorithm=fedavg", "rounds=9"], {("iid", None, "fedavg", None)}),
+    ],
+)
+def test_words_pick_cells_of_a_files_table(words: list[str], left: set[tuple[object, ...]]) -> None:
+    """A word whose values stand in the table leaves the runs that have them."""
+    _, grids = grids_of({"seed": 0}, words, TABLE, None, picks=True)
+    keys = ("partition", "partition.alpha", "algorithm", "algorithm.mu")
+    assert {tuple(point.get(key) for key in keys) for grid in grids for point in points(grid)} == left
+
+
+def test_a_value_that_the_table_lacks_replaces_its_own() -> None:
+    fixed, grids = grids_of({}, ["algorithm=fedcm", "rounds=9,10", "seed=4"], TABLE, None, picks=True)
+    assert fixed == ["algorithm=fedcm", "seed=4"]
+    assert [(grid["partition"], grid["rounds"], "algorithm" in grid) for grid in grids] == [
+        (["dirichlet"], [9, 10], False), (["dirichlet"], [9, 10], False), (["iid"], [9, 10], False),
+    ]  # fmt: skip
+
+
+def test_words_that_no_run_of_the_table_has_together_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^partition=iid algorithm=fedprox: the sweep has runs with each"):
+        grids_of({}, ["partition=iid", "algorithm=fedprox"], TABLE, None, picks=True)
+
+
+def test_one_cell_of_a_preset_is_run(runs, fedbench, tmp_path: Path) -> None:
+    """NIID-Bench's table at scale smoke has two partitions and four methods."""
+    words = ["experiment=peers/niid_cifar10", "scale=smoke"]
+    assert fedbench("-m", *words, "partition=iid", "algorithm=scaffold")[0] == 0
+    (cell,) = runs.done
+    assert (cell.partition.name, cell.dataset.noise, cell.algorithm.name) == ("iid", 0.1, "scaffold")
+    assert fedbench(*words, "partition=dirichlet")[0] == 0
+    rest = [(cfg.partition.name, cfg.algorithm.name, cfg.optimizer.momentum) for cfg in runs.done[1:]]
+    momentum = {"fedavg": 0.9, "fedprox": 0.9, "scaffold": 0.9, "fednova": 0.0}
+    assert rest == [("dirichlet", name, value) for name, value in momentum.items()]
+    assert fedbench(*words)[0] == 0
+    assert len(runs.done) == 8  # the table's other three; a cell is the run that the whole table has
+
+
+def test_the_configuration_that_is_shown_is_that_of_the_first_run(runs, fedbench) -> None:
+    words = ["experiment=peers/niid_cifar10", "scale=smoke", "algorithm=scaffold,fednova"]
+    code, out, err = fedbench(*words, "--cfg", "job", "--resolve")
+    assert (code, err) == (0, "")
+    assert out.startswith("# The first of 4 runs. ")
+    assert "#   partition=dirichlet,iid\n" in out
+    assert "#   algorithm=scaffold,fednova\n" in out
+    assert fedbench(*words)[0] == 0
+    shown = OmegaConf.create(out)
+    assert shown.pop("logger") is None  # no part of what a run is given
+    assert shown == runs.done[0]
+    assert (runs.done[0].model.name, runs.done[0].clients.total, len(runs.done)) == ("mlp", 10, 4)
+    help = fedbench(*words, "--help")[1]
+    assert "  of algorithm=scaffold:" in help
+    assert "  clients.total=10 " in help
 
 
 def test_an_interval_is_no_grid() -> None:
