@@ -27,7 +27,7 @@ KEYS = "`fedbench --help` shows all keys"
         ),
         ("experiment=adamasfl", "is a directory; must be one of adamasfl/fig1, adamasfl/fig1_average, ada"),
         ("experiment=peers/", "is a directory; must be one of peers/fadas_cifar10, peers/fedavg_2nn, "),
-        ("experiment=niid_fmnist", "(did you mean 'peers/niid_fmnist', "),
+        ("experiment=niid_fmnist", "(did you mean 'peers/niid_fmnist'?)"),
         ("hydra.launcher.together=2", "hydra.launcher has _target_ (add hydra/launcher=processes)"),
         ("hydra.launcher.devices=[cpu]", "hydra.launcher has _target_ (add hydra/launcher=processes)"),
         ("dataset@=digits", "dataset@=digits: no such key; an option is chosen as GROUP=NAME"),
