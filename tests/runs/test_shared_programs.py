@@ -99,6 +99,48 @@ def test_only_what_a_program_depends_on_compiles_it_again(
     assert same(after, outcome(tmp_path / "alone", change, session=Session()))
 
 
+CROP, NOISE = "dataset.augment=crop_flip", "dataset.noise=1"
+MOMENTUM, CLIP = "optimizer.momentum=0.9", "local.clip_norm=0.1"
+BAKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "augment_probability": ((CROP,), (CROP, "dataset.augment_probability=0.5")),
+    "pad_mode": ((CROP,), (CROP, "dataset.pad_mode=reflect")),
+    "augment": ((CROP,), ()),
+    "noise": ((NOISE,), ()),
+    "deviation": ((NOISE,), ("dataset.noise=2",)),
+    "normalize": ((CROP,), (CROP, "dataset.normalize=false")),
+    "classes": ((), ("dataset.classes=[0,1,2]",)),
+    "norm": ((), ("model.norm=layer",)),
+    "dropout": (("model.dropout=0.5",), ("model.dropout=0.25",)),
+    "weight_decay": (("loss.weight_decay=0.1",), ("loss.weight_decay=0.2",)),
+    "scale": ((), ("loss.scale=3",)),
+    "precision": ((), ("precision=bf16",)),
+    "momentum": ((), (MOMENTUM,)),
+    "nesterov": ((MOMENTUM,), (MOMENTUM, "optimizer.nesterov=true")),
+    "decay": ((MOMENTUM,), (MOMENTUM, "optimizer.weight_decay=0.1")),
+    "optimizer": ((MOMENTUM,), ("optimizer=adam",)),
+    "beta1": (("optimizer=adam",), ("optimizer=adam", "optimizer.beta1=0.5")),
+    "keep": ((MOMENTUM,), (MOMENTUM, "optimizer.keep=true")),
+    "clipping": ((), (CLIP,)),
+    "clip_norm": ((CLIP,), ("local.clip_norm=0.2",)),
+}
+"""Two runs that differ in one value of what a local step computes, besides the method's."""
+
+
+@pytest.mark.parametrize("change", BAKED)
+def test_no_program_holds_a_value_of_another_run(
+    tmp_path: Path, session: Session, packed: list, change: str
+) -> None:
+    """A run after one that differs in one value of its step, which finds its programs in the process and on
+    disk, gives what it gives without compiled programs."""
+    before, after = BAKED[change]
+    outcome(tmp_path / "before", *before, session=session)
+    found = outcome(tmp_path / "after", *after, session=session)
+    alone = outcome(tmp_path / "alone", *after, "engine=vmap", session=Session())
+    assert packed
+    for name, value in alone[1].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-6)
+
+
 def test_variants_have_programs_of_their_own(
     tmp_path: Path, session: Session, compiled: list[Callable]
 ) -> None:
