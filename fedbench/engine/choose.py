@@ -5,7 +5,6 @@ hardware and what is already compiled, never on timing or free memory.
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,9 +29,7 @@ class ModelCost:
     written: float  # numbers that the operations write per sample
     shared: float  # numbers that they write once per batch, including the gradient
     convolutions: int
-    held: float = 0.0  # peak bytes per sample
-    held_shared: float = 0.0  # peak bytes that do not grow with the batch, including the gradient
-    evaluated: float = 0.0  # peak bytes per sample of a forward pass without gradients
+    evaluated: float = 0.0  # numbers that a forward pass writes for one sample
 
 
 @dataclass(frozen=True)
@@ -51,13 +48,11 @@ class Load:
 
 
 class _Counter(TorchDispatchMode):
-    """Counts operations, the numbers that they write, and the peak bytes of those numbers in memory."""
+    """Counts operations and the numbers that they write."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = self.written = self.most = 0
-        self._held: dict[int, int] = {}
-        self._bytes = 0
+        self.operations = self.written = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -68,22 +63,8 @@ class _Counter(TorchDispatchMode):
         if not func.is_view:
             self.operations += 1
             outputs = result if isinstance(result, tuple | list) else (result,)
-            made = [out for out in outputs if isinstance(out, Tensor)]
-            self.written += sum(out.numel() for out in made)
-            if not func._schema.is_mutable:
-                self._hold(made)
+            self.written += sum(out.numel() for out in outputs if isinstance(out, Tensor))
         return result
-
-    def _hold(self, made: list[Tensor]) -> None:
-        for storage in (out.untyped_storage() for out in made):
-            if id(storage) not in self._held:  # a storage keeps its Python object while it exists
-                self._held[id(storage)] = storage.nbytes()
-                self._bytes += storage.nbytes()
-                weakref.finalize(storage, self._release, id(storage))
-        self.most = max(self.most, self._bytes)
-
-    def _release(self, storage: int) -> None:
-        self._bytes -= self._held.pop(storage)
 
 
 def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
@@ -91,18 +72,9 @@ def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
     one, two = _count(model, sample), _count(model, torch.cat([sample, sample]))
     written = two.written - one.written
-    held = two.most - one.most
-    shared = max(one.written - written, 0), max(one.most - held, 0)
-    alone, both = (_held_forward(model, x) for x in (sample, torch.cat([sample, sample])))
-    return ModelCost(one.operations, written, shared[0], convolutions, held, shared[1], both - alone)
-
-
-def _held_forward(model: nn.Module, x: Tensor) -> int:
-    """Peak bytes of a forward pass."""
-    counter = _Counter()
-    with torch.no_grad(), counter:
-        model(x)
-    return counter.most
+    with torch.no_grad(), _Counter() as forward:
+        model(sample)
+    return ModelCost(one.operations, written, max(one.written - written, 0), convolutions, forward.written)
 
 
 def _count(model: nn.Module, x: Tensor) -> _Counter:
@@ -145,6 +117,10 @@ TRIAL = 7.4
 """Seconds that torch takes, once on a machine, to find out what its compiler can do."""
 CACHE = 2**22
 """Bytes that a core can keep in its cache."""
+EVALUATION = 2**31
+"""Most bytes of what is evaluated at once on CUDA."""
+DIFFERENTIATED = 1000
+"""Most samples whose gradients an evaluation computes at once, if the configuration does not say."""
 OWN_WORK = 2**22
 """Numbers written by a gradient that keeps a CPU's vector units busy by itself. Several such gradients in one
 program are slower there, above all with convolutions and recurrences."""
@@ -196,6 +172,16 @@ def compiled_chunk(load: Load, chunk: int, threads: int, device: torch.device, i
 def wide_batch(cost: ModelCost, device: torch.device) -> float:
     """Batch size from which gradients at a model shared by all clients are not worth vectorising."""
     return OWN_WORK / max(cost.written, 1.0) if device.type == "cpu" else math.inf
+
+
+def eval_batch(device: torch.device, model: ModelCost, numbers: int, item_bytes: int) -> int:
+    """Samples, of `numbers` numbers each, evaluated at once if the configuration does not say. On a CPU, what
+    convolutions write for them should fit a core's cache. On CUDA, as many as fit a part of the memory: few
+    launches keep the device busy."""
+    if device.type == "cpu":
+        return 200 if model.convolutions else 1000
+    part = min(EVALUATION, total_memory(device) / 16)
+    return max(1000, int(part / (item_bytes * (model.evaluated + 3 * numbers))))
 
 
 def choose_state(place: str, needed: float, device: torch.device) -> str:

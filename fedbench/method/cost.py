@@ -35,7 +35,6 @@ class Cost:
     server_state: int  # kept at the server besides theta
     calls_per_step: int  # gradients per local step
     full_passes: int  # full local passes per job
-    local: int = dataclasses.field(default=0, compare=False)  # what a client holds while it works
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
     has_y: bool = dataclasses.field(default=False, compare=False)  # a client's model is y, in its local state
 
@@ -127,7 +126,6 @@ def _measure(algorithm: Algorithm, setting: Setting) -> Cost:
         server_state=size(server) - setting.d,
         calls_per_step=client.calls,
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
-        local=size(local) + carried,
         descends=client.descends,
         has_y="y" in local,
     )

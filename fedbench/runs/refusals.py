@@ -1,17 +1,9 @@
 """Refusals that the configuration alone cannot decide: a run does not fit the data, the method, the device,
-the processes or the memory. Every refusal is a ConfigError in one line.
-
-The peak memory of a run is estimated by adding up what the run holds; nothing is allocated. A client at work
-holds what its method keeps and computes (vectors of length d), what one gradient of its model needs (measured
-by `engine.choose`), its mini-batch and the indices of all its mini-batches.
-`tests/runs/test_memory.py` compares the sum with what runs take.
-"""
+the processes or the memory. Every refusal is a ConfigError in one line."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,9 +11,7 @@ import torch
 from fedbench import schedule
 from fedbench.config.config import MEAN_OF_CLIENTS
 from fedbench.config.identity import run_hash
-from fedbench.engine.choose import ModelCost, wide_batch
-from fedbench.engine.cohort import FULL_PASS_WIDTH
-from fedbench.engine.memory import gib, refuse_too_large, total_memory
+from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.metrics import refuse as refuse_metrics
 from fedbench.engine.objective import TASKS
 from fedbench.errors import ConfigError
@@ -32,12 +22,6 @@ if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
 JOB_BYTES = 90  # of a job, at least: its entries in the trace and in the weights of jobs
-PROCESS = (350 << 20, 560 << 20)  # Python, torch and the libraries, built without and with CUDA
-INDEX_BYTES = 40  # per sample of a mini-batch, for the indices that select it
-SCRATCH = 1.4  # factor for what kernels need for themselves and the allocator does not reuse
-EVALUATION = 2**31  # most bytes of what is evaluated at once on CUDA
-DIFFERENTIATED = 1000  # most samples whose gradients an evaluation computes at once
-MODELS = 4  # copies of the parameters: the plan's, the objective's, the evaluator's, and one that is written
 
 
 def before_data(run: Run) -> None:
@@ -221,118 +205,3 @@ def alike(run: Run) -> dict[str, Any]:
         "the data's partition": checksum(torch.from_numpy(run.assignment)),
         "the initial model": checksum(dict(run.model.state_dict())),
     }
-
-
-# ---- memory --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that a run takes on the device that computes, by use."""
-
-    process: float
-    data: float
-    schedule: float  # the jobs of the run
-    state: float  # what all clients keep between their participations
-    server: float  # models, the server's vectors, uploads on their way
-    clients: float  # the clients of a chunk at work
-    evaluation: float
-    graphs: float = 0.0  # CUDA graphs keep what a step takes, and a chunk's inputs, for themselves
-
-    @property
-    def total(self) -> float:
-        """The peak. Clients are not at work during an evaluation, and data are read before all else."""
-        held = self.process + self.data + self.schedule + self.state + self.server + self.graphs
-        return max(held + max(self.clients, self.evaluation), self.process + 2 * self.data)
-
-    @property
-    def said(self) -> str:
-        """The parts that matter, the largest first."""
-        parts = sorted(dataclasses.asdict(self).items(), key=lambda part: -part[1])
-        return ", ".join(f"{name} {gib(size)}" for name, size in parts if size > 0.01 * self.total)
-
-
-def of_memory(run: Run) -> None:
-    """Refuse a run that needs more memory than there is; the message names the key that weighs most.
-    Processes of the run on one host share its memory; each has a GPU of its own."""
-    config, memory = run.config, run.memory
-    there = total_memory(run.device) // (run.group.beside if run.device.type == "cpu" else 1)
-    if memory.total <= there:
-        return
-    keys: dict[str, tuple[str, Any]] = {
-        "data": ("dataset.train_samples", config.dataset.train_samples),
-        "schedule": ("rounds", config.rounds),
-        "state": ("clients.total", config.clients.total),
-        "server": ("model", config.model.name),
-        "clients": ("local.batch_size", config.local.batch_size),
-        "graphs": ("cuda_graph", config.cuda_graph),
-        "evaluation": ("eval.batch_size", config.eval.batch_size),
-    }
-    if config.local.batch_share is not None:
-        keys["clients"] = ("local.batch_share", config.local.batch_share)
-    if config.chunk is not None:
-        keys["clients"] = ("chunk", config.chunk)
-    key, value = keys[max(keys, key=lambda name: getattr(memory, name))]
-    needed = f"the run needs about {gib(memory.total)} of memory, but only {gib(there)} is available"
-    raise ConfigError(key, value, f"{needed} ({memory.said})")
-
-
-def estimate(run: Run) -> Memory:
-    """Estimate the memory of a run from its configuration, data, model, method and load."""
-    config, ds, cost, choice, load = run.config, run.dataset, run.cost, run.choice, run.load
-    item, d, N, n, model = run.dtype.itemsize, run.layout.d, config.clients.total, len(ds.y_train), load.cost
-    here = choice.state == "memory" or (choice.state == "host" and run.device.type == "cpu")
-    ahead = -(-(getattr(config.schedule, "concurrency", None) or 0) // config.clients.per_round)
-    recalled = cost.downlink if run.algorithm.recalls else 0
-    sums = (cost.uplink + recalled) * (1 + ahead + (2 * N if run.algorithm.caches else 0))
-    sample = 3 * item * ds.x_train[0].numel()
-    parts = {name: getattr(ds, name) for name in ("x_train", "y_train", "x_test", "y_test")}
-    size = {name: t.numel() * t.element_size() for name, t in parts.items()}
-    mapped = sum(size[name] for name in ds.on_disk)  # on a CPU it stays where it is
-    held = sum(size.values()) - (mapped if run.device.type == "cpu" else 0)
-
-    # a chunk of clients in a local step, or in a full pass if that takes more: the method's vectors before
-    # and after it, the gradient in parts and as one vector, and what one gradient of the model needs
-    at_once = 1 if choice.engine == "loop" else choice.chunk
-    waiting = (choice.chunk - at_once) * item * (cost.uplink + cost.client_state)
-    vectors = item * (cost.client_state + 2 * cost.local + 2 * d)
-
-    def gradients(batches: int, width: int) -> float:
-        return batches * (SCRATCH * (model.held_shared + width * model.held) + width * sample)
-
-    gradient = gradients(at_once, load.batch)
-    if cost.full_passes:
-        width = max(load.batch, min(FULL_PASS_WIDTH, int(run.sizes.max())))
-        gradient = max(gradient, gradients(1 if width >= wide_batch(model, run.device) else at_once, width))
-    indices = choice.chunk * INDEX_BYTES * float(run.steps.max()) * load.batch
-    at_work = waiting + at_once * vectors + gradient + indices
-
-    evaluated = len(ds.y_test)
-    if config.eval.train or config.eval.grad_norm:
-        evaluated = max(evaluated, n)
-    batch = min(config.eval.batch_size or eval_batch(run.device, model, sample), evaluated)
-    differentiated = min(config.eval.batch_size or DIFFERENTIATED, batch)
-    graphed = run.graphs != "off" and choice.engine != "loop"
-    return Memory(
-        process=PROCESS[torch.version.cuda is not None],
-        data=held + sum(size.values()) * len(run.validation) / n + n * (4 * 8 + 2 * item),
-        schedule=2.0 * JOB_BYTES * config.rounds * config.clients.per_round,
-        state=float(run.state_bytes) if here else 0.0,
-        server=float(item * (MODELS * d + 2 * (d + cost.server_state) + cost.downlink + sums)),
-        clients=at_work,
-        evaluation=max(
-            SCRATCH * (differentiated * model.held + model.held_shared) + differentiated * sample,
-            SCRATCH * batch * model.evaluated + batch * sample,
-        ),
-        graphs=at_work + choice.chunk * item * (cost.client_state + cost.local + d) if graphed else 0.0,
-    )
-
-
-def eval_batch(device: torch.device, model: ModelCost, sample: float) -> int:
-    """Samples, of `sample` bytes each, evaluated at once if the configuration does not say. On a CPU, what
-    convolutions write for them should fit a core's cache. On CUDA, as many as fit a part of the memory: few
-    launches keep the device busy."""
-    if device.type == "cpu":
-        return 200 if model.convolutions else 1000
-    part = min(EVALUATION, total_memory(device) / 16)
-    return max(1000, int(part / (SCRATCH * model.evaluated + sample)))

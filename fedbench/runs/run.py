@@ -22,6 +22,7 @@ from fedbench.data.label_skew import UNUSED
 from fedbench.data.partition_options import Natural
 from fedbench.engine.batches import BatchPlanner, ClientIndex, batches_of_share, local_steps
 from fedbench.engine.choose import (
+    DIFFERENTIATED,
     NOTHING_COMPILED,
     THREADS,
     CompiledStep,
@@ -32,6 +33,7 @@ from fedbench.engine.choose import (
     choose_engine,
     choose_state,
     compiled_chunk,
+    eval_batch,
     make_executor,
     measure_model,
     rough_seconds,
@@ -146,8 +148,6 @@ class Run:
         self.load, self.graphs = self._load(), config.cuda_graph if self.device.type == "cuda" else "off"
         self.choice = self._foreseen()
         refusals.of_disk(self, self.choice.state)
-        self.memory = refusals.estimate(self)
-        refusals.of_memory(self)
         refusals.of_overlaps(self)
 
     # ---- what follows from the configuration -------------------------------------------------------
@@ -262,11 +262,11 @@ class Run:
         given = self.trace, self.counts, self.hyper, theta, moving, self.rates, config.eval.model
         self.loop = ServerLoop(self.algorithm, trainer, *given)
         x, y = ds.x_test.to(device), targets(ds.y_test, device, self.dtype)
-        sample = 3.0 * self.dtype.itemsize * ds.x_train[0].numel()
-        batch = config.eval.batch_size or refusals.eval_batch(device, self.load.cost, sample)
+        sample = ds.x_train[0].numel(), self.dtype.itemsize
+        batch = config.eval.batch_size or eval_batch(device, self.load.cost, *sample)
         trained = torch.from_numpy(self.trained)
         task, more = TASKS[ds.task], config.eval.metrics
-        few = config.eval.batch_size or refusals.DIFFERENTIATED
+        few = config.eval.batch_size or DIFFERENTIATED
         self.evaluator = Evaluator(objective, x, y, objective.data.to_input, batch, task, trained, more, few)
 
         offset = schedule.survey_offset(config) if self.algorithm.survey == "once" else 0.0

@@ -39,7 +39,6 @@ class PlannedRun:
     choices: dict[str, Value]  # swept key -> its value
     config: Config
     seconds: float = 0.0  # estimated duration
-    memory: float = 0.0  # estimated bytes
 
 
 def grids_of(
@@ -155,7 +154,7 @@ def plan(
         if kind not in checked:
             with _naming_the_run(run.choices, len(every)):
                 checked[kind] = check(run.config)
-        runs[name] = replace(run, seconds=checked[kind].seconds, memory=checked[kind].memory.total)
+        runs[name] = replace(run, seconds=checked[kind].seconds)
     return list(runs.values())
 
 

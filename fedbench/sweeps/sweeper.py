@@ -172,8 +172,8 @@ class Sweeper(HydraSweeper):
         return Path(os.path.normpath(self.directory / name))
 
     def _choose_launcher(self, runs: Sequence[PlannedRun]) -> str:
-        """Choose worker processes when the user named no launcher and there are cores (or GPUs), memory and
-        work for them. Two calls of the same command choose alike. Returns the line to log if runs follow one
+        """Choose worker processes when the user named no launcher and there are cores (or GPUs) and work
+        for them. Two calls of the same command choose alike. Returns the line to log if runs follow one
         another instead.
 
         A user's callbacks may rely on a single process, so they rule out worker processes.
@@ -192,12 +192,7 @@ class Sweeper(HydraSweeper):
         slots = launcher.slots(len(runs))
         count = len(slots)
         if slots[0] is None:  # on the CPU
-            import torch
-
-            from fedbench.engine.memory import total_memory
-
-            fit = total_memory(torch.device("cpu")) // max(1.0, *(run.memory for run in runs))
-            count = min(count // (cfg.threads or 1), int(fit))
+            count //= cfg.threads or 1
         saved = sum(run.seconds for run in runs) * (1 - 1 / max(count, 1))
         if saved < WORTH or cfg.hydra.callbacks:
             line = "one after another in this process (hydra/launcher=processes: side by side)"

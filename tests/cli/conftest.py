@@ -28,7 +28,7 @@ class Runs:
         self.done: list[DictConfig] = []
         self.planned: list[Config] = []
         self.stops = True
-        self.seconds = self.memory = 0.0
+        self.seconds = 0.0
         self.held: list[int] = []  # seeds that another process has at first
 
     def made(self, config: Config, session: object, *more: object) -> types.SimpleNamespace:
@@ -38,9 +38,9 @@ class Runs:
         lr = config.algorithm.options.get("lr")
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
-        layout, memory = types.SimpleNamespace(d=1), types.SimpleNamespace(total=self.memory)
+        layout = types.SimpleNamespace(d=1)
         go = functools.partial(self.go, config)
-        return types.SimpleNamespace(config=config, layout=layout, memory=memory, seconds=self.seconds, go=go)
+        return types.SimpleNamespace(config=config, layout=layout, seconds=self.seconds, go=go)
 
     def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""

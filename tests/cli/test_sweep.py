@@ -125,14 +125,6 @@ def test_processes_are_taken_where_they_are_worth_it(
     assert (line in out) == (count is None and not asked)
 
 
-def test_processes_that_would_not_fit_in_memory_are_not_taken(runs, monkeypatch, fedbench: Call) -> None:
-    monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 4)
-    monkeypatch.setattr("fedbench.engine.memory.total_memory", lambda device: 150.0)
-    monkeypatch.setattr(Launcher, "launch", lambda *_, **__: pytest.fail("not to be taken"))
-    runs.seconds, runs.memory = 100.0, 100.0
-    assert fedbench("-m", "seed=1,2,3", "device=cpu")[0] == 0
-
-
 def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_path: Path) -> None:
     """One is ended there, one left unfinished there and run here; in a directory of the user's too."""
     for place in ("hydra.sweep.dir=ours", "hydra.sweep.subdir=job${hydra.job.num}"):
