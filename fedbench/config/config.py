@@ -205,12 +205,6 @@ class Data:
     )
 
 
-def _resume(value: Any) -> bool | str:
-    if not isinstance(value, bool) and value != "same":
-        raise ValueError
-    return value  # type: ignore[no-any-return]
-
-
 DEVICE = r"auto|cpu|cuda(:\d+)?"
 _HALF = "a model kept in 16 bits loses every step below 1/256 of a parameter; precision=bf16 computes in it"
 
@@ -274,12 +268,7 @@ class Settings:
     threads: int | None = integer(
         None, low=1, high=1024, null="as many as the work of a step is worth", help="CPU threads"
     )
-    resume: bool | str = custom(
-        True,
-        _resume,
-        "true, false or same",
-        help="resume where the run stopped; false: compute it again; same: resume only with the same code",
-    )
+    resume: bool = switch(True, help="resume where the run stopped; false: compute it again")
     checkpoint: Checkpoint = section(Checkpoint)  # noqa: RUF009
     data: Data = section(Data)  # noqa: RUF009
     state: State = section(State)  # noqa: RUF009

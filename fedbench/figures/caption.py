@@ -16,7 +16,6 @@ from fedbench.figures import style
 from fedbench.figures.lines import Line, Series, band
 from fedbench.figures.results import Run, number
 from fedbench.figures.style import POINTS, SPREADS
-from fedbench.runs.provenance import mixed_code
 
 log = logging.getLogger(__name__)
 STEPS = 10
@@ -91,8 +90,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def of_data(runs: Sequence[Run]) -> list[str]:
-    """Sentences that a reader needs whatever is drawn of these runs: how they ended, their data and code."""
-    return [*ends(runs), *held_out(runs), *data_notes(runs), *mixed(runs)]
+    """Sentences that a reader needs whatever is drawn of these runs: how they ended, and their data."""
+    return [*ends(runs), *held_out(runs), *data_notes(runs)]
 
 
 def held_out(runs: Iterable[Run]) -> list[str]:
@@ -136,12 +135,6 @@ def weightings(runs: Iterable[Run]) -> list[str]:
         return []
     said = "; ".join(f"{how}: {', '.join(names)}" for how, names in found.items())
     return [f"Clients are weighted differently ({said}), so the objectives differ."]
-
-
-def mixed(runs: Iterable[Run]) -> list[str]:
-    """A sentence if runs were computed by different code."""
-    line = mixed_code(run.extra for run in runs)
-    return [f"The runs were {line}."] if line else []
 
 
 def ends(runs: Sequence[Run]) -> list[str]:

@@ -57,7 +57,7 @@ def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: 
         " least squares over all runs, with 95 % intervals. Wide: a line that another one may cover. Grey:"
         f" the theorems' slopes ({slopes}); the theorems bound the norm from above, so a steeper line agrees."
     )
-    text = " ".join([text, *caption.data_notes(runs), *caption.mixed(runs)])
+    text = " ".join([text, *caption.data_notes(runs)])
     said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
     return draw_grid(panels, len(panels), "two", data, said)
 

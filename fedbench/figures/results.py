@@ -230,7 +230,7 @@ def _summary(place: RunDirectory) -> dict[str, Any]:
 def _sweep(path: Path) -> Iterator[Run]:
     runs, rounds = _texts(path / "runs.csv"), path / "rounds.csv"
     metrics = _metrics(rounds) if rounds.is_file() else {}
-    outside = {*OUTCOMES, *METRICS, "dir"}
+    outside = {*OUTCOMES, *METRICS, "dir", "commit"}
     for row in runs.to_dict("records"):
         if row.get("status") in UNFINISHED:
             continue  # `_directory` reads the current state from the run's own directory

@@ -15,10 +15,9 @@ from torch import Tensor
 from fedbench.config.config import Config
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import RunError
 from fedbench.files import atomically
 from fedbench.runs.metrics import Row
-from fedbench.runs.provenance import Code, refusal_of_other_code
 from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
 
 MAX_SHARE = 0.1  # largest share of the time spent on writing
@@ -37,7 +36,7 @@ class Saved:
     rows: list[Row]
     wall_seconds: float
     way: EngineChoice
-    code: tuple[Code, ...]  # that computed it, part by part
+    commit: str | None  # of the code that computed it
 
 
 class Checkpointer:
@@ -61,7 +60,7 @@ class Checkpointer:
             "walk": saved.walk,
             "rows": saved.rows,
             "wall_seconds": saved.wall_seconds,
-            "code": list(saved.code),
+            "commit": saved.commit,
             **dataclasses.asdict(saved.way),
         }
         write_torch(self.path, {**state, "checksum": checksum(state)})
@@ -85,7 +84,7 @@ class Checkpointer:
                     state["rows"],
                     state["wall_seconds"],
                     EngineChoice(state["engine"], state["chunk"], state["state"]),
-                    tuple(state["code"]),
+                    state["commit"],
                 )
             cause = None
         except Exception as error:
@@ -95,13 +94,8 @@ class Checkpointer:
 
 def saved_here(config: Config, here: RunDirectory) -> Saved | None:
     """The checkpoint that the run `config` goes on from; None if there is none, or if resume=false. Raises
-    RunError if it is damaged or another run's, ConfigError if resume=same and other code computed it."""
-    file = here.path / CHECKPOINT
-    saved = Checkpointer(file, run_hash(config)).load() if config.resume else None
-    if saved and config.resume == "same" and (reason := refusal_of_other_code(saved.code)):
-        allowed = f"{file} {reason}; true goes on from it, false computes the run again"
-        raise ConfigError("resume", "same", allowed)
-    return saved
+    RunError if it is damaged or another run's."""
+    return Checkpointer(here.path / CHECKPOINT, run_hash(config)).load() if config.resume else None
 
 
 def checksum(state: Any) -> str:

@@ -6,10 +6,8 @@ import importlib.metadata
 import platform
 import shlex
 import subprocess
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fedbench
 from fedbench.config.config import GROUPS, flat
@@ -21,10 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from fedbench.runs.run import Run
-
-Code = dict[str, Any]
-"""What code computed a part of a run: `commit` (str | None), `versions` (dict), and `from_round`, the first
-round that it computed."""
 
 _CODE = ("fedbench", "conf", "pyproject.toml")  # what a result depends on; figures and prose may differ
 _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # what `reproduce` omits or says last
@@ -76,66 +70,10 @@ def hardware(device: torch.device) -> dict[str, object]:
     return info
 
 
-def code(from_round: int = 0) -> Code:
-    """The code of this process, which computes from round `from_round` on."""
-    return {"from_round": from_round, "commit": commit(), "versions": versions()}
-
-
-def codes_of(summary: Mapping[str, Any]) -> list[Code]:
-    """The code that computed the run of a summary.json, part by part; empty if nothing says it."""
-    if summary.get("code"):
-        return list(summary["code"])
-    if "versions" not in summary:
-        return []
-    return [{"from_round": 0, "commit": summary.get("commit"), "versions": summary["versions"]}]
-
-
-def code_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """How the code of two parts differs, in words: `commit 1234, here 5678`, `torch 2.9.0, here 2.10.0`.
-
-    What only one of them has, such as `cuda` on a host with a GPU, is no difference.
-    """
-    found = {"commit": before.get("commit"), **(before.get("versions") or {})}
-    here = {"commit": now.get("commit"), **(now.get("versions") or {})}
-    keys = [key for key in here if key in found and found[key] != here[key]]
-    return [f"{key} {_short(found[key])}, here {_short(here[key])}" for key in keys]
-
-
-def refusal_of_other_code(parts: Sequence[Code]) -> str | None:
-    """Why resume=same refuses what these parts' code computed, in words; None: it was this code."""
-    here = code()
-    for part in parts:
-        if changes := code_changes(part, here):
-            return f"was computed with {'; '.join(changes)}"
-    return None if parts else "was computed by a version that did not record its code"
-
-
-def mixed_code(summaries: Iterable[Mapping[str, Any]]) -> str | None:
-    """One line that says how the code of the runs of these summaries differs; None if the same code computed
-    all of them."""
-    count: Counter[tuple[tuple[str, str], ...]] = Counter()
-    for found in summaries:
-        count.update(list(dict.fromkeys(map(_kind, codes_of(found)))))
-    if len(count) < 2:
-        return None
-    kinds = [dict(kind) for kind in count]
-    every = dict.fromkeys(key for kind in kinds for key in kind)
-    keys = [key for key in every if len({kind.get(key) for kind in kinds}) > 1]
-    each = [", ".join(f"{key} {kind.get(key, 'not recorded')}" for key in keys) for kind in kinds]
-    counted = [f"{kind}: {number}" for kind, number in zip(each, count.values(), strict=True)]
-    return f"computed by different code (runs, or parts of runs): {'; '.join(counted)}"
-
-
-def _kind(part: Code) -> tuple[tuple[str, str], ...]:
-    versions = {key: str(value) for key, value in (part.get("versions") or {}).items() if key != "cuda"}
-    return ("commit", _short(part.get("commit"))), *sorted(versions.items())
-
-
-def _short(value: object) -> str:
-    """A commit's first twelve digits, with "+dirty" if it has that; other values as text."""
-    text = "none" if value is None else str(value)
-    head, plus, rest = text.partition("+")
-    return f"{head[:12]}{plus}{rest}" if len(head) == 40 else text
+def short(commit: str | None) -> str:
+    """A commit for a line of text: twelve characters, and "+dirty" if it says so."""
+    head, plus, rest = (commit or "not known").partition("+")
+    return head[:12] + plus + rest
 
 
 # ---- the command that computes a run again --------------------------------------------------------------
@@ -145,7 +83,7 @@ def write_reproduce(file: Path, run: Run) -> None:
     """Write `reproduce`: a shell script that computes the run again. Its comments say what computed it."""
     config, choices = run.config, dict(flat(run.config))
     lines = ["#!/bin/sh", "# Computes this run again; `fedbench replay DIRECTORY` also compares the numbers."]
-    found = {**run.code[-1]["versions"], "commit": run.code[-1]["commit"]}
+    found: dict[str, object] = {**versions(), "commit": run.commit}
     found |= {**hardware(run.device), "device": run.device}
     if run.group.size > 1:
         found["processes"] = run.group.size  # the command uses one: the same up to rounding

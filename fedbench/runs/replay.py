@@ -12,7 +12,8 @@ import torch
 from fedbench.config.config import flat
 from fedbench.config.identity import inputs, recorded
 from fedbench.errors import DataError, RunError
-from fedbench.runs.provenance import code, code_changes, codes_of, hardware
+from fedbench.runs import provenance
+from fedbench.runs.provenance import hardware, short, versions
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import FINISHED, MODEL, RunDirectory
 from fedbench.runs.session import Session
@@ -55,20 +56,14 @@ def replay(
 
 
 def elsewhere(directory: Path) -> list[str]:
-    """How the code and hardware that computed a run differ from those here: commit, versions, processor. If
-    several versions of the code computed it, each line says from which round on."""
+    """How the code and hardware that computed a run differ from those here: commit, versions, processor."""
     found = RunDirectory(directory).summary or {}
-    device, now, parts = torch.device(str(found.get("device", "cpu"))), code(), codes_of(found)
-    several = len(parts) > 1
-    changes = [
-        f"from round {part['from_round']} on: {change}" if several else change
-        for part in parts
-        for change in code_changes(part, now)
-    ]
-    here = hardware(device) if device.type == "cpu" else {}
-    there = found.get("hardware", {})
-    differ = [key for key in here if there.get(key, here[key]) != here[key]]
-    return [*changes, *(f"{key} {there[key]}, here {here[key]}" for key in differ)]
+    device = torch.device(str(found.get("device", "cpu")))
+    here = {**versions(), **(hardware(device) if device.type == "cpu" else {})}
+    there = {**found.get("versions", {}), **found.get("hardware", {})}
+    if (before := found.get("commit")) != (now := provenance.commit()):
+        here, there = {"commit": short(now), **here}, {"commit": short(before), **there}
+    return [f"{key} {there[key]}, here {here[key]}" for key in here if there.get(key, here[key]) != here[key]]
 
 
 def _refuse_other_data(directory: Path, found: Mapping[str, Any], run: Run) -> None:

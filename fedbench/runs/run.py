@@ -80,7 +80,6 @@ class Run:
 
     loop: ServerLoop
     evaluator: Evaluator
-    code: tuple[provenance.Code, ...] = ()  # that computes the run, part by part
     together: Together | None = None  # its place in a group of runs; None: it is computed alone
 
     def __init__(self, config: Config, session: Session | None = None, group: ProcessGroup = ALONE) -> None:
@@ -177,6 +176,11 @@ class Run:
         """Who works when, and whose results make which update."""
         steps = self._steps_or_epochs()[0] or 1
         return schedule.build_trace(self.config, self.algorithm.dispatch, self.sizes, steps)
+
+    @cached_property
+    def commit(self) -> str | None:
+        """The commit of the code that computes it, as it was when the run began."""
+        return provenance.commit()
 
     def _steps_or_epochs(self) -> tuple[int | None, int | None]:
         local, fixed = self.config.local, self.algorithm.fixed_steps
@@ -370,7 +374,6 @@ class Run:
         except UserError:
             raise
         except Exception as error:
-            now = provenance.code()
             target.write_summary(
                 {
                     "status": FAILED,
@@ -378,8 +381,8 @@ class Run:
                     "final_accuracy": None,
                     "error": f"{type(error).__name__}: {error}".splitlines()[0],
                     "wall_seconds": time.monotonic() - start,
-                    "versions": now["versions"],
-                    "commit": now["commit"],
+                    "versions": provenance.versions(),
+                    "commit": self.commit,
                     "config": flat(config.given),
                 }
             )

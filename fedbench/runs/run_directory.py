@@ -36,7 +36,6 @@ from fedbench.files import (
 from fedbench.runs import data_files
 from fedbench.runs.metrics import COLUMNS, ENDS, INTEGERS, Outcome
 from fedbench.runs.metrics import PAUSED as PAUSED
-from fedbench.runs.provenance import codes_of, refusal_of_other_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -248,8 +247,7 @@ class RunDirectory:
 
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The summary of the run `config` if it is here and finished, or paused where it is to pause; None if
-        it must (re)start or go on. Raises ConfigError if a file below data.root has changed since, or if
-        resume=same and other code computed it."""
+        it must (re)start or go on. Raises ConfigError if a file below data.root has changed since."""
         found = self.summary
         if found is None or not config.resume:
             return None
@@ -269,14 +267,11 @@ class RunDirectory:
         if before != identity(config):
             return None
         data_files.refuse_changed(self.path, config)
-        if config.resume == "same" and (reason := refusal_of_other_code(codes_of(found))):
-            allowed = f"the run in {self.path} {reason}; true takes it, false computes it again"
-            raise ConfigError("resume", "same", allowed)
         return found
 
     def goes_on(self, config: Config) -> bool:
         """Whether the run `config`, if it has not ended here, would go on from a checkpoint."""
-        return bool(config.resume) and self.has_checkpoint
+        return config.resume and self.has_checkpoint
 
     def refuse_other(self, config: Config) -> None:
         """Raise ConfigError, which names the key that differs, if another run lies here. Raise UsageError if

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from fedbench import schedule
 from fedbench.config.config import CONFUSION, flat
@@ -32,6 +29,7 @@ from fedbench.runs.metrics import (
     rounds_to,
     stopping_accuracy,
 )
+from fedbench.runs.progress import Progress
 from fedbench.runs.run_directory import (
     CHECKPOINT,
     CLIENTS,
@@ -49,8 +47,6 @@ from fedbench.runs.signals import Interrupted, Signals
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
 
-LINE_SECONDS = 30.0
-RECENT = 20  # rounds whose pace predicts that of the next ones
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +83,7 @@ class Training:
                 group.round, group.rounds = self.loop.version, rounds
             label, metric = f"{run.algorithm.name} seed={self.config.seed}", TASKS[run.dataset.task].metric
             mode = self.config.progress if first and group is None else "none"
-            progress = Progress(mode, label, rounds, self.loop.version, metric, self.config.eval.every)
+            progress = Progress(mode, label, rounds, self.loop.version, metric)
             results: Mapping[str, Any] | None = {"status": "failed"}
             if self.loggers:
                 self.loggers.start([Point.of(row) for row in self.rows], again=not self.config.resume)
@@ -102,7 +98,7 @@ class Training:
                     if due := t % self.config.eval.every == 0 or t == rounds:
                         self._record()
                     accuracy = self.rows[-1]["test_accuracy"] if due and self.rows else None
-                    progress.update(t, accuracy, self.loop.trainer.executor.compile_seconds)
+                    progress.update(t, accuracy)
                     if group is not None:
                         group.round, group.accuracy = t, group.accuracy if accuracy is None else accuracy
                     self._save_or_stop(signals)
@@ -124,7 +120,6 @@ class Training:
         """Write the files that exist from the start, and set the state before the next round."""
         run, here = self.run, self.directory
         if here is not None:
-            run.code = (provenance.code(),)
             atomically(here.path / PARTITION, self._write_partition)
             provenance.write_reproduce(here.path / REPRODUCE, run)
             log.info(
@@ -140,26 +135,17 @@ class Training:
             self.rows, self.seconds_before = saved.rows, saved.wall_seconds
         if here is not None:
             if saved is not None:
-                self._go_on_with(saved.code)
                 log.info("going on from round %d", self.loop.version)
+                if saved.commit != run.commit:
+                    before, now = map(provenance.short, (saved.commit, run.commit))
+                    note = f"rounds 1 to {self.loop.version} were computed with commit {before}, here {now}"
+                    run.notes = (*run.notes, note)
+                    log.warning(note)
             self.metrics = MetricsFile(here.path / METRICS, self.rows, self.measurement.columns)
             if self.config.eval.clients:
                 rounds = {row["round"] for row in self.rows}
                 tuned = bool(self.config.eval.finetune_steps)
                 self.clients = ClientsFile(here.path / CLIENTS, rounds, tuned)
-
-    def _go_on_with(self, before: tuple[provenance.Code, ...]) -> None:
-        """Record which code computes which rounds; add a note and a warning if it is not the same code."""
-        run, here, done = self.run, self.run.code[-1], self.loop.version
-        changes = ["by a version that did not record its code"]
-        if before:
-            changes = provenance.code_changes(before[-1], here)
-        run.code = (*before, {**here, "from_round": done + 1}) if changes else before
-        if changes:
-            how = f"with {'; '.join(changes)}" if before else changes[0]
-            note = f"rounds 1 to {done} were computed {how}" if done else f"the run was begun {how}"
-            run.notes = (*run.notes, note)
-            log.warning("%s; resume=same refuses this", note)
 
     def _record(self) -> None:
         """Measure the present version. The first process adds a row; the others take part."""
@@ -210,7 +196,7 @@ class Training:
         state = self.loop.state_dict()  # of all processes, gathered at the first one
         if self.checkpointer is not None:
             run = self.run
-            self.checkpointer.save(Saved(state, self.rows, self.wall_seconds(), run.choice, run.code))
+            self.checkpointer.save(Saved(state, self.rows, self.wall_seconds(), run.choice, run.commit))
         self.loop.trainer.store.saved()
 
     def _end(self) -> dict[str, Any]:
@@ -312,9 +298,8 @@ class Training:
             "from_theorem": run.algorithm.from_theorem(),
             "notes": [*run.notes, *([note] if (note := executor.note) else [])],
             "schedule": schedule.summary(run.trace, float(run.times[0])),
-            "versions": run.code[-1]["versions"],
-            "commit": run.code[-1]["commit"],
-            "code": list(run.code),
+            "versions": provenance.versions(),
+            "commit": run.commit,
             "data": list(run.dataset.files),
             "data_note": run.dataset.note,
             "config": flat(config),
@@ -323,63 +308,3 @@ class Training:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-# ---- progress while training --------------------------------------------------------------
-
-
-class Progress:
-    """Shows rounds done, the metric's value, rounds per second and time left: a bar on a terminal, else a
-    line every LINE_SECONDS. `mode`: auto | bar | lines | none.
-
-    The rate is that of this process's recent rounds. It excludes compilation time and the first round, which
-    includes other preparation. It is not shown before there are such rounds.
-    """
-
-    def __init__(self, mode: str, label: str, total: int, done: int, metric: str, every: int = 1) -> None:
-        """`every`: the evaluation interval; the recent rounds should include some evaluations."""
-        if mode == "auto":
-            mode = "bar" if sys.stderr.isatty() else "lines"
-        self.mode, self.label, self.total, self.metric = mode, label, total, metric
-        self.last, self.accuracy = time.monotonic(), "-"
-        self.recent: deque[tuple[int, float]] = deque(maxlen=max(RECENT, 2 * every) + 1)  # (round, seconds)
-        self.bar = None
-        if mode == "bar":
-            shown = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
-            self.bar = tqdm(
-                total=total, initial=done, desc=label, dynamic_ncols=True, leave=False, bar_format=shown
-            )
-
-    def compiling(self) -> None:
-        """Say that the first round waits for a compiler."""
-        if self.bar is not None:
-            self.bar.set_postfix_str("compiling ...")
-        elif self.mode == "lines":
-            log.info("%s: compiling ...", self.label)
-
-    def update(self, done: int, accuracy: float | None, compiled: float = 0.0) -> None:
-        """`done`: rounds done so far; `accuracy`: if just measured, else None; `compiled`: seconds of
-        compilation so far."""
-        now = time.monotonic()
-        self.recent.append((done, now - compiled))
-        if accuracy is not None:
-            self.accuracy = f"{accuracy:.4f}"
-        due = self.mode == "lines" and now - self.last > LINE_SECONDS
-        if self.bar is None and not due:
-            return
-        said = [f"{self.metric} {self.accuracy}"]
-        (first, start), (_, end) = self.recent[0], self.recent[-1]
-        if done > first and end > start:
-            rate = (done - first) / (end - start)
-            said += [f"{rate:.2f} rounds/s", f"{(self.total - done) / rate:.0f} s left"]
-        if self.bar is not None:
-            self.bar.set_postfix_str(", ".join(said), refresh=False)
-            self.bar.update(done - self.bar.n)
-        else:
-            self.last = now
-            log.info("%s: round %d/%d, %s", self.label, done, self.total, ", ".join(said))
-
-    def close(self) -> None:
-        """Leave the terminal clean."""
-        if self.bar is not None:
-            self.bar.close()

@@ -50,13 +50,9 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
 
     def check() -> Run:
-        from fedbench.runs.checkpoint import saved_here
         from fedbench.runs.run import Run
 
-        made = Run(config, session(), group)
-        if first and config.resume == "same":
-            saved_here(config, here)  # raises before anything is written if it cannot go on
-        return made
+        return Run(config, session(), group)
 
     made = group.agree(check)
     if group.size > 1:

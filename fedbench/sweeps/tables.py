@@ -22,7 +22,6 @@ from fedbench.errors import DataError, word
 from fedbench.files import locked, write_json, write_text
 from fedbench.runs.lists import MANIFEST, jobs_of, manifest, runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, rounds_to
-from fedbench.runs.provenance import mixed_code
 from fedbench.runs.run_directory import (
     FAILED,
     FINISHED,
@@ -40,7 +39,7 @@ from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
 RUNS, ROUNDS = "runs.csv", "rounds.csv"
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
-OUTCOME = ("status", "final_accuracy", "best_accuracy", "error")
+OUTCOME = ("status", "final_accuracy", "best_accuracy", "error", "commit")
 LIMIT = 40  # rows of the closing table; runs.csv has all
 _WAIT = 600.0  # seconds for another process to write the tables
 _DEPTH = 4  # levels above a run to search for its sweep: `hydra.sweep.subdir` may have several parts
@@ -260,10 +259,9 @@ def closing_table(runs: Path, form: str = "text") -> str:
         rounds = [_rounds(_numbers(members, name), len(members)) for name in reached]
         lines.append([*map(str, setting), *spreads, *rounds, _count(members)])
     more = [f"... and {len(groups) - LIMIT} more lines: {runs}"] if len(groups) > LIMIT else []
-    mixed = mixed_code(summaries)
     if form != "text":
         return table(lines, form)
-    return "\n".join([*aligned(lines[: LIMIT + 1]), *more, *([mixed] if mixed else [])])
+    return "\n".join([*aligned(lines[: LIMIT + 1]), *more])
 
 
 def mean_and_spread(numbers: Sequence[float]) -> str:

@@ -27,9 +27,9 @@ from fedbench.files import write_text
 from fedbench.runs.signals import Signals
 
 if TYPE_CHECKING:
+    from fedbench.runs.progress import Progress
     from fedbench.runs.run import Run
     from fedbench.runs.together import Together
-    from fedbench.runs.training import Progress
 
 FILE = "together.json"
 OF_A_RUN = 2**22
@@ -291,13 +291,13 @@ class Shown:
     """Shows how far the runs of a group are, as one line or bar for all of them."""
 
     def __init__(self, mode: str, runs: int) -> None:
-        """`mode`: see `fedbench.runs.training.Progress`."""
+        """`mode`: see `fedbench.runs.progress.Progress`."""
         self.mode, self.runs = mode, runs
         self.known: dict[int, Together] = {}
         self.progress: Progress | None = None
 
     def __call__(self, places: Sequence[Together]) -> None:
-        from fedbench.runs.training import Progress
+        from fedbench.runs.progress import Progress
 
         self.known |= {each.seat.number: each for each in places}
         done = sum(each.round for each in self.known.values())

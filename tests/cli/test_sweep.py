@@ -33,7 +33,7 @@ def only_sweep(root: Path) -> Path:
 
 
 IDENTITY = ["dir", "dataset", "partition", "model", "algorithm", "schedule", "seed"]
-OUTCOME = ["status", "final_accuracy", "best_accuracy", "error"]
+OUTCOME = ["status", "final_accuracy", "best_accuracy", "error", "commit"]
 OUTCOME += [f"rounds_to_{level}" for level in ("0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99")]
 
 

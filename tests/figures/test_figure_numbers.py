@@ -285,25 +285,6 @@ def test_a_repeated_seed_is_the_run_that_finished(tmp_path: Path) -> None:
         assert "epeated run" in (tmp_path / "f.md").read_text()
 
 
-def test_the_caption_names_the_code_where_runs_have_several(tmp_path: Path) -> None:
-    """One is in the JSON alone; of two, the caption says which. A run that names none adds nothing."""
-    for seed, commit in enumerate(["1" * 40, "1" * 40, None, "f" * 40 + "+dirty"]):
-        place = tmp_path / str(seed)
-        summary = write_run(place, exact([0.1, 0.5]), seed=seed, config={"algorithm.lr": 0.1})
-        code = {"commit": commit, "versions": {"torch": "2.9"}} if commit else {}
-        (place / "summary.json").write_text(json.dumps({**summary, **code}))
-    line = (
-        "The runs were computed by different code (runs, or parts of runs):"
-        " commit 111111111111: 2; commit ffffffffffff+dirty: 1."
-    )
-    for x in ("round", "algorithm.lr"):
-        fedbench.plot(tmp_path, x=x, where={"seed": [0, 1, 2]}, out=tmp_path / "f")
-        assert "different code" not in (tmp_path / "f.md").read_text()
-        fedbench.plot(tmp_path, x=x, out=tmp_path / "f")
-        assert line in (tmp_path / "f.md").read_text()
-        assert line in json.loads((tmp_path / "f.json").read_text())["notes"]
-
-
 def test_interpolated_seeds_divide_by_n_minus_1(tmp_path: Path) -> None:
     """y = 0.1 x, 0.2 x and 0.3 x at other times: mean 0.2 x and deviation 0.1 x where all three are."""
     for seed, times in enumerate(([0, 1, 3], [0, 2, 4], [0, 2.5, 5])):
