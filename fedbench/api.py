@@ -22,7 +22,6 @@ from fedbench.config.identity import RUNS, run_name
 from fedbench.config.options import checked
 from fedbench.config.overrides import written
 from fedbench.errors import DataError, UsageError
-from fedbench.loggers.options import refuse_missing
 from fedbench.process_group import refuse_several
 from fedbench.runs.run_directory import MODEL, RunDirectory
 from fedbench.sweeps.tables import collect
@@ -190,7 +189,6 @@ def run(
             composed = _one(composer, _words(overrides))
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
-    refuse_missing(config.logger)
     if RunDirectory(place).reported(config) is None:  # a finished run is reported without torch
         from fedbench.runs.run import Run as ComputedRun
         from fedbench.sweeps.job import session

@@ -18,7 +18,7 @@ import yaml
 from fedbench.errors import RunError, UserError
 
 METRICS = "metrics.csv"
-"""The table of a run's metrics, and the one that the CSV logger writes elsewhere."""
+"""The table of a run's metrics."""
 REMEMBERED = 64_000_000  # bytes; hashes of files at least this large are kept between processes
 
 

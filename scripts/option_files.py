@@ -120,7 +120,7 @@ def reference(groups: Groups) -> str:
             parts += [f"\n### {group}={name}", *_sentence(head(cls)), *_table(cls, f"{group}.")]
     parts += [
         "\n## logger",
-        "\n`logger=NAME`, several as `logger=[csv,wandb]`, all: `logger=many_loggers`.",
+        "\n`logger=NAME`, several as `logger=[tensorboard,wandb]`, all: `logger=many_loggers`.",
     ]
     for name, cls in LOGGERS.items():
         parts += [f"\n### logger={name}", *_sentence(head(cls)), *_table(cls, f"logger.{name}.")]

@@ -1,1 +1,1 @@
-"""Loggers: a run's rows sent to TensorBoard, MLflow, Weights & Biases or a CSV file, beside its own files."""
+"""Loggers: a run's rows sent to TensorBoard, MLflow or Weights & Biases, beside its own files."""

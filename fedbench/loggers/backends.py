@@ -1,11 +1,10 @@
-"""What loggers get of a run, the loggers (CSV file, TensorBoard, MLflow, Weights & Biases), and a run's set.
+"""What loggers get of a run, the loggers (TensorBoard, MLflow, Weights & Biases), and a run's set.
 
 A logger's package is imported when the logger is opened.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import logging
 import os
@@ -20,8 +19,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from fedbench.files import METRICS, as_given, locked, read_json, write_json
-from fedbench.loggers.options import Csv, LoggerOptions, MLflow, TensorBoard, WandB
+from fedbench.files import as_given, locked, read_json, write_json
+from fedbench.loggers.options import LoggerOptions, MLflow, TensorBoard, WandB
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +60,8 @@ class LoggedRun:
 
     def remembered(self, logger: str) -> dict[str, Any]:
         """What a logger has remembered of this run; empty if that was a run with another identity."""
-        found = read_json(self._file(logger)) or {}
-        return found if found.get("identity", self.identity) == self.identity else {}
+        remembered = read_json(self._file(logger)) or {}
+        return remembered if remembered.get("identity", self.identity) == self.identity else {}
 
     def remember(self, logger: str, **what: Any) -> None:
         """Add to what a logger has remembered of this run."""
@@ -95,32 +94,6 @@ class Logger:
         """End after all points have arrived. `results`: those of a run that has ended, including `status`;
         None if the run was stopped."""
         raise NotImplementedError
-
-
-class CsvLogger(Logger):
-    """metrics.csv in a directory of the logger's own, and the configuration in hparams.yaml. When a run is
-    resumed, the file is rewritten, then appended to."""
-
-    def __init__(self, options: Csv, run: LoggedRun) -> None:
-        self.run, self.place = run, run.place(options.directory, "csv")
-        self.writer: Any = None
-
-    def open(self) -> None:
-        self.place.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(dict(self.run.choices), sort_keys=False)
-        (self.place / "hparams.yaml").write_text(text, encoding="utf-8")
-        self.stream = open(self.place / METRICS, "w", newline="", encoding="utf-8")  # noqa: SIM115
-
-    def log(self, points: Sequence[Point]) -> None:
-        for point in points:
-            if self.writer is None:
-                self.writer = csv.DictWriter(self.stream, ["round", *point.values])
-                self.writer.writeheader()
-            self.writer.writerow({"round": point.step, **point.values})
-        self.stream.flush()
-
-    def close(self, results: Mapping[str, Any] | None) -> None:
-        self.stream.close()
 
 
 class TensorBoardLogger(Logger):
@@ -174,7 +147,7 @@ class MLflowLogger(Logger):
     def __init__(self, options: MLflow, run: LoggedRun) -> None:
         self.options, self.run = options, run
         self.sending: list[Any] = []
-        self.there: dict[str, set[int]] = {}  # steps already in MLflow, by metric
+        self.there: set[int] = set()  # steps already in MLflow
 
     def open(self) -> None:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # the default of 7 takes minutes
@@ -192,30 +165,29 @@ class MLflowLogger(Logger):
         self.run.remember("mlflow", **where, run=self.id)
         if known:
             self.client.update_run(self.id, status="RUNNING")
-            for name in self.client.get_run(self.id).data.metrics:
-                history = self.client.get_metric_history(self.id, name)
-                self.there[name] = {metric.step for metric in history}
+            sent = self.client.get_metric_history(self.id, "wall_seconds")  # every point has it
+            self.there = {metric.step for metric in sent}
 
     def _experiment(self) -> str:
         """The experiment's id. Creates the experiment if there is none; another process may do so first."""
         from mlflow.exceptions import MlflowException
 
         name = self.options.experiment
-        if found := self.client.get_experiment_by_name(name):
-            return str(found.experiment_id)
+        if experiment := self.client.get_experiment_by_name(name):
+            return str(experiment.experiment_id)
         try:
             return str(self.client.create_experiment(name))
         except MlflowException:
-            if found := self.client.get_experiment_by_name(name):
-                return str(found.experiment_id)
+            if experiment := self.client.get_experiment_by_name(name):
+                return str(experiment.experiment_id)
             raise
 
     def _create(self, experiment: str) -> str:
         from mlflow.entities import Param
 
-        tags = {"fedbench.directory": str(self.run.directory), "fedbench.sweep": self.run.sweep}
-        said = {key: value for key, value in tags.items() if value is not None}
-        made: str = self.client.create_run(experiment, run_name=self.run.name, tags=said).info.run_id
+        tags = {"fedbench.directory": str(self.run.directory)}
+        tags |= {"fedbench.sweep": self.run.sweep} if self.run.sweep else {}
+        made: str = self.client.create_run(experiment, run_name=self.run.name, tags=tags).info.run_id
         params = [Param(key, str(value)[: self.LONGEST]) for key, value in self.run.choices.items()]
         for start in range(0, len(params), self.AT_ONCE):
             self.client.log_batch(made, params=params[start : start + self.AT_ONCE])
@@ -224,14 +196,10 @@ class MLflowLogger(Logger):
     def log(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
 
-        for point in points:
-            metrics = [
-                Metric(name, value, int(1000 * point.seconds), point.step)
-                for name, value in point.values.items()
-                if point.step not in self.there.get(name, ())
-            ]
-            if metrics:
-                self.sending.append(self.client.log_batch(self.id, metrics=metrics, synchronous=False))
+        for point in [point for point in points if point.step not in self.there]:
+            time = int(1000 * point.seconds)
+            metrics = [Metric(name, value, time, point.step) for name, value in point.values.items()]
+            self.sending.append(self.client.log_batch(self.id, metrics=metrics, synchronous=False))
 
     def close(self, results: Mapping[str, Any] | None) -> None:
         from mlflow.entities import RunTag
@@ -295,7 +263,6 @@ class WandBLogger(Logger):
 
 
 BACKENDS: dict[str, Any] = {
-    "csv": CsvLogger,
     "mlflow": MLflowLogger,
     "tensorboard": TensorBoardLogger,
     "wandb": WandBLogger,
@@ -310,7 +277,7 @@ class RunLoggers:
     """
 
     def __init__(self, options: Sequence[LoggerOptions], run: LoggedRun) -> None:
-        self.options, self.run = {one.name: one for one in options}, run
+        self.options, self.run = {logger.name: logger for logger in options}, run
         self._loggers: dict[str, Logger] = {}
 
     @property
@@ -329,7 +296,7 @@ class RunLoggers:
 
         for name in self.options if again else ():
             self.run.forget(name)
-        self._loggers = {name: BACKENDS[name](one, self.run) for name, one in self.options.items()}
+        self._loggers = {name: BACKENDS[name](own, self.run) for name, own in self.options.items()}
         self._each(begin)
 
     def log(self, point: Point) -> None:
@@ -353,7 +320,6 @@ class RunLoggers:
                 call(name, logger)
             except (Exception, SystemExit) as error:  # whatever a library does
                 del self._loggers[name]
-                said = f"{type(error).__name__}: {error}".splitlines()[0]
-                log.warning(
-                    "logger=%s: %s; the run goes on without it (the same command sends the rest)", name, said
-                )
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                rest = "the run goes on without it (the same command sends the rest)"
+                log.warning("logger=%s: %s; %s", name, reason, rest)

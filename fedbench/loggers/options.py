@@ -16,20 +16,12 @@ class LoggerOptions:
     """What all loggers share."""
 
     name: ClassVar[str]
-    package: ClassVar[str | None] = None  # the third-party package that it needs
+    package: ClassVar[str]  # the third-party package that it needs
 
 
 def _directory(within: str) -> Any:
     help = "a directory in which every run gets its own subdirectory"
     return text(None, words="a directory", null=f"{within} in the run's directory", help=help)
-
-
-@dataclass(frozen=True)
-class Csv(LoggerOptions):
-    """A CSV file with the configuration beside it: metrics.csv and hparams.yaml, for a place of your own."""
-
-    name = "csv"
-    directory: str | None = _directory("csv")
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ class WandB(LoggerOptions):
     directory: str | None = _directory("wandb")
 
 
-LOGGERS: dict[str, type[LoggerOptions]] = {cls.name: cls for cls in (Csv, MLflow, TensorBoard, WandB)}
+LOGGERS: dict[str, type[LoggerOptions]] = {cls.name: cls for cls in (MLflow, TensorBoard, WandB)}
 
 
 def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
@@ -76,7 +68,7 @@ def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
         return ()
     names = ", ".join(LOGGERS)
     if not isinstance(given, Mapping):
-        raise ConfigError("logger", given, f"must be some of {names}: logger=[csv,tensorboard]")
+        raise ConfigError("logger", given, f"must be some of {names}: logger=[tensorboard,wandb]")
     made = []
     for name, values in given.items():
         if name not in LOGGERS:
@@ -90,7 +82,7 @@ def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
 def refuse_missing(loggers: Iterable[LoggerOptions]) -> None:
     """Raise ConfigError if the package of a logger is not installed."""
     for logger in loggers:
-        if logger.package and not _installed(logger.package):
+        if not _installed(logger.package):
             needs = f"{logger.package} is not installed; pip install 'fedbench-runner[{logger.name}]'"
             raise ConfigError("logger", logger.name, needs)
 

@@ -68,7 +68,7 @@ def test_every_option_is_composed_as_hydra_does(composer: Composer) -> None:
         ["algorithm=padamfed", "~algorithm"],
         ["local={steps: 3, batch_size: 7}", "local.steps=4"],
         ["local.steps=4", "local={steps: 3}"],
-        ["logger=[csv,tensorboard]", "algorithm=scaffold"],
+        ["logger=[mlflow,tensorboard]", "algorithm=scaffold"],
         ["hydra/launcher=processes", "hydra.launcher.processes=2", "algorithm=scaffold"],
         ["hydra.mode=MULTIRUN", "hydra.sweep.subdir=${hydra.job.override_dirname}", "model=mlp", "seed=1"],
         ["hydra.job.config.override_dirname.exclude_keys=[seed]", "seed=1", "rounds=2"],

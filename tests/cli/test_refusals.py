@@ -277,9 +277,9 @@ def test_a_group_takes_one_option(
 
 
 def test_several_loggers_may_be_chosen(fedbench: Call) -> None:
-    code, out, err = fedbench("--cfg", "job", "--package", "logger", "logger=[csv,tensorboard]")
+    code, out, err = fedbench("--cfg", "job", "--package", "logger", "logger=[wandb,tensorboard]")
     assert (code, err) == (0, "")
-    assert ("csv:" in out, "tensorboard:" in out, "mlflow:" in out) == (True, True, False)
+    assert ("wandb:" in out, "tensorboard:" in out, "mlflow:" in out) == (True, True, False)
 
 
 def test_a_sweep_over_experiments_with_grids_of_their_own_is_refused(

@@ -14,25 +14,17 @@ from option_files import logger_files
 from fedbench import api
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.config.compose import compose
-from fedbench.config.config import flat
 from fedbench.config.identity import run_hash
 from fedbench.config.options import conf_dir
 from fedbench.errors import ConfigError
 from fedbench.fields import defaults
-from fedbench.loggers import backends, options
-from fedbench.loggers.backends import LoggedRun, Logger, Point, RunLoggers
-from fedbench.loggers.options import LOGGERS, Csv, TensorBoard
+from fedbench.loggers import backends
+from fedbench.loggers.backends import LoggedRun, Logger, Point
+from fedbench.loggers.options import LOGGERS, TensorBoard, WandB
 from fedbench.runs.replay import replay
 from fedbench.runs.run import Run
 
 BASE = ["rounds=3", "clients.total=8", "clients.per_round=3", "progress=none", "threads=1"]
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All packages of loggers count as installed: none is imported here."""
-    monkeypatch.setattr(options, "_installed", lambda package: True)
 
 
 class Recorded(Logger):
@@ -60,33 +52,22 @@ class Recorded(Logger):
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> type[Recorded]:
-    """The class that stands in for the CSV logger."""
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All packages of loggers count as installed."""
+    for cls in LOGGERS.values():
+        monkeypatch.setattr(cls, "package", "numpy")
+
+
+@pytest.fixture
+def recorded(installed: None, monkeypatch: pytest.MonkeyPatch) -> type[Recorded]:
+    """The class that stands in for TensorBoard's logger."""
     made = type("Made", (Recorded,), {"calls": [], "wrong": {}})
-    monkeypatch.setitem(backends.BACKENDS, "csv", made)
+    monkeypatch.setitem(backends.BACKENDS, "tensorboard", made)
     return made
-
-
-def logged_run(directory: Path, identity: str = "a") -> LoggedRun:
-    return LoggedRun(directory, {}, None, identity)
-
-
-def point(step: int) -> Point:
-    return Point(step, 0.0, {"x": 1.0})
 
 
 def handed(recorded: type[Recorded]) -> list[int]:
     return [step for name, what in recorded.calls if name == "log" for step in what]
-
-
-def test_points_come_in_order_and_none_is_lost(tmp_path: Path, recorded: type[Recorded]) -> None:
-    made = RunLoggers([Csv()], logged_run(tmp_path))
-    made.start([point(0), point(1)])
-    for step in range(2, 500):
-        made.log(point(step))
-    made.close({"status": "completed"})
-    assert handed(recorded) == list(range(500))
-    assert recorded.calls[-1] == ("close", {"status": "completed"})
 
 
 def fail() -> None:
@@ -108,10 +89,12 @@ def test_a_logger_that_fails_is_one_line_and_the_run_goes_on(
     said: str,
 ) -> None:
     recorded.wrong = {where: how}
-    outcome = Run(compose_config([*BASE, "logger=csv"])).go(tmp_path)
+    outcome = Run(compose_config([*BASE, "logger=tensorboard"])).go(tmp_path)
     assert outcome.status == "completed"
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("logger=")]
-    assert lines == [f"logger=csv: {said}; the run goes on without it (the same command sends the rest)"]
+    assert lines == [
+        f"logger=tensorboard: {said}; the run goes on without it (the same command sends the rest)"
+    ]
 
 
 @pytest.mark.parametrize("where", ["open", "log", "close"])
@@ -120,7 +103,7 @@ def test_the_next_call_hands_on_what_a_logger_lacks_and_only_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     recorded.wrong = {where: fail}
-    words = [*BASE, "logger=csv", "hydra.run.dir=run"]
+    words = [*BASE, "logger=tensorboard", "hydra.run.dir=run"]
     assert main(words) == 0
     recorded.wrong = {}
     recorded.calls.clear()
@@ -134,50 +117,38 @@ def test_the_next_call_hands_on_what_a_logger_lacks_and_only_once(
     assert recorded.calls == []
 
 
-def test_a_logger_that_is_named_after_the_run_has_ended_gets_its_rows(
+def test_a_logger_that_is_named_after_the_run_has_ended_gets_the_table(
     tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each run of a sweep, once, and the directory of the sweep with it; another place has none of them."""
     monkeypatch.chdir(tmp_path)
-    plain = [*BASE, "hydra.sweep.dir=sweep", "seed=0,1", "-m"]
+    points: list[Point] = []
+    about: list[LoggedRun] = []
+    monkeypatch.setattr(recorded, "log", lambda self, more: points.extend(more))
+    monkeypatch.setattr(recorded, "__init__", lambda self, options, run: about.append(run))
+    plain = [*BASE, "eval.train=true", "hydra.sweep.dir=sweep", "seed=0,1", "-m"]
     assert main(plain) == 0
-    assert recorded.calls == []
-    seen: list[tuple[str, list[int]]] = []
-    monkeypatch.setattr(
-        recorded, "__init__", lambda self, options, run: seen.append((run.sweep, run.choices))
-    )
-    assert main([*plain, "logger=csv"]) == 0
-    assert handed(recorded) == [0, 1, 2, 3, 0, 1, 2, 3]
-    assert [(sweep, choices["seed"]) for sweep, choices in seen] == [
+    assert about == []
+    for _ in range(2):
+        assert main([*plain, "logger=tensorboard"]) == 0
+    assert [(run.sweep, run.choices["seed"]) for run in about] == [
         (str(tmp_path / "sweep"), n) for n in (0, 1)
     ]
-    api.sweep([*BASE, "logger=csv"], {"seed": [0, 1]}, "sweep")
-    assert len(seen) == 2
-    elsewhere = [*plain, "logger=csv", "logger.csv.directory=other"]
-    assert main(elsewhere) == 0  # another place has none of them
-    assert len(seen) == 4
-
-
-def test_the_values_that_are_handed_on_are_those_of_the_table(
-    tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    points: list[Point] = []
-    monkeypatch.setattr(recorded, "log", lambda self, found: points.extend(found))
-    plain = [*BASE, "eval.train=true"]
-    found = api.run(plain, tmp_path)
-    api.run([*plain, "logger=csv"], tmp_path)
-    table = found.metrics.drop(columns="grad_norm")
-    assert [point.step for point in points] == list(table["round"])
-    for point, (_, row) in zip(points, table.drop(columns="round").iterrows(), strict=True):
-        assert dict(point.values) == row.to_dict()
+    rows = [row for run in about for row in api.Run(run.directory).metrics.to_dict("records")]
+    assert [{"round": point.step, **point.values} for point in points] == [
+        {key: value for key, value in row.items() if value == value} for row in rows
+    ]
+    assert main([*plain, "logger=tensorboard", "logger.tensorboard.directory=other"]) == 0
+    assert len(about) == 4
 
 
 def test_computing_a_run_again_hands_on_nothing_twice(tmp_path: Path, recorded: type[Recorded]) -> None:
     """`replay` compares numbers: what was logged is there already."""
-    api.run([*BASE, "logger=csv"], tmp_path)
+    api.run([*BASE, "logger=tensorboard"], tmp_path)
     recorded.calls.clear()
     assert replay(tmp_path) == []
     assert recorded.calls == []
-    again = api.run([*BASE, "logger=csv", "resume=false"], tmp_path)  # a new run of the logger's
+    again = api.run([*BASE, "logger=tensorboard", "resume=false"], tmp_path)  # a new run of the logger's
     assert handed(recorded) == [0, 1, 2, 3]
     assert again.summary["status"] == "completed"
 
@@ -185,40 +156,22 @@ def test_computing_a_run_again_hands_on_nothing_twice(tmp_path: Path, recorded: 
 def test_a_package_that_is_not_there_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(options, "_installed", lambda package: package != "wandb")
+    monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.chdir(tmp_path)
-    said = "logger=wandb: wandb is not installed; pip install 'fedbench-runner[wandb]'"
-    for words in (["logger=wandb"], ["logger=[csv,wandb]", "seed=0,1", "-m"], ["logger=wandb", "--dry-run"]):
+    line = "logger=wandb: wandb is not installed; pip install 'fedbench-runner[wandb]'"
+    for words in (["logger=wandb"], ["logger=wandb", "seed=0,1", "-m"], ["logger=wandb", "--dry-run"]):
         assert main([*BASE, *words]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.removesuffix(" (in the run seed=0; none of the 2 was started)") == f"fedbench: {said}"
+        (refusal,) = capsys.readouterr().err.splitlines()
+        assert refusal.removesuffix(" (in the run seed=0; none of the 2 was started)") == f"fedbench: {line}"
     with pytest.raises(ConfigError, match="wandb is not installed"):
         api.run([*BASE, "logger=wandb"])
-    monkeypatch.setattr(options, "_installed", lambda package: True)
-    config = compose_config([*BASE, "logger=wandb"])
-    monkeypatch.setattr(options, "_installed", lambda package: False)
-    with pytest.raises(ConfigError, match="wandb is not installed"):
-        api.run(config)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_package_is_looked_for_by_its_name() -> None:
-    looked_for = {name: cls.package for name, cls in LOGGERS.items()}
-    assert looked_for == {"csv": None, "mlflow": "mlflow", "tensorboard": "tensorboard", "wandb": "wandb"}
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_whether_a_package_is_installed(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    if not there:
-        monkeypatch.setitem(sys.modules, "yaml", None)
-    assert options._installed("yaml") is there
 
 
 def test_a_run_that_fails_or_stops_says_so(
     tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Run(compose_config([*BASE, "logger=csv"]))
+    plan = Run(compose_config([*BASE, "logger=tensorboard"]))
     for error, results in ((RuntimeError("odd"), {"status": "failed"}), (KeyboardInterrupt(), None)):
 
         def broken(self: object, error: BaseException = error) -> None:
@@ -231,49 +184,50 @@ def test_a_run_that_fails_or_stops_says_so(
 
 
 def test_what_is_remembered_of_another_run_does_not_count(tmp_path: Path) -> None:
-    logged_run(tmp_path).remember("mlflow", run="a")
-    assert logged_run(tmp_path).remembered("mlflow")["run"] == "a"
-    assert logged_run(tmp_path, identity="b").remembered("mlflow") == {}
-    assert logged_run(tmp_path).remembered("wandb") == {}
-    logged_run(tmp_path).forget("mlflow")
-    assert logged_run(tmp_path).remembered("mlflow") == {}
+    run, other = (LoggedRun(tmp_path, {}, None, identity) for identity in "ab")
+    run.remember("mlflow", run="a")
+    assert (run.remembered("mlflow")["run"], other.remembered("mlflow"), run.remembered("wandb")) == (
+        "a",
+        {},
+        {},
+    )
+    run.forget("mlflow")
+    assert run.remembered("mlflow") == {}
 
 
 # ---- what is said on the command line ------------------------------------------------------------------
 
 
-def test_loggers_are_chosen_alone_together_or_all() -> None:
-    assert compose_config().logger == ()
-    assert "logger" not in compose_config().given
+@pytest.mark.usefixtures("installed")
+def test_loggers_are_chosen_alone_together_or_all_and_make_no_other_run() -> None:
+    plain = compose_config()
+    assert plain.logger == ()
+    assert "logger" not in plain.given
     assert compose_config(["logger=tensorboard"]).logger == (TensorBoard(),)
-    two = compose_config(["logger=[tensorboard,csv]", "logger.csv.directory=/a"])
-    assert two.logger == (TensorBoard(), Csv(directory="/a"))
+    two = compose_config(["logger=[tensorboard,wandb]", "logger.wandb.directory=/a"])
+    assert two.logger == (TensorBoard(), WandB(directory="/a"))
     assert {type(one).name for one in compose_config(["logger=many_loggers"]).logger} == set(LOGGERS)
+    assert run_hash(plain) == run_hash(two)
 
 
-def test_a_logger_makes_no_other_run() -> None:
-    plain, logged = compose(["seed=3"]), compose(["seed=3", "logger=[csv,mlflow]"])
-    assert run_hash(plain.config) == run_hash(logged.config)
-    assert str(plain.cfg.hydra.run.dir) == str(logged.cfg.hydra.run.dir)
-    assert flat(plain.job) == {k: v for k, v in flat(logged.job).items() if not k.startswith("logger")}
-
-
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("words", "said"),
     [
-        (["logger=tensorbord"], "logger=tensorbord: must be one of csv, many_loggers, .*'tensorboard'"),
+        (["logger=tensorbord"], "logger=tensorbord: must be one of many_loggers, .*'tensorboard'"),
+        (["logger=csv"], "logger=csv: must be one of many_loggers, mlflow, tensorboard, wandb"),
+        (["logger=wandb", "logger.wandb.mode=often"], "logger.wandb.mode=often: must be one of online"),
         (
-            ["logger=wandb", "logger.wandb.mode=sometimes"],
-            "logger.wandb.mode=sometimes: must be one of online",
+            ["logger=tensorboard", "+logger.tensorboard.path=a"],
+            "no such key; logger.tensorboard has directory",
         ),
-        (["logger=csv", "+logger.csv.path=a"], "logger.csv.path=a: no such key; logger.csv has directory"),
-        (["logger=csv", "+logger.print.a=1"], r"logger.print={...}: no such logger; there are csv, mlflow"),
-        (["logger=csv", "logger.csv=3"], "logger.csv=3: is a section; write logger.csv.KEY=VALUE"),
+        (["logger=wandb", "+logger.print.a=1"], r"logger.print={...}: no such logger; there are mlflow, t"),
+        (["logger=wandb", "logger.wandb=3"], "logger.wandb=3: is a section; write logger.wandb.KEY=VALUE"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(overrides: list[str], said: str) -> None:
+def test_what_cannot_be_meant_is_one_line(words: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        compose_config(overrides)
+        compose_config(words)
 
 
 def test_the_files_of_loggers_are_fresh() -> None:
