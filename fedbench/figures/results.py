@@ -7,7 +7,6 @@ matplotlib.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,22 +156,6 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
         row["wall_seconds"] = run.result("wall_seconds") if seconds is None else seconds
         rows.append({**row, "error": said.get("error")})
     return rows
-
-
-def exceeds(first: pd.Series, second: pd.Series) -> tuple[int, float, float]:
-    """Compare two quantities by seed. Returns the number of pairs, their mean difference, and the p-value of
-    a one-sided paired Student test that `first` is larger (1 - p: that it is smaller).
-
-    A seed fixes partition, cohorts and mini-batches, so the differences vary less than the quantities.
-    """
-    from scipy.stats import ttest_rel
-
-    difference = (first - second).dropna()
-    n, mean = len(difference), float(difference.mean()) if len(difference) else 0.0
-    spread = float(difference.std(ddof=1)) / math.sqrt(n) if n > 1 else 0.0
-    if spread < 1e-12:  # all differences are equal, or there is only one
-        return n, mean, 0.5 if mean == 0 else float(mean < 0)
-    return n, mean, float(ttest_rel(difference, difference * 0, alternative="greater").pvalue)
 
 
 def parse(cell: object) -> object:

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedbench.fields import AVERAGE
 from fedbench.papers.claims import Claim, Reading, Readings, Test, readings, slope
 from fedbench.papers.figure import Figure, More, Paper, Search, markdown, picture
+from fedbench.papers.scores import OverTasks, Range
 from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -125,7 +126,7 @@ def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str
                 readings=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
     yield built(f"others-depend-{method}", f"the methods tuned at factor 1 vary more with it than {method}",
                 readings=both(method, "loss_scale",
-                              lambda run: Leads(run, baselines, "range", key=key)))  # fmt: skip
+                              lambda run: Leads(run, baselines, Range(key))))  # fmt: skip
     steps = Moves("lr", "x", 0, f"stepsizes_{kind}", {"algorithm": method, "axis": "loss"})
     yield built(f"step-size-free-{method}", f"{method}'s step sizes follow from S, K and T alone",
                 readings=readings("theory/stepsizes", {"": steps}), scale="smoke")  # fmt: skip
@@ -134,15 +135,16 @@ def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str
 def untuned() -> Iterator[Claim]:
     """Claims that argue for methods without problem parameters: they work on tasks without any tuning."""
     ours = partial(Claim, source="our figure", kind="ours")
-    for (method, others), of in product(UNTUNED.items(), ("worst", "median")):
+    for (method, others), (of, how) in product(UNTUNED.items(), (("worst", "min"), ("median", "median"))):
         beside = (
             f"the {of} over tasks is higher than that of methods that keep the step size chosen on one task"
         )
-        tests = {said: Leads(f"{method} {norm}", others, of) for norm, said in NORMS.items()}
+        tests = {said: Leads(f"{method} {norm}", others, OverTasks(how)) for norm, said in NORMS.items()}
         yield ours(f"untuned-{method}-{of}", f"{method} at its theorem's step sizes: {beside}",
                    readings=readings("untuned", tests))  # fmt: skip
+        scaled = {"one norm": Leads(method, others, OverTasks(how))}
         yield ours(f"scaled-{method}-{of}", f"{method} with a constant chosen there too: {beside}",
-                   readings=readings("untuned_scaled", {"one norm": Leads(method, others, of)}))  # fmt: skip
+                   readings=readings("untuned_scaled", scaled))  # fmt: skip
 
 
 MORE = (More("One constant before the theorem's gamma, for all tasks", "untuned", 0.9, by="untuned_scaled"),)

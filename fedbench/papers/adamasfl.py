@@ -10,6 +10,7 @@ from fedbench.fields import AVERAGE
 from fedbench.papers.across import AVERAGES, ELSEWHERE, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Readings, Row, Test, readings
 from fedbench.papers.figure import Figure, More, Paper, Search, picture
+from fedbench.papers.scores import Range
 from fedbench.papers.tests import Flat, Leads, Moves
 
 TALK = "AdaMasFL talk, ICML 2025"
@@ -78,8 +79,8 @@ def _claims() -> Iterator[Claim]:
                 source, both("adamasfl", two, lambda run: Flat(run, M_C, 0.02, FMNIST))
                 + _averaged("fig2", lambda run: Flat(run, M_C, 0.02, FMNIST)))  # fmt: skip
     yield claim("adamasfl-most-robust", "AdaMasFL varies less with M_c than every baseline", source,
-                both("adamasfl", two, lambda run: Leads(run, BASELINES, "range", FMNIST, M_C))
-                + _averaged("fig2", lambda run: Leads(run, BASELINES, "range", FMNIST, M_C)))  # fmt: skip
+                both("adamasfl", two, lambda run: Leads(run, BASELINES, Range(M_C), FMNIST))
+                + _averaged("fig2", lambda run: Leads(run, BASELINES, Range(M_C), FMNIST)))  # fmt: skip
     delays = {
         "time per update": Moves("virtual_time", M_C, -1, where=OURS, of_run="rate"),
         "mean delay": Moves("staleness_mean", M_C, 1, where=OURS),

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import linregress, ttest_rel
 from scipy.stats import t as student
 
-from fedbench.figures.results import exceeds as exceeds
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
 
@@ -183,6 +183,20 @@ def until(data: Evidence, rows: pd.DataFrame, level: float, clock: str) -> pd.Se
 # ---- statistics ----------------------------------------------------------------------------------------
 
 
+def exceeds(first: pd.Series, second: pd.Series) -> tuple[int, float, float]:
+    """Compare two quantities by seed. Returns the number of pairs, their mean difference, and the p-value of
+    a one-sided paired Student test that `first` is larger (1 - p: that it is smaller).
+
+    A seed fixes partition, cohorts and mini-batches, so the differences vary less than the quantities.
+    """
+    pairs = pd.concat([first, second], axis=1).dropna().to_numpy(float)
+    difference = pairs[:, 0] - pairs[:, 1]
+    n, mean = len(pairs), float(difference.mean()) if len(pairs) else 0.0
+    if n < 2 or difference.std(ddof=1) < 1e-12 * n**0.5:  # all differences are equal, or there is only one
+        return n, mean, 0.5 if mean == 0 else float(mean < 0)
+    return n, mean, float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values, in the order given."""
     order, least = np.argsort(p), 0.0
@@ -195,13 +209,8 @@ def holm(p: Sequence[float]) -> list[float]:
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     """Least-squares slope of log y against log x and half the width of its 95 % interval; needs 3 points."""
-    a, b = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
-    design = np.stack([np.ones_like(a), a], axis=1)
-    solution, *_ = np.linalg.lstsq(design, b, rcond=None)
-    residual = b - design @ solution
-    variance = float(residual @ residual) / (len(a) - 2)
-    spread = float(((a - a.mean()) ** 2).sum())
-    return float(solution[1]), float(student.ppf(0.975, len(a) - 2) * np.sqrt(variance / spread))
+    line = linregress(np.log(x), np.log(y))
+    return float(line.slope), float(student.ppf(0.975, len(x) - 2) * line.stderr)
 
 
 # ---- tests ---------------------------------------------------------------------------------------------
@@ -209,15 +218,25 @@ def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Finding:
-    """A test's outcome: the verdict, our numbers, the reason in one clause, the seeds behind it, the numbers
-    that matter most (`brief`), and the p-value if the verdict rests on one."""
+    """A test's outcome: the verdict, our numbers, the reason in one clause, the rows of runs behind it, the
+    numbers that matter most (`brief`), and the p-value if the verdict rests on one."""
 
     verdict: str
     numbers: str = ""
     reason: str = ""
-    seeds: tuple[int, ...] = ()
+    rows: tuple[pd.DataFrame, ...] = field(default=(), repr=False, compare=False)
     brief: str = ""
     p: float | None = None
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """All seeds behind it, in order."""
+        return tuple(sorted({int(seed) for part in self.rows if "seed" in part for seed in part.seed}))
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs behind it (`dir` of runs.csv), each once, in order."""
+        return list(dict.fromkeys(name for part in self.rows if "dir" in part for name in part.dir))
 
 
 class Untested(Exception):
@@ -250,11 +269,6 @@ def describe(test: Test) -> str:
 def percent(value: float) -> str:
     """An accuracy as text."""
     return f"{100 * value:.1f}%"
-
-
-def seeds_of(*parts: pd.DataFrame) -> tuple[int, ...]:
-    """All seeds behind these rows, in order."""
-    return tuple(sorted({int(seed) for part in parts if "seed" in part for seed in part.seed.unique()}))
 
 
 def fewest_seeds(rows: pd.DataFrame, keys: list[str]) -> int:

@@ -15,6 +15,7 @@ import pandas as pd
 from fedbench.figures.results import Run, number, read
 from fedbench.papers.claims import Claim, Reading, Row, readings
 from fedbench.papers.figure import Figure, More, Paper, Search, markdown, picture
+from fedbench.papers.scores import Column
 from fedbench.papers.tests import Leads, Moves, Near
 
 TALK = "FedProxVR talk, ICPP 2020"
@@ -169,7 +170,7 @@ def _claims() -> Iterator[Claim]:
 def _over_fedavg(table: str, method: str) -> Iterator[Reading]:
     """Readings in the paper's rows and in searched ones, by the best evaluation, as in the tables."""
     for stage, reading in READINGS.items():
-        test = Leads(method, ("fedavg",), "best_accuracy", {"stage": stage})
+        test = Leads(method, ("fedavg",), Column("best_accuracy"), {"stage": stage})
         for figure, words in TASKS[table].items() if stage == "final" else ((f"{table}_searched", ""),):
             yield Reading(f"{reading}{words}", f"fedproxvr/{figure}", test)
 
@@ -186,7 +187,7 @@ def _effects() -> Iterator[Claim]:
                  for one in ("logistic", "cnn_small")}  # fmt: skip
         yield ours(f"effect-of-{name}", f"FedProxVR: {text}, higher accuracy after the same rounds",
                    readings=readings("fedproxvr/beta_tau", tests))  # fmt: skip
-    lower = {name: Leads(f"{method} {MU}=1", (f"{method} {MU}=0",), "train_loss")
+    lower = {name: Leads(f"{method} {MU}=1", (f"{method} {MU}=0",), Column("train_loss"))
              for name, method in METHODS.items() if name != "FedAvg"}  # fmt: skip
     yield ours("effect-of-mu", "FedProxVR, synthetic(0, 0): mu = 1 ends at a lower training loss than 0",
                readings=readings("fedproxvr/mu", lower))  # fmt: skip

@@ -15,7 +15,8 @@ from typing import Any
 from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Filter, Readings, Row, Test, readings
 from fedbench.papers.figure import Figure, More, Paper, markdown, of_stages, picture
-from fedbench.papers.tests import Above, Leads, Moves, widths
+from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
+from fedbench.papers.tests import Above, Leads, Moves
 
 ICLR, TALK = "PAdaMFed, ICLR 2025", "PAdaMFed talk"
 OURS = {"padamfed": "PAdaMFed", "padamfed_vr": "PAdaMFed-VR"}
@@ -30,12 +31,12 @@ CIFAR = {"dataset": "cifar10", "partition": "!iid"}
 NETS = {"resnet18": "ResNet-18", "cnn_small": "a small CNN"}
 LEVELS = {"iid": 0.8, "noniid": 0.7}
 """Accuracies that the paper says are exceeded in Figure 2."""
-BY = {
-    "final_accuracy": ("accuracy", "is more accurate than"),
-    "round": ("speed", "needs fewer rounds to 95 % of their accuracy than"),
-    "wall_seconds": ("runtime", "needs less time to 95 % of their accuracy than"),
+BY: dict[str, tuple[Score, str]] = {
+    "accuracy": (ACCURACY, "is more accurate than"),
+    "speed": (Sooner("round"), "needs fewer rounds to 95 % of their accuracy than"),
+    "runtime": (Sooner("wall_seconds"), "needs less time to 95 % of their accuracy than"),
 }
-"""What Figure 1 compares -> the word in the claim's name, the words of the claim."""
+"""What Figure 1 compares: the word in the claim's name -> the score, and the words of the claim."""
 STEPS = {"eta": "algorithm.lr", "gamma": "algorithm.server_lr"}
 """The paper does not say which of these step sizes Figure 2 sweeps."""
 TRAFFIC = {"algorithm": "padamfed|scaffold"}
@@ -118,7 +119,7 @@ def _everywhere(
 def _widest(figure: str, key: str, where: Filter) -> Readings:
     """The readings of a claim about the range of a step size in which PAdaMFed is stable. Stable means near
     the best accuracy of all methods, since a method with low accuracy everywhere would be useless."""
-    return _everywhere(figure, lambda run: Leads(run, BASELINES, "width", where, key))
+    return _everywhere(figure, lambda run: Leads(run, BASELINES, Width(key), where))
 
 
 def _claims() -> Iterator[Claim]:
@@ -156,23 +157,23 @@ def _claims() -> Iterator[Claim]:
 def _figure1(split: str, where: Filter, source: str) -> Iterator[Claim]:
     """Claims on accuracy against rounds: each variant of PAdaMFed compared with tuned baselines."""
 
-    def against(others: tuple[str, ...], by: str, method: str = "padamfed") -> Readings:
-        return _everywhere("fig1", lambda run: Leads(run, others, by, where), method)
+    def against(others: tuple[str, ...], score: Score, method: str = "padamfed") -> Readings:
+        return _everywhere("fig1", lambda run: Leads(run, others, score, where), method)
 
     def averages(method: str, stage: str, words: str, ours: bool = False) -> Readings:
         ahead = partial(Leads, others=BASELINES, where=where)
         return averaged(method, "padamfed/fig1_average", ahead, stage, words, ours)
 
-    for (method, name), (by, (word, words)) in product(OURS.items(), BY.items()):
+    for (method, name), (word, (score, words)) in product(OURS.items(), BY.items()):
         added = (*averages(method, "final", "theorem's eta"),
                  *averages(method, f"final-{ELSEWHERE}", "eta of another task", True))  # fmt: skip
         yield Claim(f"{method}-{word}-{split}", f"{name} {words} the tuned baselines (EMNIST, {split})",
-                    source, against(BASELINES, by, method) + added * (word == "accuracy"))  # fmt: skip
+                    source, against(BASELINES, score, method) + added * (word == "accuracy"))  # fmt: skip
     yield Claim(f"vr-over-plain-{split}", f"variance reduction enhances PAdaMFed (EMNIST, {split})", source,
                 _everywhere("fig1", lambda run: Leads(run, (run.replace("_vr", ""),), where=where),
                             "padamfed_vr"))  # fmt: skip
     yield Claim(f"scaffold-m-slower-{split}", f"SCAFFOLD-M is slower than PAdaMFed (EMNIST, {split})",
-                source, against(("scaffold_m",), "round"))  # fmt: skip
+                source, against(("scaffold_m",), Sooner("round")))  # fmt: skip
 
 
 def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
@@ -196,7 +197,7 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
                     f" theorem's step sizes (EMNIST, {split}, open settings)", source,
                     both(method, "padamfed/settings", lambda run: Above(run, level, SPLITS[split])),
                     400, post_hoc=True)  # fmt: skip
-    widest = average(lambda run: Leads(run, BASELINES, "width", where, STEPS["eta"]))
+    widest = average(lambda run: Leads(run, BASELINES, Width(STEPS["eta"]), where))
     for step, key in STEPS.items():
         yield Claim(f"narrower-{split}-{step}", f"PAdaMFed is near the best (0.9 of it) on more of {step}"
                     f" than the baselines (EMNIST, {split})", source,

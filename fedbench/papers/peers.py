@@ -249,7 +249,7 @@ def _claims(table: Table) -> Iterator[Claim]:
         if tag in ORDERS and len(cells) > 2:
             best, _, _, where = max(cells, key=lambda cell: float(cell[1]))
             others = tuple(method for method, *_ in cells if method != best)
-            test = Leads(best, others, "final_accuracy", _where(where))
+            test = Leads(best, others, where=_where(where))
             yield claim(
                 f"{name}-best", f"{row}: {short(best)} is best", readings=readings(figure, {"": test})
             )

@@ -15,6 +15,7 @@ from fedbench.figures.comparisons import by_task, draw_untuned, scores
 from fedbench.figures.page import Page
 from fedbench.figures.results import read
 from fedbench.papers.claims import OPPOSITE, YES, Evidence
+from fedbench.papers.scores import OverTasks
 from fedbench.papers.tests import Leads
 
 FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
@@ -138,10 +139,10 @@ def test_a_claim_over_tasks_compares_the_median_or_the_worst() -> None:
         for seed in (0, 1, 2)
     ]
     data = Evidence(tables={"untuned": pd.DataFrame(parts)})
-    worst = Leads("padamfed vector", ("fedavg",), "worst")(data)
+    worst = Leads("padamfed vector", ("fedavg",), OverTasks("min"))(data)
     assert (worst.verdict, worst.brief) == (YES, "0.701 +- 0.001 (3); FedAvg 0.201 +- 0.001 (3)")
-    median = Leads("padamfed vector", ("fedavg",), "median")(data)
+    median = Leads("padamfed vector", ("fedavg",), OverTasks("median"))(data)
     assert (median.verdict, median.reason) == (OPPOSITE, "behind FedAvg")
     few = Evidence(tables={"untuned": pd.DataFrame(parts)[lambda table: table.task < 2]})
-    assert Leads("padamfed vector", ("fedavg",), "worst")(few).reason == "fewer than 3 tasks"
-    assert Leads("padamfed vector", ("mime",), "worst")(data).reason == "no runs of mime"
+    assert Leads("padamfed vector", ("fedavg",), OverTasks("min"))(few).reason == "fewer than 3 tasks"
+    assert Leads("padamfed vector", ("mime",), OverTasks("min"))(data).reason == "no runs of mime"

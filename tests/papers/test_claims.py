@@ -35,7 +35,8 @@ from fedbench.papers.claims import (
     tuned,
     until,
 )
-from fedbench.papers.tests import Above, Flat, Leads, Moves, Near, Slope, widths
+from fedbench.papers.scores import Column, Range, Sooner, Width, widths
+from fedbench.papers.tests import Above, Flat, Leads, Moves, Near, Slope
 
 
 def runs(*rows, **columns):
@@ -172,7 +173,7 @@ def test_a_method_leads_where_it_is_above_each_of_the_others():
 def test_beside_the_best_evaluation_the_last_ones_are_told():
     """Best 0.9 and 0.8, last 0.7 and 0.75: the order is the other one."""
     table = runs(("a", (0.9,) * 3, {}), ("b", (0.8,) * 3, {})).assign(final_accuracy=[0.7] * 3 + [0.75] * 3)
-    found = Leads("a", ("b",), "best_accuracy")(Evidence(table))
+    found = Leads("a", ("b",), Column("best_accuracy"))(Evidence(table))
     assert found.verdict == YES
     assert found.brief.endswith("(last evaluations 70.0% +- 0.0% (3); 75.0% +- 0.0% (3))")
 
@@ -198,12 +199,15 @@ def test_any_of_the_others_that_is_ahead_is_the_opposite_after_bonferroni():
 def test_a_method_may_be_sooner(clock, unit):
     table = runs(("padamfed", (0.9, 0.9, 0.9), {}), ("fedavg", (0.8, 0.8, 0.8), {}))
     early, late = {"padamfed": 3, "fedavg": 6}, {"padamfed": 6, "fedavg": 3}
-    found = Leads("padamfed", ("fedavg",), clock)(Evidence(table, curves(table, early)))
+    found = Leads("padamfed", ("fedavg",), Sooner(clock))(Evidence(table, curves(table, early)))
     when = (6, 3) if clock == "round" else (3, 2)
     assert (found.verdict, found.numbers) == (YES, f"FedAvg {when[0]}{unit} to 76.0% (ours {when[1]}{unit})")
-    assert Leads("padamfed", ("fedavg",), clock)(Evidence(table, curves(table, late))).verdict == OPPOSITE
+    assert (
+        Leads("padamfed", ("fedavg",), Sooner(clock))(Evidence(table, curves(table, late))).verdict
+        == OPPOSITE
+    )
     never = runs(("padamfed", (0.5, 0.5, 0.5), {}), ("fedavg", (0.8, 0.8, 0.8), {}))
-    found = Leads("padamfed", ("fedavg",), clock)(Evidence(never, curves(never, early)))
+    found = Leads("padamfed", ("fedavg",), Sooner(clock))(Evidence(never, curves(never, early)))
     assert found.verdict == OPPOSITE
     assert found.numbers.endswith("(ours never)")
 
@@ -211,7 +215,7 @@ def test_a_method_may_be_sooner(clock, unit):
 def test_a_lower_loss_leads():
     table = runs(("a", (0.9, 0.9, 0.9), {}), ("b", (0.8, 0.8, 0.8), {}))
     data = Evidence(table, curves(table, {"a": 1, "b": 1}))
-    found = Leads("a", ("b",), "train_loss")(data)
+    found = Leads("a", ("b",), Column("train_loss"))(data)
     assert (found.verdict, found.brief) == (YES, "0.100 +- 0.000 (3); b 0.200 +- 0.000 (3)")
 
 
@@ -237,9 +241,9 @@ def test_the_widest_range():
         *swept("padamfed", key, {0.001: 0.4, 0.01: 0.85, 0.1: 0.9, 1.0: 0.82, 10.0: 0.1}, 3),
         *swept("fedavg", key, {0.001: 0.1, 0.01: 0.5, 0.1: 0.48, 1.0: 0.47, 10.0: 0.46, 100.0: None}, 3),
     )
-    near = Leads("padamfed", ("fedavg",), "width", key=key)(Evidence(table))
+    near = Leads("padamfed", ("fedavg",), Width(key))(Evidence(table))
     assert (near.verdict, near.brief) == (YES, "2.000 +- 0.000 (3); FedAvg 0.000 +- 0.000 (3)")
-    assert Leads("padamfed", ("mime",), "width", key=key)(Evidence(table)).verdict == UNKNOWN
+    assert Leads("padamfed", ("mime",), Width(key))(Evidence(table)).verdict == UNKNOWN
 
 
 def test_a_range_that_the_grid_cuts_off_is_a_lower_bound():
@@ -249,16 +253,16 @@ def test_a_range_that_the_grid_cuts_off_is_a_lower_bound():
         *swept("a", key, {0.01: 0.9, 0.1: 0.9, 1.0: 0.9}, 3),
         *swept("b", key, {0.01: 0.1, 0.1: 0.2, 1.0: 0.9}, 3),
     )
-    found = Leads("a", ("b",), "width", key=key)(Evidence(table))
+    found = Leads("a", ("b",), Width(key))(Evidence(table))
     assert (found.verdict, found.reason) == (CONSISTENT, "the grid ends within the range of b")
 
 
 def test_the_smallest_range():
     key = "schedule.concurrency"
     table = runs(*swept("a", key, {10: 0.82, 20: 0.80}, 3), *swept("b", key, {10: 0.84, 20: 0.30}, 3))
-    found = Leads("a", ("b",), "range", key=key)(Evidence(table))
+    found = Leads("a", ("b",), Range(key))(Evidence(table))
     assert (found.verdict, found.brief) == (YES, "2.0% +- 0.0% (3); b 54.0% +- 0.0% (3)")
-    assert Leads("b", ("a",), "range", key=key)(Evidence(table)).verdict == OPPOSITE
+    assert Leads("b", ("a",), Range(key))(Evidence(table)).verdict == OPPOSITE
 
 
 # ---- unequal numbers of seeds ----------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""Scores by which one method leads others, by seed: accuracy, loss, time to a level, tasks, a step size's
+range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from fedbench.papers.claims import (
+    FEWEST_TASKS,
+    LEVEL,
+    Evidence,
+    Filter,
+    Untested,
+    by_seed,
+    curve,
+    fewest_seeds,
+    percent,
+    rows_of,
+    said,
+    short,
+    tuned,
+    until,
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Scores of a method and of others, more being better. `pairs`: other -> our scores and its own, by seed;
+    `words`: method -> its score in words; `rows`: method -> the runs behind it; `last`: method -> its last
+    evaluations in words, where the score flatters noisy methods; `bound`: why a score is a bound only."""
+
+    pairs: Mapping[str, tuple[pd.Series, pd.Series]]
+    words: Mapping[str, str]
+    rows: Mapping[str, pd.DataFrame]
+    last: Mapping[str, str] = field(default_factory=dict)
+    bound: str = ""
+
+
+Score = Callable[[Evidence, Sequence[str], Filter], Compared]
+"""Compares the first of several methods with the others, in the runs that pass a filter. Raises Untested."""
+
+
+def _paired(names: Sequence[str], scores: Mapping[str, pd.Series]) -> dict[str, tuple[pd.Series, pd.Series]]:
+    return {other: (scores[names[0]], scores[other]) for other in names[1:]}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of runs.csv, or of rounds.csv (a loss: less is better), at each method's best setting."""
+
+    name: str = "final_accuracy"
+
+    def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
+        rows = {name: tuned(rows_of(data.runs, name, where)) for name in names}
+        scores = {name: by_seed(data, part, self.name) for name, part in rows.items()}
+        words = {name: said(score, self.name) for name, score in scores.items()}
+        flatters = self.name == "best_accuracy"
+        last = {name: said(by_seed(data, part, "final_accuracy")) for name, part in rows.items() if flatters}
+        return Compared(_paired(names, scores), words, rows, last)
+
+
+ACCURACY = Column()
+
+
+@dataclass(frozen=True)
+class Sooner:
+    """The `clock` (round, wall_seconds) at which a method has 95 % of the other's final accuracy: less is
+    better."""
+
+    clock: str = "round"
+
+    def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
+        rows = {name: tuned(rows_of(data.runs, name, where)) for name in names}
+        pairs, words, unit = {}, {names[0]: ""}, "" if self.clock == "round" else " s"
+        for other in names[1:]:
+            level = 0.95 * float(rows[other].final_accuracy.mean())
+            mine, theirs = (until(data, rows[name], level, self.clock) for name in (names[0], other))
+            last = float(data.rounds[data.rounds.dir.isin(rows[other].dir)][self.clock].max())
+            pairs[other] = -mine.replace(np.inf, last * 1.01), -theirs.clip(upper=last)
+            own = f"{mine.median():.0f}{unit}" if np.isfinite(mine.median()) else "never"
+            words[other] = f"{theirs.median():.0f}{unit} to {percent(level)} (ours {own})"
+        return Compared(pairs, words, rows)
+
+
+@dataclass(frozen=True)
+class OverTasks:
+    """`how` (median, min) over tasks of the accuracy relative to each task's best method."""
+
+    how: str
+
+    def __call__(self, data: Evidence, names: Sequence[str], _: Filter) -> Compared:
+        table = next((one for one in data.tables.values() if "relative" in one), pd.DataFrame())
+        absent = [name for name in names if table.empty or name not in set(table.method)]
+        if absent:
+            raise Untested(f"no runs of {', '.join(absent)}")
+        rows = {name: table[table.method == name] for name in names}
+        if rows[names[0]].task.nunique() < FEWEST_TASKS:
+            raise Untested(f"fewer than {FEWEST_TASKS} tasks")
+        scores = {name: part.groupby("seed").relative.agg(self.how) for name, part in rows.items()}
+        words = {name: said(score, "relative") for name, score in scores.items()}
+        return Compared(_paired(names, scores), words, rows)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The range of the accuracy along `key`: less is better."""
+
+    key: str
+
+    def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
+        rows = {name: rows_of(data.runs, name, where) for name in names}
+        scores = _along(rows, self.key, 2, lambda points: float(points.min() - points.max()))
+        words = {name: said(score.abs()) for name, score in scores.items()}
+        return Compared(_paired(names, scores), words, rows)
+
+
+@dataclass(frozen=True)
+class Width:
+    """The decades of `key` over which the accuracy is at least 0.9 of the best of all these methods."""
+
+    key: str
+
+    def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
+        rows = {name: rows_of(data.runs, name, where) for name in names}
+        level = LEVEL * max(float(curve(part, self.key).max()) for part in rows.values())
+        scores = _along(rows, self.key, 3, lambda points: _decades(points, level))
+        words = {name: said(score, "width") for name, score in scores.items()}
+        ends = {name: curve(rows[name], self.key).iloc[[0, -1]].max() for name in names[1:]}
+        cut = ", ".join(short(name) for name, end in ends.items() if end >= level)
+        bound = f"the grid ends within the range of {cut}" if cut else ""  # of others: theirs may be wider
+        return Compared(_paired(names, scores), words, rows, bound=bound)
+
+
+def _along(
+    parts: Mapping[str, pd.DataFrame], key: str, least: int, measure: Callable[[pd.Series], float]
+) -> dict[str, pd.Series]:
+    """By method and seed, a measure of the accuracy along `key`. Raises Untested below `least` values."""
+    found: dict[str, dict[object, float]] = {}
+    for name, part in parts.items():
+        for seed, rows in part.groupby("seed"):
+            points = curve(rows, key)
+            if len(points) < least:
+                raise Untested(f"fewer than {least} values of {key} for {short(name)}")
+            found.setdefault(name, {})[seed] = measure(points)
+    return {name: pd.Series(values) for name, values in found.items()}
+
+
+def _decades(points: pd.Series, level: float) -> float:
+    """Length in decades of the longest run of neighbouring grid points at or above `level`."""
+    good = points >= level
+    ranges = points[good].index.to_series().groupby((~good).cumsum()[good].to_numpy())
+    return max((float(np.log10(part.iloc[-1] / part.iloc[0])) for _, part in ranges), default=0.0)
+
+
+def widths(runs: pd.DataFrame, key: str, split: str, levels: Mapping[str, float]) -> pd.DataFrame:
+    """For every value of `split` and every method (by its norm): the decades of `key` between the ends of the
+    longest run of neighbouring grid points at which its mean accuracy is near the best of all methods there,
+    and at which it is above each of `levels`. What the grid ends within is longer.
+
+    Columns: `split`, method, norm, n (fewest seeds of a point), best, the decades, grid.
+    """
+    norms = runs["algorithm.norm"].fillna("") if "algorithm.norm" in runs else pd.Series("", runs.index)
+    made: list[dict[str, object]] = []
+    for value, part in runs.assign(norm=norms).groupby(split, sort=False):
+        curves = {
+            (str(name), str(norm)): (curve(rows, key), fewest_seeds(rows, [key]))
+            for (name, norm), _ in part.groupby(["algorithm", "norm"], sort=False)
+            for rows in [rows_of(part, f"{name}", {"norm": norm})]
+        }
+        best = max(float(points.max()) for points, _ in curves.values())
+        for (name, norm), (points, n) in curves.items():
+            above = {
+                f"decades above {level:g}": round(_decades(points, level), 2) for level in levels.values()
+            }
+            made.append({
+                split: value, "method": short(name), "norm": norm, "n": n,
+                "best": round(float(points.max()), 4),
+                f"decades at {LEVEL:g} of the best": round(_decades(points, LEVEL * best), 2), **above,
+                "grid": f"{points.index.min():g} to {points.index.max():g}",
+            })  # fmt: skip
+    return pd.DataFrame(made)
