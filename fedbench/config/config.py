@@ -134,7 +134,12 @@ def _metrics(value: Any) -> tuple[str, ...]:
 class Eval:
     """What is measured, and when. It never changes the training."""
 
-    every: int = integer(1, low=1, help="rounds between evaluations; always at round 0 and the last one")
+    every: int | None = integer(
+        None,
+        low=1,
+        null="so many that evaluating costs at most a tenth of training, by sizes alone",
+        help="rounds between evaluations; always at round 0 and the last one",
+    )
     train: bool = switch(False, help="also the loss on all training data")
     grad_norm: bool = switch(False, help="also the norm of the full gradient")
     clients: bool = switch(

@@ -1,10 +1,11 @@
 """The identity of a run: what its configuration says about the result, and the directory named after it.
 
 Two runs with the same identity are the same run. The identity has the names of the options chosen in the
-groups, and every choice that differs from its declared default. So a key that is new to fedbench changes no
-identity, and a value that is given although it is the default is no choice. All keys of a user's own option
-count, since nothing declares their defaults. How a run is computed (engine, device, chunk, threads), where
-its data are, how progress is shown and when it is saved are not part of the identity.
+groups, and every choice that differs from its declared default (from the first one, where a default has
+changed: `UNSAID`). So a key that is new to fedbench changes no identity, and a value that is given although
+it is the default is no choice. All keys of a user's own option count, since nothing declares their defaults.
+How a run is computed (engine, device, chunk, threads), where its data are, how progress is shown and when it
+is saved are not part of the identity.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fedbench.config.config import GROUPS, USUAL, Config, flat
-from fedbench.config.options import defaults, is_ours
+from fedbench.config.options import UNSAID, defaults, is_ours
 from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
 RUNS = "outputs/runs"
@@ -117,7 +118,8 @@ def run_name(cfg: Configuration) -> str:
     own = identity(cfg)
     names = [own.get(group, "") for group in ("algorithm", "dataset", "partition", "model")]
     names += [own[group] for group in ("schedule", "delay", *USUAL) if own.get(group) not in _PLAIN]
-    further = [key for key in own if not key.endswith(MARK) and key not in (*GROUPS, "seed")]
+    silent = {key for key in UNSAID if own.get(key) is None}  # the default, which no name need say
+    further = [key for key in own if not key.endswith(MARK) and key not in {*GROUPS, "seed", *silent}]
     further.sort(key=lambda key: not key.startswith("algorithm."))
     names += [f"seed{own.get('seed', 0)}", *(f"{key.rpartition('.')[2]}_{own[key]}" for key in further)]
     return f"{slug(names)}-{digest(own)}"

@@ -70,6 +70,11 @@ _MEANT = {
 """Names used by other tools, and our key for each: suggested if no key of ours is spelled similarly."""
 
 
+UNSAID = {"eval.every": 1}
+"""What a key means in a configuration or an identity that does not say it, where that is no longer its
+default."""
+
+
 def defaults(choices: Mapping[str, Any]) -> Mapping[str, Any]:
     """The declared defaults (dotted keys) of a run with these choices: of every run's keys, and of the
     options that it chooses. A user's own option has none, but for the keys that all data sets share."""
@@ -87,7 +92,7 @@ def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
         else:
             content = read_file(_file(group, name)) if is_ours(group, name) else {}
             found[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
-    return {**flat({key: value for key, value in found.items() if value != {}}), **USUAL}
+    return {**flat({key: value for key, value in found.items() if value != {}}), **UNSAID, **USUAL}
 
 
 def is_ours(group: str, name: str) -> bool:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from fedbench import schedule
 from fedbench.config.config import CONFUSION
+from fedbench.data.label_skew import UNUSED
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.evaluate import Evaluator
 from fedbench.method import Record, Vectors
@@ -38,6 +39,40 @@ if TYPE_CHECKING:
 
 HELD = 100
 """Clients evaluated at once: the samples are grouped by which of these clients hold their kind."""
+
+
+SHARE = 10
+"""Training costs at least so many times what evaluating does, if `eval.every` is null."""
+GRADIENT = 3
+"""What a sample's gradient costs, in forward passes: the backward pass takes two. Measured on a CPU: 4 to 18,
+since mini-batches are small."""
+SMALL = 2**26
+"""Samples of an evaluation times parameters up to which every round is evaluated: some hundredths of a
+second."""
+
+
+def rounds_between(run: Run, steps: int | None, epochs: int | None) -> int:
+    """Rounds from one evaluation to the next: `eval.every`. If that is null, the fewest with which evaluating
+    costs at most a part of SHARE of training, in forward passes of samples.
+
+    It follows from sizes that methods, seeds and machines share: clients, local work (`steps` or `epochs`),
+    samples (whose mean counts as every client's) and what is measured.
+    """
+    config, asked, N = run.config, run.config.eval, run.counts.N
+    if asked.every is not None:
+        return asked.every
+    n, m = int(np.count_nonzero(run.partition != UNUSED)), len(run.dataset.y_test)
+    share, size = config.local.batch_share, config.local.batch_size
+    batch = n / N * share if share else min(size or math.inf, n / N)
+    work = batch * steps if steps else n / N * (epochs or 1)
+    owned = run.test_client is not None and bool((run.test_client >= 0).any())
+    passes: float = m * (N if run.algorithm.is_personal and not owned else 1) + len(run.validation)
+    passes += n * asked.train + GRADIENT * n * asked.grad_norm
+    if asked.finetune_steps:
+        passes += m * (1 if owned else N) + GRADIENT * N * asked.finetune_steps * batch
+    if passes * run.layout.d <= SMALL:
+        return 1
+    return math.ceil(SHARE * passes / (GRADIENT * run.counts.S * work))
 
 
 class Measurement:

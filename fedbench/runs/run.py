@@ -55,7 +55,7 @@ from fedbench.models.layers import norm_parameters
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import data_files, provenance, refusals
 from fedbench.runs.checkpoint import Checkpointer, Saved, saved_here
-from fedbench.runs.evaluation import spent
+from fedbench.runs.evaluation import rounds_between, spent
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run_directory import CHECKPOINT, FAILED, RunDirectory
 from fedbench.runs.server_loop import ServerLoop
@@ -181,6 +181,11 @@ class Run:
     def commit(self) -> str | None:
         """The commit of the code that computes it, as it was when the run began."""
         return provenance.commit()
+
+    @cached_property
+    def every(self) -> int:
+        """Rounds from one evaluation to the next."""
+        return rounds_between(self, *self._steps_or_epochs())
 
     def _steps_or_epochs(self) -> tuple[int | None, int | None]:
         local, fixed = self.config.local, self.algorithm.fixed_steps

@@ -95,7 +95,7 @@ class Training:
                 while not run.group.first(self._at_end):
                     self.loop.update()
                     t = self.loop.version
-                    if due := t % self.config.eval.every == 0 or t == rounds:
+                    if due := t % run.every == 0 or t == rounds:
                         self._record()
                     accuracy = self.rows[-1]["test_accuracy"] if due and self.rows else None
                     progress.update(t, accuracy)
@@ -126,6 +126,11 @@ class Training:
                 "%s: %d parameters, engine %s, chunk %d, device %s",
                 run.algorithm.name, run.layout.d, run.choice.engine, run.choice.chunk, run.device,
             )  # fmt: skip
+            if run.every > 1 and self.config.eval.every is None:
+                log.info(
+                    "evaluated every %d rounds, for a tenth of the time at most (eval.every=1: all)",
+                    run.every,
+                )
             for note in run.notes:
                 log.warning(note)
         if saved is None:
@@ -273,6 +278,7 @@ class Training:
             "status": status,
             "rounds": done,
             "metric": TASKS[run.dataset.task].metric,
+            "evaluated_every": run.every,
             "title": run.algorithm.title or type(run.algorithm).__name__,
             "final_accuracy": final("test_accuracy"),
             "final_k": k,

@@ -53,6 +53,7 @@ COSTS: dict[str, tuple[float, ...]] = {
     "fedadamw second_moment=coordinate": (2, 3, 0, 0, 0, 2, 1, 0),
     "fedadt": (3, 3, 0, 0, 3, 2, 1, 0),
     "fedbn": (0.993, 0.993, 0, 0, 0.007, 0, 1, 0),  # of 1000 numbers 7 are of normalisation layers
+    "local": (0, 0, 0, 0, 1, 0, 1, 0),
     "fedproxvr": (1, 1, 0, 0, 0, 0, 2, 1),
     "fedproxvr estimator=sarah": (1, 1, 0, 0, 0, 0, 2, 1),
     "fedproxvr estimator=sgd output=random": (1, 1, 0, 0, 0, 0, 1, 1),

@@ -51,7 +51,10 @@ def test_options_stand_under_their_groups_and_the_rest_under_dotted_keys(base: D
     assert not any(key.startswith(("hydra", "algorithm.grid")) or key.endswith(".name") for key in choices)
 
 
-PLAIN = dict(zip(GROUPS, ("digits", "iid", "logistic", "fedavg", "sync", "none"), strict=False))
+PLAIN: dict[str, Any] = dict(
+    zip(GROUPS, ("digits", "iid", "logistic", "fedavg", "sync", "none"), strict=False)
+)
+PLAIN["eval.every"] = None  # once it was 1, which is what an identity without it means
 
 
 def test_the_identity_is_what_differs_from_the_defaults() -> None:
@@ -76,9 +79,9 @@ def test_the_identity_is_what_differs_from_the_defaults() -> None:
 
 def test_a_key_that_a_stored_run_does_not_know_changes_nothing() -> None:
     """Its configuration lacks keys and groups, as one that was written before they were invented."""
-    config = compose_config(["algorithm=padamfed", "rounds=7"])
+    config = compose_config(["algorithm=padamfed", "rounds=7", "eval.every=1"])
     for left_out in (
-        {"patience", "dataset.noise", "algorithm.scale", "model.init"},
+        {"patience", "dataset.noise", "algorithm.scale", "model.init", "eval.every"},
         {*USUAL},
         set(config.choices),
     ):
@@ -418,7 +421,8 @@ def test_a_directory_is_named_after_the_hash_of_all_that_counts() -> None:
     config = compose_config(["rounds=7", "algorithm=padamfed", "dataset.test_samples=50", "loss.scale=2"])
     text = (
         '{"algorithm": "padamfed", "dataset": "digits", "dataset.test_samples": 50, "delay": "none", '
-        '"loss.scale": 2, "model": "logistic", "partition": "iid", "rounds": 7, "schedule": "sync"}'
+        '"eval.every": null, "loss.scale": 2, "model": "logistic", "partition": "iid", "rounds": 7, '
+        '"schedule": "sync"}'
     )
     expected = hashlib.sha256(text.encode()).hexdigest()[:12]
     words = "padamfed-digits-iid-logistic-seed0-test_samples_50-scale_2-rounds_7"

@@ -19,7 +19,7 @@ NAMES = {
     "scaffold", "fedprox", "feddyn", "fedadagrad", "fedadam", "fedyogi", "fedavgm", "slowmo", "fednova",
     "fedams", "local_amsgrad", "fedadt", "led", "mime", "mimelite", "fedsps", "fafed", "fedexp",
     "fedproxvr", "fedasync", "fedbuff", "fadas", "area", "ace", "asyncfeded", "fedexp_m", "scaffold_exp",
-    "delta_sgd", "fedhyper", "fedlada", "fedadamw", "ringmaster_asgd",
+    "delta_sgd", "fedhyper", "fedlada", "fedadamw", "ringmaster_asgd", "local",
 }
 # fmt: on
 # and a wine red of Paul Tol

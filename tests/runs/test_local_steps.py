@@ -27,7 +27,7 @@ MOMENTUM = ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=0.
 TAKE_ALL = {
     "area", "asyncfeded", "ca2fl", "defedavg_iid", "defedavg_niid", "fadas", "fedadagrad", "fedadam",
     "fedams", "fedasync", "fedavg", "fedavgm", "fedbn", "fedbuff", "feddyn", "fedexp", "fedexp_m", "fedhyper",
-    "fedprox", "fedyogi", "led", "slowmo",
+    "fedprox", "fedyogi", "led", "local", "slowmo",
 }  # fmt: skip
 NEED_SGD = {"scaffold", "scaffold_exp", "vrl_sgd"}
 OWN_STEPS = {
@@ -44,7 +44,7 @@ NO_RATE = {  # lr from a theorem, or none
 }  # fmt: skip
 NO_SERVER_RATE = {
     "adamasfl", "area", "delta_sgd", "fafed", "fedadamw", "fedadt", "fedasync", "feddyn", "fedexp",
-    "fedexp_m", "fedhyper", "fedproxvr", "fedsps", "led", "local_amsgrad", "padamfed", "padamfed_vr",
+    "fedexp_m", "fedhyper", "fedproxvr", "fedsps", "led", "local", "local_amsgrad", "padamfed", "padamfed_vr",
     "scaffold_exp", "vrl_sgd",
 }  # fmt: skip
 METHODS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]

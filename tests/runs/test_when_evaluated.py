@@ -1,0 +1,56 @@
+"""Which rounds are evaluated where `eval.every` does not say it, by sizes counted here by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedbench.api import Run, run
+
+# 4,000 test samples and 20,602 parameters. In a round 2 of 10 clients, each with 100 of 1,000 samples, make
+# 20 steps of 100 samples: 2 * 20 * 100 gradients, each worth 3 forward passes, are 12,000. An evaluation of
+# 4,000 in 4 rounds is at most a tenth of these; in 3 it is more.
+BASE = [
+    "rounds=9", "clients.total=10", "clients.per_round=2", "local.steps=20", "local.batch_size=100",
+    "model=mlp", "progress=none", "threads=1", "partition=iid", "dataset=npz",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rng = np.random.default_rng(0)
+    arrays = {
+        f"{name}_{part}": rng.normal(size=(n, 100)).astype("float32") if name == "x" else np.arange(n) % 2
+        for part, n in (("train", 1000), ("test", 4000))
+        for name in ("x", "y")
+    }
+    file = tmp_path_factory.mktemp("data") / "sizes.npz"
+    np.savez(file, **arrays)
+    return f"dataset.path={file}"
+
+
+@pytest.mark.parametrize(
+    ("words", "every"),
+    [
+        ([], 4),  # 10 * 4,000 / 12,000 = 3.3
+        (["local.steps=null", "local.epochs=20"], 4),  # as many samples
+        (["local.batch_size=null"], 4),
+        (["local.batch_size=null", "local.batch_share=0.5", "local.batch_size=32"], 7),  # half as many
+        (["clients.per_round=4"], 2),
+        (["partition=dirichlet", "partition.alpha=0.3", "seed=1"], 4),  # whoever has how many
+        (["eval.train=true"], 5),  # 5,000
+        (["eval.grad_norm=true"], 6),  # 4,000, and 1,000 gradients
+        (["eval.finetune_steps=1"], 9),  # every client's model on all test samples: more than a round a row
+        (["dataset.test_samples=3000"], 1),  # too little to be left out
+        (["eval.every=1"], 1),  # as it says
+        (["eval.every=3"], 3),
+    ],
+    ids=lambda value: " ".join(value) or "plain" if isinstance(value, list) else str(value),
+)
+def test_evaluating_costs_at_most_a_tenth_of_training(
+    tmp_path: Path, data: str, words: list[str], every: int
+) -> None:
+    made: Run = run([*BASE, data, *words], tmp_path)
+    assert made.metrics["round"].tolist() == sorted({*range(0, 10, every), 9})
