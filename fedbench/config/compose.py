@@ -1,51 +1,49 @@
 """argv -> Config: one composer for the command line, sweeps, the Python interface and the papers.
 
-Hydra composes and accepts any key. `read_config` then refuses, in one line, keys that no option declares.
-Only `imports` and `hooks` may execute the user's code. Hydra instantiates what stands under `_target_`, and
-Python's logging what stands under `class` and `()`, so unknown values there are refused.
+Hydra composes and accepts any key. `read_config` then refuses, in one line, keys that no option declares, and
+`checks` what would run code.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import pickle
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
-from hydra.core.plugins import Plugins
+from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fedbench import fields
 from fedbench.config import imports, kept
+from fedbench.config.checks import (
+    ONE,
+    check_composed,
+    check_first,
+    check_searchpath,
+    check_sweeps,
+    parsed_words,
+)
 from fedbench.config.config import GROUPS, Config, container, without_hydra
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.kept import config_directories as config_directories
 from fedbench.config.kept import is_value
-from fedbench.config.options import REGISTERED, conf_dir, one_option, read_config, read_file
-from fedbench.config.overrides import first_values, listed, parse, recorded, refuse_sweeps
+from fedbench.config.options import REGISTERED, conf_dir, read_config, read_file
+from fedbench.config.overrides import first_values, listed, recorded, refuse_sweeps
 from fedbench.config.register import JOB_DIR, UserDirectory, register
-from fedbench.errors import ConfigError, UsageError, shortened
+from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import refuse_missing
-
-LONGEST = 1000  # characters of an option's name
-ONE = (*GROUPS, "experiment", "scale", "hydra/launcher", "hydra/sweeper")
-"""Groups from which at most one option can be chosen."""
-_REFUSED = "refused, because it would run code; your own code goes into a module named by imports=[...]"
-_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 
 
 def load_config(overrides: Sequence[str] = ()) -> Config:
@@ -118,7 +116,7 @@ class Composer:
         if own and not own.is_dir():
             raise UsageError(f"--config-dir {config_dir}: there is no such directory")
         if own and own != conf_dir() and self.config_name == "config":
-            _check_first(own / f"{self.config_name}.yaml")
+            check_first(own / f"{self.config_name}.yaml")
         GlobalHydra.instance().clear()
         directory = str(Path(config_path).absolute() if config_path else conf_dir())
         hydra.initialize_config_dir(directory, job_name="fedbench", version_base="1.3")
@@ -126,6 +124,8 @@ class Composer:
         self.loader: ConfigLoader = GlobalHydra.instance().config_loader()
         self._places = [Path(one.path) for one in self.loader.get_sources() if one.scheme() == "file"]
         self._only_ours = self.config_name == "config" and self._places == [conf_dir()]
+        first = [place / f"{self.config_name}.yaml" for place in self._places if not self._only_ours]
+        self._first = [file for file in first if file.is_file()]
 
     @contextlib.contextmanager
     def one_line(self, overrides: Sequence[str], *more: type[Exception]) -> Iterator[None]:
@@ -141,12 +141,8 @@ class Composer:
         words = [self._without_plus(text) for text in overrides]
         with self.one_line(words, ValueError, TypeError, AttributeError, OSError):
             parsed = parsed_words(words, self.loader)
-            for item in parsed:
-                if item.is_sweep_override() and item.is_hydra_override():
-                    raise UsageError(
-                        f"{item.input_line}: Sweeping over Hydra's configuration is not supported"
-                    )
-            self._check_searchpath(parsed)
+            check_sweeps(parsed)
+            check_searchpath(parsed, self._first)
             self._offer_registered(parsed)
             words = first_values(parsed)
             cfg = self._compose([forced(text) for text in words])
@@ -170,10 +166,9 @@ class Composer:
         with self.one_line(recorded(cfg, "task")):
             return Path(str(cfg.hydra.run.dir))
 
-    def context(self, cfg: DictConfig) -> HydraContext:
-        """The context for Hydra's launchers and sweepers. Executes the modules of the user's callbacks."""
-        loader = kept.Loader(self.loader)
-        return HydraContext(config_loader=loader, callbacks=imports.Callbacks(cfg))  # type: ignore[arg-type]
+    def context(self) -> HydraContext:
+        """The context for Hydra's launchers and sweepers."""
+        return HydraContext(kept.Loader(self.loader), Callback())  # type: ignore[arg-type]
 
     def _without_plus(self, text: str) -> str:
         """An override without a leading +, which our own keys do not need."""
@@ -202,19 +197,6 @@ class Composer:
                 if (cls := fields.REGISTERED.get((group, str(name)))) is not None:
                     node = {"name": str(name), **fields.defaults(cls)}
                     store.store(group=group, name=str(name), node=node, provider="fedbench")
-
-    def _check_searchpath(self, parsed: Sequence[Override]) -> None:
-        """Refuse search path entries other than directories: Hydra imports packages. Raises ConfigError."""
-        given: list[Any] = [item.value() for item in parsed if item.key_or_group == "hydra.searchpath"]
-        if not given and not self._only_ours:
-            first = [file for place in self._places if (file := place / f"{self.config_name}.yaml").is_file()]
-            given = [
-                OmegaConf.select(OmegaConf.create(read_file(file)), "hydra.searchpath") for file in first
-            ]
-        for place in given[0] if given and given[0] else ():
-            if not Path(str(place).removeprefix("file://")).is_dir():
-                allowed = "must be existing directories; a package would be imported"
-                raise ConfigError("hydra.searchpath", str(place), allowed)
 
 
 class JobComposer:
@@ -265,7 +247,7 @@ class JobComposer:
     def _base(self, words: tuple[str, ...]) -> DictConfig:
         if words not in self._bases:
             full = self._loader.load_sweep_config(self._master, list(words))
-            check_composed(full, self._master)
+            check_composed(full)
             self._check_grid(full, words)
             HydraConfig.instance().set_config(full)
             self._bases[words] = pickle.dumps(without_hydra(full))
@@ -329,97 +311,3 @@ def forced(text: str) -> str:
     key = text.partition("=")[0]
     own = is_value(key) or not (key in ONE or "/" in key or key.startswith(("+", "~", "hydra", "logger")))
     return f"++{text}" if own else text
-
-
-# ---- what is refused -----------------------------------------------------------------------------------
-
-
-def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
-    """Parse overrides with Hydra. Refuses malformed ones and several options of one group, before anything is
-    composed. Raises UserError."""
-    for text in overrides:
-        key, _, value = text.partition("=")
-        if not key.strip("+~"):
-            raise UsageError(f"{shortened(text)}: must be written key=value")
-        if len(value) > LONGEST and "." not in key:  # too long for a file's name
-            raise UsageError(f"{shortened(text)}: is longer than {LONGEST} characters")
-        if "@" in key:
-            raise ConfigError(key, value, "no such key; an option is chosen as GROUP=NAME")
-    parsed = parse(overrides, loader)
-    for item in parsed:
-        if item.is_delete() and is_value(item.key_or_group):
-            how = f"{item.key_or_group}=VALUE sets it"
-            raise UsageError(f"{item.input_line}: a key cannot be taken away; {how}")
-        for chosen in listed(item) if item.key_or_group in ONE else []:
-            if isinstance(chosen, list):
-                raise one_option(item.key_or_group, chosen)
-            if not isinstance(chosen, str | int | float) and item.key_or_group in GROUPS:
-                raise ConfigError(item.key_or_group, chosen, "must be the name of an option")
-    return parsed
-
-
-def check_composed(cfg: DictConfig, master: DictConfig | None = None) -> None:
-    """Refuse values that would call code that is neither Hydra's nor in one of the user's modules. Refuse
-    several options of one group. Raises ConfigError.
-
-    `master`: the sweep's configuration, which names the user's modules, if `cfg` has only a job's choices.
-    """
-    own = imports.own_modules(cfg if master is None else master)
-    for key, value in _leaves(OmegaConf.to_container(cfg, resolve=False)):
-        parts, word = key.split("."), str(value)
-        called = parts[-1] == "_target_"
-        if called and parts[:2] == ["hydra", "callbacks"] and len(parts) == 4:
-            called = word.rpartition(".")[0] not in own
-        elif called and key in ("hydra.launcher._target_", "hydra.sweeper._target_"):
-            known = Plugins.instance().class_name_to_class
-            called = word not in known and not word.startswith("hydra_plugins.")
-        elif called and key == "hydra.sweeper.sampler._target_":
-            called = not re.fullmatch(r"optuna\.samplers\.\w+", word)
-        elif parts[0] == "hydra" and parts[1] in ("hydra_logging", "job_logging"):
-            plain = re.fullmatch(r"(logging|logging\.handlers|colorlog)\.[A-Z]\w*", word)
-            called = parts[-1] in ("class", "()") and not plain
-            called |= word.startswith(("ext://", "cfg://")) and word not in _STREAMS
-        if called:
-            raise ConfigError(key, value, _REFUSED)
-    _check_hydra_keys(cfg.hydra, _declared_by_hydra(), "hydra")
-    for group in GROUPS:
-        if group in cfg and group not in cfg.hydra.runtime.choices:
-            error = ConfigError(group, cfg[group].get("name"), "one option, not several in a file's defaults")
-            raise error.within(f"experiment/{cfg.hydra.runtime.choices.get('experiment')}.yaml")
-
-
-@cache
-def _declared_by_hydra() -> DictConfig:
-    declared: DictConfig = OmegaConf.structured(HydraConf)
-    return declared
-
-
-def _check_hydra_keys(node: DictConfig, declared: DictConfig, prefix: str) -> None:
-    """Refuse a key of Hydra's that it does not declare, in a section that is not open. Raises ConfigError."""
-    known = [f"{prefix}.{name!s}" for name in declared]
-    for key in map(str, node):
-        if f"{prefix}.{key}" not in (*known, "hydra.env"):  # env is a group of Hydra's
-            given = OmegaConf.to_container(node, resolve=False)
-            raise fields.unknown_key(f"{prefix}.{key}", dict(given)[key], known)  # type: ignore[arg-type]
-        inner = declared._get_node(key) if key in declared else None
-        if isinstance(inner, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(inner)):
-            _check_hydra_keys(node[key], inner, f"{prefix}.{key}")
-
-
-def _check_first(file: Path) -> None:
-    """Refuse a user's file that would replace our config.yaml but has no defaults. Raises UsageError."""
-    if file.is_file() and "defaults" not in read_file(file):
-        raise UsageError(
-            f"--config-dir {file.parent}: its {file.name} would stand in place of fedbench's, and has no "
-            "defaults list; settings of your own go into another file, with 'defaults: [config, _self_]'; "
-            "fedbench replay DIR computes a run again"
-        )
-
-
-def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All values under dotted keys, unresolved."""
-    if isinstance(node, dict | list) and node:
-        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _leaves(value, f"{prefix}{key!s}.")
-    else:
-        yield prefix.removesuffix("."), node

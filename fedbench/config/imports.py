@@ -1,7 +1,4 @@
-"""The only entry for the user's own code: modules that `imports` and `hooks` name are executed before a run.
-
-Classes in these modules can be Hydra callbacks (`hydra.callbacks.NAME._target_`).
-"""
+"""The only entry for the user's own code: modules that `imports` and `hooks` name are executed first."""
 
 from __future__ import annotations
 
@@ -10,18 +7,12 @@ import importlib.util
 import logging
 import sys
 import traceback
-import warnings
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydra.experimental.callback import Callback
-from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
-
 from fedbench.config.identity import inputs
-from fedbench.errors import ConfigError, UsageError
+from fedbench.errors import ConfigError
 from fedbench.files import as_given
 
 log = logging.getLogger(__name__)
@@ -92,59 +83,3 @@ def _execute(file: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
-
-
-# ---- Hydra's callbacks ---------------------------------------------------------------------------------
-
-
-def own_modules(cfg: DictConfig) -> set[str]:
-    """The names of the user's modules in a composed configuration, except those whose name another module has
-    in this process."""
-    names = set()
-    given = [OmegaConf.select(cfg, key) for key in ("imports", "hooks")]
-    for name in (str(name) for each in given if OmegaConf.is_list(each) for name in each):
-        file = _file(name)
-        there = getattr(sys.modules.get(file.stem), "__file__", None) if file else None
-        if file is None or file.stem not in sys.modules or (there and Path(there).resolve() == file):
-            names.add(file.stem if file else name)
-    return names
-
-
-class Callbacks(Callback):
-    """The Hydra callbacks of a configuration, called one after another. If one raises, a warning is issued.
-
-    Another process makes its own from the configuration, because it may not find their classes.
-    """
-
-    def __init__(self, cfg: DictConfig) -> None:
-        """Executes the user's modules, if there is a callback. Raises UserError."""
-        self.cfg = cfg
-        nodes = cfg.hydra.callbacks or {}
-        if nodes:
-            load(cfg)
-        try:
-            self.each = [instantiate(node) for node in nodes.values()]
-        except Exception as error:
-            reason = str(error.__cause__ or error).splitlines()[0]
-            raise UsageError(f"hydra.callbacks: cannot be made: {reason.rstrip(':')}") from error
-        for one in self.each:
-            if not isinstance(one, Callback):
-                allowed = "must be a subclass of hydra.experimental.callback.Callback"
-                raise UsageError(f"hydra.callbacks: {type(one).__name__} {allowed}")
-
-    def __reduce__(self) -> Any:
-        return Callbacks, (self.cfg,)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("on_"):
-            return partial(self._tell, name)
-        return super().__getattribute__(name)
-
-    def _tell(self, what: str, **words: Any) -> None:
-        for one in reversed(self.each) if what.endswith("_end") else self.each:
-            try:
-                getattr(one, what)(**words)
-            except Exception as error:
-                warnings.warn(
-                    f"{type(one).__name__}.{what} raised {type(error).__name__}: {error}", stacklevel=2
-                )

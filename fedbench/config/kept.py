@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import os
 import pickle
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -159,10 +158,10 @@ def _of_file(file: Path, state: tuple[int, int, int]) -> bytes | None:
 
 def _sorted(parsed: Sequence[Override]) -> Words | None:
     """The words by kind; None where Hydra must do them all: deletions, dictionaries, words that change where
-    options are searched or copy the environment, and options without a file in conf/."""
+    options are searched, and options without a file in conf/."""
     if any(item.is_delete() or isinstance(item.value(), dict) for item in parsed):
         return None
-    if any(item.key_or_group.startswith(("hydra.searchpath", "hydra.job.env")) for item in parsed):
+    if any(item.key_or_group.startswith("hydra.searchpath") for item in parsed):
         return None
     found = divide(parsed, [item for item in parsed if _sets(item)])
     for item in found.base:
@@ -189,10 +188,7 @@ def _applied(loader: ConfigLoader, words: Words, parsed: Sequence[Override]) -> 
     given, lines = cfg.hydra.overrides, [(item, str(item.input_line)) for item in parsed]
     given.task = [line for item, line in lines if not item.is_hydra_override()]
     given.hydra = [line for item, line in lines if item.is_hydra_override()]
-    looks = cfg.hydra.job.config.override_dirname
-    without = {line for item, line in lines if item.key_or_group in looks.exclude_keys}
-    named = sorted(line for line in given.task if line not in without)
-    cfg.hydra.job.override_dirname = re.sub("=", looks.kv_sep, looks.item_sep.join(named))
+    cfg.hydra.job.override_dirname = ",".join(sorted(given.task))
     cfg.hydra.runtime.cwd = os.getcwd()
     return cfg
 

@@ -38,37 +38,8 @@ _DECLARED = tuple(group for group in CLASSES if group != "dataset")  # users can
 REGISTERED = ("dataset", "model", "algorithm")
 """The groups to which the user's modules (`imports`) can add options, with or without a file."""
 
+FEW_OPTIONS = 5  # that a line names
 _NOT_OFFERED = ("name", "grid")  # grid: values to try when tuning an algorithm, which is advice, not a choice
-
-_MEANT = {
-    "clip": "local.clip_norm",
-    "grad_clip": "local.clip_norm",
-    "clip_norm": "local.clip_norm",
-    "max_grad_norm": "local.clip_norm",
-    "early_stopping": "patience",
-    "learning_rate": "algorithm.lr",
-    "lr_scheduler": "lr_schedule",
-    "scheduler": "lr_schedule",
-    "decay": "lr_schedule",
-    "weight_decay": "loss.weight_decay",
-    "num_clients": "clients.total",
-    "n_clients": "clients.total",
-    "fraction": "clients.per_round",
-    "participation": "clients.per_round",
-    "num_rounds": "rounds",
-    "iterations": "local.steps",
-    "epochs": "local.epochs",
-    "batch_size": "local.batch_size",
-    "alpha": "partition.alpha",
-    "gpu": "device",
-    "cuda": "device",
-    "num_threads": "threads",
-    "workers": "hydra.launcher.processes",
-    "processes": "hydra.launcher.processes",
-    "output_dir": "hydra.run.dir",
-}
-"""Names used by other tools, and our key for each: suggested if no key of ours is spelled similarly."""
-
 
 UNSAID = {"eval.every": 1}
 """What a key means in a configuration or an identity that does not say it, where that is no longer its
@@ -268,33 +239,25 @@ def _checked(config: Config) -> Config:
 
 
 def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequence[Path]) -> ConfigError:
-    """The same error, with the most likely of all keys of the chosen options as a suggestion."""
-    known = [name for name, _ in fields.rules(Settings)]
-    names = {group: plain[group]["name"] for group in GROUPS}
-    for group, name in names.items():
-        known += [f"{group}.{key}" for key in option_keys(group, name, searchpath)]
+    """The same error, with the nearest of all keys: those of the section, then those of every chosen option.
+    Or with the group's options that have the key."""
     section, _, last = error.key.rpartition(".")
-    if "." in section:
-        return error
-    offered = [name for name in known if name.split(".")[-1] not in _NOT_OFFERED]
-    beside = [name for name in offered if name.startswith(f"{section}." if section else "")]
-    same = next((name for name in offered if name.split(".")[-1] == last), None)
-    meant = _MEANT.get(last)
-    meant = meant if meant in known or str(meant).startswith("hydra.") else None
-    if not section:
-        match = same or meant
-    elif nearest(last, [name.split(".")[-1] for name in beside]):
-        match = None  # `unknown_key` suggests the nearest key of the section
-    else:
-        match = meant or same or nearest(error.key, offered)
-    hint = f"did you mean '{match}'?" if match else ""
-    if section in GROUPS and match:
-        others = [
-            name
-            for name in CLASSES.get(section, options(section, searchpath))
-            if last in option_keys(section, name, searchpath)
-        ]
-        more = "|..." if len(others) > 5 else ""
-        hint = f"{last} belongs to {section}={'|'.join(others[:5])}{more}" if others else hint
-    owner = f"{section}={names[section]}" if section in GROUPS else section
+    names = {group: plain[group]["name"] for group in GROUPS}
+    known = [name for name, _ in fields.rules(Settings)]
+    for group, name in names.items():
+        keys = option_keys(group, name, searchpath)
+        known += [f"{group}.{key}" for key in keys if key not in _NOT_OFFERED]
+    beside = [name for name in known if name.startswith(f"{section}." if section else "")]
+    same = [name for name in known if name.rpartition(".")[2] == last]
+    hint, owner = "", section
+    if same and not section:
+        hint = f"did you mean '{same[0]}'?"
+    elif section and not nearest(last, [name.rpartition(".")[2] for name in beside]):
+        match = same[0] if same else nearest(error.key, known)
+        hint = f"did you mean '{match}'?" if match else ""
+    if section in GROUPS:
+        owner, offered = f"{section}={names[section]}", CLASSES.get(section, options(section, searchpath))
+        others = [name for name in offered if last in option_keys(section, name, searchpath)]
+        more = "|..." if len(others) > FEW_OPTIONS else ""
+        hint = f"{last} belongs to {section}={'|'.join(others[:FEW_OPTIONS])}{more}" if others else hint
     return fields.unknown_key(error.key, error.value, beside, owner, hint)

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import configure_log
-from hydra.types import HydraContext, RunMode
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from fedbench import process_group
@@ -57,12 +56,10 @@ def run_sweep(
     Raises UserError before anything is written if any run has invalid input.
     """
     process_group.refuse_several("a sweep")
-    chosen, words, context = _prepare(composer, composed)
+    chosen, words = _prepare(composer, composed)
     cfg = composed.cfg
-    about: dict[str, Any] = {"config": cfg, "config_name": composer.config_name}
     chosen.chooses, chosen.typed, chosen.runs = chooses, grids, runs or chosen.runs
     configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
-    context.callbacks.on_multirun_start(**about)
     try:
         with composer.one_line(words):
             results = chosen.sweep(arguments=words)
@@ -70,7 +67,6 @@ def run_sweep(
         line = f"stopped; the same command goes on with what is missing in {cfg.hydra.sweep.dir}"
         print(line, file=sys.stderr)
         raise
-    context.callbacks.on_multirun_end(**about)
     return FinishedSweep(Path(str(cfg.hydra.sweep.dir)), results)
 
 
@@ -78,7 +74,7 @@ def planned(
     composer: Composer, composed: Composed, grids: Sequence[Grid] = (), runs: Path | None = None
 ) -> Places:
     """The checked runs of the composed sweep, none of them started. Raises UserError."""
-    chosen, words, _ = _prepare(composer, composed)
+    chosen, words = _prepare(composer, composed)
     chosen.typed, chosen.runs = grids, runs or chosen.runs
     with composer.one_line(words):
         return chosen.planned_places(words)
@@ -86,16 +82,16 @@ def planned(
 
 def first_run(composer: Composer, composed: Composed) -> tuple[Composed, list[Grid]]:
     """The first run of the composed sweep by itself, and all grids. Reads no data. Raises UserError."""
-    chosen, words, _ = _prepare(composer, composed)
+    chosen, words = _prepare(composer, composed)
     with composer.one_line(words):
         overrides, grids = chosen.first(words)
     ours = [str(item.input_line) for item in composed.parsed if item.is_hydra_override()]
     return composer.read([*ours, *overrides]), grids
 
 
-def _prepare(composer: Composer, composed: Composed) -> tuple[Sweeper, list[str], HydraContext]:
-    """The composed sweeper with its directory set, the overrides of its task, and Hydra's context. Raises
-    ConfigError for another package's sweeper."""
+def _prepare(composer: Composer, composed: Composed) -> tuple[Sweeper, list[str]]:
+    """The composed sweeper with its directory set, and the overrides of its task. Raises ConfigError for
+    another package's sweeper."""
     cfg = composed.cfg
     if (name := cfg.hydra.runtime.choices.get("hydra/sweeper")) != "fedbench":
         allowed = "must be fedbench; `fedbench tune --search optuna` searches"
@@ -112,7 +108,7 @@ def _prepare(composer: Composer, composed: Composed) -> tuple[Sweeper, list[str]
     OmegaConf.set_readonly(cfg.hydra, False)
     cfg.hydra.sweep.dir = directory
     cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(directory)}"]
-    plugins, context = Plugins.instance(), composer.context(cfg)
+    plugins, context = Plugins.instance(), composer.context()
     for name, cls in ((OUR_LAUNCHER, Launcher), (OUR_SWEEPER, Sweeper)):  # repeating it changes nothing
         plugins.register(cls)
         plugins.class_name_to_class[name] = cls
@@ -120,7 +116,7 @@ def _prepare(composer: Composer, composed: Composed) -> tuple[Sweeper, list[str]
     assert isinstance(chosen, Sweeper)
     if not given:
         chosen.runs = Path(RUNS)
-    return chosen, words, context
+    return chosen, words
 
 
 # ---- from Python -----------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> None:
     """Run, resume or report a single run. Its evaluations are printed unless `progress` is none. In a
-    `group`, only the first process writes Hydra's own files and calls callbacks. If one process fails, the
-    others raise SaidElsewhere."""
+    `group`, only the first process writes Hydra's own files. If one process fails, the others raise
+    SaidElsewhere."""
     cfg, config, first = composed.cfg, composed.config, group.rank == 0
     here = RunDirectory(group.agree(lambda: composer.place(composed)))
 
@@ -66,17 +66,14 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
     def task(cfg: DictConfig) -> float:
         return computed(config, Path(HydraConfig.get().runtime.output_dir), lambda: made)
 
-    context = composer.context(cfg)
-    context.callbacks.on_run_start(config=cfg, config_name=composer.config_name)
     with one_line_os_errors(f"write {here.path}"):  # Hydra's own files
         result = run_job(
-            hydra_context=context,
+            hydra_context=composer.context(),
             task_function=task,
             config=cfg,
             job_dir_key="hydra.run.dir",
             job_subdir_key=None,
         )
-    context.callbacks.on_run_end(config=cfg, config_name=composer.config_name, job_return=result)
     if result.status == JobStatus.FAILED:
         raise result._return_value
     if config.progress != "none":

@@ -18,7 +18,6 @@ from fedbench import algorithms, compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import Settings, flat
-from fedbench.config.options import _MEANT, CLASSES
 from fedbench.errors import UserError
 from fedbench.fields import rules
 
@@ -111,29 +110,6 @@ def test_a_switch_may_be_given_as_a_text(monkeypatch: pytest.MonkeyPatch) -> Non
             continue
         with pytest.raises(UserError, match=f"^{key}=three: must be"):
             compose_config(words)
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("early_stopping", "patience"),
-        ("clip", "local.clip_norm"),
-        ("local.clip", "local.clip_norm"),
-        ("scheduler", "lr_schedule"),
-        ("num_clients", "clients.total"),
-        ("learning_rate", "algorithm.lr"),
-        ("processes", "hydra.launcher.processes"),
-    ],
-)
-def test_a_key_is_found_by_its_meaning(fedbench: Call, word: str, meant: str) -> None:
-    code, _, err = fedbench(f"{word}=1")
-    assert code == 2
-    assert f"(did you mean '{meant}'?)" in err
-
-
-def test_what_is_meant_exists() -> None:
-    known = {key for key, _ in rules(Settings)} | set(CLASSES) | {"algorithm.lr", "partition.alpha"}
-    assert {key for key in _MEANT.values() if not key.startswith("hydra.")} <= known
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,6 @@ def test_every_option_is_composed_as_hydra_does(composer: Composer) -> None:
         ["logger=[mlflow,tensorboard]", "algorithm=scaffold"],
         ["hydra/launcher=processes", "hydra.launcher.processes=2", "algorithm=scaffold"],
         ["hydra.mode=MULTIRUN", "hydra.sweep.subdir=${hydra.job.override_dirname}", "model=mlp", "seed=1"],
-        ["hydra.job.config.override_dirname.exclude_keys=[seed]", "seed=1", "rounds=2"],
         ["algorithm=padamfed", "algorithm=fedavg"],
         ["nonsense=1", "algorithm.nonsense=2"],
     ],

@@ -96,11 +96,6 @@ def test_a_launcher_that_gives_up_is_one_line(runs, fedbench: Call, monkeypatch:
         ((), 1.0, None),  # not worth their start
         (("seed=1",), 100.0, None),
         (("hydra/launcher=basic",), 100.0, None),
-        (
-            ("hooks=[own_call]", "+hydra.callbacks.a._target_=own_call.Own"),
-            100.0,
-            None,
-        ),
     ],
 )
 def test_processes_are_taken_where_they_are_worth_it(
@@ -113,8 +108,6 @@ def test_processes_are_taken_where_they_are_worth_it(
         taken.append(len(self.slots(len(jobs))))
         raise RuntimeError("not now")
 
-    callback = "from hydra.experimental.callback import Callback\n\n\nclass Own(Callback):\n    pass\n"
-    Path("own_call.py").write_text(callback)
     monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 4)
     monkeypatch.setattr(Launcher, "launch", launch)
     monkeypatch.setattr(runs, "seconds", seconds)
