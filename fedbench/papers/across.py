@@ -8,8 +8,8 @@ from itertools import product
 from pathlib import Path
 
 from fedbench.fields import AVERAGE
-from fedbench.papers.claims import Claim, Reading, Readings, Test, readings, slope
-from fedbench.papers.figure import Figure, More, Paper, Search, markdown, picture
+from fedbench.papers.claims import Claim, ClaimTest, ClaimTests, Test, on_figure, slope
+from fedbench.papers.figure import Figure, Paper, Search, markdown, picture
 from fedbench.papers.scores import OverTasks, Range
 from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
@@ -82,9 +82,9 @@ def comparison(_: Path, out: Path) -> list[Path]:
     return [table, text]
 
 
-def both(method: str, figure: str, test: Callable[[str], Test], words: str = "") -> Readings:
+def both(method: str, figure: str, test: Callable[[str], Test], words: str = "") -> ClaimTests:
     """The two readings of a claim on a method that normalises its steps."""
-    return readings(
+    return on_figure(
         figure, {f"{words}{said}": test(f"{method} algorithm.norm={norm}") for norm, said in NORMS.items()}
     )
 
@@ -97,13 +97,13 @@ def elsewhere(method: str, values: Sequence[float]) -> Search:
 
 def averaged(
     method: str, figure: str, test: Callable[[str], Test], stage: str, words: str, ours: bool = False
-) -> Readings:
+) -> ClaimTests:
     """The readings of a claim on the runs of one stage whose server averages: by each norm that was run. They
     were added when their results were known."""
     norms = {"vector": NORMS["vector"]} if method.endswith("_vr") else NORMS
     runs = {said: f"{method} algorithm.norm={norm} stage={stage}" for norm, said in norms.items()}
     return tuple(
-        Reading(f"server averages, {words}, {said}", figure, test(run), late=True, ours=ours)
+        ClaimTest(f"server averages, {words}, {said}", figure, test(run), late=True, ours=ours)
         for said, run in runs.items()
     )
 
@@ -115,7 +115,7 @@ def speedup(method: str, power: float, source: str) -> Claim:
     text = (
         f"{method}: the mean gradient norm falls with (S K T)^({power:.3g}) in S and in K (linear speed-up)"
     )
-    return Claim(f"speedup-{method}", text, source, readings("speedup", tests))
+    return Claim(f"speedup-{method}", text, source, on_figure("speedup", tests))
 
 
 def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str) -> Iterator[Claim]:
@@ -123,13 +123,13 @@ def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str
     nothing."""
     key, built = "loss.scale", partial(Claim, source=source, kind="construction")
     yield built(f"problem-free-{method}", f"{method}: a factor on the loss moves accuracy by a point at most",
-                readings=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
+                tests=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
     yield built(f"others-depend-{method}", f"the methods tuned at factor 1 vary more with it than {method}",
-                readings=both(method, "loss_scale",
+                tests=both(method, "loss_scale",
                               lambda run: Leads(run, baselines, Range(key))))  # fmt: skip
     steps = Moves("lr", "x", 0, f"stepsizes_{kind}", {"algorithm": method, "axis": "loss"})
     yield built(f"step-size-free-{method}", f"{method}'s step sizes follow from S, K and T alone",
-                readings=readings("theory/stepsizes", {"": steps}), scale="smoke")  # fmt: skip
+                tests=on_figure("theory/stepsizes", {"": steps}), scale="smoke")  # fmt: skip
 
 
 def untuned() -> Iterator[Claim]:
@@ -141,13 +141,11 @@ def untuned() -> Iterator[Claim]:
         )
         tests = {said: Leads(f"{method} {norm}", others, OverTasks(how)) for norm, said in NORMS.items()}
         yield ours(f"untuned-{method}-{of}", f"{method} at its theorem's step sizes: {beside}",
-                   readings=readings("untuned", tests))  # fmt: skip
+                   tests=on_figure("untuned", tests))  # fmt: skip
         scaled = {"one norm": Leads(method, others, OverTasks(how))}
         yield ours(f"scaled-{method}-{of}", f"{method} with a constant chosen there too: {beside}",
-                   readings=readings("untuned_scaled", scaled))  # fmt: skip
+                   tests=on_figure("untuned_scaled", scaled))  # fmt: skip
 
-
-MORE = (More("One constant before the theorem's gamma, for all tasks", "untuned", 0.9, by="untuned_scaled"),)
 
 PAPER = Paper((
     Figure("speedup", "Mean gradient norm against S K T, with the theorems' slopes", by_work),
@@ -160,4 +158,4 @@ PAPER = Paper((
            over_tasks),
     Figure("theory/stepsizes", "Prescribed step sizes against T, S and K", stepsizes, runs=False),
     Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
-), tuple(untuned()), more=MORE)  # fmt: skip
+), tuple(untuned()))  # fmt: skip

@@ -29,7 +29,7 @@ SCALES = ("smoke", "cpu", "paper")
 YES, CONSISTENT, UNKNOWN, OPPOSITE = "yes", "consistent", "cannot tell", "opposite here"
 MADE = "made.json"
 """What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
-AFTER = "asked after this was known"
+AFTER = "we added this test when its result was already known"
 ALPHA, FEWEST_SEEDS, FEWEST_TASKS = 0.05, 3, 3
 LEVEL = 0.9
 """A method counts as near the best accuracy if it reaches at least this share of it."""
@@ -313,7 +313,7 @@ def short(method: str) -> str:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClaimTest:
     """One way to read a claim: its words, the figure that should show it, and the test. `late`: it was added
     after its result was known. `ours`: it is not the paper's; it is shown and decides nothing."""
 
@@ -326,15 +326,15 @@ class Reading:
     @property
     def asked(self) -> str:
         """What a reader should know of when it was asked, or nothing."""
-        return ("our reading, " if self.ours else "") + AFTER if self.late else ""
+        return ("our way to read it, not the paper's; " if self.ours else "") + AFTER if self.late else ""
 
 
-Readings = tuple[Reading, ...]
+ClaimTests = tuple[ClaimTest, ...]
 
 
-def readings(figure: str, tests: Mapping[str, Test]) -> Readings:
-    """Readings that all rest on one figure; `tests`: words -> test."""
-    return tuple(Reading(words, figure, test) for words, test in tests.items())
+def on_figure(figure: str, tests: Mapping[str, Test]) -> ClaimTests:
+    """Tests that all rest on one figure; `tests`: words -> test."""
+    return tuple(ClaimTest(words, figure, test) for words, test in tests.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,15 +346,20 @@ class Claim:
     name: str
     text: str
     source: str
-    readings: Readings
+    tests: ClaimTests
     rounds: int = 0
     scale: str = "cpu"
     post_hoc: bool = False
     kind: str = "paper"
 
+    @property
+    def figures(self) -> list[str]:
+        """The figures of its tests, in order."""
+        return list(dict.fromkeys(one.figure for one in self.tests))
+
 
 @dataclass(frozen=True)
-class Row:
+class FrontPageRow:
     """One row of the first page: a result, the paper's number or order, what the setting shares with the
     paper's, and the claims (`name` or `name/reading`) that give our numbers and the verdict."""
 
@@ -364,10 +369,10 @@ class Row:
     claims: tuple[str, ...]
 
 
-def judge(claim: Claim, reading: Reading, evidence: Evidence) -> Finding:
-    """Judge a claim's reading by its figure. The verdict is "cannot tell" if scale or rounds do not suffice;
+def judge(claim: Claim, tested: ClaimTest, evidence: Evidence) -> Finding:
+    """Judge a test of a claim by its figure. The verdict is "cannot tell" if scale or rounds do not suffice;
     the numbers remain. A smaller setting of a claim of kind `peers` gives "consistent" at most."""
-    finding, scale = reading.test(evidence), evidence.made.get("scale", "paper")
+    finding, scale = tested.test(evidence), evidence.made.get("scale", "paper")
     rounds = float(evidence.settings.get("rounds", float("inf")))
     if finding.verdict == UNKNOWN:
         return finding
@@ -385,7 +390,7 @@ def judge(claim: Claim, reading: Reading, evidence: Evidence) -> Finding:
 
 
 def together(verdicts: Sequence[str]) -> str:
-    """The verdict of several readings: theirs if they agree, consistent if only some hold. If none holds, it
+    """The verdict of several tests: theirs if they agree, consistent if only some hold. If none holds, it
     is opposite if any reading is, and else "cannot tell"."""
     if len(set(verdicts)) == 1:
         return verdicts[0]

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from fedbench.figures.results import Run, number, read
-from fedbench.papers.claims import Claim, Reading, Row, readings
-from fedbench.papers.figure import Figure, More, Paper, Search, markdown, picture
+from fedbench.papers.claims import Claim, ClaimTest, FrontPageRow, on_figure
+from fedbench.papers.figure import Figure, Paper, Search, markdown, picture
 from fedbench.papers.scores import Column
 from fedbench.papers.tests import Leads, Moves, Near
 
@@ -41,7 +41,7 @@ TASKS = {
 }
 """Table -> its figures and their words."""
 READINGS = {"final": "paper's rows", "final-rule": "one rule, searched", "final-free": "tuned freely"}
-"""Readings of a table, by the stage of the runs. In the first two, all methods have eta = 1/(beta L)."""
+"""Ways to read a table, by the stage of the runs. In the first two, all methods have eta = 1/(beta L)."""
 
 
 def searches(table: str) -> Iterator[Search]:
@@ -149,30 +149,30 @@ def _claims() -> Iterator[Claim]:
         figures = [(f"{name}{words}", f"fedproxvr/{one}") for one, words in TASKS[table].items()]
         claim = partial(Claim, source=f"{TALK}, {number}", rounds=900)
         yield claim(f"{table}-{name}", f"{number}, {name}: {accuracy:.2%} (within a point)",
-                    readings=tuple(Reading(*one, Near(method, accuracy)) for one in figures))  # fmt: skip
+                    tests=tuple(ClaimTest(*one, Near(method, accuracy)) for one in figures))  # fmt: skip
         yield claim(f"{table}-{name}-T", f"{number}, {name}: most accurate in round {T} (within 10 %)",
-                    readings=tuple(Reading(*one, Near(method, T, "T", 0.1)) for one in figures))  # fmt: skip
+                    tests=tuple(ClaimTest(*one, Near(method, T, "T", 0.1)) for one in figures))  # fmt: skip
         if name != "FedAvg":
             yield claim(f"{table}-{name}-over-fedavg", f"{number}: {name} is more accurate than FedAvg",
-                        readings=tuple(_over_fedavg(table, method)))  # fmt: skip
+                        tests=tuple(_over_fedavg(table, method)))  # fmt: skip
     built = partial(Claim, source=f"{TALK}, parameter optimisation", scale="smoke", kind="construction")
     where = {"estimator": "sarah", "form": "reduced"}  # the paper's problem (23)-(24)
     signs = {"beta": 1, "mu": 1, "tau": 1, "theta": -1, "factor": -1}
     small = {one: Moves(one, "gamma", -1, "optimum", where, "sigma2") for one in ("beta", "tau")}
     skewed = {one: Moves(one, "sigma2", sign, "optimum", where, "gamma") for one, sign in signs.items()}
     yield built("cheap-computation", "where gamma = d_cmp/d_com is small, the optimal beta and tau are large",
-                readings=readings("theory/optimum", small))  # fmt: skip
+                tests=on_figure("theory/optimum", small))  # fmt: skip
     yield built("heterogeneity", "with sigma_bar^2 the optimal beta, mu and tau grow, theta and Theta fall",
-                readings=readings("theory/optimum", skewed))  # fmt: skip
+                tests=on_figure("theory/optimum", skewed))  # fmt: skip
     yield from _effects()
 
 
-def _over_fedavg(table: str, method: str) -> Iterator[Reading]:
-    """Readings in the paper's rows and in searched ones, by the best evaluation, as in the tables."""
+def _over_fedavg(table: str, method: str) -> Iterator[ClaimTest]:
+    """Tests in the paper's rows and in searched ones, by the best evaluation, as in the tables."""
     for stage, reading in READINGS.items():
         test = Leads(method, ("fedavg",), Column("best_accuracy"), {"stage": stage})
         for figure, words in TASKS[table].items() if stage == "final" else ((f"{table}_searched", ""),):
-            yield Reading(f"{reading}{words}", f"fedproxvr/{figure}", test)
+            yield ClaimTest(f"{reading}{words}", f"fedproxvr/{figure}", test)
 
 
 def _effects() -> Iterator[Claim]:
@@ -186,29 +186,26 @@ def _effects() -> Iterator[Claim]:
         tests = {one: Moves("final_accuracy", key, sign, where=where | {"model": one}, each=ESTIMATOR)
                  for one in ("logistic", "cnn_small")}  # fmt: skip
         yield ours(f"effect-of-{name}", f"FedProxVR: {text}, higher accuracy after the same rounds",
-                   readings=readings("fedproxvr/beta_tau", tests))  # fmt: skip
+                   tests=on_figure("fedproxvr/beta_tau", tests))  # fmt: skip
     lower = {name: Leads(f"{method} {MU}=1", (f"{method} {MU}=0",), Column("train_loss"))
              for name, method in METHODS.items() if name != "FedAvg"}  # fmt: skip
     yield ours("effect-of-mu", "FedProxVR, synthetic(0, 0): mu = 1 ends at a lower training loss than 0",
-               readings=readings("fedproxvr/mu", lower))  # fmt: skip
+               tests=on_figure("fedproxvr/mu", lower))  # fmt: skip
 
 
 _CNN = tuple(f"table2-{name}/{name}, the paper's CNN" for name in METHODS)
 _T = tuple(f"table1-{name}-T" for name in METHODS)
 ROWS = (
-    Row("FedProxVR, Table 1, FedAvg", "84.02%", "yes", ("table1-FedAvg",)),
-    Row("Table 1, SVRG and SARAH", "84.12%, 84.21%", "yes", ("table1-SVRG", "table1-SARAH")),
-    Row("Table 1, T", "983, 895, 965", "yes", _T),
-    Row("Table 1, SARAH over FedAvg", "higher", "yes", ("table1-SARAH-over-fedavg/paper's rows",)),
-    Row("the same, all tuned freely", "-", "our question", ("table1-SARAH-over-fedavg/tuned freely",)),
-    Row("Table 2, the paper's CNN", "93.52%, 94.06%, 93.75%", "a third of the data", _CNN),
-    Row("Table 2, SARAH over FedAvg", "higher", "a smaller CNN",
+    FrontPageRow("FedProxVR, Table 1, FedAvg", "84.02%", "yes", ("table1-FedAvg",)),
+    FrontPageRow("Table 1, SVRG and SARAH", "84.12%, 84.21%", "yes", ("table1-SVRG", "table1-SARAH")),
+    FrontPageRow("Table 1, T", "983, 895, 965", "yes", _T),
+    FrontPageRow("Table 1, SARAH over FedAvg", "higher", "yes", ("table1-SARAH-over-fedavg/paper's rows",)),
+    FrontPageRow("the same, all tuned freely", "-", "our question",
+                 ("table1-SARAH-over-fedavg/tuned freely",)),
+    FrontPageRow("Table 2, the paper's CNN", "93.52%, 94.06%, 93.75%", "a third of the data", _CNN),
+    FrontPageRow("Table 2, SARAH over FedAvg", "higher", "a smaller CNN",
         ("table2-SARAH-over-fedavg/paper's rows, a smaller CNN",)),
 )  # fmt: skip
-MORE = (
-    More("Table 2 with the paper's CNN, two more seeds", "fedproxvr/table2_cnn", 2),
-    More("FedProxVR's beta and tau, one more seed", "fedproxvr/beta_tau", 0.5),
-)
 
 _TABLE = "Best hyper-parameters, accuracy and T, {}"
 PAPER = Paper((
@@ -220,4 +217,4 @@ PAPER = Paper((
     Figure("fedproxvr/table2_cnn", _TABLE.format("non-convex, the paper's own network"),
            partial(best_table, smoothness=L["table2"])),
     Figure("theory/optimum", "FedProxVR's optimal parameters against gamma", optimum, runs=False),
-), tuple(_claims()), ROWS, MORE)  # fmt: skip
+), tuple(_claims()), ROWS)  # fmt: skip

@@ -20,7 +20,7 @@ from fedbench.config.config import flat
 from fedbench.config.identity import digest, identity
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
-from fedbench.papers.claims import SCALES, Claim, Row
+from fedbench.papers.claims import SCALES, Claim, FrontPageRow
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
 
@@ -116,28 +116,12 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class More:
-    """What would change a verdict: more runs that cost `times` those kept of `figure` (None: unknown). `by`,
-    `scale`: another figure or scale whose runs these are; listed until its results are kept. `gpu_hours`:
-    their cost on a GPU, if it was measured."""
-
-    words: str
-    figure: str
-    times: float | None
-    by: str = ""
-    scale: str = ""
-    gpu_hours: str = "not measured"
-
-
-@dataclass(frozen=True)
 class Paper:
-    """A paper, or what belongs to several papers: figures, claims, rows of the first page, and what would
-    change verdicts."""
+    """A paper, or what belongs to several papers: figures, claims and rows of the first page."""
 
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
-    rows: tuple[Row, ...] = ()
-    more: tuple[More, ...] = ()
+    rows: tuple[FrontPageRow, ...] = ()
 
 
 def picture(

@@ -150,6 +150,16 @@ def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in first.items() if all(one.get(key, absent) == value for one in found)}
 
 
+def configurations(out: Path) -> dict[str, dict[str, Any]]:
+    """The configurations of the runs that are kept in `out`: run (`dir` of runs.csv) -> choices."""
+    kept = read_json(out / KEPT) or {"common": {}, "runs": {}}
+    return {
+        run: {key.removeprefix("config/"): value for key, value in {**kept["common"], **own}.items()
+              if key.startswith("config/")}
+        for run, own in kept["runs"].items()
+    }  # fmt: skip
+
+
 # ---- drawing again ---------------------------------------------------------------------------------------
 
 

@@ -215,6 +215,7 @@ _EXAMPLES = """examples:
   fedbench figures --all --scale cpu data.root=DIR
   fedbench figures --check                         which kept results were made from other configurations
   fedbench figures --report                        outputs/README.md anew
+  fedbench figures --behind padamfed-accuracy-iid  the runs behind a claim's numbers, and their commands
   fedbench figures loss_scale --scale cpu --redraw   redraws from the kept results: no runs, no data
 Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/;
 the runs behind them: outputs/runs/, and lists of them: outputs/sweeps/."""
@@ -230,9 +231,14 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if args.check:
         return _check()
+    if args.behind:
+        from fedbench.papers.behind import behind
+
+        print("\n".join(behind(args.behind, Path())))
+        return 0
     if not args.names and not args.all and not args.report:
         raise UsageError(
-            "figures: a figure's name, --all, --list, --check or --report is needed (see --help)"
+            "figures: a figure's name, --all, --list, --check, --behind or --report is needed (see --help)"
         )
     named = [name for one in args.names for name in (*FIGURES[one].panels, one)]
     names = list(FIGURES if args.all else dict.fromkeys(named))
@@ -262,6 +268,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every figure")
     parser.add_argument("--list", action="store_true", help="show the figures")
     parser.add_argument("--check", action="store_true", help="which kept results are stale; exit 1 if any is")
+    words = "print the runs behind the numbers of a claim of outputs/ledger.md, and the command of each run"
+    parser.add_argument("--behind", metavar="CLAIM", help=words)
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
     again = "draw again from what is kept, without runs and data (with --all: what is kept at the scale)"
     parser.add_argument("--redraw", action="store_true", help=again)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
-from fedbench.papers.claims import Claim, Filter, Readings, Row, Test, readings
-from fedbench.papers.figure import Figure, More, Paper, markdown, of_stages, picture
+from fedbench.papers.claims import Claim, ClaimTests, Filter, FrontPageRow, Test, on_figure
+from fedbench.papers.figure import Figure, Paper, markdown, of_stages, picture
 from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
 from fedbench.papers.tests import Above, Leads, Moves
 
@@ -47,7 +47,7 @@ START = {"fedavg": _PLAIN, "scaffold": _PLAIN, "scaffold_m": _MOMENTUM}
 """What is tried first at scales cpu and paper; the search continues if a winner lies at an edge. FedAvg and
 SCAFFOLD start from plain averaging. In SCAFFOLD-M, server_lr is the step that multiplies its momentum."""
 PANELS_OF = {"fig1": ("padamfed/fig1_average",), "fig2": ("padamfed/fig2_average",)}
-"""Readings that were added later; each has runs of its own."""
+"""Panels that were added later; each has runs of its own."""
 ETAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Tried on another task."""
 EFFORT = {"paper": "cpu"}
@@ -107,7 +107,7 @@ def by_rounds(runs: Path, out: Path) -> list[Path]:
 
 def _everywhere(
     figure: str, test: Callable[[str], Test], method: str = "padamfed", words: str = ""
-) -> Readings:
+) -> ClaimTests:
     """The readings of a claim on a figure of EMNIST: ten digits or 47 classes, one norm or one per tensor."""
     return tuple(
         reading
@@ -116,7 +116,7 @@ def _everywhere(
     )
 
 
-def _widest(figure: str, key: str, where: Filter) -> Readings:
+def _widest(figure: str, key: str, where: Filter) -> ClaimTests:
     """The readings of a claim about the range of a step size in which PAdaMFed is stable. Stable means near
     the best accuracy of all methods, since a method with low accuracy everywhere would be useless."""
     return _everywhere(figure, lambda run: Leads(run, BASELINES, Width(key), where))
@@ -136,18 +136,18 @@ def _claims() -> Iterator[Claim]:
     ahead = {words: Above(f"padamfed_vr algorithm.norm={norm}", other=f"padamfed algorithm.norm={norm}")
              for norm, words in NORMS.items()}  # fmt: skip
     yield Claim("vr-over-plain-settings", "variance reduction enhances PAdaMFed (EMNIST, open settings)",
-                f"{ICLR}, p. 9, Figure 1", readings("padamfed/settings", ahead),
+                f"{ICLR}, p. 9, Figure 1", on_figure("padamfed/settings", ahead),
                 400, post_hoc=True)  # fmt: skip
     for method, name in OURS.items():
         nets = {f"{words}, {norm}": Leads(f"{method} algorithm.norm={key}", BASELINES,
                                              where=CIFAR | {"model": net})
                 for (net, words), (key, norm) in product(NETS.items(), NORMS.items())}  # fmt: skip
         yield Claim(f"{method}-cifar10", f"{name} reaches state-of-the-art accuracy, untuned (CIFAR-10)",
-                    f"{TALK}, figure 1 of the results", readings("padamfed/cifar10", nets))  # fmt: skip
+                    f"{TALK}, figure 1 of the results", on_figure("padamfed/cifar10", nets))  # fmt: skip
     traffic = {f"{way}, bytes a round": Moves(f"{way}_bytes", "algorithm", 0, where=TRAFFIC, of_run="rate")
                for way in ("uplink", "downlink")}  # fmt: skip
     yield Claim("same-traffic-as-scaffold", "PAdaMFed keeps SCAFFOLD's communication workload",
-                f"{ICLR}, p. 5, section 3.1", readings("padamfed/fig1", traffic),
+                f"{ICLR}, p. 5, section 3.1", on_figure("padamfed/fig1", traffic),
                 scale="smoke", kind="construction")  # fmt: skip
     for method, power, theorem in (("padamfed", -1 / 4, 1), ("padamfed_vr", -1 / 3, 2)):
         yield speedup(method, power, f"{ICLR}, p. 6, Theorem {theorem} and Remark 1")
@@ -157,10 +157,10 @@ def _claims() -> Iterator[Claim]:
 def _figure1(split: str, where: Filter, source: str) -> Iterator[Claim]:
     """Claims on accuracy against rounds: each variant of PAdaMFed compared with tuned baselines."""
 
-    def against(others: tuple[str, ...], score: Score, method: str = "padamfed") -> Readings:
+    def against(others: tuple[str, ...], score: Score, method: str = "padamfed") -> ClaimTests:
         return _everywhere("fig1", lambda run: Leads(run, others, score, where), method)
 
-    def averages(method: str, stage: str, words: str, ours: bool = False) -> Readings:
+    def averages(method: str, stage: str, words: str, ours: bool = False) -> ClaimTests:
         ahead = partial(Leads, others=BASELINES, where=where)
         return averaged(method, "padamfed/fig1_average", ahead, stage, words, ours)
 
@@ -180,11 +180,11 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
     """Claims on accuracy against the step size, and on the accuracy at the theorem's own step sizes."""
     level = LEVELS[split]
 
-    def above(method: str, step: str) -> Readings:
+    def above(method: str, step: str) -> ClaimTests:
         key = STEPS[step]
         return _everywhere("fig2", lambda run: Above(run, level, where, key, 3e-3, 1e-1), method, f"{step}, ")
 
-    def average(test: Callable[[str], Test], method: str = "padamfed") -> Readings:
+    def average(test: Callable[[str], Test], method: str = "padamfed") -> ClaimTests:
         return averaged(method, "padamfed/fig2_average", test, "final-lr", "eta")
 
     for method, name in OURS.items():
@@ -204,7 +204,8 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
                     _widest("fig2", key, where) + widest * (step == "eta"))  # fmt: skip
 
 
-_SETTING, _CIFAR = "T; the rest is assumed", "data, alpha; an eighth of the channels"
+_SETTING = "the data's name and T = 400; what the paper leaves open is our choice"
+_CIFAR = "data and alpha; ResNet-18 has an eighth of its channels"
 _FIG1 = {
     split: (
         *(f"padamfed-accuracy-{split}/ten digits, {norm}" for norm in NORMS.values()),
@@ -217,38 +218,18 @@ _FIG1 = {
     for split in SPLITS
 }
 ROWS = (
-    Row("PAdaMFed best on EMNIST, iid", "highest", _SETTING, _FIG1["iid"]),
-    Row("the same, Dirichlet(1)", "highest", _SETTING, _FIG1["noniid"]),
-    Row("PAdaMFed after 400 rounds, iid", "> 80%", _SETTING, ("padamfed-theorem-steps-iid",)),
-    Row("the same, Dirichlet(1)", "> 70%", _SETTING, ("padamfed-theorem-steps-noniid",)),
-    Row("PAdaMFed at every learning rate from 3e-3 to 1e-1, iid", "> 80%", _SETTING,
+    FrontPageRow("PAdaMFed best on EMNIST, iid", "highest", _SETTING, _FIG1["iid"]),
+    FrontPageRow("the same, Dirichlet(1)", "highest", _SETTING, _FIG1["noniid"]),
+    FrontPageRow("PAdaMFed after 400 rounds, iid", "> 80%", _SETTING, ("padamfed-theorem-steps-iid",)),
+    FrontPageRow("the same, Dirichlet(1)", "> 70%", _SETTING, ("padamfed-theorem-steps-noniid",)),
+    FrontPageRow("PAdaMFed at every learning rate from 3e-3 to 1e-1, iid", "> 80%", _SETTING,
         tuple(f"padamfed-range-iid/{words}, {norm}" for norm in NORMS.values()
               for words in ("ten digits, eta", "ten digits, gamma", "server averages, eta"))),
-    Row("PAdaMFed-VR over PAdaMFed", "higher", _SETTING, ("vr-over-plain-settings",)),
-    Row("PAdaMFed best on CIFAR-10", "highest", _CIFAR,
+    FrontPageRow("PAdaMFed-VR over PAdaMFed", "higher", _SETTING, ("vr-over-plain-settings",)),
+    FrontPageRow("PAdaMFed best on CIFAR-10", "highest", _CIFAR,
         tuple(f"padamfed-cifar10/ResNet-18, {norm}" for norm in NORMS.values())),
-    Row("PAdaMFed's linear speed-up", "slope -0.250", "a task of ours", ("speedup-padamfed",)),
+    FrontPageRow("PAdaMFed's linear speed-up", "slope -0.250", "a task of ours", ("speedup-padamfed",)),
 )  # fmt: skip
-MORE = (
-    More(
-        "PAdaMFed's Figure 1 at the paper's scale",
-        "padamfed/fig1",
-        None,
-        scale="paper",
-        gpu_hours="about 0.1 of an H200",
-    ),
-    More(
-        "PAdaMFed's Figure 2 where the server averages ([how far it came](benchmarks/README.md))",
-        "padamfed/fig2",
-        None,
-        by="padamfed/fig2_average",
-        gpu_hours="0.13 of an H200",
-    ),
-    More("PAdaMFed's Figure 2, two more seeds", "padamfed/fig2", 2),
-    More("PAdaMFed in the settings that the paper leaves open, one more seed", "padamfed/settings", 0.5),
-    More("PAdaMFed on CIFAR-10, one more seed", "padamfed/cifar10", 0.5),
-    More("PAdaMFed on CIFAR-10, iid", "padamfed/cifar10", 1, by="padamfed/cifar10_iid"),
-)
 
 PAPER = Paper((
     *(Figure(f"padamfed/{name}{classes}", about.format(f"EMNIST, {data}"), draw, tuned=True, start=START,
@@ -268,4 +249,4 @@ PAPER = Paper((
            tuned=True, start=START),
     Figure("padamfed/cifar10_iid", "Accuracy against rounds, CIFAR-10, ResNet-18, iid", by_rounds,
            tuned=True, start=START),
-), tuple(_claims()), ROWS, MORE)  # fmt: skip
+), tuple(_claims()), ROWS)  # fmt: skip

@@ -22,7 +22,7 @@ from fedbench.config.compose import load_config
 from fedbench.config.config import flat
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.overrides import written
-from fedbench.papers.claims import Claim, Row, Untested, readings, rows_of, said, short, tuned
+from fedbench.papers.claims import Claim, FrontPageRow, Untested, on_figure, rows_of, said, short, tuned
 from fedbench.papers.figure import Figure, Paper, experiment, markdown, of_stages
 from fedbench.papers.tests import Leads, Near
 from fedbench.runs.run_directory import RunDirectory
@@ -245,22 +245,22 @@ def _claims(table: Table) -> Iterator[Claim]:
                                                   max(1.0, float(spread or 0)) / 100, _where(where))
                 for method, value, spread, where in cells
             }  # fmt: skip
-            yield claim(name, f"{row}: within a point, or their deviation", readings=readings(figure, near))
+            yield claim(name, f"{row}: within a point, or their deviation", tests=on_figure(figure, near))
         if tag in ORDERS and len(cells) > 2:
             best, _, _, where = max(cells, key=lambda cell: float(cell[1]))
             others = tuple(method for method, *_ in cells if method != best)
             test = Leads(best, others, where=_where(where))
-            yield claim(
-                f"{name}-best", f"{row}: {short(best)} is best", readings=readings(figure, {"": test})
-            )
+            yield claim(f"{name}-best", f"{row}: {short(best)} is best", tests=on_figure(figure, {"": test}))
 
 
 _SMALL = "a tenth of the data, fewer rounds"
 ROWS = {"NIID-Bench": (
-    Row("NIID-Bench, CIFAR-10, Dirichlet(0.5)", "68.2%, 67.9%, 69.8%, 66.8%", _SMALL,
+    FrontPageRow("NIID-Bench, CIFAR-10, Dirichlet(0.5)", "68.2%, 67.9%, 69.8%, 66.8%", _SMALL,
         ("niid_cifar10-Dirichlet(0.5)-NIID-Bench",)),
-    Row("the same, SCAFFOLD is best", "69.8%", _SMALL, ("niid_cifar10-Dirichlet(0.5)-NIID-Bench-best",)),
-    Row("NIID-Bench, Fashion-MNIST, Dirichlet(0.5), rerun by Flower", "88.4%, 88.6%, 88.4%, 88.1%", _SMALL,
+    FrontPageRow("the same, SCAFFOLD is best", "69.8%", _SMALL,
+        ("niid_cifar10-Dirichlet(0.5)-NIID-Bench-best",)),
+    FrontPageRow("NIID-Bench, Fashion-MNIST, Dirichlet(0.5), rerun by Flower",
+        "88.4%, 88.6%, 88.4%, 88.1%", _SMALL,
         ("niid_fmnist-Dirichlet(0.5)-Flower's rerun, 1 seed",)),
 )}  # fmt: skip
 """Paper -> its rows of the first page, shown once its runs are kept."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,10 @@ import pandas as pd
 
 from fedbench.files import write_text
 from fedbench.papers import FIGURES, PAPERS
-from fedbench.papers.claims import (
-    AFTER,
-    ALPHA,
-    CONSISTENT,
-    OPPOSITE,
-    UNKNOWN,
-    YES,
-    Claim,
-    Evidence,
-    Finding,
-    Reading,
-    describe,
-    holm,
-    judge,
-    made,
-    read,
-    together,
-)
-from fedbench.papers.figure import SHOWN, SMOKE, Figure, Paper, command, markdown, shown
+from fedbench.papers.claims import AFTER, Claim, Evidence, FrontPageRow, describe
+from fedbench.papers.figure import SHOWN, SMOKE, Figure, markdown
+from fedbench.papers.verdicts import MARKS, Judged, Results, counts, gather, mark, mark_of_readings
 
-MARKS = {YES: "yes", CONSISTENT: "~", UNKNOWN: "?", OPPOSITE: "no"}
 KINDS = {
     "paper": "Claims of the papers",
     "peers": "Tables of other suites and papers",
@@ -44,13 +28,26 @@ SETTINGS = ("dataset", "model", "rounds", "clients.total", "clients.per_round", 
 LEGEND = """\
 **yes**: shown at 95 % with three seeds or more, after Holm's correction over the tests of the paper's claims.
 **~** consistent: it agrees but shows no more (one seed, an interval with the paper's number in it, a higher
-number, k of n settings or readings, not after Holm's correction). **?** cannot tell: within noise, or two
-seeds. **no**: the opposite is shown at 95 % by a test of its own. Ours: mean +- standard deviation (number of
-seeds); after a semicolon, the best of the others. Methods are paired by seed in one-sided Student tests. A
-step is normalised by one norm, as the papers write it, or by a norm per tensor, as a loop over a model does.
+number, only some of several settings or ways to read the claim, not after Holm's correction). **?** cannot
+tell: within noise, or two seeds. **no**: the opposite is shown at 95 % by a test of its own. Ours: mean +-
+standard deviation (number of seeds); after a semicolon, the best of the others. Methods are paired by seed in
+one-sided Student tests. A step is normalised by one norm, as the papers write it, or by a norm per tensor, as
+a loop over a model does.
 """
+CHECK = """\
+**To check a line**, follow the name of its claim to [the ledger](ledger.md), which has every way in which the
+claim was read and tested. `scripts/figures --behind CLAIM` prints the runs behind its numbers, each with the
+command that computes it.
+"""
+CHANGE = """\
+**What would change a verdict**: more seeds (conf/scale lists them), or the papers' own sizes, by
+`scripts/figures NAME --scale paper`. The page of each figure says how many core-hours its runs took here, and
+`outputs/benchmarks` what runs cost on a GPU.
+"""
+_SUBSET = re.compile(
+    r"([\d,]+) training and ([\d,]+) test samples, where the (\w+) split has ([\d,]+) and ([\d,]+)"
+)
 Made = Mapping[str, Any]  # the content of made.json
-Judged = list[tuple[Reading, Finding]]
 
 
 def write_report(root: Path, smoke: bool = False) -> list[Path]:
@@ -62,47 +59,29 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
     """
     place = root / (SMOKE if smoke else SHOWN)
     top = place if smoke else place.parent
-    kept_at = {name: [shown(name, scale, root) for scale in (("smoke",) if smoke else ("paper", "cpu"))]
-               for name in FIGURES}  # fmt: skip
-    found = {name: next(out for out in places if made(out)) for name, places in kept_at.items()
-             if any(map(made, places))}  # fmt: skip
-    evidence = {name: kept for name, out in found.items() if (kept := read(out)) is not None}
-    judged = {claim: said for paper in PAPERS for claim, said in judgements(paper, evidence).items()
-              if claim.kind != "peers" or any(one.figure in evidence for one, _ in said)}  # fmt: skip
-    table = pd.DataFrame([row for claim, said in judged.items() for row in _rows(claim, said, evidence)])
     report, page, csv = top / "README.md", top / "ledger.md", place / "claims.csv"
+    results = gather(root, smoke)
     place.mkdir(parents=True, exist_ok=True)
+    table = pd.DataFrame([row for claim in results.judged for row in _csv_rows(claim, results)])
     write_text(csv, table.to_csv(index=False, lineterminator="\n"))
-    write_text(page, "\n".join(_ledger(judged, evidence, csv.relative_to(top).as_posix())))
-    write_text(report, "\n".join(_page(judged, evidence, found, top)))
-    for name, out in found.items():
-        write_text(out / "README.md", "\n".join(section(FIGURES[name], out, made(out) or {})))
+    write_text(page, "\n".join(_ledger(results, csv.relative_to(top).as_posix(), top)))
+    write_text(report, "\n".join(_page(results, top)))
+    for name, out in results.places.items():
+        made = results.evidence[name].made
+        write_text(
+            out / "README.md",
+            "\n".join([*section(FIGURES[name], out, made), *_claims_of(results, name, top)]),
+        )
     return [report, page, csv]
 
 
-def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Judged]:
-    """The findings of a paper's claims. A "yes" that holds at 95 % only before Holm's correction becomes
-    "consistent". The correction covers the paper's claims (kinds paper and peers) that rest on a p-value."""
-    judged = {
-        claim: [(one, judge(claim, one, evidence.get(one.figure, Evidence()))) for one in claim.readings]
-        for claim in paper.claims
-    }
-    tested = [(claim, rank) for claim, said in judged.items() for rank, (_, one) in enumerate(said)
-              if one.p is not None and claim.kind in ("paper", "peers")
-              and not said[rank][0].ours]  # fmt: skip
-    adjusted = holm([judged[claim][rank][1].p or 0.0 for claim, rank in tested])
-    for (claim, rank), p in zip(tested, adjusted, strict=True):
-        reading, one = judged[claim][rank]
-        if one.verdict == YES and p >= ALPHA:
-            late = replace(one, verdict=CONSISTENT, reason=f"{one.reason}; not after Holm's correction")
-            judged[claim][rank] = reading, late
-    return judged
+# ---- the ledger ------------------------------------------------------------------------------------------
 
 
-def _rows(claim: Claim, said: Judged, evidence: Mapping[str, Evidence]) -> Iterator[dict[str, Any]]:
+def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
     """The rows of claims.csv: one for each reading."""
-    for reading, one in said:
-        data = evidence.get(reading.figure, Evidence())
+    for reading, one in results.judged[claim]:
+        data = results.evidence.get(reading.figure, Evidence())
         failed = int((data.runs.status == "failed").sum()) if "status" in data.runs else 0
         yield {
             "claim": claim.name,
@@ -124,130 +103,167 @@ def _rows(claim: Claim, said: Judged, evidence: Mapping[str, Evidence]) -> Itera
         }
 
 
-def _verdict(said: Judged) -> str:
-    return MARKS[together([one.verdict for _, one in _papers(said)])]
-
-
-def _papers(said: Judged) -> Judged:
-    """The readings that decide: not ours."""
-    return [pair for pair in said if not pair[0].ours]
-
-
-def _of_readings(said: Judged) -> str:
-    """The verdict, and if a claim holds in some readings only, in how many: `~ (1 of 4)`."""
-    counted = _papers(said)
-    holds = sum(one.verdict in (YES, CONSISTENT) for _, one in counted)
-    return _verdict(said) + f" ({holds} of {len(counted)})" * (0 < holds < len(counted))
-
-
-def _counts(judged: Iterable[Judged]) -> str:
-    """`12 yes, 5 ~, 3 ?, 9 no`."""
-    verdicts = [_verdict(said) for said in judged]
-    return ", ".join(f"{verdicts.count(mark)} {mark}" for mark in MARKS.values() if mark in verdicts)
-
-
-def _ledger(judged: Mapping[Claim, Judged], evidence: Mapping[str, Evidence], csv: str) -> Iterator[str]:
-    yield f"# Ledger\n\n{LEGEND}\nEvery number with its test and settings: [claims.csv]({csv}). Generated.\n"
+def _ledger(results: Results, csv: str, top: Path) -> Iterator[str]:
+    yield f"# Ledger\n\n{LEGEND}\nEvery number with its test and settings: [claims.csv]({csv})."
+    yield "The runs behind a claim: `scripts/figures --behind CLAIM`. Generated.\n"
     for kind, title in KINDS.items():
-        mine = {claim: said for claim, said in judged.items() if claim.kind == kind}
-        if not mine:
-            continue
-        yield f"## {title}: {len(mine)} ({_counts(mine.values())})\n"
-        rows = []
-        for claim, said in mine.items():
-            each = [_labelled([f"{MARKS[one.verdict]} {reading.words}".rstrip()], one.numbers)
-                    + f" ({one.reason})" * bool(one.reason) + f" *{reading.asked}*" * reading.late
-                    for reading, one in said]  # fmt: skip
-            late = " Added after its result was known." if claim.post_hoc else ""
-            commands = dict.fromkeys(evidence[one.figure].made.get("command", "") for one, _ in said
-                                     if one.figure in evidence)  # fmt: skip
-            rows.append({"": _of_readings(said), "claim": claim.text + late, "source": claim.source,
-                         "ours": "<br>".join(each), "made by": "<br>".join(commands)})  # fmt: skip
-        yield markdown(pd.DataFrame(rows))
+        mine = [claim for claim in results.judged if claim.kind == kind]
+        if mine:
+            yield f"## {title}: {len(mine)} ({counts(results.judged[claim] for claim in mine)})\n"
+        for claim in mine:
+            yield f"### {claim.name}\n"
+            late = f" *{AFTER}*" if claim.post_hoc else ""
+            verdict = mark_of_readings(results.judged[claim])
+            yield _wrapped(f"**{verdict}** {claim.text}. *{claim.source}.*{late}") + "\n"
+            for reading, one in results.judged[claim]:
+                out = results.places.get(reading.figure)
+                link = _link(reading.figure, out, top) if out else reading.figure
+                words = ", ".join(filter(None, [reading.words, link]))
+                asked = f" *{reading.asked}*" if reading.asked else ""
+                said = "; ".join(filter(None, [one.numbers, one.reason]))
+                yield _wrapped(f"- **{MARKS[one.verdict]}** {words}: {said}.{asked}", "  ")
+            yield ""
 
 
-def _labelled(words: Sequence[str], text: str) -> str:
-    return ": ".join(filter(None, [", ".join(words), text]))
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _page(
-    judged: Mapping[Claim, Judged], evidence: Mapping[str, Evidence], found: Mapping[str, Path], top: Path
-) -> Iterator[str]:
-    named = {claim.name: claim for claim in judged}
-    kinds = {kind: [said for claim, said in judged.items() if claim.kind == kind] for kind in KINDS}
-    yield f"# What was reproduced?\n\n{LEGEND}"
-    rows = []
-    for row in (row for paper in PAPERS for row in paper.rows):
-        if not {name.partition("/")[0] for name in row.claims} <= set(named):  # its table is not kept
-            continue
-        picked: Judged = []
-        for name, _, words in (one.partition("/") for one in row.claims):
-            mine = [pair for pair in judged[named[name]] if not words or pair[0].words == words]
-            known = [pair for pair in mine if pair[0].figure in evidence]
-            picked += known if known or picked else mine
-        late = any(named[one.partition("/")[0]].post_hoc for one in row.claims)
-        shared = (
-            set.intersection(*(set(one.words.split(", ")) for one, _ in picked)) if len(picked) > 1 else set()
-        )
-        ours = [_labelled([word for word in one.words.split(", ") if word not in shared], said.brief)
-                + f" *{one.asked}*" * one.late for one, said in picked]  # fmt: skip
-        rows.append({"": _of_readings(picked), "result": row.result, "paper": row.published,
-                     "ours (n)": "<br>".join(ours) + f"<br>*{AFTER}*" * late,
-                     "same setting?": row.setting})  # fmt: skip
-    yield markdown(pd.DataFrame(rows))
+def _link(name: str, out: Path, top: Path) -> str:
+    return f"[{name}]({(out / 'README.md').relative_to(top).as_posix()})"
+
+
+def anchor(claim: str) -> str:
+    """The fragment of a claim's heading in the ledger, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", claim.lower()).replace(" ", "-")
+
+
+# ---- the first page ----------------------------------------------------------------------------------------
+
+
+def _page(results: Results, top: Path) -> Iterator[str]:
+    yield f"# What was reproduced?\n\n{LEGEND}\n{CHECK}"
+    yield from _beware(results)
+    yield markdown(pd.DataFrame(_front_rows(results)))
+    yield from _totals(results)
+    yield from _tuned_on_test(results)
+    yield CHANGE
+    absent = [name for name in FIGURES if name not in results.places]
+    yield f"Not made yet: {', '.join(absent)}.\n" if absent else ""
+    yield "## Gallery\n\nEach links to its page: captions, how it was tuned, what it was made from."
+    yield "A claim counts once, as above: at the first figure that shows it.\n"
+    yield "| | |\n|---|---|"
+    yield from _gallery(results, top)
+
+
+def _beware(results: Results) -> Iterator[str]:
+    """What holds for the whole page: which data are a subset, and what an accuracy is."""
+    notes = [
+        note
+        for data in results.evidence.values()
+        for several in data.made.get("notes", [])
+        for note in several
+    ]
+    found = dict.fromkeys(match.groups() for note in notes if (match := _SUBSET.search(note)))
+    parts = [f"{ours} training and {test} test samples where the {split} split has {all_} and {all_test}"
+             for ours, test, split, all_, all_test in found]  # fmt: skip
+    if parts:
+        text = f"**EMNIST is a subset here**, one file in place of the official ones: {'; '.join(parts)}."
+        yield _wrapped(text) + "\n"
+    last: dict[int, list[str]] = {}
+    for name, data in results.evidence.items():
+        if "eval.final_k" in data.settings:
+            last.setdefault(int(data.settings["eval.final_k"]), []).append(name)
+    if last:
+        usual = max(last, key=lambda count: len(last[count]))
+        others = [f"{count} in {', '.join(last[count])}" for count in sorted(last) if count != usual]
+        text = f"**An accuracy is the mean of the last {usual} evaluations** of a run"
+        text += f" ({'; '.join(others)})" if others else ""
+        yield _wrapped(f"{text}. FedProxVR's tables have the best evaluation, as its paper does.") + "\n"
+
+
+def _front_rows(results: Results) -> list[dict[str, str]]:
+    named = {claim.name: claim for claim in results.judged}
+    rows = [row for paper in PAPERS for row in paper.rows]
+    kept = [row for row in rows if {name.partition("/")[0] for name in row.claims} <= set(named)]
+    return [_front_row(row, named, results) for row in kept]  # of tables that are kept
+
+
+def _front_row(row: FrontPageRow, named: Mapping[str, Claim], results: Results) -> dict[str, str]:
+    picked: Judged = []
+    for name, _, reading in (one.partition("/") for one in row.claims):
+        mine = [pair for pair in results.judged[named[name]] if not reading or pair[0].words == reading]
+        known = [pair for pair in mine if pair[0].figure in results.evidence]
+        picked += known if known or picked else mine
+    words = [tested.words.split(", ") for tested, _ in picked]
+    shared = set.intersection(*map(set, words)) if len(picked) > 1 else set()
+    ours = []
+    for own, (tested, one) in zip(words, picked, strict=True):
+        text = ": ".join(filter(None, [", ".join(word for word in own if word not in shared), one.brief]))
+        ours.append(text + f" *{tested.asked}*" * bool(tested.asked))
+    claims = list(dict.fromkeys(one.partition("/")[0] for one in row.claims))
+    ours += [f"*{AFTER}*"] if any(named[name].post_hoc for name in claims) else []
+    links = [f"[{name}](ledger.md#{anchor(name)})" for name in claims]
+    return {
+        "": mark_of_readings(picked),
+        "result": "<br>".join([row.result, *links]),
+        "paper": row.published,
+        "ours (n)": "<br>".join(ours),
+        "same setting?": row.setting,
+    }
+
+
+def _totals(results: Results) -> Iterator[str]:
+    kinds = {kind: [said for claim, said in results.judged.items() if claim.kind == kind] for kind in KINDS}
     yield (
-        f"All {len(kinds['paper'])} claims of the papers, readings merged: {_counts(kinds['paper'])}."
-        f" {len(kinds['ours'])} questions of our own: {_counts(kinds['ours'])}. All are listed in"
-        " [ledger.md](ledger.md).\n"
+        f"All {len(kinds['paper'])} claims of the papers, each counted once, however many ways there are to"
+        f" read it: {counts(kinds['paper'])}. {len(kinds['ours'])} questions of our own:"
+        f" {counts(kinds['ours'])}. All are listed in [ledger.md](ledger.md).\n"
     )
     if kinds["peers"]:
         yield (
             f"{len(kinds['peers'])} rows of tables of other suites and papers (presets `peers/NAME`), at the"
-            f" settings that their pages name: {_counts(kinds['peers'])}. Smaller settings are ~ at most.\n"
+            f" settings that their pages name: {counts(kinds['peers'])}. Smaller settings are ~ at most.\n"
         )
     yield (
         "**True by construction**, whatever is trained (a factor on the loss changes nothing, step sizes"
         " follow from S, K and T, traffic, delays, the optimum that FedProxVR's bound prescribes):"
-        f" {_counts(kinds['construction'])}.\n"
+        f" {counts(kinds['construction'])}.\n"
     )
-    on_test = {name: data.made for name, data in evidence.items() if data.tuned_on_test}
+
+
+def _tuned_on_test(results: Results) -> Iterator[str]:
+    on_test = {name: data.made for name, data in results.evidence.items() if data.tuned_on_test}
     if on_test:
-        hours = sum(made.get("run_seconds", 0) for made in on_test.values()) / 3600
+        hours = sum(map(_hours, on_test.values()))
         yield (
             f"**Tuned on test data**: hyper-parameters in {', '.join(on_test)} were chosen by test accuracy"
             " with seed 0, which is also evaluated. This favours the tuned methods, mostly baselines."
             " Made again with `scripts/figures NAME`, each is tuned on held-out samples, with seeds that are"
             f" not evaluated: about {hours:.0f} core-hours for the final runs of all, and the searches.\n"
         )
-    yield "## What would change a verdict, and its cost\n"
-    costs = []
-    for more in (more for paper in PAPERS for more in paper.more):
-        if more.figure not in evidence or more.by in evidence:
-            continue
-        kept = evidence[more.figure].made
-        if more.scale == kept["scale"]:
-            continue
-        hours = f"{kept.get('run_seconds', 0) * more.times / 3600:.1f}" if more.times else "not measured"
-        by = command(more.by or more.figure, more.scale or kept["scale"])
-        costs.append(
-            {"what": more.words, "core-hours": hours, "GPU-hours": more.gpu_hours, "made by": f"`{by}`"}
-        )
-    yield markdown(pd.DataFrame(costs))
-    yield "Seeds are listed in conf/scale. Hours follow from the runs kept so far, one thread each.\n"
-    yield "## Gallery\n\nEach links to its page: captions, how it was tuned, what it was made from.\n"
-    yield from _gallery(found, judged, top)
 
 
-def _gallery(found: Mapping[str, Path], judged: Mapping[Claim, Judged], top: Path) -> Iterator[str]:
-    yield "| | |\n|---|---|"
-    for name, out in found.items():
+def _hours(made: Made) -> float:
+    """Core-hours of a figure's final runs, one thread each."""
+    return float(made.get("run_seconds", 0)) / 3600
+
+
+def _gallery(results: Results, top: Path) -> Iterator[str]:
+    for name, out in results.places.items():
+        pictures = [file for file in results.evidence[name].made.get("files", []) if file.endswith(".png")]
         page = (out / "README.md").relative_to(top).as_posix()
-        pictures = [file for file in (made(out) or {}).get("files", []) if file.endswith(".png")]
         image = f"[![{name}]({(out / pictures[0]).relative_to(top).as_posix()})]({page})" if pictures else ""
-        mine = [[pair for pair in said if pair[0].figure == name] for said in judged.values()]
-        claims = [said for said in mine if said]
-        said = f" Claims: {_counts(claims)}." if claims else ""
+        mine = [said for claim, said in results.judged.items() if results.home(claim) == name]
+        said = f" Claims: {counts(mine)}." if mine else ""
+        others = sorted(
+            {str(results.home(claim)) for claim in results.judged if name in claim.figures} - {name}
+        )
+        said += f" Tests claims of {', '.join(others)} too." if others else ""
         yield f"| {image} | **[{name}]({page})** {FIGURES[name].about}.{said} |"
+
+
+# ---- the page of a figure ----------------------------------------------------------------------------------
 
 
 def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:
@@ -267,17 +283,30 @@ def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:
     yield f"Made by `{made.get('command', '')}`.\n"
 
 
+def _claims_of(results: Results, name: str, top: Path) -> Iterator[str]:
+    """A line for each claim that a figure's page bears on, with its verdict."""
+    ledger = "../" * len(results.places[name].relative_to(top).parts) + "ledger.md"
+    mine = [claim for claim in results.judged if name in claim.figures]
+    if mine:
+        yield "Claims, by all figures that show them:\n"
+    for claim in mine:
+        link = f"[{claim.name}]({ledger}#{anchor(claim.name)})"
+        yield f"- **{mark(results.judged[claim])}** {link}: {claim.text}"
+    yield ""
+
+
 def _made_from(made: Made) -> str:
     shared, scale = made.get("shared", {}), made.get("scale")
     used = " and ".join(str(shared[key]) for key in ("dataset", "model") if key in shared)
     stand_ins = f", with {used} in place of the paper's data and model" if scale == "smoke" else ""
     runs = ", ".join(f"{count} {status}" for status, count in made.get("runs", {}).items())
+    hours = f" ({_hours(made):.1f} core-hours)" if made.get("run_seconds") else ""
     data = {Path(item.get("path", "")).name for files in made.get("data", []) for item in files} - {""}
-    commits = ", ".join(dict.fromkeys(map(_commit, made.get("commit", []))))
+    commits = ", ".join(dict.fromkeys(map(short_commit, made.get("commit", []))))
     parts = [
         f"Scale `{scale}`{stand_ins}",
         f"seeds {', '.join(map(str, made.get('seeds', [])))}",
-        f"runs: {runs}",
+        f"runs: {runs}{hours}",
         f"data: {', '.join(sorted(data))}" if data else "",
         f"commit {commits}" if commits else "",
         *("; ".join(map(_words, made.get(key, []))) for key in ("hardware", "versions")),
@@ -286,7 +315,7 @@ def _made_from(made: Made) -> str:
     return "; ".join(filter(None, parts)) + "."
 
 
-def _commit(text: str) -> str:
+def short_commit(text: str) -> str:
     """A commit as published. Runs from before clean commits were required say that it had changes."""
     head, _, dirty = text.partition("+")
     return head[:10] + (" with uncommitted changes" if dirty else "")

@@ -13,6 +13,7 @@ from scipy.stats import linregress
 from fedbench.papers import CLAIMS, PAPERS, peers
 from fedbench.papers.across import averaged
 from fedbench.papers.claims import (
+    AFTER,
     CONSISTENT,
     MADE,
     OPPOSITE,
@@ -27,8 +28,8 @@ from fedbench.papers.claims import (
     exceeds,
     holm,
     judge,
+    on_figure,
     read,
-    readings,
     rows_of,
     slope,
     together,
@@ -477,11 +478,11 @@ def test_a_column_of_a_table_moves_in_every_group():
 
 def test_a_verdict_needs_the_claims_scale_and_rounds():
     table = runs(("padamfed", (0.9,) * 3, {}), ("fedavg", (0.8,) * 3, {}))
-    claim = Claim("c", "words", "source", readings("fig", {"": Leads("padamfed", ("fedavg",))}), rounds=400)
+    claim = Claim("c", "words", "source", on_figure("fig", {"": Leads("padamfed", ("fedavg",))}), rounds=400)
 
     def found(rounds, scale):
         return judge(
-            claim, claim.readings[0], Evidence(table, settings={"rounds": rounds}, made={"scale": scale})
+            claim, claim.tests[0], Evidence(table, settings={"rounds": rounds}, made={"scale": scale})
         )
 
     assert found(400, "cpu").verdict == YES
@@ -534,8 +535,8 @@ def test_every_claim_says_what_it_needs():
     assert len(set(names)) == len(names)
     assert sum(claim.kind != "peers" for claim in CLAIMS) <= 80
     for claim in CLAIMS:
-        assert len({one.words for one in claim.readings}) == len(claim.readings)
-        for reading in claim.readings:
+        assert len({one.words for one in claim.tests}) == len(claim.tests)
+        for reading in claim.tests:
             assert len(describe(reading.test)) > 40
             assert judge(claim, reading, Evidence()).verdict == UNKNOWN
             assert judge(claim, reading, Evidence()).reason
@@ -558,7 +559,7 @@ def test_every_claim_says_what_it_needs():
 
 
 def test_the_first_page_names_claims_and_readings():
-    known = {f"{claim.name}/{one.words}" for claim in CLAIMS for one in claim.readings}
+    known = {f"{claim.name}/{one.words}" for claim in CLAIMS for one in claim.tests}
     known |= {claim.name for claim in CLAIMS}
     rows = [row for paper in PAPERS for row in paper.rows]
     of_peers = sum(len(paper.rows) for paper in peers.PAPERS)
@@ -607,6 +608,6 @@ def test_a_reading_of_a_stage_has_its_runs_alone():
     )
     assert theorem.test(Evidence(table)).verdict == OPPOSITE
     assert chosen.test(Evidence(table)).verdict == YES
-    assert theorem.asked == "asked after this was known"
-    assert chosen.asked == "our reading, asked after this was known"
+    assert theorem.asked == AFTER
+    assert chosen.asked == f"our way to read it, not the paper's; {AFTER}"
     assert "PAdaMFed 80.3%" in chosen.test(Evidence(table)).numbers  # the words of a reading name its stage

@@ -74,7 +74,7 @@ def test_a_smoke_figure_says_what_stands_in_for_the_papers_data() -> None:
 
 def test_every_claim_has_its_figure() -> None:
     """The claims name figures that can be made, and a figure with runs has its experiment file."""
-    assert {one.figure for claim in CLAIMS for one in claim.readings} <= set(FIGURES)
+    assert {one.figure for claim in CLAIMS for one in claim.tests} <= set(FIGURES)
     assert set(WITH_RUNS) <= set(options("experiment"))
 
 

@@ -211,7 +211,7 @@ def _judged(claim: Claim, scale: str, accuracies: list[float]) -> str:
     runs = pd.DataFrame({"final_accuracy": accuracies, "seed": range(len(accuracies))})
     runs = runs.assign(dir=runs.seed.map(str), algorithm="fedavg", status="completed", partition="dirichlet")
     runs["clients.total"] = 10
-    return judge(claim, claim.readings[0], Evidence(runs, made={"scale": scale})).verdict
+    return judge(claim, claim.tests[0], Evidence(runs, made={"scale": scale})).verdict
 
 
 def test_a_smaller_setting_is_consistent_at_most() -> None:

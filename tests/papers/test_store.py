@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -13,12 +12,10 @@ from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.errors import DataError
 from fedbench.figures.style import WIDTHS
-from fedbench.papers import CLAIMS, FIGURES, PAPERS, figure, kept, make, peers
-from fedbench.papers.claims import CONSISTENT, MADE, YES, Claim, Evidence, readings
-from fedbench.papers.figure import Figure, Paper, shown
+from fedbench.papers import FIGURES, figure, kept, make
+from fedbench.papers.claims import MADE
+from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import KEPT, say_how_it_was_tuned, write_kept
-from fedbench.papers.report import judgements, write_report
-from fedbench.papers.tests import Leads
 from fedbench.runs import provenance
 
 NAME = "adamasfl/fig1"
@@ -76,106 +73,6 @@ def test_check_says_what_is_stale(
     assert f"stale       {NAME} --scale smoke" in capsys.readouterr().out
 
 
-def test_the_report_is_made_from_what_is_kept(tmp_path: Path) -> None:
-    """A page of verdicts, the ledger, and a page for the figure: pictures, captions, provenance."""
-    out = keep(tmp_path, "0" * 12, "cpu")
-    write_report(tmp_path)
-    text = (tmp_path / "outputs/README.md").read_text()
-    assert text.startswith("# What was reproduced?\n")
-    rows = [row for paper in PAPERS if paper not in peers.PAPERS for row in paper.rows]
-    assert all(f"| ? | {row.result} | {row.published} |" in text for row in rows)
-    assert "(figures/adamasfl/fig1/cpu/updates.png)](figures/adamasfl/fig1/cpu/README.md)" in text
-    assert "True by construction" in text
-    page = (out / "README.md").read_text()
-    assert "![updates](updates.png)\n\n*Four runs.*" in page
-    assert "commit 0123456789, 0123456789 with uncommitted changes." in page
-    claims = pd.read_csv(tmp_path / "outputs/figures/claims.csv")
-    ours = claims[(claims.claim == "adamasfl-accuracy") & (claims.reading == "one norm")].iloc[0]
-    assert (ours.verdict, ours.command) == ("cannot tell", figure.command(NAME, "cpu"))
-    assert ours.reason == "no runs of ca2fl with dataset=fmnist, partition=!iid"
-    ledger = (tmp_path / "outputs/ledger.md").read_text()
-    assert all(claim.text in ledger for claim in CLAIMS if claim.kind != "peers")  # those of tables not kept
-    assert f"## Claims of the papers: {sum(claim.kind == 'paper' for claim in CLAIMS)} " in ledger
-
-
-def test_a_cost_is_that_of_the_runs_that_are_kept(tmp_path: Path) -> None:
-    """Two further seeds of a figure whose one seed took an hour and a half: 3.0 core-hours."""
-    more = next(one for paper in PAPERS for one in paper.more if one.figure == "fedproxvr/table2_cnn")
-    out = shown(more.figure, "cpu", tmp_path)
-    out.mkdir(parents=True)
-    (out / MADE).write_text(json.dumps({"scale": "cpu", "run_seconds": 5400, "command": "a command"}))
-    write_report(tmp_path)
-    assert f"| {more.words} | 3.0 |" in (tmp_path / "outputs/README.md").read_text()
-
-
-def test_what_was_tuned_on_test_data_is_said(tmp_path: Path) -> None:
-    """Where there was a search and no validation data."""
-    out = keep(tmp_path, "0" * 12, "cpu")
-    (out / "tuning.csv").write_text("role,algorithm,diverged\nwinner,fedbuff,0\n")
-    for share, said in ((None, True), (0.1, False)):
-        content = json.loads((out / MADE).read_text())
-        content |= {"validation": share, "run_seconds": 2 * 3600}
-        (out / MADE).write_text(json.dumps(content))
-        write_report(tmp_path)
-        text = (tmp_path / "outputs/README.md").read_text()
-        assert (f"hyper-parameters in {NAME} were chosen by test accuracy" in text) is said
-        assert ("about 2 core-hours for the final runs" in text) is said
-
-
-def test_holms_correction_is_over_the_claims_of_a_paper() -> None:
-    """One test at p = 0.02 holds alone; beside another one it is twice that, 0.04, and beside three, 0.08."""
-    scores = [1.0, 0.0, -1.0]  # sd 1, so t = sqrt(3) mean, and p = 1/2 - t / (2 sqrt(2 + t^2)) with 2 degrees
-    x = 2 * (0.5 - 0.02)  # t / sqrt(2 + t^2)
-    mean = (2 * x**2 / (1 - x**2)) ** 0.5 / 3**0.5
-    rows = [{"dir": f"{name}{seed}", "algorithm": name, "seed": seed, "status": "completed",
-             "final_accuracy": (mean + scores[seed]) * (name == "a")}
-            for name in "ab" for seed in range(3)]  # fmt: skip
-    evidence = {"fig": Evidence(pd.DataFrame(rows))}
-    for count, verdict in ((1, YES), (2, YES), (4, CONSISTENT)):
-        claims = tuple(Claim(str(n), "", "", readings("fig", {"": Leads("a", ("b",))})) for n in range(count))
-        found = judgements(Paper((), claims), evidence)
-        assert {one.verdict for said in found.values() for _, one in said} == {verdict}
-
-
-def test_a_reading_of_ours_is_shown_and_decides_nothing(tmp_path: Path) -> None:
-    """AdaMasFL is behind at the theorem's step sizes; ours, added later, has it ahead: the claim stays no."""
-    ahead = dict.fromkeys(("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl"), 0.7)
-    for name, ours, stages in ((NAME, 0.6, {"": "final"}), (f"{NAME}_average", 0.8, {"": "final-elsewhere"})):
-        out = keep_scores(tmp_path, name, {"adamasfl": ours, **ahead}, stages)
-        assert (out / MADE).is_file()
-    write_report(tmp_path)
-    ledger = (tmp_path / "outputs" / "ledger.md").read_text()
-    line = next(line for line in ledger.splitlines() if "AdaMasFL reaches state-of-the-art" in line)
-    assert line.startswith("| no |")
-    assert "yes server averages, eta of another task, one norm: AdaMasFL 80.0%" in line
-    assert "*our reading, asked after this was known*" in line
-    row = next(line for line in (tmp_path / "outputs" / "README.md").read_text().splitlines()
-               if "AdaMasFL best on Fashion-MNIST" in line)  # fmt: skip
-    assert row.startswith("| no |")
-    assert "server averages, eta of another task, one norm: 80.0% +- 0.0% (3)" in row
-
-
-def keep_scores(root: Path, name: str, scores: dict[str, float], stages: dict[str, str]) -> Path:
-    """Results of a figure at scale cpu: three seeds of each method, AdaMasFL's in a stage of its own."""
-    out = shown(name, "cpu", root)
-    out.mkdir(parents=True)
-    rows = [
-        {"dir": f"{stages[''] if method == 'adamasfl' else 'final'}/{method}-{seed}", "dataset": "fmnist",
-         "partition": "dirichlet", "model": "cnn", "algorithm": method, "algorithm.norm": "vector",
-         "algorithm.lr": "", "schedule": "async", "seed": seed, "status": "completed",
-         "final_accuracy": score + 0.0001 * seed * (method == "adamasfl"), "best_accuracy": score}
-        for method, score in scores.items() for seed in (0, 1, 2)
-    ]  # fmt: skip
-    for table in ("runs", "rounds"):
-        pd.DataFrame([{**row, "round": 1, "test_accuracy": 0.5} for row in rows]).to_csv(
-            out / f"{table}.csv", index=False
-        )
-    content = {"figure": name, "scale": "cpu", "digest": "", "files": [], "shared": {"rounds": 1000},
-               "command": figure.command(name, "cpu"), "seeds": [0, 1, 2], "validation": 0.1}  # fmt: skip
-    (out / MADE).write_text(json.dumps(content))
-    return out
-
-
 def test_a_figure_is_made_with_its_panels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
                                           tmp_path: Path) -> None:  # fmt: skip
     """The panel first; asked for by itself it is made alone."""
@@ -185,34 +82,6 @@ def test_a_figure_is_made_with_its_panels(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(["figures", "padamfed/fig2"]) == 0
     assert main(["figures", "padamfed/fig2_average"]) == 0
     assert done == ["padamfed/fig2_average", "padamfed/fig2", "padamfed/fig2_average"]
-
-
-def test_smoke_results_are_no_part_of_the_report(tmp_path: Path) -> None:
-    """They and their report lie in a directory of their own, which is not committed; they decide no claim."""
-    out = keep(tmp_path, "0" * 12)
-    assert out == tmp_path / "outputs/smoke" / NAME
-    write_report(tmp_path)
-    assert "updates.png" not in (tmp_path / "outputs/README.md").read_text()
-    before = {file: file.read_bytes() for file in (tmp_path / "outputs").glob("*.md")}
-    report, _, csv = write_report(tmp_path, smoke=True)
-    assert report == tmp_path / "outputs/smoke/README.md"
-    assert f"({NAME}/updates.png)" in report.read_text()
-    assert "with digits and mlp in place of the paper's data and model" in (out / "README.md").read_text()
-    assert set(pd.read_csv(csv).verdict) == {"cannot tell"}
-    assert before == {file: file.read_bytes() for file in (tmp_path / "outputs").glob("*.md")}
-
-
-@pytest.mark.slow
-def test_the_committed_report_is_that_of_the_committed_results(tmp_path: Path) -> None:
-    """Its numbers come from the CSV files: written again (`scripts/figures --report`), it is the same."""
-    root = Path(__file__).parents[2]
-    for file in (root / "outputs/figures").rglob("*"):
-        if file.suffix in (".csv", ".json", ".md"):
-            copy = tmp_path / file.relative_to(root)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, copy)
-    for file in write_report(tmp_path):
-        assert file.read_bytes() == (root / file.relative_to(tmp_path)).read_bytes(), file.name
 
 
 def test_published_results_name_a_commit_that_they_were_made_from(

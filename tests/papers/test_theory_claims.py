@@ -38,7 +38,7 @@ def test_claims_that_need_no_runs(evidence: dict[str, Evidence]) -> None:
     found = {
         (claim.name, reading.words): judge(claim, reading, evidence[reading.figure]).verdict
         for claim in CLAIMS
-        for reading in claim.readings
+        for reading in claim.tests
         if reading.figure in evidence
     }
     assert len(found) == 10

@@ -1,0 +1,58 @@
+"""The runs behind a claim's numbers: `fedbench figures --behind CLAIM`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedbench.config.identity import MARK, identity
+from fedbench.config.overrides import written
+from fedbench.errors import ConfigError
+from fedbench.papers.claims import Claim, ClaimTest, Finding
+from fedbench.papers.kept import configurations
+from fedbench.papers.report import short_commit
+from fedbench.papers.verdicts import MARKS, Results, gather, mark_of_readings
+
+
+def behind(name: str, root: Path) -> Iterator[str]:
+    """Yield lines on a claim: its verdict, and for every test its numbers and the runs that they come from,
+    each with the command that computes it. Raises ConfigError if no claim has this name."""
+    results = gather(root)
+    named = {claim.name: claim for claim in results.judged}
+    if name not in named:
+        allowed = "must be a claim, such as outputs/README.md and outputs/ledger.md name it"
+        raise ConfigError("--behind", name, allowed, sorted(named))
+    return _lines(named[name], results)
+
+
+def _lines(claim: Claim, results: Results) -> Iterator[str]:
+    yield f"{claim.text} ({claim.source}): {mark_of_readings(results.judged[claim])}"
+    for tested, finding in results.judged[claim]:
+        words = ", ".join(filter(None, [tested.words, tested.figure]))
+        said = "; ".join(filter(None, [finding.numbers, finding.reason, tested.asked]))
+        yield f"\n{MARKS[finding.verdict]}  {words}: {said}"
+        if tested.figure in results.places:
+            yield from _runs(tested, finding, results)
+
+
+def _runs(tested: ClaimTest, finding: Finding, results: Results) -> Iterator[str]:
+    data, out = results.evidence[tested.figure], results.places[tested.figure]
+    rows = data.runs.set_index("dir") if "dir" in data.runs else data.runs
+    runs = finding.runs or list(rows.index)  # of a test on a drawn table: all runs of the figure
+    commits = ", ".join(map(short_commit, data.made.get("commit", [])))
+    made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
+    yield f"{made}; {len(runs)} runs, whose tables are in {out}" if runs else f"{made}, without runs"
+    configs = configurations(out)
+    for run in runs:
+        row = rows.loc[run]
+        yield f"   {row.get('final_accuracy')} (best {row.get('best_accuracy')}), {row.status}: {run}"
+        if run in configs:
+            yield f"      {command_of(configs[run])}"
+
+
+def command_of(choices: Mapping[str, Any]) -> str:
+    """The shortest command line that computes a run with these choices."""
+    words = {key: value for key, value in identity(choices).items() if not key.endswith(MARK)}
+    return shlex.join(["fedbench", *(f"{key}={written(value)}" for key, value in words.items())])
