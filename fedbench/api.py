@@ -95,7 +95,7 @@ class Run(Directory):
         It takes batches (B, *shape) as the run's data set prepares them (normalised if the run did so). The
         data set is read to find the shape, below FEDBENCH_DATA if that is set. Raises UserError.
         """
-        from fedbench.runs.session import stored_model
+        from fedbench.runs.model_files import stored_model
 
         return stored_model(RunDirectory(self).config_here(), self.directory / MODEL)
 

@@ -1,15 +1,14 @@
 """The processes that compute one run together, as torchrun starts them: each trains a part of every cohort.
 
-All of them run the same program and hold the same server vectors. Only the first one writes the run's files
-and log, prints and evaluates. Small objects and clients' rows travel over gloo, which notices when a process
-ends. NCCL sums vectors on GPUs. Imports no torch before it is needed.
+All of them run the same program, hold the same server vectors, and evaluate. The first one's files and lines
+are the run's; the others' are thrown away. Small objects and clients' rows travel over gloo, which notices
+when a process ends. NCCL sums vectors on GPUs. Imports no torch before it is needed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -113,7 +112,12 @@ class ProcessGroup:
 
     # ---- small objects -----------------------------------------------------------------------------
 
-    def first(self, value: T) -> T:
+    @property
+    def is_writer(self) -> bool:
+        """Whether this is the first process, whose files and lines are the run's."""
+        return self.rank == 0
+
+    def broadcast(self, value: T) -> T:
         """The first process's value."""
         if self.size == 1:
             return value
@@ -134,15 +138,6 @@ class ProcessGroup:
         if self.size > 1:
             self._talk("gather_object", value, found or None)
         return found
-
-    def same(self, facts: dict[str, Any]) -> None:
-        """Raise UsageError (SaidElsewhere in all but the first) if `facts` differ between processes."""
-        each = self.all(facts)
-        for name, rank in itertools.product(facts, range(self.size)):
-            if each[rank][name] != each[0][name]:
-                line = f"{name} is {each[0][name]}, in process {rank} {each[rank][name]}"
-                line += "; the processes must be alike"
-                raise SaidElsewhere(line, UsageError.exit_code) if self.rank else UsageError(line)
 
     def agree(self, make: Callable[[], T]) -> T:
         """Call `make` in every process and return its result. If one fails, all end, and one reports why."""
@@ -239,7 +234,7 @@ def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
         raise RunError(line) from error
     try:
         yield group
-        group.first(None)  # the first one, which holds all messages, must not end before the others
+        group.broadcast(None)  # the first one, which holds all messages, must not end before the others
         dist.destroy_process_group()
     except BaseException as error:
         group.failed(error)  # the others notice that the connections end

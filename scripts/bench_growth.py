@@ -68,23 +68,24 @@ def child(arguments: argparse.Namespace) -> None:
 
     from fedbench.api import compose_config
     from fedbench.engine.memory import keep_memory
+    from fedbench.runs.execution import set_numerics
     from fedbench.runs.run import Run
 
     keep_memory()
     point = json.loads(arguments.point)
     config = compose_config(job(point, arguments))
     plan = Run(config)
-    plan.set_numerics()
+    set_numerics(plan.problem, plan.placement)
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as directory:
-        plan.prepare(directory=Path(directory) / "state")
-        plan.start()
+        running = plan.prepare(Path(directory) / "state")
+        running.start()
         wall, cpu = [], []
         for _ in range(1 + arguments.rounds):
             start, used = time.perf_counter(), time.process_time()
-            plan.loop.update()
+            running.loop.update()
             wall.append(time.perf_counter() - start)
             cpu.append(time.process_time() - used)
-        plan.loop.trainer.store.remove()
+        running.loop.trainer.store.remove()
     low, high = np.percentile(cpu[1:], (25, 75))
     print(
         json.dumps(
@@ -92,9 +93,9 @@ def child(arguments: argparse.Namespace) -> None:
                 "algorithm": point["algorithm"],
                 "axis": point["axis"],
                 "value": point["value"],
-                "parameters": plan.layout.d,
-                "engine": plan.choice.engine,
-                "state": plan.choice.state,
+                "parameters": plan.problem.layout.d,
+                "engine": running.choice.engine,
+                "state": running.choice.state,
                 "ms": round(statistics.median(wall[1:]) * 1e3, 2),
                 "cpu_ms": round(statistics.median(cpu[1:]) * 1e3, 2),
                 "cpu_ms_low": round(low * 1e3, 2),

@@ -48,15 +48,16 @@ class Bare:
 
         config = compose_config(arguments)
         plan = Run(config)
-        device = plan.device
-        to_input = plan.session.on_device(plan).objective.data.to_input
-        self.x, self.y = to_input(plan.dataset.x_train.to(device)), plan.dataset.y_train.to(device)
-        self.x_test, self.y_test = to_input(plan.dataset.x_test.to(device)), plan.dataset.y_test.to(device)
+        device, data = plan.placement.device, plan.problem.dataset
+        to_input = plan.prepare().loop.trainer.objective.data.to_input
+        self.x, self.y = to_input(data.x_train.to(device)), data.y_train.to(device)
+        self.x_test, self.y_test = to_input(data.x_test.to(device)), data.y_test.to(device)
         total = config.clients.total
         self.clients = [
-            torch.from_numpy((plan.assignment == i).nonzero()[0]).to(device) for i in range(total)
+            torch.from_numpy((plan.problem.division.assignment == i).nonzero()[0]).to(device)
+            for i in range(total)
         ]
-        self.model = with_torchs_layers(plan.model).to(device)
+        self.model = with_torchs_layers(plan.problem.model).to(device)
         self.params = list(self.model.parameters())
         self.server = [p.detach().clone() for p in self.params]
         self.method, self.lr = config.algorithm.name, float(config.algorithm.options["lr"])
@@ -140,13 +141,14 @@ class Ours:
 
     def __init__(self, arguments: list[str], directory: Path = Path("state")) -> None:
         from fedbench.api import compose_config
+        from fedbench.runs.execution import set_numerics
         from fedbench.runs.run import Run
 
         config = compose_config(arguments)
         plan = Run(config)
-        plan.set_numerics()
-        plan.prepare(directory=directory)
-        self.run, self.way, self.walk = plan, plan.choice, plan.loop
+        set_numerics(plan.problem, plan.placement)
+        self.running = plan.prepare(directory)
+        self.way, self.walk = self.running.choice, self.running.loop
         self.training = self.total = 0.0  # CPU seconds
         executor = self.walk.trainer.executor
         run = executor.run
@@ -165,7 +167,7 @@ class Ours:
         start = time.process_time()
         for _ in range(BLOCK):
             self.walk.update()
-        accuracy = self.run.evaluator.test(self.walk.theta, self.walk.statistics)[1]
+        accuracy = self.running.evaluator.test(self.walk.theta, self.walk.statistics)[1]
         synchronise()
         self.total += time.process_time() - start
         return accuracy

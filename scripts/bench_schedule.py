@@ -69,8 +69,7 @@ def training(model: str, updates: int = 100) -> dict[str, float]:
     words += ["local.steps=10", "local.batch_size=32", "partition=iid"]
     cfg = compose_config([*words, f"rounds={updates + 10}"])
     plan = Run(cfg)
-    plan.prepare()
-    walk = plan.loop
+    walk = plan.prepare().loop
     walk.start()
     for _ in range(10):  # warm up compilers and caches
         walk.update()

@@ -28,17 +28,18 @@ JOBS = {
 CHILD = """
 import json, sys, time
 from fedbench.api import compose_config
+from fedbench.runs.execution import set_numerics
 from fedbench.runs.run import Run
 run = Run(compose_config(json.loads(sys.argv[1])))
-run.set_numerics()
-run.prepare()
-run.start()
+set_numerics(run.problem, run.placement)
+running = run.prepare()
+running.start()
 rounds = []
 while len(rounds) < 4 or len(rounds) < 5000 and sum(rounds) < float(sys.argv[2]):
     start = time.perf_counter()
-    run.loop.update()
+    running.loop.update()
     rounds.append(time.perf_counter() - start)
-print(json.dumps([run.threads, rounds[2:]]))
+print(json.dumps([run.placement.threads, rounds[2:]]))
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,9 @@ def make_walk(
     trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)
-    statistics = objective.statistics_of(model)
-    walk = ServerLoop(algorithm, trainer, trace, counts, values, theta, statistics, rates)
+    problem: Any = SimpleNamespace(
+        method=algorithm, trace=trace, counts=counts, hyper=values, rates=rates or {}, evaluates="last"
+    )
+    walk = ServerLoop(problem, trainer, theta, objective.statistics_of(model))
     walk.start()
     return walk

@@ -30,6 +30,21 @@ class Sums:
     statistics: Vectors = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Cohort:
+    """Jobs (J,) that start from one broadcast."""
+
+    client: np.ndarray
+    n: np.ndarray  # how many jobs the client has had before
+    parts: np.ndarray  # the fraction of its local steps that each job takes
+    update: np.ndarray  # that applies its upload; -1: none does
+    weight: np.ndarray  # of its upload in that update
+    base_weight: np.ndarray  # of its batch-norm statistics: the weight without a staleness factor
+    kept: tuple[np.ndarray, np.ndarray] | None
+    """Weights and updates (-1: none) in which the uploads count again, as kept by the server; None: they do
+    not."""
+
+
 class CohortTrainer:
     """Runs jobs through an executor, chunk by chunk; clients' state is read and committed per chunk."""
 
@@ -57,31 +72,18 @@ class CohortTrainer:
     # ---- local work --------------------------------------------------------------------------------
 
     def train(
-        self,
-        down: Vectors,
-        statistics: Vectors,
-        h: Vectors,
-        client: np.ndarray,
-        n: np.ndarray,
-        parts: np.ndarray,
-        weights: np.ndarray,
-        base_weights: np.ndarray,
-        updates: np.ndarray,
-        pending: dict[int, Sums],
-        cached: tuple[np.ndarray, np.ndarray] | None = None,
+        self, down: Vectors, statistics: Vectors, h: Vectors, cohort: Cohort, pending: dict[int, Sums]
     ) -> None:
-        """Train this process's part of the jobs (client[j], n[j]) from one broadcast, and add
-        weights[j] * upload to pending[updates[j]].
-
-        `parts` (J,): the fraction of its local steps that each job takes. `base_weights` weigh batch-norm
-        statistics (the aggregation weights without staleness factors).
-        `cached`: weights and updates (-1: none) in which the uploads count again, as kept by the server.
-        """
-        for at in self._chunks(client):
-            jobs = self.planner.jobs(client[at], n[at], parts[at])
-            sums = [("", self._shares(weights[at], updates[at]), self._shares(base_weights[at], updates[at]))]
-            if cached is not None:
-                sums.append((CACHED, self._shares(cached[0][at], cached[1][at]), {}))
+        """Train this process's part of a cohort's jobs from one broadcast. Add their uploads, times their
+        weights, to the sums of the updates that apply them."""
+        for at in self._chunks(cohort.client):
+            jobs = self.planner.jobs(cohort.client[at], cohort.n[at], cohort.parts[at])
+            update = cohort.update[at]
+            of_statistics = self._shares(cohort.base_weight[at], update)
+            sums = [("", self._shares(cohort.weight[at], update), of_statistics)]
+            if cohort.kept is not None:
+                again, later = cohort.kept
+                sums.append((CACHED, self._shares(again[at], later[at]), {}))
             batches = self.planner.draw(Stream.BATCH, jobs, self._masks(Stream.MASKS))
             moved = jobs.ids, batches.tensors, self._facts(jobs), sums
             ids, tensors, facts, sums = to_device(moved, self.device)
@@ -99,12 +101,12 @@ class CohortTrainer:
             if self.algorithm.recalls:
                 sent = {SENT + name: value.expand(len(at), *value.shape) for name, value in down.items()}
                 uploads = {**uploads, **sent}
-            for prefix, of_uploads, of_statistics in sums:
+            for prefix, of_uploads, of_moved in sums:
                 for update, share in of_uploads.items():
                     total = pending.setdefault(update, Sums())
                     _add(total.uploads, {prefix + name: value for name, value in uploads.items()}, share)
-                    if update in of_statistics:
-                        _add(total.statistics, moved_statistics, of_statistics[update])
+                    if update in of_moved:
+                        _add(total.statistics, moved_statistics, of_moved[update])
 
     def survey_once(self, theta: Tensor, statistics: Vectors, h: Vectors, weights: np.ndarray) -> Vectors:
         """Fill ALL clients' state from their mean gradients over K mini-batches at theta^0. Returns the

@@ -173,11 +173,11 @@ class Programs:
         self,
         cache: CompileCache | None = None,
         objective: Hashable | None = None,
-        held: Sequence[Tensor] = (),
+        tensors: Sequence[Tensor] = (),
     ) -> None:
         """`cache`: where programs are kept for other processes. There they also depend on `objective`, a key
-        of the objective without its tensors `held`, which programs read and do not contain."""
-        self.cache, self.objective, self.held = cache, objective, held
+        of the objective without its `tensors`, which programs read and do not contain."""
+        self.cache, self.objective, self.tensors = cache, objective, tensors
         self._kept: dict[Hashable, Function] = {}
         self._said: set[str] = set()
         self.pools = PoolOfProcess()
@@ -220,7 +220,7 @@ class Programs:
         cache = None if depends is None else self.cache
         if cache is None:
             return self._compile(function, args, device, None), True
-        name = cache.name((self.objective, depends), (signature(args), signature(list(self.held))))
+        name = cache.name((self.objective, depends), (signature(args), signature(list(self.tensors))))
         found = self._load(cache, name, device)
         if found is not None:
             return found, False
@@ -233,7 +233,7 @@ class Programs:
         if file is None:
             return None
         try:
-            return load(file, self.held, device)
+            return load(file, self.tensors, device)
         except Exception as error:  # whatever torch raises for a file that it cannot use
             if is_out_of_memory(error):
                 raise
@@ -246,10 +246,10 @@ class Programs:
         try:
             with tempfile.TemporaryDirectory(prefix="fedbench") as directory:
                 file = Path(directory) / "program.pt2"
-                pack(function, args, self.held, file)
+                pack(function, args, self.tensors, file)
                 if name is not None and self.cache is not None:
                     self.cache.put(name, file.read_bytes())
-                return load(file, self.held, device)
+                return load(file, self.tensors, device)
         except Exception as error:  # whatever is raised for a program that needs dynamo to be traced
             if is_out_of_memory(error):
                 raise

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedbench.engine.metrics import FurtherMetrics
-from fedbench.engine.objective import CLASSIFICATION, Objective, Task, Transform
+from fedbench.engine.objective import CLASSIFICATION, Objective, Task
 from fedbench.method import Vectors
 
 SMALL = 2**26
@@ -25,20 +25,18 @@ class Evaluator:
         objective: Objective,
         x_test: Tensor,
         y_test: Tensor,
-        to_input: Transform,
-        batch: int,
+        at_once: tuple[int, int],
         task: Task = CLASSIFICATION,
         trained: Tensor | None = None,
         further: Sequence[str] = (),
-        differentiated: int = 1000,
     ) -> None:
-        """`batch`: samples evaluated at once, `differentiated`: those whose gradients are computed at once.
-        `trained`: the training samples (m,) that count in the objective; None: all. `further`: metrics of
-        eval.metrics, which `whole` also computes."""
+        """`at_once`: samples evaluated at once, and those whose gradients are computed at once. `trained`:
+        the training samples (m,) that count in the objective; None: all. `further`: metrics of eval.metrics,
+        which `whole` also computes."""
         self.objective, self.layout, self.task = objective, objective.layout, task
         self.model = copy.deepcopy(objective.model).eval()
-        self.x, self.y, self.to_input, self.batch = x_test, y_test, to_input, batch
-        self.differentiated = differentiated
+        self.x, self.y, self.to_input = x_test, y_test, objective.data.to_input
+        self.batch, self.differentiated = at_once
         self.trained = torch.arange(len(objective.data.y)) if trained is None else trained
         self.trained = self.trained.to(objective.data.y.device)
         self._inputs: Tensor | None = None  # of the whole test set, kept if it is small

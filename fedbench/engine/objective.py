@@ -164,7 +164,7 @@ class DeviceData:
     to_input: Transform
     augment: Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None = None
     noise: Tensor | None = None  # (n,) standard deviation of the noise added to each training input
-    held: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here
+    tensors: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here
 
 
 class Objective:

@@ -191,7 +191,7 @@ class Maker:
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         words = [f"{key}={written(value)}" for key, value in given.items()]
-        return Run(load_config([*self.words, *words])).hyper["lr"]
+        return Run(load_config([*self.words, *words])).problem.hyper["lr"]
 
     @property
     def validation(self) -> float:

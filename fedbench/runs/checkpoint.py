@@ -32,10 +32,10 @@ def write_torch(path: Path, value: object) -> None:
 class Saved:
     """A run between two updates, and how it is computed, which a resumed run keeps."""
 
-    walk: dict[str, Any]  # ServerLoop.state_dict
+    loop_state: dict[str, Any]  # ServerLoop.state_dict
     rows: list[Row]
     wall_seconds: float
-    way: EngineChoice
+    engine_choice: EngineChoice
     commit: str | None  # of the code that computed it
 
 
@@ -57,11 +57,11 @@ class Checkpointer:
         start = time.monotonic()
         state = {
             "identity": self.identity,
-            "walk": saved.walk,
+            "loop_state": saved.loop_state,
             "rows": saved.rows,
             "wall_seconds": saved.wall_seconds,
             "commit": saved.commit,
-            **dataclasses.asdict(saved.way),
+            **dataclasses.asdict(saved.engine_choice),
         }
         write_torch(self.path, {**state, "checksum": checksum(state)})
         self.last = time.monotonic()
@@ -80,7 +80,7 @@ class Checkpointer:
                 reason = "was saved by another run"
             else:
                 return Saved(
-                    state["walk"],
+                    state["loop_state"],
                     state["rows"],
                     state["wall_seconds"],
                     EngineChoice(state["engine"], state["chunk"], state["state"]),

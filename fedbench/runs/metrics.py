@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.config import METRICS
+from fedbench.config.config import CONFUSION, METRICS, Eval
 from fedbench.files import one_line_os_errors, write_text
 
 Row = dict[str, Any]
@@ -39,19 +39,32 @@ COLUMN = "rounds_to_"
 """Prefix of a level: the column of runs.csv with the rounds needed to reach it, empty if never reached."""
 
 
+def columns(asked: Eval, validated: bool) -> list[str]:
+    """The columns of a run's metrics.csv. `validated`: some samples are held out."""
+    held_out, clients = OF_VALIDATION if validated else (), OF_CLIENTS if asked.clients else ()
+    return [*ALWAYS, *held_out, *clients, *further_columns(asked, validated)]
+
+
+def further_columns(asked: Eval, validated: bool) -> list[str]:
+    """The columns that eval.metrics and eval.finetune_steps add."""
+    names = [name for name in asked.metrics if name != CONFUSION]
+    parts = ["test", *(["validation"] if validated else [])]
+    found = [f"{part}_{name}" for part in parts for name in names]
+    return [*found, *(FINETUNED if asked.finetune_steps else ())]
+
+
 class MetricsFile:
     """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to. Floats have
     the shortest form that reads back exactly."""
 
-    def __init__(self, path: Path, rows: list[Row], columns: Sequence[str]) -> None:
-        self.path, self.rows, self.columns = path, rows, columns
+    def __init__(self, path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        self.path, self.columns = path, columns
         write_text(path, "".join([",".join(columns) + "\n", *map(self._line, rows)]))
 
     def append(self, row: Row) -> None:
-        """Add a row to the file and to `rows`."""
+        """Add a row."""
         with one_line_os_errors(f"write {self.path}"), open(self.path, "a") as stream:
             stream.write(self._line(row))
-        self.rows.append(row)
 
     def _line(self, row: Row) -> str:
         values = (row.get(name) for name in self.columns)

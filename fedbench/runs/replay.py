@@ -68,7 +68,7 @@ def elsewhere(directory: Path) -> list[str]:
 
 def _refuse_other_data(directory: Path, found: Mapping[str, Any], run: Run) -> None:
     before = {Path(file["path"]).name: file["sha256"] for file in found["data"] if "sha256" in file}
-    now = {Path(file["path"]).name: file["sha256"] for file in run.dataset.files if "sha256" in file}
+    now = {Path(file["path"]).name: file["sha256"] for file in run.problem.dataset.files if "sha256" in file}
     before, now = {**before, **recorded(directory)}, {**now, **inputs(flat(run.config))}
     for name in before:
         if now.get(name) != before[name]:

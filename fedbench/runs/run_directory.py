@@ -27,6 +27,7 @@ from fedbench.files import METRICS as METRICS
 from fedbench.files import (
     InUse,
     as_given,
+    atomically,
     locked,
     one_line_os_errors,
     read_json,
@@ -38,6 +39,7 @@ from fedbench.runs.metrics import COLUMNS, ENDS, INTEGERS, Outcome
 from fedbench.runs.metrics import PAUSED as PAUSED
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
     from fedbench.loggers.backends import RunLoggers
@@ -348,6 +350,20 @@ class RunDirectory:
         """Write config.yaml, the plain values of a configuration, and the hashes of what the run reads."""
         inputs.record(self.path, flat(given))
         write_yaml(self.path / CONFIG, given)
+
+    def write_partition(self, partition: np.ndarray, assignment: np.ndarray) -> None:
+        """Write partition.npz. `client`: the client of each training sample, in the data set's order; if some
+        are held out for validation, `validation` says for each sample whether it is one of them."""
+        import numpy as np
+
+        held_out = assignment != partition
+        arrays = {"client": partition, **({"validation": held_out} if held_out.any() else {})}
+
+        def write(file: Path) -> None:
+            with open(file, "wb") as stream:  # NumPy would add .npz to a name
+                np.savez_compressed(stream, **arrays)
+
+        atomically(self.path / PARTITION, write)
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write summary.json, the last file of a run, which says that the run has ended."""

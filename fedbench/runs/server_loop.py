@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO
-from fedbench.engine.cohort import CACHED, STATISTICS, CohortTrainer, Sums
+from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Sums
 from fedbench.engine.executors import LATEST
-from fedbench.method import Algorithm, Counts, Record, Vectors
-
-if TYPE_CHECKING:
-    from fedbench.schedule.trace import Trace
+from fedbench.method import Record, Vectors
+from fedbench.runs.problem import Problem
 
 
 class ServerLoop:
@@ -27,34 +25,17 @@ class ServerLoop:
     results are ever under way, and no old model is kept.
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        trainer: CohortTrainer,
-        trace: Trace,
-        counts: Counts,
-        hyper: dict[str, float],
-        theta: Tensor,
-        statistics: Vectors,
-        rates: Mapping[str, Callable[[int], float]] | None = None,
-        evaluated: str = "last",
-    ) -> None:
-        """`rates`: for each hyper-parameter that changes over rounds, its factor as a function of the round.
-        `evaluated`: a choice of `eval.model`."""
-        self.algorithm, self.trainer, self.trace, self.counts = algorithm, trainer, trace, counts
-        self.version, self.statistics, self.group, self.rates = (
-            0,
-            statistics,
-            trainer.group,
-            dict(rates or {}),
-        )
-        if algorithm.averages and algorithm.convention == "G" and "lr" in self.rates:
+    def __init__(self, problem: Problem, trainer: CohortTrainer, theta: Tensor, statistics: Vectors) -> None:
+        """`theta` (d,): the initial model; `statistics`: of its batch norm."""
+        self.algorithm, self.trace, self.counts = problem.method, problem.trace, problem.counts
+        self.trainer, self.group, self.rates = trainer, trainer.group, dict(problem.rates)
+        self.version, self.statistics, self.evaluates = 0, statistics, problem.evaluates
+        if self.algorithm.averages and self.algorithm.convention == "G" and "lr" in self.rates:
             self.rates["server_lr"] = self.rates["lr"]  # it is eta K of each round
         self.server: Vectors = {"theta": theta}
-        self.evaluates = evaluated
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
-        self._use(hyper)
+        self._use(problem.hyper)
 
     @property
     def theta(self) -> Tensor:
@@ -134,19 +115,11 @@ class ServerLoop:
             if algorithm.caches:  # what the server keeps of these uploads counts again with a later job
                 later = trace.next_applied[group]
                 kept = self.weight[later], np.where(later >= 0, trace.applied_update[later], -1)
-            self.trainer.train(
-                down,
-                self.statistics,
-                h,
-                trace.client[group],
-                trace.n[group],
-                trace.work[group],
-                self.weight[group],
-                self.base_weight[group],
-                trace.applied_update[group],
-                self.pending,
-                kept,
-            )
+            cohort = Cohort(
+                trace.client[group], trace.n[group], trace.work[group], trace.applied_update[group],
+                self.weight[group], self.base_weight[group], kept,
+            )  # fmt: skip
+            self.trainer.train(down, self.statistics, h, cohort, self.pending)
         return survey
 
     def _use(self, hyper: dict[str, float]) -> None:

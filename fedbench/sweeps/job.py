@@ -23,6 +23,7 @@ from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
 from fedbench.errors import UserError
 from fedbench.files import InUse
+from fedbench.runs.metrics import Outcome
 from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
 from fedbench.sweeps import together
 from fedbench.sweeps.tables import collect
@@ -66,13 +67,13 @@ def session() -> Session:
     return Session()
 
 
-def computed(config: Config, directory: Path, make: Callable[[], Run]) -> float:
-    """Compute the run that `make` creates, in the directory that Hydra has prepared; return its score. The
-    traceback of an error goes to run.log."""
+def computed(config: Config, compute: Callable[[], Outcome]) -> float:
+    """Compute a run in the directory that Hydra has prepared; return its score. An error's traceback goes to
+    run.log."""
     for name in config.imports:
         log.info("imports: this run uses the code of %s", name)
     try:
-        return float(make().go(directory).score)
+        return float(compute().score)
     except InUse:
         raise  # run.log belongs to the process that has the run
     except Exception as error:
@@ -104,7 +105,10 @@ class RunJob:
 
         run = Run(config, session())
         self._kinds[_but_for_the_seed(config)] = together.kind_of(run)
-        if run.layout.d + sum(other.layout.d for other in self._waiting.values()) <= self.MOST:
+        if (
+            run.problem.layout.d + sum(other.problem.layout.d for other in self._waiting.values())
+            <= self.MOST
+        ):
             self._waiting[digest(flat(config))] = run
         return run
 
@@ -146,15 +150,13 @@ class RunJob:
     def _run(self, config: Config, directory: Path) -> float:
         from fedbench.runs.run import Run
 
-        session().alike = self._alike.get(program(config), 1)
+        session().runs_to_come = self._alike.get(program(config), 1)
         waiting = self._waiting.pop(digest(flat(config)), None)
 
-        def made() -> Run:
-            run = waiting or Run(config, session())
-            run.together = together.place.get()
-            return run
+        def compute() -> Outcome:
+            return (waiting or Run(config, session())).go(directory, together.place.get())
 
-        return computed(config, directory, made)
+        return computed(config, compute)
 
     def _say(self, line: str) -> None:
         self._ended += 1

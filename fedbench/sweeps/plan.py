@@ -154,7 +154,7 @@ def plan(
         if kind not in checked:
             with _naming_the_run(run.choices, len(every)):
                 checked[kind] = check(run.config)
-        runs[name] = replace(run, seconds=checked[kind].seconds)
+        runs[name] = replace(run, seconds=checked[kind].placement.seconds)
     return list(runs.values())
 
 

@@ -1,13 +1,15 @@
 """One run as requested on the command line: computed, resumed, or reported if it has finished.
 
-No torch is imported to report a run. If several processes (torchrun) compute a run together, the first one
-writes its files, log and lines; the others do their share in silence.
+No torch is imported to report a run. If several processes (torchrun) compute a run together, all do the same;
+the first one's files, log and lines are the run's.
 """
 
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from omegaconf import DictConfig
 from fedbench import process_group
 from fedbench.config.compose import Composed, Composer
 from fedbench.config.explain import line_of
-from fedbench.errors import SaidElsewhere, UserError
+from fedbench.errors import SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import RunDirectory
@@ -31,22 +33,25 @@ if TYPE_CHECKING:
 
 def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> None:
     """Run, resume or report a single run. Its evaluations are printed unless `progress` is none. In a
-    `group`, only the first process writes Hydra's own files. If one process fails, the others raise
-    SaidElsewhere."""
-    cfg, config, first = composed.cfg, composed.config, group.rank == 0
+    `group`, the first process's files are the run's; the others have theirs in a place of their own for a
+    while. If one process fails, the others raise SaidElsewhere."""
+    cfg, config = composed.cfg, composed.config
     here = RunDirectory(group.agree(lambda: composer.place(composed)))
+    if not group.is_writer:
+        config = replace(config, logger=(), progress="none")
 
     def before() -> dict[str, object] | None:
-        if first:
-            here.refuse_other(config)
-        return here.reported(config) if first else None
+        if not group.is_writer:
+            return None
+        here.refuse_other(config)
+        return here.reported(config)
 
     done = group.agree(before)
-    if group.first(done is not None):
+    if group.broadcast(done is not None):
         if done is not None:
             print(finished_line(done, here.path))
         return
-    if first:
+    if group.is_writer:
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
 
     def check() -> Run:
@@ -56,15 +61,14 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
 
     made = group.agree(check)
     if group.size > 1:
-        from fedbench.runs.refusals import alike
-
-        group.same(alike(made))
-    if not first:
-        made.take_part()
+        group.agree(lambda: _refuse_unlike(made, group))
+    if not group.is_writer:
+        with tempfile.TemporaryDirectory(prefix="fedbench-") as place:
+            made.go(Path(place))
         return
 
     def task(cfg: DictConfig) -> float:
-        return computed(config, Path(HydraConfig.get().runtime.output_dir), lambda: made)
+        return computed(config, lambda: made.go(Path(HydraConfig.get().runtime.output_dir)))
 
     with one_line_os_errors(f"write {here.path}"):  # Hydra's own files
         result = run_job(
@@ -80,6 +84,15 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         print(evaluations(here.rows()))
 
 
+def _refuse_unlike(made: Run, group: ProcessGroup) -> None:
+    """Raise UsageError if this process's run is not that of the first one."""
+    mine = made.facts()
+    for name, there in group.broadcast(mine).items():
+        if mine[name] != there:
+            line = f"{name} is {there}, in process {group.rank} {mine[name]}; the processes must be alike"
+            raise UsageError(line)
+
+
 def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, here: ProcessGroup) -> None:
     """Compute the run of these overrides together with the other processes; `here` is this one. If it fails,
     one process raises UserError and the others SaidElsewhere."""
@@ -90,7 +103,7 @@ def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool
             process_group.refuse_several("a sweep")
         return composed.one_run()
 
-    if here.rank:
+    if not here.is_writer:
         logging.disable()
     with process_group.connected(here) as group:
         try:
@@ -98,11 +111,11 @@ def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool
         except SaidElsewhere:
             raise
         except KeyboardInterrupt as stop:
-            if here.rank == 0:
+            if here.is_writer:
                 raise
             raise SaidElsewhere("stopped", getattr(stop, "exit_code", 130)) from stop
         except Exception as error:
-            if here.rank == 0:
+            if here.is_writer:
                 raise
             refusal = UserError(f"process {here.rank}: {line_of(error)}")
             refusal.exit_code = getattr(error, "exit_code", 1)

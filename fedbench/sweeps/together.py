@@ -74,32 +74,33 @@ def kind_of(run: Run) -> Kind | None:
     from fedbench.engine.compiled import compiler_missing
     from fedbench.engine.memory import total_memory
 
-    config, load, item = run.config, run.load, run.dtype.itemsize
-    if config.engine not in ("auto", "vmap") or run.algorithm.key is None or config.logger:
+    problem, there = run.problem, run.placement
+    config, load, item = run.config, there.load, problem.dtype.itemsize
+    if config.engine not in ("auto", "vmap") or problem.method.key is None or config.logger:
         return None  # loggers belong to a process
     if not run.session.shares_objective(config) or config.dataset.noise:
         return None
-    if run.choice.chunk < min(load.cohort, config.chunk or load.cohort):
+    if there.choice.chunk < min(load.cohort, config.chunk or load.cohort):
         return None  # a run alone fills the memory
-    if not isinstance(run.batch, int) and len(set(run.sizes.tolist())) > 1:
+    if not isinstance(problem.batch, int) and len(set(problem.division.sizes.tolist())) > 1:
         return None  # a batch is as wide as the largest client's, so every run has steps of its own shape
     key = digest(
         [
             {key: value for key, value in flat(config).items() if not _is_free(key, value)},
-            run.equal_steps,
+            problem.equal_steps,
             # where epochs say how many steps there are, they follow from the sizes of clients
-            [] if run.fixed_steps else [config.clients.total, repr(config.partition)],
+            [] if problem.steps_or_epochs[0] is not None else [config.clients.total, repr(config.partition)],
         ]
     )
-    if run.device.type == "cpu":
-        size = item * run.choice.chunk * (3 * load.d + load.batch * load.cost.written)
-        compiles = config.engine == "auto" and not compiler_missing(run.device)
-        gain = COMPILED_MORE * choose.expected_gain_seconds(load, run.device) if compiles else 0.0
+    if there.device.type == "cpu":
+        size = item * there.choice.chunk * (3 * load.d + load.batch * load.cost.written)
+        compiles = config.engine == "auto" and not compiler_missing(there.device)
+        gain = COMPILED_MORE * choose.expected_gain_seconds(load, there.device) if compiles else 0.0
         cost = 2 * choose.compile_cost_seconds(load)  # CPU seconds: measured 12.4 for an mlp's 6.5
         return Kind(key, size, OF_A_GROUP if size <= OF_A_RUN else 0.0, gain, cost)
-    step = run.choice.chunk * (16 * load.d + load.cost.shared + load.batch * load.cost.written)
-    size = (2 if run.graphs != "off" else 1) * item * step + run.state_bytes
-    return Kind(key, size, OF_A_DEVICE * total_memory(run.device))
+    step = there.choice.chunk * (16 * load.d + load.cost.shared + load.batch * load.cost.written)
+    size = (2 if there.graphs != "off" else 1) * item * step + there.state_bytes
+    return Kind(key, size, OF_A_DEVICE * total_memory(there.device))
 
 
 def _is_free(key: str, value: object) -> bool:

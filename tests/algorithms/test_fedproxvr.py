@@ -17,8 +17,8 @@ from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
-from fedbench.runs.evaluation import spent
 from fedbench.runs.run import Run
+from fedbench.runs.spent import spent
 from fedbench.schedule.trace import APPLIED
 from fedbench.theory.curvature import largest_curvature
 
@@ -217,7 +217,7 @@ def test_a_run_measures_the_smoothness(tmp_path: Path) -> None:
         ["algorithm=fedproxvr", "algorithm.lr=null", "algorithm.beta=5", "model=logistic", "model.init=zeros",
          "rounds=1", "clients.total=4", "clients.per_round=2", "partition=iid", "progress=none"]
     )  # fmt: skip
-    data = Run(cfg).dataset
+    data = Run(cfg).problem.dataset
     x = to_input(data.x_train, data.mean, data.std, torch.float64).flatten(1).numpy()
     z = np.hstack([x, np.ones((len(x), 1))])
     Run(cfg).go(tmp_path)

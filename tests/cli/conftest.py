@@ -38,11 +38,12 @@ class Runs:
         lr = config.algorithm.options.get("lr")
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
-        layout = types.SimpleNamespace(d=1)
+        problem = types.SimpleNamespace(layout=types.SimpleNamespace(d=1))
+        placement = types.SimpleNamespace(seconds=self.seconds)
         go = functools.partial(self.go, config)
-        return types.SimpleNamespace(config=config, layout=layout, seconds=self.seconds, go=go)
+        return types.SimpleNamespace(config=config, problem=problem, placement=placement, go=go)
 
-    def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
+    def go(self, config: Config, directory: Path, together: object = None) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""
         cfg = OmegaConf.create(dict(config.given))
         assert isinstance(cfg, DictConfig)

@@ -70,7 +70,7 @@ def test_a_worker_knows_how_many_are_to_come(tmp_path: Path, monkeypatch: pytest
     grid = {"algorithm": ["fedavg", "scaffold"], "algorithm.lr": [0.1, 0.2]}
     sweep(common, [{**grid, "seed": [0]}], tmp_path)
     assert sorted(seen) == [("fedavg", 2), ("fedavg", 2), ("scaffold", 2), ("scaffold", 2)]
-    assert jobs.session().alike == 2
+    assert jobs.session().runs_to_come == 2
     seen.clear()
     sweep(common, [{**grid, "seed": [0, 1, 2]}], tmp_path)
     assert sorted(set(seen)) == [("fedavg", 4), ("scaffold", 4)]

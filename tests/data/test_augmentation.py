@@ -18,6 +18,7 @@ from fedbench.data.transforms import mean_std
 from fedbench.engine.batches import Batch
 from fedbench.errors import ConfigError
 from fedbench.rng import fold, threefry2x32
+from fedbench.runs.execution import Execution
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.session import Session
@@ -110,7 +111,8 @@ def test_runs_differ_by_how_they_crop(tmp_path: Path) -> None:
         run = Run(compose_config([*words, *more]), session)
         run.go(tmp_path / str(len(found)))
         found.append(RunDirectory(tmp_path / str(len(found))).metrics.test_loss[1])
-        programs.add(session.on_device(run).programs.objective)
+        compiled = Run(compose_config([*words, *more, "engine=compile"]), session).prepare()
+        programs.add(compiled.loop.trainer.executor.programs.objective)  # type: ignore[attr-defined]
     assert len({*found}) == len(programs) == 3
 
 
@@ -202,29 +204,30 @@ def test_noise_is_normal_and_of_its_deviation() -> None:
     assert abs(pairs.mean()) < 5 / np.sqrt(pairs.numel())
 
 
-def step(run: Run, client: int, key: tuple[int, int]) -> Tensor:
+def step(running: Execution, client: int, key: tuple[int, int]) -> Tensor:
     """The gradient of the first two samples of a client."""
-    samples = torch.from_numpy(np.flatnonzero(run.assignment == client)[:2])
+    samples = torch.from_numpy(np.flatnonzero(running.problem.division.assignment == client)[:2])
     words = torch.tensor([0, 1 << 32])  # of augmentation and noise
     batch = Batch(samples, None, torch.stack(fold((torch.tensor(key[0]), torch.tensor(key[1])), words), -1))
-    return run.evaluator.objective.loss_and_grad(run.loop.theta, run.loop.statistics, batch)[1]
+    loop = running.loop
+    return running.evaluator.objective.loss_and_grad(loop.theta, loop.statistics, batch)[1]
 
 
 def test_client_i_of_n_has_its_share_of_the_noise_in_its_gradients(tmp_path: Path) -> None:
     """The gradient of softmax regression is sum of (p - onehot) x / B, with x that has been added to."""
     words = ["dtype=float64", "clients.total=5", "rounds=1", "progress=none", "dataset.normalize=false"]
     run = Run(compose_config([*words, "dataset.noise=0.4", "engine=vmap", "model.init=zeros"]))
-    run.prepare(directory=tmp_path)
+    running, problem = run.prepare(tmp_path), run.problem
     for client, key in ((0, (1, 2)), (3, (1, 2)), (3, (7, 2)), (4, (1, 2))):
-        mine = np.flatnonzero(run.assignment == client)[:2]
-        x = run.dataset.x_train[mine].double()
+        mine = np.flatnonzero(problem.division.assignment == client)[:2]
+        x = problem.dataset.x_train[mine].double()
         noisy = add_noise(
             x, fold((torch.tensor(key[0]), torch.tensor(key[1])), 1 << 32), torch.full((2,), 0.4 * client / 4)
         )
         assert torch.equal(noisy, x) == (client == 0)
-        residual = np.full((2, 10), 0.1) - np.eye(10)[run.dataset.y_train[mine].numpy()]
+        residual = np.full((2, 10), 0.1) - np.eye(10)[problem.dataset.y_train[mine].numpy()]
         expected = residual.T @ noisy.flatten(1).numpy() / 2
-        got = run.layout.unflatten(step(run, client, key))["1.weight"]
+        got = problem.layout.unflatten(step(running, client, key))["1.weight"]
         np.testing.assert_allclose(got, expected, atol=1e-14)
 
 

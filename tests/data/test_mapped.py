@@ -92,7 +92,7 @@ def test_a_run_on_samples_larger_than_memory(tmp_path: Path, monkeypatch: pytest
     words += ["clients.total=8", "clients.per_round=2", "rounds=1", "local.steps=1", "local.batch_size=2"]
     started = time.monotonic()
     run = Run(compose_config([*words, "model=logistic", "engine=loop", "progress=none"]))
-    assert run.dataset.x_train[5, :4].tolist() == [7, 7, 7, 0]
+    assert run.problem.dataset.x_train[5, :4].tolist() == [7, 7, 7, 0]
     assert run.go(tmp_path / "run").status == "completed"
     assert time.monotonic() - started < 60
 

@@ -302,12 +302,15 @@ def test_clients_may_be_anything_that_tells_them_apart(
     ]
     run = Run(compose_config([*words, "clients.total=4", "eval.clients=true"]))
     order = sorted({5, 70, -2, 33}, key=lambda u: u if kind == "number" else str(u))
-    np.testing.assert_array_equal(run.partition, [order.index(u) for u in train])
-    np.testing.assert_array_equal(run.test_client, [order.index(u) if u != 999 else -1 for u in test])
+    np.testing.assert_array_equal(run.problem.division.partition, [order.index(u) for u in train])
+    np.testing.assert_array_equal(
+        run.problem.division.test_client, [order.index(u) if u != 999 else -1 for u in test]
+    )
     few = Run(compose_config([*words, "clients.total=2", "eval.clients=true", "seed=3"]))
-    kept = {int(u) for u, client in zip(train, few.partition, strict=True) if client >= 0}
+    division = few.problem.division
+    kept = {int(u) for u, client in zip(train, division.partition, strict=True) if client >= 0}
     assert len(kept) == 2
-    assert [int(u) in kept for u in test] == (few.test_client >= 0).tolist()
+    assert [int(u) in kept for u in test] == (division.test_client >= 0).tolist()
     few.go(tmp_path / "run")
     with np.load(tmp_path / "run" / "partition.npz") as arrays:
         assert {int(u) for u, client in zip(train, arrays["client"], strict=True) if client >= 0} == kept

@@ -79,8 +79,9 @@ def test_two_files_of_every_format(kind: str, tmp_path: Path) -> None:
     score, summary, made = run(tmp_path / "run", *words)
     assert score == 1.0
     assert summary["parameters"] == 2 * (2 + 2 + 1)  # a, b, cook, smith and a constant, for each class
-    assert made.sizes.tolist() == [TRAIN.who.eq(f"user{n}").sum() for n in range(3)]
-    assert np.bincount(made.test_client).tolist() == [TEST.who.eq(f"user{n}").sum() for n in range(3)]
+    division = made.problem.division
+    assert division.sizes.tolist() == [TRAIN.who.eq(f"user{n}").sum() for n in range(3)]
+    assert np.bincount(division.test_client).tolist() == [TEST.who.eq(f"user{n}").sum() for n in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_labels_by_their_value_in_both_files(tmp_path: Path) -> None:
         files += [written(tmp_path / "u.csv", TEST.assign(y=test[40:])[SIDE[40:] == 1])]
         score, _, made = run(tmp_path / train[0], *table(*files))
         assert score == 1.0
-        assert made.dataset.y_train.tolist() == [
+        assert made.problem.dataset.y_train.tolist() == [
             int(float(label) == max(map(float, train))) for label in train[:40]
         ]
 
@@ -206,7 +207,10 @@ def test_a_file_without_a_header(kind: str, tmp_path: Path) -> None:
         Run(compose_config([*BASE, *table(file)]))
     words = [*table(file, target="4", user="3"), "dataset.header=false"]
     score, _, made = run(tmp_path / "run", *words)
-    assert (score, len(made.dataset.y_train) + len(made.dataset.y_test)) == (1.0, N)  # the first row too
+    assert (score, len(made.problem.dataset.y_train) + len(made.problem.dataset.y_test)) == (
+        1.0,
+        N,
+    )  # the first row too
     texts = written(tmp_path / "u.csv", FRAME[["job", "who", "y"]], header=False)
     with pytest.raises(ConfigError, match="which its column holds too"):
         Run(compose_config([*BASE, *table(texts)]))
@@ -290,7 +294,7 @@ def test_rows_are_shuffled_before_a_share_becomes_the_test_set(tmp_path: Path) -
     """The file is sorted by class: without a shuffle the test set would have one class only."""
     words = table(written(tmp_path / "t.csv", FRAME.sort_values("y")), test_fraction=0.3)
     score, _, made = run(tmp_path / "run", *words)
-    counts = np.bincount(made.dataset.y_test, minlength=2)
+    counts = np.bincount(made.problem.dataset.y_test, minlength=2)
     assert counts.sum() == 18
     assert counts.min() >= 3
     assert score == 1.0

@@ -33,6 +33,7 @@ from fedbench.engine.choose import (
     step_threads,
     wide_batch,
 )
+from fedbench.runs.execution import set_numerics
 from fedbench.runs.run import Run
 
 CPU = torch.device("cpu")
@@ -89,11 +90,9 @@ def test_dropout_is_no_reason_to_compile(
     monkeypatch.setenv("FEDBENCH_CACHE", str(tmp_path))
     words = ["model=mlp", "model.dropout=0.3", f"algorithm={method}", "rounds=150", "device=cpu", "threads=1"]
     run, plain = (Run(compose_config([*words, *more])) for more in ([], ["model.dropout=0"]))
-    assert (
-        run.load.cost.operations <= plain.load.cost.operations + 8
-    )  # forward and backward, in no step a draw
-    run.prepare()
-    assert run.choice.engine == "vmap"
+    steps, of_plain = (each.placement.load.cost.operations for each in (run, plain))
+    assert steps <= of_plain + 8  # forward and backward, in no step a draw
+    assert run.prepare().choice.engine == "vmap"
 
 
 def test_on_cuda_auto_takes_the_steps_that_a_graph_launches(load: Load) -> None:
@@ -105,8 +104,8 @@ def test_runs_on_cuda_are_work_too_although_nothing_is_compiled_there(load: Load
     """Else a sweep would never take the processes of several GPUs unasked."""
     cuda, run = torch.device("cuda"), Run(compose_config(["device=cpu", "progress=none"]))
     assert expected_gain_seconds(load, cuda) == 0 < rough_seconds(load, cuda)
-    run.device = cuda
-    assert run.seconds == rough_seconds(run.load, cuda) > 0
+    there = replace(run.placement, device=cuda)
+    assert there.seconds == rough_seconds(there.load, cuda) > 0
 
 
 def test_without_a_compiler_it_says_so_once_it_would_have_compiled(
@@ -153,9 +152,9 @@ def threads() -> Iterator[int]:
 def test_a_runs_threads_are_set_for_it_and_not_for_the_next(threads: int) -> None:
     def used(*words: str) -> int:
         run = Run(compose_config(["device=cpu", "rounds=1", *words]))
-        run.set_numerics()
-        assert torch.get_num_threads() == run.threads
-        return run.threads
+        set_numerics(run.problem, run.placement)
+        assert torch.get_num_threads() == run.placement.threads
+        return run.placement.threads
 
     assert used("threads=3") == 3
     assert used() == 1  # logistic on digits

@@ -10,7 +10,6 @@ from fedbench.config.identity import identity, run_hash
 from fedbench.engine.batches import Batch
 from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
-from fedbench.runs.session import Session
 
 MODELS = [
     "model=logistic", "model=mlp", "model=mlp model.norm=layer", "model=cnn", "model=rnn",
@@ -20,7 +19,7 @@ MODELS = [
 
 def objective(*overrides: str):
     plan = Run(compose_config(["clients.total=4", "clients.per_round=2", *overrides]))
-    return Session().on_device(plan).objective, plan
+    return plan.prepare().loop.trainer.objective, plan.problem
 
 
 @pytest.mark.parametrize("model", MODELS)

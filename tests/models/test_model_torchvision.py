@@ -97,10 +97,11 @@ def test_clients_together_equal_clients_alone(tmp_path: Path, arch: str, norm: s
                 ]
             )
         )  # fmt: skip
-        run.prepare()
-        run.start()
-        run.loop.update()
-        found.append(torch.cat([run.loop.theta, *(v.flatten() for v in run.loop.statistics.values())]))
+        running = run.prepare()
+        running.start()
+        loop = running.loop
+        loop.update()
+        found.append(torch.cat([loop.theta, *(v.flatten() for v in loop.statistics.values())]))
     assert float((found[0] - found[1]).norm() / found[0].norm()) < 1e-12
 
 

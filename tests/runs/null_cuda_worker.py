@@ -24,7 +24,8 @@ import torch
 from fedbench.api import compose_config
 from fedbench.engine import vectorised
 from fedbench.engine.memory import is_out_of_memory
-from fedbench.runs.evaluation import Measurement
+from fedbench.runs.execution import Execution, set_numerics
+from fedbench.runs.measurement import Measurement
 from fedbench.runs.run import Run
 
 WAITS = ("stream_sync", "device_sync", "event_sync")
@@ -32,11 +33,11 @@ KERNELS = ("launches", "cublas", "cudnn", "driver_launches", "memset")
 ROUNDS = 12
 
 
-def counted(run: Run, rounds: int) -> dict[str, Any]:
+def counted(running: Execution, rounds: int) -> dict[str, Any]:
     """Kernels, graph launches, copies, waits and host milliseconds a round."""
     before, began = emul.snapshot(), time.process_time()
     for _ in range(rounds):
-        run.loop.update()
+        running.loop.update()
     spent, found = time.process_time() - began, emul.delta(before)
     return {
         "kernels": sum(found.get(name, 0) for name in KERNELS) / rounds,
@@ -47,28 +48,33 @@ def counted(run: Run, rounds: int) -> dict[str, Any]:
     }
 
 
+def started(words: list[str]) -> Execution:
+    """A run before its first round."""
+    run = Run(compose_config(words))
+    set_numerics(run.problem, run.placement)
+    running = run.prepare()
+    running.start()
+    return running
+
+
 def rounds(words: list[str]) -> dict[str, Any]:
     """Of one job: `counted`, bytes grown over ROUNDS rounds, and the waits of a recorded row."""
-    run = Run(compose_config(words))
-    run.set_numerics()
-    run.prepare()
-    run.start()
+    running = started(words)
     for _ in range(2):
-        run.loop.update()
-    measurement = Measurement(run)
+        running.loop.update()
+    measurement = Measurement(running)
     measurement.row(0, time.monotonic)
     gc.collect()
     held = torch.cuda.memory_allocated()
-    found = counted(run, ROUNDS)
+    found = counted(running, ROUNDS)
     gc.collect()
     found["grown"] = torch.cuda.memory_allocated() - held
     before = emul.snapshot()
     measurement.row(0, time.monotonic)
     row = emul.delta(before)
     found["row_waits"] = sum(row.get(name, 0) for name in WAITS)
-    engine = run.choice.engine
-    note = run.loop.trainer.executor.note
-    run.loop = run.evaluator = None  # type: ignore[assignment]
+    engine = running.choice.engine
+    note = running.loop.trainer.executor.note
     return {"words": words, "engine": engine, "note": note, **found}
 
 
@@ -99,12 +105,9 @@ def full(words: list[str], directory: Path) -> dict[str, Any]:
 
 def packed(words: list[str]) -> dict[str, Any]:
     """What a round raises whose packed steps find no memory, and whether it counts as that."""
-    run = Run(compose_config(words))
-    run.set_numerics()
-    run.prepare()
-    run.start()
-    run.loop.update()
-    programs = run.loop.trainer.executor._compiled
+    running = started(words)
+    running.loop.update()
+    programs = running.loop.trainer.executor._compiled
     cap, used = emul._lib.nullcuda_cap, emul._lib.nullcuda_used
     used.restype, cap.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
 
@@ -125,7 +128,7 @@ def packed(words: list[str]) -> dict[str, Any]:
     for program in programs.values():
         program._call = functools.partial(full, program._call)
     try:
-        run.loop.update()
+        running.loop.update()
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}", "out_of_memory": is_out_of_memory(error)}
     return {"error": None, "out_of_memory": False}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 from fedbench.api import compose_config
@@ -15,11 +16,8 @@ def main(root: Path, file: Path) -> None:
     with connected(here()) as group:
         for name, overrides in json.loads(file.read_text()).items():
             run = Run(compose_config(overrides), group=group)
-            if group.rank:
-                run.take_part()
-                assert not (root / f"{name}-{group.rank}").exists()
-            else:
-                run.go(root / name)
+            with tempfile.TemporaryDirectory() as place:
+                run.go(root / name if group.is_writer else Path(place))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from fedbench.engine.executors import Result, Work
 from fedbench.engine.graph import StepGraph
 from fedbench.engine.vectorised import VmapExecutor
 from fedbench.method import Vectors
+from fedbench.runs.execution import set_numerics
 from fedbench.runs.run import Run
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import Session
@@ -54,12 +55,12 @@ def words(images: Path, *more: str) -> list[str]:
 
 def after_three_updates(arguments: list[str]) -> ServerLoop:
     run = Run(compose_config([*arguments, "dtype=float64"]))
-    run.set_numerics()
-    run.prepare()
-    run.start()
+    set_numerics(run.problem, run.placement)
+    running = run.prepare()
+    running.start()
     for _ in range(3):
-        run.loop.update()
-    return run.loop
+        running.loop.update()
+    return running.loop
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -122,8 +123,8 @@ def test_a_second_run_takes_over_the_first_ones_program(images: Path, tmp_path: 
 
 def test_the_data_lie_on_the_device(images: Path) -> None:
     run = Run(compose_config(words(images, "model=mlp", "device=auto")))
-    run.prepare()
-    assert run.device.type == "cuda"
+    running = run.prepare()
+    assert running.placement.device.type == "cuda"
     assert torch.cuda.memory_allocated() >= 400 * 28 * 28
 
 

@@ -109,4 +109,4 @@ def test_runs_of_one_process_read_a_file_that_was_replaced_between_them() -> Non
     Run(compose_config(BASE), session).go(Path("one"))
     write(1)
     again = Run(compose_config(BASE), session)
-    assert np.array_equal(again.dataset.x_train[:, 0], arrays(1)["x_train"])
+    assert np.array_equal(again.problem.dataset.x_train[:, 0], arrays(1)["x_train"])

@@ -37,7 +37,7 @@ def weights(directory: Path) -> np.ndarray:
 
 def inputs(run: Run, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Normalised pixels with a 1 behind them (n, 65), and labels."""
-    ds = run.dataset
+    ds = run.problem.dataset
     train = ds.x_train.double().numpy().reshape(len(ds.x_train), -1)
     unit = 255 if ds.x_train.dtype.itemsize == 1 else 1
     x = getattr(ds, f"x_{part}").double().numpy().reshape(-1, train.shape[1]) / unit
@@ -69,7 +69,7 @@ def test_a_row_tells_of_the_mean_that_is_asked_for(tmp_path: Path) -> None:
     latest, every = [thetas[0]] * N, [thetas[0]]
     for t in range(5):
         for job in (job for job in jobs if int(job["start_version"]) == t):
-            mine = run.partition == int(job["client"])
+            mine = run.problem.division.partition == int(job["client"])
             residual = probabilities(thetas[t], x[mine]) - np.eye(10)[y[mine]]
             latest[int(job["client"])] = thetas[t] - LR * residual.T @ x[mine] / mine.sum()
         every.append(np.mean(latest, 0))

@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "checkpoint.pt"
     content = bytearray(file.read_bytes())
     if damage == "bit":
-        theta = torch.load(file, weights_only=True)["walk"]["server"]["theta"]
+        theta = torch.load(file, weights_only=True)["loop_state"]["server"]["theta"]
         at = content.find(theta.numpy().tobytes()[:64])
         assert at > 0
         content[at + 17] ^= 1
@@ -229,7 +229,10 @@ def test_out_of_memory_later_on_keeps_the_checkpoint(
         patch.setattr(ServerLoop, "update", starves)
         with pytest.raises(RunError, match=r"^out of memory: .*; the same command goes on from the last"):
             run(tmp_path / "parts")
-    assert torch.load(tmp_path / "parts" / "checkpoint.pt", weights_only=True)["walk"]["version"] in (1, 2)
+    assert torch.load(tmp_path / "parts" / "checkpoint.pt", weights_only=True)["loop_state"]["version"] in (
+        1,
+        2,
+    )
     run(tmp_path / "parts")
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
 

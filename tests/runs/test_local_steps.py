@@ -187,8 +187,8 @@ def test_a_run_that_stops_goes_on_with_what_its_optimizers_have_kept(
 
 
 def test_kept_state_counts_as_clients_state() -> None:
-    d = plan().layout.d
-    assert plan(*MOMENTUM).cost.client_state == d
-    assert plan(*ADAM).cost.client_state == 2 * d
-    assert plan("optimizer=adam").cost.client_state == 0
-    assert plan("algorithm=scaffold", *MOMENTUM).cost.client_state == 2 * d
+    d = plan().problem.layout.d
+    assert plan(*MOMENTUM).problem.cost.client_state == d
+    assert plan(*ADAM).problem.cost.client_state == 2 * d
+    assert plan("optimizer=adam").problem.cost.client_state == 0
+    assert plan("algorithm=scaffold", *MOMENTUM).problem.cost.client_state == 2 * d

@@ -18,7 +18,7 @@ from fedbench.cli import main
 from fedbench.data import registry
 from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
-from fedbench.runs.evaluation import summary_of
+from fedbench.runs.clients import summary_of
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run import Run
 
@@ -61,7 +61,7 @@ def run(directory: Path, *overrides: str) -> tuple[Run, dict[str, str], dict[str
 
 def linear(model: dict[str, torch.Tensor], plan: Run) -> np.ndarray:
     """Outputs on the test set, from the model's numbers."""
-    data = plan.dataset
+    data = plan.problem.dataset
     x = ((data.x_test - data.mean) / data.std).double().flatten(1).numpy() if data.mean is not None else None
     weight, bias = (model[f"1.{name}"].double().numpy() for name in ("weight", "bias"))
     found: np.ndarray = x @ weight.T + bias
@@ -76,7 +76,7 @@ def npz(file: Path, name: str, task: str) -> list[str]:
 def test_regression(file: Path, schedule: list[str]) -> None:
     options = npz(file, "numbers", "regression")
     plan, last, model = run(file / "run", *options, *schedule, "partition=natural", "eval.clients=true")
-    y, out = plan.dataset.y_test.double().numpy(), linear(model, plan)
+    y, out = plan.problem.dataset.y_test.double().numpy(), linear(model, plan)
     assert float(last["test_loss"]) == pytest.approx(((out - y) ** 2).mean(), rel=1e-9)
     assert float(last["test_accuracy"]) == pytest.approx(r2_score(y, out), rel=1e-9)
     whose = np.arange(96) % (CLIENTS - 1)
@@ -92,7 +92,7 @@ def test_regression(file: Path, schedule: list[str]) -> None:
 def test_several_labels(file: Path, schedule: list[str]) -> None:
     options = npz(file, "labels", "multilabel")
     plan, last, model = run(file / "run", *options, *schedule, "partition=natural", "eval.clients=true")
-    y, out = plan.dataset.y_test.double().numpy(), linear(model, plan)
+    y, out = plan.problem.dataset.y_test.double().numpy(), linear(model, plan)
     losses = np.log1p(np.exp(-out)) + (1 - y) * out
     assert float(last["test_loss"]) == pytest.approx(losses.mean(), rel=1e-9)
     right = ((out > 0) == (y > 0.5)).all(1)
@@ -107,11 +107,11 @@ def test_several_labels(file: Path, schedule: list[str]) -> None:
 def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path, schedule: list[str]) -> None:
     options = [*npz(file, "classes", "classification"), "partition=dirichlet", "partition.alpha=0.3"]
     plan, last, model = run(file / "run", *options, *schedule, "eval.clients=true")
-    y, labels = plan.dataset.y_test.numpy(), plan.dataset.y_train.numpy()
+    y, labels = plan.problem.dataset.y_test.numpy(), plan.problem.dataset.y_train.numpy()
     right = linear(model, plan).argmax(1) == y
     each = []
     for i in range(CLIENTS):
-        own = labels[plan.assignment == i]
+        own = labels[plan.problem.division.assignment == i]
         each.append(sum((own == c).mean() * right[y == c].mean() for c in range(3)))
     each.sort()
     expected = [np.mean(each), np.mean(each[:2]), np.std(each)]
@@ -122,10 +122,10 @@ def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path, s
 def test_pooled_data_are_tested_on_each_clients_own(file: Path) -> None:
     options = [*npz(file, "classes", "classification"), "partition=dirichlet", "dataset.pool=0.25"]
     plan, last, model = run(file / "run", *options, "eval.clients=true")
-    right = linear(model, plan).argmax(1) == plan.dataset.y_test.numpy()
-    whose = plan.test_client
+    right = linear(model, plan).argmax(1) == plan.problem.dataset.y_test.numpy()
+    whose = plan.problem.division.test_client
     assert whose is not None
-    sizes = np.bincount(plan.assignment, minlength=CLIENTS)
+    sizes = np.bincount(plan.problem.division.assignment, minlength=CLIENTS)
     _, test = held_out(np.repeat(np.arange(CLIENTS), sizes), 0.25, np.random.default_rng(0))
     assert abs(len(whose) - len(test) / 0.75) < 2 * CLIENTS
     each = sorted(right[whose == i].mean() for i in np.unique(whose))
@@ -165,7 +165,7 @@ def test_an_interrupted_run_keeps_the_clients_columns(file: Path, monkeypatch: p
 def test_token_sequences(tmp_path: Path, schedule: list[str]) -> None:
     model = ["model=embedding_rnn", "model.embedding=4", "model.hidden=4", "dataset.length=8"]
     plan, last, _ = run(tmp_path, "dataset=reviews", *model, *schedule, "eval.clients=true")
-    assert (plan.config.partition.name, plan.dataset.vocabulary) == ("natural", 1000)
+    assert (plan.config.partition.name, plan.problem.dataset.vocabulary) == ("natural", 1000)
     assert 0 < float(last["client_accuracy_worst"]) <= float(last["client_accuracy_mean"]) < 1
     assert math.isfinite(float(last["test_loss"]))
 

@@ -52,11 +52,11 @@ def test_two_jobs_at_once_are_refused_whatever_makes_them(algorithm: str, words:
     ],
 )
 def test_one_job_after_the_other_is_not(algorithm: str, words: list[str]) -> None:
-    assert len(plan(algorithm, *words).trace.parallel) == 0
+    assert len(plan(algorithm, *words).problem.trace.parallel) == 0
 
 
 @pytest.mark.parametrize("algorithm", ["fedbuff", "ca2fl"])
 def test_clients_that_keep_nothing_may_work_on_any_number(algorithm: str) -> None:
-    assert len(plan(algorithm, "schedule.staleness=4").trace.parallel) > 0
+    assert len(plan(algorithm, "schedule.staleness=4").problem.trace.parallel) > 0
     at_once = ["schedule.pool=all", "schedule.concurrency=6", "delay=exponential"]
-    assert len(plan(algorithm, *at_once).trace.parallel) > 0
+    assert len(plan(algorithm, *at_once).problem.trace.parallel) > 0

@@ -15,7 +15,8 @@ from scipy.special import softmax
 from torch import nn
 
 from fedbench.api import compose_config
-from fedbench.runs.evaluation import PersonalEvaluator
+from fedbench.runs.clients import PersonalEvaluator
+from fedbench.runs.execution import Execution
 from fedbench.runs.run import Run
 
 N = 12
@@ -31,21 +32,21 @@ def test_equals_a_plain_loop(model: list[str], partition: list[str], tmp_path: P
     words = ["dataset=digits", "algorithm=fedbn", "algorithm.lr=0.2", f"partition={partition[0]}"]
     words += [f"clients.total={N}", "clients.per_round=5", "rounds=2", "local.steps=3", "threads=1"]
     plan = Run(compose_config([*words, *partition[1:], *model, "engine=vmap", "eval.batch_size=20"]))
-    plan.prepare(directory=tmp_path)
-    walk, evaluator = plan.loop, plan.evaluator
+    running, problem = plan.prepare(tmp_path), plan.problem
+    walk, evaluator = running.loop, running.evaluator
     walk.start()
     walk.update()
     walk.update()  # some clients have not worked yet
-    measure = PersonalEvaluator.of_test_set(plan)
+    measure = PersonalEvaluator.of_test_set(running)
     loss, score, accuracy = measure.test(walk)
 
     losses, right = [], []
-    y = plan.dataset.y_test
+    y = problem.dataset.y_test
     labels = y.numpy()
-    for i, module in enumerate(own_models(plan)):
+    for i, module in enumerate(own_models(running)):
         with torch.no_grad():
-            out = module(evaluator.to_input(plan.dataset.x_test)).double()
-        mine = plan.dataset.y_train.numpy()[plan.assignment == i]
+            out = module(evaluator.to_input(problem.dataset.x_test)).double()
+        mine = problem.dataset.y_train.numpy()[problem.division.assignment == i]
         share = np.array([(mine == label).mean() / (labels == label).sum() for label in labels])
         each = torch.nn.functional.cross_entropy(out, y, reduction="none").numpy()
         losses.append((share * each).sum())
@@ -56,16 +57,16 @@ def test_equals_a_plain_loop(model: list[str], partition: list[str], tmp_path: P
     assert len(set(accuracy)) > 1
 
 
-def own_models(plan: Run) -> list[nn.Module]:
+def own_models(running: Execution) -> list[nn.Module]:
     """Each client's model as a module: theta, with the client's own normalisation and its statistics."""
-    walk, made = plan.loop, []
+    walk, made = running.loop, []
     kept = walk.trainer.store.tensors  # type: ignore[attr-defined]
     for i in range(walk.counts.N):
-        module = copy.deepcopy(plan.evaluator.model)
+        module = copy.deepcopy(running.evaluator.model)
         theta = walk.theta.clone()
         theta[walk.algorithm._norm] = kept["norm"][i]  # type: ignore[attr-defined]
         statistics = {name: kept[f"statistics:{name}"][i] for name in walk.statistics}
-        module.load_state_dict({**plan.evaluator.layout.unflatten(theta), **statistics}, strict=False)
+        module.load_state_dict({**running.evaluator.layout.unflatten(theta), **statistics}, strict=False)
         made.append(module)
     return made
 
@@ -105,21 +106,21 @@ def test_a_test_sample_is_scored_by_its_owners_model(
     last = metrics(tmp_path / "run")[-1]
 
     plan = Run(compose_config(common))
-    plan.prepare(directory=tmp_path)
-    plan.loop.start()
+    running, data, whose = plan.prepare(tmp_path), plan.problem.dataset, plan.problem.division.test_client
+    running.loop.start()
     for _ in range(3):
-        plan.loop.update()
-    x, y, whose = plan.evaluator.to_input(plan.dataset.x_test), plan.dataset.y_test, plan.test_client
+        running.loop.update()
+    x, y = running.evaluator.to_input(data.x_test), data.y_test
     assert whose is not None
     losses, right = [], []
-    for i, module in enumerate(own_models(plan)):
+    for i, module in enumerate(own_models(running)):
         if (mine := whose == i).any():
             with torch.no_grad():
                 out = module(x[mine])
             losses.append(torch.nn.functional.cross_entropy(out, y[mine]).item())
             right.append((out.argmax(1) == y[mine]).double().mean().item())
     if "partition=natural" in words:
-        assert len(right) < plan.counts.N or "clients.total=6" in words
+        assert len(right) < plan.problem.counts.N or "clients.total=6" in words
     assert float(last["test_loss"]) == pytest.approx(np.mean(losses), rel=1e-10)
     assert float(last["test_accuracy"]) == pytest.approx(np.mean(right), rel=1e-12)
     worst = np.sort(right)[: -(-len(right) // 10)].mean()
@@ -146,19 +147,19 @@ def test_fine_tuned_models_are_scored_on_their_owners_samples(
     plan = Run(compose_config(common))
     plan.go(tmp_path / "run")
     last, weights = metrics(tmp_path / "run")[-1], saved(tmp_path / "run")
-    data = plan.dataset
+    data, division = plan.problem.dataset, plan.problem.division
 
     def flat(x: torch.Tensor) -> np.ndarray:
         return ((x - data.mean) / data.std).double().flatten(1).numpy()
 
     x, y = flat(data.x_train), data.y_train.numpy()
-    x_test, y_test, whose = flat(data.x_test), data.y_test.numpy(), plan.test_client
+    x_test, y_test, whose = flat(data.x_test), data.y_test.numpy(), division.test_client
     assert whose is not None
     assert ((whose < 0).any()) == ("partition=natural" in words)
     w, b = (weights[f"1.{name}"].double().numpy() for name in ("weight", "bias"))
     scores = []
     for i in range(6):
-        mine, test = plan.assignment == i, whose == i
+        mine, test = division.assignment == i, whose == i
         if test.any():
             error = (softmax(x[mine] @ w.T + b, 1) - np.eye(len(b))[y[mine]]) / mine.sum()
             own_w, own_b = w - 0.5 * error.T @ x[mine], b - 0.5 * error.sum(0)

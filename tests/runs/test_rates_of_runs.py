@@ -107,7 +107,7 @@ def test_the_largest_rate_that_fits_is_computed_and_the_next_one_is_refused() ->
 
 def test_a_method_with_a_theorem_takes_a_schedule_of_a_rate_that_is_given() -> None:
     run = plan("algorithm=padamfed", "algorithm.lr=0.1", *DECAY)
-    assert run.rates["lr"](2) == pytest.approx(0.81)
+    assert run.problem.rates["lr"](2) == pytest.approx(0.81)
 
 
 def test_nothing_is_compiled_for_the_rate_of_a_round(tmp_path: Path, packed: list[Callable]) -> None:

@@ -16,7 +16,7 @@ from run_files import model
 
 from fedbench.api import compose_config
 from fedbench.data import to_input
-from fedbench.runs.evaluation import mixture
+from fedbench.runs.clients import mixture
 from fedbench.runs.run import Run
 from fedbench.runs.session import Session
 
@@ -183,17 +183,17 @@ def test_jobs_of_an_update_are_weighted_by_their_clients_alone(weighting: str) -
     """The shares of an update's jobs sum to 1, whatever the sizes of the clients of other updates."""
     words = ["algorithm=fedavg", f"algorithm.weighting={weighting}", *ASYNC, "rounds=6"]
     run = Run(compose_config([*BASE, *words]))
-    run.prepare()
-    applied = run.trace.applied_update
+    loop, trace, assignment = run.prepare().loop, run.problem.trace, run.problem.division.assignment
+    applied = trace.applied_update
     totals = set()
     for update in range(6):
         jobs = np.flatnonzero(applied == update)
-        sizes = np.bincount(run.assignment, minlength=7)[run.trace.client[jobs]].astype(float)
+        sizes = np.bincount(assignment, minlength=7)[trace.client[jobs]].astype(float)
         raw = sizes if weighting == "samples" else np.ones(len(jobs))
-        np.testing.assert_allclose(run.loop.base_weight[jobs], raw / raw.sum(), rtol=1e-12)
+        np.testing.assert_allclose(loop.base_weight[jobs], raw / raw.sum(), rtol=1e-12)
         totals.add(raw.sum())
     assert (len(totals) > 1) == (weighting == "samples")
-    assert not run.loop.base_weight[applied < 0].any()
+    assert not loop.base_weight[applied < 0].any()
 
 
 def test_a_label_that_is_not_in_the_test_set_does_not_count_against_a_client() -> None:

@@ -60,7 +60,7 @@ def test_the_job_is_requeued_from_a_checkpoint_of_this_round(
             plan.go(tmp_path / "run")
     assert handled == [number]
     saved = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)
-    assert saved["walk"]["version"] == 3
+    assert saved["loop_state"]["version"] == 3
     assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run").rounds == 5
 
 

@@ -211,8 +211,8 @@ def test_methods_with_vectors_at_their_clients_say_so() -> None:
         more = [*(ASYNC if asynchronous else []), *needs(name, "async" if asynchronous else "sync")]
         if name in ALONE:
             more += ["clients.per_round=1"]
-        plan = Run(compose_config([*TINY, f"algorithm={name}", *more]))
-        assert plan.algorithm.keeps_state or plan.cost.client_state == 0, name
+        plan = Run(compose_config([*TINY, f"algorithm={name}", *more])).problem
+        assert plan.method.keeps_state or plan.cost.client_state == 0, name
 
 
 # ---- the command line ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,7 @@ def test_auto_takes_the_disk_where_memory_is_too_small(
 ) -> None:
     def ways(directory: Path) -> str:
         plan = Run(compose_config([*BASE, *SCAFFOLD]))
-        plan.prepare(directory=directory)
-        return plan.choice.state
+        return plan.prepare(directory).choice.state
 
     assert ways(tmp_path) == "memory"
     monkeypatch.setattr(choose, "total_memory", lambda device: 2 * 8 * 650 * 4 - 1)
@@ -90,7 +90,7 @@ def test_what_fits_on_no_disk_is_refused_before_anything_is_written(tmp_path: Pa
     with pytest.raises(ConfigError, match=r"^model="):  # the model itself
         run(tmp_path, *huge)
     plan = Run(compose_config([*BASE, *SCAFFOLD, "state.place=disk"]))
-    object.__setattr__(plan, "cost", plan.cost.__class__(**{**vars(plan.cost), "client_state": 2**60}))
+    plan.problem = replace(plan.problem, cost=replace(plan.problem.cost, client_state=2**60))
     with pytest.raises(ConfigError, match=r"^state\.directory=.*needs about .* of disk"):
         plan.go(tmp_path / "run")
     assert not (tmp_path / "run" / "summary.json").exists()

@@ -102,14 +102,15 @@ def test_a_clients_draw_is_its_own_and_the_seeds() -> None:
 def test_training_is_that_of_the_data_without_them(words: list[str], tmp_path: Path) -> None:
     words = [*words, *ALL, "dataset.normalize=false"]
     run = go(tmp_path / "held", *words, "dataset.validation=0.2")
-    data, stay = run.dataset, np.setdiff1d(np.arange(300), run.validation)
+    data, division = run.problem.dataset, run.problem.division
+    stay = np.setdiff1d(np.arange(300), division.validation)
     arrays = {
         "x_train": data.x_train.numpy()[stay, 0],
         "y_train": data.y_train.numpy()[stay],
         "x_test": data.x_test.numpy()[:, 0],
         "y_test": data.y_test.numpy(),
     }
-    np.savez(tmp_path / "less.npz", **arrays, client=run.partition[stay])
+    np.savez(tmp_path / "less.npz", **arrays, client=division.partition[stay])
     without = ["dataset=npz", f"dataset.path={tmp_path}/less.npz", "partition=natural"]
     words = [w for w in [*SMALL, *words] if not w.startswith(("partition", "dataset.train"))]
     Run(compose_config([*words, *without])).go(tmp_path / "less")
@@ -146,12 +147,12 @@ def test_the_last_row_is_what_the_saved_model_does_on_the_samples_of_the_file(
     run = go(tmp_path, *words, "dataset.validation=0.15", "eval.train=true")
     with np.load(tmp_path / "partition.npz") as arrays:
         client, held = arrays["client"], arrays["validation"]
-    assert client.shape == held.shape == run.dataset.y_train.shape
+    assert client.shape == held.shape == run.problem.dataset.y_train.shape
     out, sizes = np.bincount(client[held], minlength=N), np.bincount(client, minlength=N)
     assert (out <= np.ceil(0.15 * sizes)).all()
     assert out.sum() > 0
     row, model = table(tmp_path).iloc[-1], torch.load(tmp_path / "model.pt", weights_only=True)
-    data = run.dataset
+    data = run.problem.dataset
     x = data.x_train.double()
     if data.mean is not None:
         x = (x - data.mean) / data.std
@@ -161,7 +162,7 @@ def test_the_last_row_is_what_the_saved_model_does_on_the_samples_of_the_file(
     right = (logits.argmax(1) == data.y_train).numpy()
     assert row.validation_accuracy == pytest.approx(right[held].mean(), rel=1e-12)
     mine = np.bincount(client[~held], weights=loss[~held]) / np.bincount(client[~held])
-    expected = loss[~held].mean() if run.algorithm.weighting == "samples" else mine.mean()
+    expected = loss[~held].mean() if run.problem.method.weighting == "samples" else mine.mean()
     assert row.train_loss == pytest.approx(expected, rel=1e-10)
 
 
@@ -175,17 +176,22 @@ def test_clients_own_models_are_measured_on_what_is_held_out_of_their_samples(tm
         "dataset.validation=0.02",
         "partition.alpha=0.1",
     )
-    store, data = run.loop.trainer.store, run.dataset
+    problem, running = run.problem, run.prepare(tmp_path / "state")
+    running.start()
+    for _ in range(problem.counts.T):
+        running.loop.update()
+    store, data, division = running.loop.trainer.store, problem.dataset, problem.division
+    module = running.evaluator.model
     losses, right = [], []
     for i in range(N):
-        mine = run.validation[run.partition[run.validation] == i]
+        mine = division.validation[division.partition[division.validation] == i]
         if not len(mine):
             continue
-        theta = run.loop.theta.clone()
-        theta[run.algorithm._norm] = store.gather(torch.tensor([i]))["norm"][0]  # type: ignore[attr-defined]
-        run.evaluator.model.load_state_dict(run.layout.unflatten(theta), strict=False)
+        theta = running.loop.theta.clone()
+        theta[problem.method._norm] = store.gather(torch.tensor([i]))["norm"][0]  # type: ignore[attr-defined]
+        module.load_state_dict(problem.layout.unflatten(theta), strict=False)
         with torch.no_grad():
-            out = run.evaluator.model((data.x_train[mine].double() - data.mean) / data.std)
+            out = module((data.x_train[mine].double() - data.mean) / data.std)
         losses.append(torch.nn.functional.cross_entropy(out, data.y_train[mine]).item())
         right.append((out.argmax(1) == data.y_train[mine]).double().mean().item())
     assert 1 < len(losses) < N  # somebody has too few samples

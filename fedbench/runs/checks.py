@@ -1,0 +1,207 @@
+"""Refusals that the configuration alone cannot decide: a run does not fit the data, the method, the device or
+the processes. Each takes what it checks and raises a ConfigError of one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedbench import schedule
+from fedbench.config.config import MEAN_OF_CLIENTS, Config
+from fedbench.data import Dataset
+from fedbench.engine.memory import refuse_too_large
+from fedbench.engine.metrics import refuse as refuse_metrics
+from fedbench.engine.objective import TASKS
+from fedbench.errors import ConfigError
+from fedbench.fields import AVERAGE
+from fedbench.method import Algorithm, Setting
+from fedbench.method.cost import Cost
+from fedbench.schedule.participation import Participation
+
+JOB_BYTES = 90  # of a job, at least: its entries in the trace and in the weights of jobs
+
+
+def check_processes(config: Config, device: torch.device, processes: int) -> None:
+    """Refuse what the device, or the number of processes that compute, excludes."""
+    if config.clients.per_round < processes:
+        allowed = f"must be at least the number of processes, {processes}"
+        raise ConfigError("clients.per_round", config.clients.per_round, allowed)
+    if config.precision == "tf32" and device.type != "cuda":
+        raise ConfigError("precision", "tf32", "is a format of CUDA devices, and this is a CPU; use bf16")
+    if config.eval.model == MEAN_OF_CLIENTS and processes > 1:
+        why = f"each of {processes} processes has only a part of the clients"
+        raise ConfigError("eval.model", config.eval.model, f"must be last: {why}")
+
+
+def check_schedule(config: Config, method: Algorithm) -> None:
+    """Refuse what a method's dispatch excludes, and more jobs than the memory holds."""
+    schedule.check(config, method.dispatch)
+    jobs = config.rounds * config.clients.per_round
+    what = f"a schedule of {jobs:,} jobs"
+    refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
+
+
+def check_participation(chosen: Participation, method: Algorithm) -> None:
+    """Refuse what a method's definition excludes: fewer clients than all, or a client that counts twice."""
+    if method.full_participation:
+        needs = f"{method.name} is defined for full participation only"
+        if chosen.name != "uniform":
+            raise ConfigError("participation", chosen.name, f"must be uniform: {needs}")
+        if chosen.stragglers and chosen.straggler_work == "drop":
+            raise ConfigError("participation.straggler_work", "drop", f"must be partial: {needs}")
+    if chosen.name == "weighted" and (method.keeps_state or method.caches):
+        allowed = f"lets a client count twice, which {method.name}'s per-client state does not allow"
+        raise ConfigError("participation", chosen.name, allowed)
+
+
+def check_task(config: Config, ds: Dataset, method: Algorithm, whose_tests: bool) -> None:
+    """Refuse what does not fit the data's task: a loss, metrics, fine-tuning, a method evaluated by class,
+    clients' scores. Refuse noise on tokens or with a single client, too. `whose_tests`: clients of the test
+    samples are known."""
+    fits, noise, asked = TASKS[ds.task].loss, config.dataset.noise, config.eval
+    if noise and (ds.vocabulary is not None or config.clients.total == 1):
+        allowed = "tokens take no noise" if ds.vocabulary is not None else "the only client gets none"
+        raise ConfigError("dataset.noise", noise, f"must be 0: {allowed}")
+    refuse_metrics(asked.metrics, ds.task, ds.name)
+    if asked.metrics and method.is_personal:
+        allowed = f"apply to one model, but {method.name}'s clients evaluate their own models"
+        raise ConfigError("eval.metrics", list(asked.metrics), allowed)
+    if asked.finetune_steps and (ds.task != "classification" or method.is_personal):
+        why = f"dataset={ds.name} is {ds.task}"
+        if ds.task == "classification":
+            why = f"the clients of {method.name} have models of their own"
+        allowed = f"fine-tunes one classification model, but {why}"
+        raise ConfigError("eval.finetune_steps", asked.finetune_steps, allowed)
+    if config.loss.kind not in (None, fits):
+        allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
+        raise ConfigError("loss.kind", config.loss.kind, allowed)
+    if method.is_personal and ds.task != "classification":
+        allowed = f"is evaluated by class, but dataset={ds.name} has no classes ({ds.task})"
+        raise ConfigError("algorithm", method.name, allowed)
+    if asked.clients and not whose_tests and ds.task != "classification":
+        allowed = f"needs classes, or a test set that says whose its samples are ({ds.task} has neither)"
+        raise ConfigError("eval.clients", True, allowed)
+
+
+def check_division(config: Config, sizes: np.ndarray, test_client: np.ndarray | None) -> None:
+    """Refuse clients' scores if no client has test samples, and a mini-batch larger than the data. `sizes`
+    (N,): samples of each client; `test_client`: the client of each test sample, if known."""
+    if config.eval.clients and test_client is not None and (test_client < 0).all():
+        raise ConfigError("eval.clients", True, "must be false: no test sample belongs to a client")
+    n, batch, share = int(sizes.sum()), config.local.batch_size, config.local.batch_share
+    if share is None and batch is not None and batch > n:
+        raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
+
+
+def check_rates(config: Config, method: Algorithm, setting: Setting) -> None:
+    """Refuse a schedule of a rate that the method does not have, takes from its theorem or from another rate,
+    and a server's step that is to be the mean of the clients' models where none is."""
+    for name in setting.scheduled:
+        key, allowed = f"{name}_schedule", ""
+        if name not in method.numbers():
+            allowed = f"must be constant: {method.name} has no algorithm.{name}"
+        elif getattr(method, name) == AVERAGE:
+            allowed = f"must be constant: algorithm.{name}={AVERAGE} follows lr_schedule"
+        elif getattr(method, name) is None:
+            allowed = f"must be constant, or algorithm.{name} given: {method.name}'s comes from its theory"
+        if allowed:
+            raise ConfigError(key, getattr(config, key).name, allowed)
+    if method.averages and (why := method.not_mean(setting)):
+        text = f"must be a number: no step of {method.name} is the mean of the clients' models here"
+        raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} ({why})")
+
+
+def check_last_rates(
+    config: Config,
+    method: Algorithm,
+    hyper: Mapping[str, float],
+    rates: Mapping[str, Callable[[int], float]],
+) -> None:
+    """Refuse a schedule that makes a rate too large for a number. Its largest value is its first or last.
+    `rates`: of rates that change, the factor in each round."""
+    most = torch.finfo(torch.float64 if config.dtype == "float64" else torch.float32).max
+    too_large = f"{most:.3g}, the largest number of dtype={config.dtype}"
+    for name, factor in rates.items():
+        rate = hyper[name]
+        if name == "lr" and method.averages and method.convention == "G":
+            rate = max(rate, hyper["server_lr"])  # which follows it
+        if rate > most:
+            raise ConfigError(f"algorithm.{name}", rate, f"must be at most {too_large}")
+        try:
+            last = rate * factor(config.rounds - 1)
+        except OverflowError:
+            last = math.inf
+        if last > most:
+            text = f"must be smaller: the rate would be above {too_large}, in round {config.rounds}"
+            raise ConfigError(f"{name}_schedule.factor", getattr(config, f"{name}_schedule").factor, text)
+
+
+def check_local_steps(config: Config, method: Algorithm, hyper: Mapping[str, float], cost: Cost) -> None:
+    """Refuse an optimizer if the method makes steps of its own, and fine-tuning without a rate."""
+    optimizer, asked = config.optimizer, config.eval
+    if asked.finetune_steps and asked.finetune_lr is None and "lr" not in hyper:
+        raise ConfigError("eval.finetune_lr", None, f"must be a number > 0: {method.name} has no lr")
+    if optimizer.plain or cost.descends:
+        return
+    options = {"momentum": getattr(optimizer, "momentum", 0), "weight_decay": optimizer.weight_decay}
+    given = next((name for name, value in options.items() if value), "")
+    why = f"{method.name} {method.own_step}"
+    if optimizer.adaptive:
+        raise ConfigError("optimizer", optimizer.name, f"must be sgd: {why}")
+    instead = "; loss.weight_decay adds it to every gradient" if given == "weight_decay" else ""
+    raise ConfigError(f"optimizer.{given}", options[given], f"must be 0: {why}{instead}")
+
+
+def check_evaluation(config: Config, method: Algorithm, model: nn.Module, cost: Cost) -> None:
+    """Refuse to evaluate a mean of models if the run has no such mean, or none at the evaluation."""
+    asked, state, why = config.eval.model, model.state_dict(), ""
+    if asked == "last":
+        return
+    if method.is_personal:
+        why = f"{method.name}'s clients evaluate their own"
+    elif any(name in state for name, _ in model.named_buffers()):
+        why = "batch norm's statistics belong to one model; model.norm has other norms"
+    elif asked == MEAN_OF_CLIENTS and config.schedule.name == "async":
+        why = "a client's last model is only known where rounds are synchronous"
+    elif asked == MEAN_OF_CLIENTS and not cost.has_y:
+        why = f"{method.name}'s clients have no model y of their own"
+    if why:
+        raise ConfigError("eval.model", asked, f"must be last: {why}")
+
+
+def check_state(config: Config, cost: Cost, clients: int, item_bytes: int, device: torch.device) -> None:
+    """Refuse clients' and server's state that must be in memory and does not fit. State on disk is compared
+    with the disk's space when the run starts. `clients`: those whose state a process keeps."""
+    in_memory = clients * cost.client_state if config.state.place == "memory" else 0
+    what = f"{config.algorithm.name}'s state of {config.clients.total:,} clients, {cost.client_state:,}"
+    needed = item_bytes * (in_memory + cost.server_state)
+    refuse_too_large("clients.total", config.clients.total, f"{what} numbers each,", needed, device)
+
+
+def check_place(place: str, processes: int) -> None:
+    """Refuse clients' state on disk if several processes compute."""
+    if place == "disk" and processes > 1:
+        allowed = (
+            f"{processes} processes keep clients' state in memory; must be auto or memory, and it must fit"
+        )
+        raise ConfigError("state.place", place, allowed)
+
+
+def may_overlap(config: Config, method: Algorithm) -> bool:
+    """Whether jobs of a client that keeps state might overlap, as only the trace can tell."""
+    keeps = method.keeps_state or config.optimizer.keep
+    return keeps and schedule.overlaps(config, method.dispatch)
+
+
+def check_overlaps(config: Config, method: Algorithm, trace: schedule.Trace) -> None:
+    """Refuse clients' state if jobs of the same client overlap."""
+    if len(trace.parallel):
+        first = trace.parallel[0]
+        why = "keeps state at its clients, so no client can work on two jobs at once, as client "
+        why += f"{trace.client[first]} does from time {trace.begin_time[first]:g} on"
+        key = "staleness" if getattr(config.schedule, "staleness", None) is not None else "pool"
+        raise ConfigError("algorithm", method.name, f"{why} (schedule.{key})")

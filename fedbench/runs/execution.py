@@ -1,0 +1,333 @@
+"""A problem on a device: how it will be computed, and everything that computes it. An execution that is
+dropped frees the device's memory."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench import data, schedule
+from fedbench.config.config import MEAN_OF_CLIENTS
+from fedbench.engine.batches import BatchPlanner, ClientIndex
+from fedbench.engine.choose import (
+    DIFFERENTIATED,
+    NOTHING_COMPILED,
+    THREADS,
+    CompiledStep,
+    EngineChoice,
+    Load,
+    choose_chunk,
+    choose_engine,
+    choose_state,
+    compiled_chunk,
+    eval_batch,
+    make_executor,
+    measure_model,
+    rough_seconds,
+    step_threads,
+    wide_batch,
+)
+from fedbench.engine.cohort import CohortTrainer
+from fedbench.engine.compiled import CompileCache, Programs, place
+from fedbench.engine.evaluate import Evaluator
+from fedbench.engine.executors import LocalProgram
+from fedbench.engine.joined import Seat
+from fedbench.engine.memory import keep_memory
+from fedbench.engine.objective import TASKS, DeviceData, Objective
+from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
+from fedbench.engine.vectorised import step_depends
+from fedbench.process_group import ProcessGroup
+from fedbench.runs import checks, provenance
+from fedbench.runs.how_often import rounds_between
+from fedbench.runs.problem import Problem
+from fedbench.runs.server_loop import ServerLoop
+from fedbench.runs.session import OnDevice, Session
+from fedbench.runs.spent import Spent, spent
+
+# ---- what can be said before anything is put on the device -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a problem will be computed on a device, among processes, as far as that is known beforehand."""
+
+    device: torch.device
+    group: ProcessGroup
+    load: Load
+    graphs: str  # auto, off or unchecked: CUDA graphs of local steps
+    choice: EngineChoice  # as far as memory depends on it: loop, or a chunk at once (vmap, compiled or not)
+    state_bytes: int  # that this process's clients keep between their jobs
+    threads: int  # CPU threads: as configured, else those that the work of a step is worth; with a GPU all
+
+    @property
+    def seconds(self) -> float:
+        """Rough amount of work, to decide by, not to show."""
+        return rough_seconds(self.load, self.device)
+
+
+def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Placement:
+    """How the problem will be computed. Raises ConfigError if its state does not fit."""
+    config, item, N = problem.config, problem.dtype.itemsize, problem.counts.N
+    checks.check_state(config, problem.cost, group.clients(N), item, device)
+    load, graphs = _load(problem, group.size), config.cuda_graph if device.type == "cuda" else "off"
+    chunk, engine = 1, "loop"
+    if config.engine != "loop":
+        chunk, engine = choose_chunk(load, device, item, graphs != "off"), "vmap"
+    state_bytes = group.clients(N) * problem.cost.client_state * item
+    state = choose_state(config.state.place, state_bytes, device)
+    choice = EngineChoice(engine, min(config.chunk or chunk, load.cohort), state)
+    checks.check_place(choice.state, group.size)
+    threads = config.threads or THREADS
+    if config.threads is None and device.type == "cpu":
+        threads = step_threads(load, choice.chunk)
+    return Placement(device, group, load, graphs, choice, state_bytes, threads)
+
+
+def _load(problem: Problem, processes: int) -> Load:
+    """The work of a local step, counted on one sample."""
+    config, ds, sizes = problem.config, problem.dataset, problem.division.sizes
+    sample = data.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
+    cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
+    width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
+    cohort = min(config.clients.per_round, config.clients.total)
+    calls = config.rounds * int(problem.steps.max())
+    return Load(cost, problem.layout.d, width, cohort, calls).among(processes)
+
+
+def set_numerics(problem: Problem, placement: Placement) -> None:
+    """Set what torch uses in the whole process while the run computes: threads, kernels, TF32."""
+    keep_memory()
+    config, device = problem.config, placement.device
+    torch.set_num_threads(placement.threads)
+    torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = config.precision == "tf32"
+    torch.backends.cudnn.deterministic = config.deterministic
+    torch.backends.cudnn.benchmark = False
+    if device.index is not None:
+        torch.cuda.set_device(device)  # also for what names no device
+    if device.type == "cuda":  # a CPU's kernels are deterministic; the call imports the compiler
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(config.deterministic)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+# ---- on the device ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A problem on its device."""
+
+    problem: Problem
+    placement: Placement
+    choice: EngineChoice
+    loop: ServerLoop
+    evaluator: Evaluator
+    times: np.ndarray  # virtual, of every version
+    spent: Spent
+    every: int  # rounds from one evaluation to the next
+    compiles: bool  # whether the first round waits for a compiler
+    notes: tuple[str, ...]
+    commit: str | None  # of the code that computes it
+    seats: int = 1  # of the group of runs that are computed together
+
+    def start(self) -> None:
+        """Set the state before the first round, with what the method measures at theta^0."""
+        problem, loop, N = self.problem, self.loop, self.problem.counts.N
+        clients, trained = np.arange(N), problem.division.trained
+        weights = problem.sample_weights[trained]
+        share = np.bincount(problem.division.assignment[trained], weights=weights, minlength=N)
+
+        def gradient(at: Tensor) -> Tensor:
+            zeros = np.zeros_like(clients)
+            return loop.trainer.survey_cohort(at, loop.statistics, clients, zeros, share)["grad"]
+
+        loop.start(problem.method.measured(gradient, loop.theta))
+
+
+def execution(
+    problem: Problem,
+    placement: Placement,
+    session: Session,
+    state: Path,
+    kept: EngineChoice | None = None,
+    seat: Seat | None = None,
+) -> Execution:
+    """Put a problem on its device, without computing anything of it.
+
+    `state`: a directory for clients' state if that lies on disk. `kept`: an earlier choice to keep. `seat`:
+    the run's among runs that are computed together.
+    """
+    config, device, group = problem.config, placement.device, placement.group
+    group.use(device)
+    here = _on_device(problem, placement, session)
+    objective, model = here.objective, problem.model
+    index = ClientIndex(problem.division.assignment, problem.counts.N, device)
+    how = problem.batch, problem.steps, config.local.sampler == "blocks", problem.equal_steps
+    planner = BatchPlanner(index, config.seed, *how)
+    local = config.optimizer, config.local.clip_norm, config.eval.model == MEAN_OF_CLIENTS
+    program = LocalProgram(problem.method, objective, not planner.equal_steps, *local)
+
+    line = None
+    if kept is None:
+        runs = session.runs_to_come if seat is None else None
+        kept, line = _chosen(problem, placement, program, planner.width, here.programs, runs)
+    choice = group.broadcast(kept)
+    compiles = False
+    if choice.engine == "compile":
+        depends = step_depends(program, choice.chunk, planner.width)
+        compiles = depends is None or not here.programs.knows(depends)
+    executor = make_executor(
+        choice.engine, program, choice.chunk, planner.width, here.programs,
+        wide_batch(placement.load.cost, device), placement.graphs, int(problem.steps.max()),
+    )  # fmt: skip
+    if seat is not None:
+        executor = seat.executor(executor, choice.chunk)
+    store = _store(problem, placement, choice.state, state)
+    trainer = CohortTrainer(executor, planner, store, choice.chunk, problem.dtype, group)
+
+    theta = problem.layout.flatten({name: p.detach() for name, p in model.named_parameters()})
+    moving = {name: value.to(device) for name, value in objective.statistics_of(model).items()}
+    loop = ServerLoop(problem, trainer, theta.clone().to(device), moving)
+    notes = (*problem.notes, *([line] if line else []))
+    return Execution(
+        problem,
+        placement,
+        choice,
+        loop,
+        _evaluator(problem, placement, objective),
+        times=_times(problem),
+        spent=_spent(problem),
+        every=rounds_between(problem),
+        compiles=compiles,
+        notes=notes,
+        commit=provenance.commit(),
+        seats=seat.seats if seat else 1,
+    )
+
+
+def _chosen(
+    problem: Problem,
+    placement: Placement,
+    program: LocalProgram,
+    width: int,
+    programs: Programs,
+    runs: int | None,
+) -> tuple[EngineChoice, str | None]:
+    """The engine choice as of now, and a line if it is not what was asked for. `runs`: those expected with
+    the same program, this one included; None: its steps are joined with other runs', and not compiled."""
+    config, load, plain, known = problem.config, placement.load, placement.choice, NOTHING_COMPILED
+    few = compiled_chunk(load, plain.chunk, placement.threads, placement.device, problem.dtype.itemsize)
+    compiled = replace(plain, engine="compile", chunk=config.chunk or few)
+    if config.engine == "auto":  # other engines need no look at the disk
+        if runs is None:
+            return replace(plain, engine="vmap"), None
+        depends = step_depends(program, compiled.chunk, width)
+        compiled_before = depends is not None and programs.knows(depends)
+        known = CompiledStep(runs, compiled_before, programs.untried)
+    engine, line = choose_engine(config.engine, load, placement.device, known)
+    return compiled if engine == "compile" else replace(plain, engine=engine), line
+
+
+def _store(problem: Problem, placement: Placement, kind: str, directory: Path) -> StateStore:
+    """The store of clients' state, in memory or on disk."""
+    N, group = problem.counts.N, placement.group
+    checks.check_place(kind, group.size)
+    if kind != "disk":
+        where = placement.device if kind == "memory" else "cpu"
+        return OwnedStore(N, where, group) if group.size > 1 else MemoryStore(N, where)
+    store = DiskStore(N, directory)
+    working = N if problem.method.survey == "once" else len(np.unique(problem.trace.client))
+    store.refuse_too_large(problem.cost.client_state * problem.dtype.itemsize * working)
+    return store
+
+
+def _evaluator(problem: Problem, placement: Placement, objective: Objective) -> Evaluator:
+    """What measures the run on the test set."""
+    ds, device, asked = problem.dataset, placement.device, problem.config.eval
+    x, y = ds.x_test.to(device), targets(ds.y_test, device, problem.dtype)
+    sample = ds.x_train[0].numel(), problem.dtype.itemsize
+    batch = asked.batch_size or eval_batch(device, placement.load.cost, *sample)
+    few, trained = asked.batch_size or DIFFERENTIATED, torch.from_numpy(problem.division.trained)
+    return Evaluator(objective, x, y, (batch, few), TASKS[ds.task], trained, asked.metrics)
+
+
+def _times(problem: Problem) -> np.ndarray:
+    """The virtual time (T + 1,) at which every version exists."""
+    offset = schedule.survey_offset(problem.config) if problem.method.survey == "once" else 0.0
+    times: np.ndarray = np.concatenate([[0.0], problem.trace.update_time]) + offset
+    return times
+
+
+def _spent(problem: Problem) -> Spent:
+    """What every version has cost."""
+    sizes, B, item = problem.division.sizes, problem.batch, problem.dtype.itemsize
+    passes = np.ones_like(sizes) if B is None else -(-sizes // B)
+    return spent(problem.trace, problem.cost, item, problem.steps, passes, problem.method.first_step)
+
+
+# ---- the objective on the device -------------------------------------------------------------------------
+
+
+def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDevice:
+    """The problem's objective; the last run's if only the algorithm, seeds or the schedule differ."""
+    config, dataset = problem.config, problem.dataset
+    rest: Hashable = None  # what the objective depends on besides the data, if that can be known
+    if session.shares_objective(config):
+        options = sorted((key, repr(value)) for key, value in config.model.options.items())
+        how = placement.device, problem.dtype, config.precision, config.deterministic, placement.threads
+        noise = config.dataset.noise and (config.dataset.noise, problem.division.assignment.tobytes())
+        rest = (config.model.name, *options), config.loss, *how, *([noise] if noise else [])
+
+    def make() -> OnDevice:
+        objective = _objective(problem, placement.device)
+        own, loss = config.dataset, objective.loss
+        augmented = dataset.augment, own.pad_mode, own.augment_probability
+        facts = own.name, dataset.classes, *augmented, loss.__module__, loss.__qualname__
+        cache = None if rest is None else CompileCache(place(), placement.device)
+        return OnDevice(objective, Programs(cache, (rest, *facts), objective.data.tensors))
+
+    return session.on_device(dataset, rest, make)
+
+
+def _objective(problem: Problem, device: torch.device) -> Objective:
+    """Losses and gradients of the model on the training data, all on the device."""
+    ds, dtype, loss, chosen = problem.dataset, problem.dtype, problem.config.loss, problem.config.dataset
+    mean, std = (None if value is None else value.to(device, dtype) for value in (ds.mean, ds.std))
+    black = None if ds.augment == "none" else ds.black.to(device, dtype)
+
+    def to_input(x: Tensor) -> Tensor:
+        return data.to_input(x, mean, std, dtype)
+
+    def augment(x: Tensor, key: tuple[Tensor, Tensor]) -> Tensor:
+        assert black is not None
+        return data.augment_batch(
+            x, key, ds.augment, black, chosen.pad_mode == "reflect", chosen.augment_probability
+        )
+
+    x, y = ds.x_train.to(device), targets(ds.y_train, device, dtype)
+    noise = None
+    if share := chosen.noise:
+        each = torch.from_numpy(np.maximum(problem.division.assignment, 0)) * (share / (problem.counts.N - 1))
+        noise = each.to(device, dtype)
+    tensors = (x, y, *(tensor for tensor in (mean, std, black, noise) if tensor is not None))
+    return Objective(
+        copy.deepcopy(problem.model).to(device),
+        DeviceData(x, y, to_input, None if black is None else augment, noise, tensors),
+        TASKS[ds.task].losses,
+        weight_decay=loss.weight_decay,
+        scale=loss.scale,
+        half=problem.config.precision == "bf16",
+    )
+
+
+def targets(y: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Targets on the device: class labels unchanged, floating-point targets in `dtype`."""
+    return y.to(device, dtype) if y.is_floating_point() else y.to(device)

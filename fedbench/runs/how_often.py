@@ -1,0 +1,43 @@
+"""How often a run is evaluated where `eval.every` does not say it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedbench.data.label_skew import UNUSED
+from fedbench.runs.problem import Problem
+
+SHARE = 10
+"""Training costs at least so many times what evaluating does, if `eval.every` is null."""
+GRADIENT = 3
+"""What a sample's gradient costs, in forward passes: the backward pass takes two. Measured on a CPU: 4 to 18,
+since mini-batches are small."""
+SMALL = 2**26
+"""Samples of an evaluation times parameters up to which every round is evaluated: some hundredths of a
+second."""
+
+
+def rounds_between(problem: Problem) -> int:
+    """Rounds from one evaluation to the next: `eval.every`. If that is null, the fewest with which evaluating
+    costs at most a part of SHARE of training, in forward passes of samples.
+
+    It follows from sizes that methods, seeds and machines share: clients, local work (steps or epochs),
+    samples (whose mean counts as every client's) and what is measured.
+    """
+    config, asked, N, division = problem.config, problem.config.eval, problem.counts.N, problem.division
+    if asked.every is not None:
+        return asked.every
+    n, m = int(np.count_nonzero(division.partition != UNUSED)), len(problem.dataset.y_test)
+    share, size, (steps, epochs) = config.local.batch_share, config.local.batch_size, problem.steps_or_epochs
+    batch = n / N * share if share else min(size or math.inf, n / N)
+    work = batch * steps if steps else n / N * (epochs or 1)
+    owned = division.test_client is not None and bool((division.test_client >= 0).any())
+    passes: float = m * (N if problem.method.is_personal and not owned else 1) + len(division.validation)
+    passes += n * asked.train + GRADIENT * n * asked.grad_norm
+    if asked.finetune_steps:
+        passes += m * (1 if owned else N) + GRADIENT * N * asked.finetune_steps * batch
+    if passes * problem.layout.d <= SMALL:
+        return 1
+    return math.ceil(SHARE * passes / (GRADIENT * problem.counts.S * work))

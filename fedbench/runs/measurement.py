@@ -1,0 +1,118 @@
+"""Measures a run between two updates: a row of metrics.csv.
+
+Validation samples are measured like the test set: the score is the mean over all of them. If clients have
+models of their own, it is the mean over clients of each model's score on the client's own validation samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedbench.engine.evaluate import Evaluator
+from fedbench.runs.clients import ClientScores, PersonalEvaluator, summary_of
+from fedbench.runs.execution import Execution
+from fedbench.runs.metrics import OF_CLIENTS, OF_VALIDATION, Row, further_columns
+
+
+class Measurement:
+    """Evaluates a run at its present version; never changes the training."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution, self.loop = execution, execution.loop
+        problem = execution.problem
+        self.problem, self.eval = problem, problem.config.eval
+        device, division = execution.placement.device, problem.division
+        self.weights = torch.from_numpy(problem.sample_weights).to(device, problem.dtype)
+        held_out = torch.from_numpy(division.validation).to(device)
+        self.validation = execution.evaluator.over(held_out) if len(held_out) else None
+        self.personal = self.own_validation = self.clients = None
+        if problem.method.is_personal:
+            self.personal = PersonalEvaluator.of_test_set(execution)
+            if self.validation is not None:
+                whose = torch.from_numpy(division.partition[division.validation]).to(device)
+                self.own_validation = PersonalEvaluator.of_owners(self.validation, whose, problem.counts.N)
+        elif self.eval.clients:
+            self.clients = ClientScores(execution)
+        self.tuned = PersonalEvaluator.of_test_set(execution) if self.eval.finetune_steps else None
+
+    def row(self, last: int, clock: Callable[[], float]) -> tuple[Row, list[np.ndarray]]:
+        """The row of the present version; and with eval.clients the clients' scores (N,), and those of
+        fine-tuned models. `last`: the version of the previous row (0 if there is none). `clock`: returns the
+        seconds of the run so far."""
+        spent, t = self.execution.spent, self.loop.version
+        numbers, clients = self._measured()
+        late = np.concatenate([np.zeros(0, dtype=int), *map(self.problem.trace.staleness, range(last, t))])
+        row = {
+            "round": t,
+            "virtual_time": float(self.execution.times[t]),
+            **{"train_loss": None, "grad_norm": None, **numbers},
+            "uplink_bytes": int(spent.uplink_bytes[t]),
+            "downlink_bytes": int(spent.downlink_bytes[t]),
+            "gradient_evaluations": int(spent.gradient_evaluations[t]),
+            "staleness_mean": float(late.sum() / len(late)) if len(late) else 0.0,
+            "staleness_max": int(late.max(initial=0)),
+            "wall_seconds": clock(),
+        }
+        if clients is not None:
+            row |= dict(zip(OF_CLIENTS, summary_of(clients), strict=True))
+        each = [] if clients is None else [clients]
+        further = []
+        for evaluator in filter(None, (self.execution.evaluator, self.validation)):
+            if evaluator.further:
+                further += [float(value) for value in evaluator.further.values().values()]
+        if self.tuned:
+            scores = self._finetuned(self.tuned)
+            further += summary_of(scores)
+            each += [scores] if self.eval.clients else []
+        names = further_columns(self.eval, self.validation is not None)
+        return row | dict(zip(names, further, strict=True)), each
+
+    def _finetuned(self, evaluator: PersonalEvaluator) -> np.ndarray:
+        """The accuracy (N,) of every client's model after steps of its own."""
+        lr = self.eval.finetune_lr or self.loop.hyper["lr"]
+        given = self.loop.theta, self.loop.statistics, lr, self.eval.finetune_steps, self.loop.version
+        return evaluator.accuracies(self.loop.trainer.finetuned(*given))
+
+    def _measured(self) -> tuple[dict[str, Any], np.ndarray | None]:
+        """The numbers of a row, and the clients' scores (N,) if the configuration asks for them. All are read
+        from the device at once."""
+        loop, evaluator, asked = self.loop, self.execution.evaluator, self.eval
+        theta = loop.evaluated()
+        test, scores = self._of(evaluator, self.personal, theta)
+        numbers = {"test_loss": test[0], "test_accuracy": test[1]}
+        if asked.grad_norm:
+            loss, gradient = evaluator.gradient(theta, loop.statistics, self.weights)
+            numbers |= {"train_loss": loss} if asked.train else {}
+            numbers["grad_norm"] = torch.linalg.vector_norm(gradient.double())
+        elif asked.train:
+            numbers["train_loss"] = evaluator.train_loss(theta, loop.statistics, self.weights)
+        if self.validation is not None:
+            held_out, _ = self._of(self.validation, self.own_validation, theta)
+            numbers |= dict(zip(OF_VALIDATION, held_out, strict=True))
+        flat = [torch.isfinite(loop.theta).all(), *numbers.values()]
+        each = scores if asked.clients else []
+        read = torch.cat([torch.stack([number.double() for number in flat]), *each]).cpu().numpy()
+        found = dict(zip(numbers, read[1 : len(flat)].tolist(), strict=True))
+        if not read[0]:
+            found["test_loss"] = math.nan
+        return found, read[len(flat) :] if asked.clients else None
+
+    def _of(
+        self, evaluator: Evaluator, personal: PersonalEvaluator | None, theta: Tensor
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """[loss, score] of a model on an evaluator's samples, and [the clients' scores (N,)], empty if there
+        are none."""
+        loop = self.loop
+        if personal is not None:
+            loss, score, scores = personal.test(loop)
+            both = torch.tensor([loss, score], dtype=torch.float64)
+            return [*both.to(loop.theta.device)], [torch.from_numpy(scores).to(loop.theta.device)]
+        losses, marks = evaluator.whole(theta, loop.statistics)
+        each = [] if self.clients is None or evaluator is self.validation else [self.clients.of(marks)]
+        return [losses.double().mean(), evaluator.task.score(marks, evaluator.y)], each

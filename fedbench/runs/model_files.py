@@ -1,0 +1,79 @@
+"""The model that a run starts from, made anew or read from a file, and the one that it has left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedbench import models
+from fedbench.config import imports
+from fedbench.config.config import Config
+from fedbench.data import Dataset
+from fedbench.engine.memory import refuse_too_large
+from fedbench.errors import DataError
+from fedbench.files import as_given
+from fedbench.runs.session import Session
+
+CPU = torch.device("cpu")
+COPIES = 4
+"""Vectors of the model's size that any run holds: theta, a client's own, a gradient, the mean of uploads."""
+
+
+def initial_model(config: Config, dataset: Dataset) -> nn.Module:
+    """The run's model with its initial parameters, on the CPU, in the run's dtype. Raises ConfigError
+    and DataError."""
+    chosen, dtype = config.model, torch.float64 if config.dtype == "float64" else torch.float32
+    facts = dataset.vocabulary, dataset.task == "sequence"
+    size = models.size(chosen, dataset.shape, dataset.classes, *facts)
+    if size is not None:
+        what = f"a model of {size:,.0f} parameters"
+        refuse_too_large("model", chosen.name, what, COPIES * dtype.itemsize * size, CPU)
+    model = models.build(chosen, dataset.shape, dataset.classes, config.seed, *facts).to(dtype)
+    if config.init_from is not None:
+        load_parameters(model, as_given(config.init_from), f"init_from={config.init_from}")
+    return model
+
+
+def stored_model(config: Config, file: Path) -> nn.Module:
+    """The model of `config` with the parameters in `file` (a model.pt), on the CPU, in evaluation mode.
+
+    The data set is read for the shape of a sample. Raises ConfigError and DataError.
+    """
+    imports.load(config)
+    model = initial_model(replace(config, init_from=None), Session().dataset(config))
+    load_parameters(model, file, str(file))
+    return model.eval()
+
+
+def load_parameters(model: nn.Module, path: Path, said: str) -> None:
+    """Load the parameters in a state_dict file into a model; they take the precision of the model.
+
+    Raises DataError, whose message begins with `said`, if the file does not fit.
+    """
+    if not path.is_file():
+        raise DataError(f"{said}: there is no such file")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise DataError(f"{said}: cannot be read as a model's state_dict") from error
+    if reason := _misfit(model.state_dict(), state):
+        raise DataError(f"{said}: {reason}")
+    model.load_state_dict(state)
+
+
+def _misfit(own: Mapping[str, Tensor], given: object) -> str | None:
+    """Why a state_dict is not one of the model, or None."""
+    if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
+        return "holds no model's state_dict"
+    for name in [name for name in own if name not in given]:
+        return f"has no {name}, which the model has"
+    for name, value in given.items():
+        if name not in own:
+            return f"has {name}, which the model does not have"
+        if value.shape != own[name].shape:
+            return f"{name} has shape {tuple(value.shape)}, the model's has {tuple(own[name].shape)}"
+    return None

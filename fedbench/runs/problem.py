@@ -1,0 +1,203 @@
+"""What a configuration means, on the CPU, with every refusal that needs data, model or method, but no
+device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedbench import algorithms, data, schedule
+from fedbench.config import imports
+from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, Local
+from fedbench.data import Dataset
+from fedbench.data.label_skew import UNUSED
+from fedbench.data.partition_options import Natural
+from fedbench.engine.batches import batches_of_share, local_steps
+from fedbench.engine.objective import Layout
+from fedbench.errors import ConfigError
+from fedbench.method import Algorithm, Counts, Setting
+from fedbench.method.cost import Cost, measure
+from fedbench.models.layers import norm_parameters
+from fedbench.runs import checks
+from fedbench.runs.model_files import initial_model
+from fedbench.runs.session import Session
+from fedbench.schedule.rates import UNSCHEDULED
+
+DEFAULT_STEPS = 10
+KEPT_TO_EVALUATE = {MEAN_OF_TWO: "server_state", MEAN_OF_CLIENTS: "client_state"}
+"""The field of a run's `Cost` that grows by one model, for a choice of `eval.model`."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """Which client has which samples."""
+
+    partition: np.ndarray  # (n,) client of each training sample
+    assignment: np.ndarray  # (n,) client of each sample that is trained on, else UNUSED
+    trained: np.ndarray  # the samples that are trained on
+    validation: np.ndarray  # (m,) held-out samples
+    sizes: np.ndarray  # (N,) n_i
+    test_client: np.ndarray | None  # client of each test sample, negative if none; None: not known
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A run as its configuration says it, before any device is chosen."""
+
+    config: Config
+    dataset: Dataset
+    division: Division
+    model: nn.Module  # with the initial parameters
+    layout: Layout
+    method: Algorithm  # bound to the setting
+    setting: Setting
+    steps: np.ndarray  # (N,) K_i
+    batch: int | np.ndarray | None  # samples of a mini-batch, (N,) of each client's; None: all of a client's
+    hyper: dict[str, float]
+    rates: dict[str, Callable[[int], float]]  # of rates that change over rounds, the factor in each round
+    cost: Cost
+    notes: tuple[str, ...]  # what a reader of the results should know
+
+    @property
+    def counts(self) -> Counts:
+        """S, N, K and T."""
+        return self.setting.counts
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of parameters and vectors."""
+        return torch.float64 if self.config.dtype == "float64" else torch.float32
+
+    @property
+    def evaluates(self) -> str:
+        """The choice of `eval.model`."""
+        return self.config.eval.model
+
+    @property
+    def equal_steps(self) -> bool:
+        """Whether all jobs make the same number of local steps."""
+        return _equal_steps(self.config, self.steps)
+
+    @property
+    def steps_or_epochs(self) -> tuple[int | None, int | None]:
+        """The local steps, or the epochs, that are asked for: one of them is None."""
+        return _steps_or_epochs(self.config.local, self.method)
+
+    @property
+    def sample_weights(self) -> np.ndarray:
+        """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting."""
+        division = self.division
+        trained, weights = division.trained, np.zeros(len(division.assignment))
+        if self.method.weighting == "samples":
+            weights[trained] = 1.0 / len(trained)
+        else:
+            weights[trained] = 1.0 / (self.counts.N * division.sizes[division.assignment[trained]])
+        return weights
+
+    @cached_property
+    def trace(self) -> schedule.Trace:
+        """Who works when, and whose results make which update."""
+        steps = self.steps_or_epochs[0] or 1
+        return schedule.build_trace(self.config, self.method.dispatch, self.division.sizes, steps)
+
+
+def problem_of(config: Config, session: Session) -> Problem:
+    """The problem of a configuration. Raises ConfigError or DataError with a one-line message."""
+    imports.load(config)
+    method = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))
+    checks.check_schedule(config, method)
+    checks.check_participation(config.participation, method)
+
+    dataset = session.dataset(config)
+    own_tests = config.divides_data or isinstance(config.partition, Natural)
+    checks.check_task(config, dataset, method, whose_tests=own_tests and dataset.test_client is not None)
+    division = _division(config, dataset, own_tests)
+    checks.check_division(config, division.sizes, division.test_client)
+
+    model = initial_model(config, dataset)
+    layout = Layout(model)
+    batch: int | np.ndarray | None = config.local.batch_size
+    if config.local.batch_share is not None:
+        batch = batches_of_share(division.sizes, config.local.batch_share)
+    steps = local_steps(division.sizes, *_steps_or_epochs(config.local, method), batch)
+    rates = _rates(config)
+    setting = _setting(config, layout, model, steps, tuple(rates))
+    if reason := method.refusal(setting):
+        raise ConfigError("algorithm", method.name, reason)
+    method.bind(setting)
+    checks.check_rates(config, method, setting)
+
+    notes: list[str] = []
+    hyper = method.resolve(setting.counts, notes.append)  # what is measured is not known yet
+    checks.check_last_rates(config, method, hyper, rates)
+    cost = measure(method, setting)
+    checks.check_evaluation(config, method, model, cost)
+    if kept := KEPT_TO_EVALUATE.get(config.eval.model):
+        cost = replace(cost, **{kept: getattr(cost, kept) + layout.d})
+    checks.check_local_steps(config, method, hyper, cost)
+    problem = Problem(
+        config, dataset, division, model, layout, method, setting, steps, batch, hyper, rates, cost,
+        tuple([*notes, dataset.note] if dataset.note else notes),
+    )  # fmt: skip
+    if checks.may_overlap(config, method):
+        checks.check_overlaps(config, method, problem.trace)
+    return problem
+
+
+def _division(config: Config, dataset: Dataset, own_tests: bool) -> Division:
+    """The clients' samples. `own_tests`: the partition keeps the clients of test samples."""
+    N, test_client = config.clients.total, dataset.test_client if own_tests else None
+    if dataset.client is not None and config.divides_data:  # already divided by this partition
+        partition = dataset.client
+    else:
+        y = dataset.y_train.numpy()
+        partition = data.partition(config.partition, y, dataset.classes, N, config.seed, dataset.client)
+    if test_client is not None and not config.divides_data:
+        test_client = data.clients_of(test_client, dataset.client, partition)
+    validation = data.validation_samples(partition, config.dataset.validation, config.seed)
+    assignment = partition.copy()
+    assignment[validation] = UNUSED
+    trained = np.flatnonzero(assignment != UNUSED)
+    sizes = np.bincount(assignment[trained], minlength=N)
+    return Division(partition, assignment, trained, validation, sizes, test_client)
+
+
+def _steps_or_epochs(local: Local, method: Algorithm) -> tuple[int | None, int | None]:
+    """The local steps, or the epochs, that are asked for: one of them is None."""
+    steps, epochs = local.steps, local.epochs_range[1] if local.epochs_range else local.epochs
+    fixed = method.fixed_steps
+    if fixed is not None:
+        if epochs is not None or steps not in (None, fixed):
+            key, value = ("local.epochs", epochs) if epochs is not None else ("local.steps", steps)
+            raise ConfigError(key, value, f"{method.name} makes exactly {fixed} local step(s)")
+        return fixed, None
+    return (DEFAULT_STEPS, None) if steps is None and epochs is None else (steps, epochs)
+
+
+def _equal_steps(config: Config, steps: np.ndarray) -> bool:
+    some = config.participation
+    less = some.stragglers > 0 and some.straggler_work == "partial"
+    return not less and config.local.epochs_range is None and bool((steps == steps[0]).all())
+
+
+def _rates(config: Config) -> dict[str, Callable[[int], float]]:
+    """The factors of the rates that change over rounds."""
+    schedules = {"lr": config.lr_schedule, "server_lr": config.server_lr_schedule}
+    changing = {name: rate for name, rate in schedules.items() if rate != UNSCHEDULED}
+    return {name: partial(rate.factor_at, rounds=config.rounds) for name, rate in changing.items()}
+
+
+def _setting(
+    config: Config, layout: Layout, model: nn.Module, steps: np.ndarray, rates: tuple[str, ...]
+) -> Setting:
+    """What a method is told of the run."""
+    K = int(steps[0]) if _equal_steps(config, steps) else None
+    counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
+    norm, clips = layout.positions(set(norm_parameters(model))), config.local.clip_norm is not None
+    sizes = tuple(layout.sizes)
+    return Setting(counts, config.schedule.name, layout.d, norm, sizes, config.optimizer, clips, rates)
