@@ -112,41 +112,6 @@ def test_a_switch_may_be_given_as_a_text(monkeypatch: pytest.MonkeyPatch) -> Non
             compose_config(words)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["algorithm=foo"],
-        ["experiment=fig"],
-        ["sede=1"],
-        ["algorithm.lrr=1"],
-        ["schedule=async", "schedule.concurency=1"],
-        ["hydra.run.dirr=1"],
-        ["local.steps=[1]"],
-        ["clients={total:3,per_round:9}"],
-        ["list", "foo"],
-        ["foo"],
-    ],
-)
-def test_lines_are_short_and_speak_no_python(fedbench: Call, words: list[str]) -> None:
-    code, out, err = fedbench(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert len(err) < 260
-    assert not any(word in err for word in ("object at", "class '", "None", "{'", "Error("))
-
-
-def test_a_place_of_files_must_be_there(fedbench: Call) -> None:
-    code, _, err = fedbench("hydra.searchpath=[nowhere]")
-    assert (code, err.count("\n")) == (2, 1)
-    assert "hydra.searchpath=nowhere: must be existing directories" in err
-
-
-def test_a_refused_flag_does_not_suggest_itself(fedbench: Call) -> None:
-    code, _, err = fedbench("--experimental-rerun", "x.pickle")
-    assert code == 2
-    assert "did you mean" not in err
-    assert "--experimental-rerun" not in fedbench("--hydra-help")[1]
-
-
 def test_list_alone_lists(fedbench: Call) -> None:
     code, out, _ = fedbench("list")
     assert code == 0
@@ -176,21 +141,6 @@ def test_help_gives_every_key_its_meaning(fedbench: Call) -> None:
     assert "  scale:" not in groups
     assert "  grid:" not in groups
     assert max(map(len, out.splitlines())) <= 120
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "hydra.job_logging.handlers.console.class=logging.os.mkdir",
-        "+hydra.launcher.x._target_=os.mkdir",
-        "+hydra.sweeper.sampler._target_=optuna.samplers.os.mkdir",
-        "hydra.launcher._target_=os.mkdir",
-    ],
-)
-def test_no_name_reaches_a_function_of_a_module_of_others(fedbench: Call, word: str) -> None:
-    code, _, err = fedbench(word)
-    assert (code, err.count("\n")) == (2, 1)
-    assert not Path("executed").exists()
 
 
 def test_a_file_may_give_what_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
