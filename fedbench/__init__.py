@@ -13,11 +13,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from fedbench.version import VERSION
+
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # OpenMP reads it when torch is imported. Waiting threads would keep their cores busy otherwise, and beside
 # other processes every operation of a small step would wait for one of them to be given a core.
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["Run", "Sweep", "compose_config", "plot", "results", "run", "sweep"]
 
 if TYPE_CHECKING:

@@ -21,8 +21,6 @@ from fedbench.errors import ConfigError, RunError, SaidElsewhere, UsageError
 if TYPE_CHECKING:
     import torch
 
-    from fedbench.method import Vectors
-
 T = TypeVar("T")
 JOIN = 120.0  # seconds in which all processes must connect
 WAIT = 3600.0  # seconds that one waits for another, such as during an evaluation
@@ -75,7 +73,7 @@ class ProcessGroup:
 
     # ---- vectors -----------------------------------------------------------------------------------
 
-    def sum(self, vectors: Vectors) -> Vectors:
+    def sum(self, vectors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Sums over processes, bit for bit the same in each. A process that has no part passes no vectors."""
         if self.size == 1:
             return vectors
@@ -90,18 +88,18 @@ class ProcessGroup:
             found[name] = total
         return found
 
-    def collect(self, rows: Vectors, total: int) -> Vectors:
+    def collect(self, rows: dict[str, torch.Tensor], total: int) -> dict[str, torch.Tensor]:
         """The rows of all clients, from those of each process: in the first on the CPU, elsewhere empty."""
         if self.size == 1:
             return rows
-        found: Vectors = {}
+        found: dict[str, torch.Tensor] = {}
         for rank, theirs in enumerate(self.gather({name: value.cpu() for name, value in rows.items()})):
             for name, value in theirs.items():
                 whole = found.setdefault(name, value.new_zeros(total, *value.shape[1:]))
                 whole[rank :: self.size] = value
         return found
 
-    def scatter(self, rows: Vectors) -> Vectors:
+    def scatter(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The rows of the clients that have their state here. `rows`: those of all, in the first process."""
         if self.size == 1:
             return rows
@@ -170,7 +168,7 @@ class ProcessGroup:
         """Call a function of torch.distributed. Raises an error of one line if another process is gone."""
         import torch.distributed as dist
 
-        from fedbench.engine.memory import is_out_of_memory
+        from fedbench.torch_internals import is_out_of_memory
 
         try:
             return getattr(dist, exchange)(*values, **how)

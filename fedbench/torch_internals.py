@@ -1,4 +1,5 @@
-"""Everything that uses torch's private interface, with a public fallback for versions of torch that lack it.
+"""Everything that uses torch's private interface, with a public fallback for versions of torch that lack it,
+or knows the words of its messages.
 
 Gradients: `torch.func.grad_and_value` imports `torch._dynamo` on its first call (1.5 s of CPU time), only to
 switch off something that is not on. This module takes the same steps without that, from its private pieces.
@@ -364,3 +365,24 @@ def compile_alone(function: Function) -> Function:
     else:
         dynamo.recompile_limit = _MANY
     return torch.compile(function, **options)
+
+
+# ---- messages ----------------------------------------------------------------------------------------
+
+_FULL = (
+    "can't allocate memory",  # torch on a CPU
+    "CUDA out of memory",  # the allocator, as a compiled program passes it on
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "ALLOCATION_FAILED",  # cuDNN 9 names what it could not allocate
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+)
+"""Parts of the messages of RuntimeErrors that mean out of memory."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` means that NumPy, torch or CUDA ran out of memory."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _FULL)

@@ -18,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from omegaconf import Container, DictConfig, OmegaConf
 
-from fedbench import __version__, process_group
+from fedbench import process_group
 from fedbench.config.compose import Composer, config_directories, forced
 from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.explain import nested_options
@@ -30,6 +30,7 @@ from fedbench.sweeps.launch import FinishedSweep, first_run, planned, run_sweep
 from fedbench.sweeps.plan import points, preview
 from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
+from fedbench.version import VERSION
 
 QUICKSTART = """\
 The quickstart: `fedbench experiment=quickstart`, that is FedAvg, SCAFFOLD and PAdaMFed with three seeds.
@@ -39,7 +40,7 @@ A word such as rounds=60 or algorithm=scaffold asks for one run instead; `fedben
 def main(argv: Sequence[str]) -> int:
     """Obey Hydra's flags and overrides; without any, run the quickstart. Returns the exit code."""
     if argv in (["--version"], ["-V"]):
-        print(f"fedbench-runner {__version__}")
+        print(f"fedbench-runner {VERSION}")
         return 0
     flags = parser()
     args = flags.parse_intermixed_args(argv)

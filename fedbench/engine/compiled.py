@@ -24,13 +24,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import fedbench
 from fedbench.engine.graph import PoolOfProcess
-from fedbench.engine.memory import is_out_of_memory
 from fedbench.errors import RunError
 from fedbench.files import atomically, locked, user_cache
 from fedbench.models.recurrence import tell_compiler
-from fedbench.torch_internals import compile_alone, load, pack, pytree, stands_alone
+from fedbench.torch_internals import compile_alone, is_out_of_memory, load, pack, pytree, stands_alone
+from fedbench.version import PACKAGE
 
 MOST_BYTES = 512 * 2**20
 _SOURCES = ("engine", "method", "algorithms", "models", "data/transforms.py", "rng.py", "torch_internals.py")
@@ -149,7 +148,7 @@ def _cpu() -> str:
 
 
 def _sources() -> str:
-    here = Path(fedbench.__file__).parent
+    here = PACKAGE
     sum_ = hashlib.sha256()
     for name in _SOURCES:
         found = here / name

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from fedbench.engine.batches import Batch
 from fedbench.engine.executors import Work
-from fedbench.engine.memory import is_out_of_memory
 from fedbench.errors import RunError
 from fedbench.method import Vectors
-from fedbench.torch_internals import abandon_capture, pytree
+from fedbench.torch_internals import abandon_capture, is_out_of_memory, pytree
 
 Step = Callable[..., tuple[Vectors, Vectors]]
 State = tuple[Vectors, Vectors]

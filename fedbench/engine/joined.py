@@ -25,9 +25,9 @@ from torch import Tensor
 from fedbench.engine.batches import BatchIndices, to_device
 from fedbench.engine.executors import Executor, Facts, LocalProgram, Result, Work, pad
 from fedbench.engine.graph import GraphedSteps
-from fedbench.engine.memory import is_out_of_memory
 from fedbench.engine.vectorised import VmapExecutor, packs_of
 from fedbench.method import Vectors
+from fedbench.torch_internals import is_out_of_memory
 
 log = logging.getLogger(__name__)
 

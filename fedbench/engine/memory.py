@@ -1,6 +1,5 @@
-"""Memory: how much there is, whether it ran out, and refusing what cannot fit before it is allocated. Also
-keeps glibc from returning large temporaries to the kernel at every operation (half the time on a CPU).
-"""
+"""Memory: how much there is, and refusing what cannot fit before it is allocated. Also keeps glibc from
+returning large temporaries to the kernel at every operation (half the time on a CPU)."""
 
 from __future__ import annotations
 
@@ -31,16 +30,6 @@ def keep_memory() -> bool:
         return False
 
 
-_FULL = (
-    "can't allocate memory",  # torch on a CPU
-    "CUDA out of memory",  # the allocator, as a compiled program passes it on
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "ALLOCATION_FAILED",  # cuDNN 9 names what it could not allocate
-    "CUSOLVER_STATUS_ALLOC_FAILED",
-)
-"""Parts of the messages of RuntimeErrors that mean out of memory."""
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -86,10 +75,3 @@ def refuse_too_large(key: str, value: object, what: str, needed: float, device: 
 def gib(count: float) -> str:
     """A number of bytes as text in GiB, for a message."""
     return f"{count / 2**30:,.1f} GiB"
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` means that NumPy, torch or CUDA ran out of memory."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _FULL)

@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 import pandas as pd
 
-import fedbench
 from fedbench.errors import DataError, UsageError, word
 from fedbench.figures import caption
 from fedbench.figures.results import TRIALS, TUNING, metric, number, outcomes, sweeps_of
@@ -29,6 +28,7 @@ from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, 
 from fedbench.runs.lists import manifest
 from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
 from fedbench.sweeps.tables import STATUSES
+from fedbench.version import VERSION
 
 SHOWN = 12
 """Curves that are shown at first."""
@@ -80,7 +80,7 @@ def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, progr
     parts = {
         "title": escape(", ".join(map(caption.place, directories))),
         "place": escape(", ".join(map(str, directories))),
-        "version": escape(fedbench.__version__),
+        "version": escape(VERSION),
         "summary": "".join(
             f"<p>{escape(text)}</p>" for text in [*_summary(runs, found), *_of_tunings(directories)]
         ),

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import fedbench
+from fedbench.version import PACKAGE, VERSION
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ def versions() -> dict[str, str]:
     """Versions of Python, fedbench and the packages that compute."""
     import torch
 
-    found = {"python": platform.python_version(), "fedbench": fedbench.__version__}
+    found = {"python": platform.python_version(), "fedbench": VERSION}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
 def commit() -> str | None:
     """The checkout's commit, with "+dirty" if code or conf/ have changes or untracked files. None outside a
     checkout of fedbench, or if git fails."""
-    root = Path(fedbench.__file__).parents[1]
+    root = PACKAGE.parent
     if not (root / ".git").exists():
         return None
     try:

@@ -16,7 +16,6 @@ import torch
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice, choose_device
-from fedbench.engine.memory import is_out_of_memory
 from fedbench.errors import RunError, UserError
 from fedbench.loggers.backends import RunLoggers
 from fedbench.process_group import ALONE, ProcessGroup
@@ -33,6 +32,7 @@ from fedbench.runs.session import Session
 from fedbench.runs.signals import Signals
 from fedbench.runs.together import Together
 from fedbench.runs.training import train
+from fedbench.torch_internals import is_out_of_memory
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import torch
 from fedbench import torch_internals
 from fedbench.engine import compiled
 from fedbench.engine.compiled import Programs
-from fedbench.engine.memory import is_out_of_memory
+from fedbench.torch_internals import is_out_of_memory
 
 FULL = [
     RuntimeError("CUDA out of memory. Tried to allocate 32.00 MiB. GPU 0 has a total capacity of 80 GiB"),

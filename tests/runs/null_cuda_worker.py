@@ -23,10 +23,10 @@ import torch
 
 from fedbench.api import compose_config
 from fedbench.engine import vectorised
-from fedbench.engine.memory import is_out_of_memory
 from fedbench.runs.execution import Execution, set_numerics
 from fedbench.runs.measurement import Measurement
 from fedbench.runs.run import Run
+from fedbench.torch_internals import is_out_of_memory
 
 WAITS = ("stream_sync", "device_sync", "event_sync")
 KERNELS = ("launches", "cublas", "cudnn", "driver_launches", "memset")

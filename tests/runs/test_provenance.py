@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import fedbench
 from fedbench.runs import provenance
 
 
@@ -23,7 +22,7 @@ def test_a_commit_is_dirty_where_what_computes_differs(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("one")
     (tmp_path / ".gitignore").write_text("*.pyc")
-    monkeypatch.setattr(fedbench, "__file__", str(tmp_path / "fedbench" / "__init__.py"))
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "fedbench")
     assert provenance.commit() is None
     git("init", "-q")
     git("add", ".")

@@ -1,0 +1,6 @@
+"""The version of the package, and where it lies."""
+
+from pathlib import Path
+
+VERSION = "0.1.0"
+PACKAGE = Path(__file__).parent
