@@ -90,6 +90,12 @@ def _nearest(value: object, options: Iterable[object], count: int) -> list[str]:
     return difflib.get_close_matches(str(value), [str(option) for option in options], n=count, cutoff=0.5)
 
 
+def first_line(error: BaseException, named: bool = False) -> str:
+    """The first line of an error's message, or its type if it has none. `named`: the type, and that line."""
+    name, line = type(error).__name__, next(iter(str(error).splitlines()), "")
+    return f"{name}: {line}" if named else line or name
+
+
 def unknown_option(group: str, name: object, options: Sequence[str], more: str = "") -> ConfigError:
     """The error for a name that is not among a group's options. It suggests the nearest (three if there are
     many options). `more`: what else is allowed."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from fedbench.errors import RunError, UserError
+from fedbench.errors import RunError, UserError, first_line
 
 METRICS = "metrics.csv"
 """The table of a run's metrics."""
@@ -183,4 +183,4 @@ def one_line_os_errors(what: str) -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return first_line(error)

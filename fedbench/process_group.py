@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fedbench.errors import ConfigError, RunError, SaidElsewhere, UsageError
+from fedbench.errors import ConfigError, RunError, SaidElsewhere, UsageError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -158,7 +158,7 @@ class ProcessGroup:
 
     def failed(self, error: BaseException) -> bool:
         """Leave a message for the others, which will find this process gone. Returns whether it is first."""
-        said = json.dumps([self.rank, _line(error), getattr(error, "exit_code", 1)])
+        said = json.dumps([self.rank, first_line(error), getattr(error, "exit_code", 1)])
         try:
             return bool(self.store.compare_set(_FAILED, "", said).decode() == said)
         except Exception:  # the first process, which holds the messages, is gone
@@ -228,7 +228,7 @@ def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
             "gloo", store=group.store, rank=group.rank, world_size=group.size, timeout=wait
         )
     except (RuntimeError, ValueError) as error:
-        line = f"{group.size} processes did not come together at {place} in {JOIN:.0f} s: {_line(error)}"
+        line = f"{group.size} processes did not come together at {place} in {JOIN:.0f} s: {first_line(error)}"
         raise RunError(line) from error
     try:
         yield group
@@ -240,10 +240,6 @@ def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
             with contextlib.suppress(Exception):  # the first of the two errors is reported
                 dist.destroy_process_group()
         raise
-
-
-def _line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _number(name: str, default: int, low: int) -> int:

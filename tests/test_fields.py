@@ -57,7 +57,7 @@ class Some:
     weight: float = share(1.0)
     memory: float = decay(0.9)
     size: int | None = integer(32, low=1, null="all")
-    transfer: Below = section(Below)  # noqa: RUF009
+    transfer: Below = section(Below)
 
 
 GOOD: dict[str, Any] = {"path": "x"}

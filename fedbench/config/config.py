@@ -223,8 +223,8 @@ class Settings:
         None, low=1, null="never", help="stop after this many evaluations without a better test accuracy"
     )
     target: float | None = share(None, null="never", help="stop when the test accuracy reaches it")
-    clients: Clients = section(Clients)  # noqa: RUF009
-    local: Local = section(Local)  # noqa: RUF009
+    clients: Clients = section(Clients)
+    local: Local = section(Local)
     seed: int = seed_of(help="of all randomness: partition, initial model, cohorts, mini-batches, delays")
     dtype: str = choice(
         "float32",
@@ -238,8 +238,8 @@ class Settings:
         help="of products inside a client's gradient; vectors stay float32 (tf32: CUDA, evaluations too; "
         "bf16: torch's autocast; CUDA has norms, sums and powers in float32, a CPU in bfloat16)",
     )
-    loss: Loss = section(Loss)  # noqa: RUF009
-    eval: Eval = section(Eval)  # noqa: RUF009
+    loss: Loss = section(Loss)
+    eval: Eval = section(Eval)
     init_from: str | None = text(
         None, words="the path of a model.pt", null="none", help="a model to start from"
     )
@@ -274,9 +274,9 @@ class Settings:
         None, low=1, high=1024, null="as many as the work of a step is worth", help="CPU threads"
     )
     resume: bool = switch(True, help="resume where the run stopped; false: compute it again")
-    checkpoint: Checkpoint = section(Checkpoint)  # noqa: RUF009
-    data: Data = section(Data)  # noqa: RUF009
-    state: State = section(State)  # noqa: RUF009
+    checkpoint: Checkpoint = section(Checkpoint)
+    data: Data = section(Data)
+    state: State = section(State)
     progress: str = choice("auto", ("auto", "bar", "lines", "none"), help="how progress is shown")
     verbose: bool = switch(False, help="more lines in the log")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.identity import inputs
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, first_line
 from fedbench.files import as_given
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def _load(key: str, name: str) -> None:
     try:
         _execute(file) if file else importlib.import_module(name)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = first_line(error, named=True)
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
         last = (theirs or frames)[-1]

@@ -103,7 +103,7 @@ class DatasetOptions:
         help="hold out this share of every client's training samples: columns validation_loss and "
         "validation_accuracy, which target and patience then use to stop",
     )
-    classes: list[int] | None = custom(  # noqa: RUF009
+    classes: list[int] | None = custom(
         None,
         _labels,
         "a list of two or more different labels, such as [0, 1, 7]",

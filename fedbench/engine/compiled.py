@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.graph import PoolOfProcess
-from fedbench.errors import RunError
+from fedbench.errors import RunError, first_line
 from fedbench.files import atomically, locked, user_cache
 from fedbench.models.recurrence import tell_compiler
 from fedbench.torch_internals import compile_alone, is_out_of_memory, load, pack, pytree, stands_alone
@@ -236,7 +236,7 @@ class Programs:
         except Exception as error:  # whatever torch raises for a file that it cannot use
             if is_out_of_memory(error):
                 raise
-            log.warning("%s cannot be used (%s); compiling it again", file, _line(error))
+            log.warning("%s cannot be used (%s); compiling it again", file, first_line(error, named=True))
             return None
 
     def _compile(
@@ -252,7 +252,7 @@ class Programs:
         except Exception as error:  # whatever is raised for a program that needs dynamo to be traced
             if is_out_of_memory(error):
                 raise
-            log.info("compiled for this process only: %s", _line(error))
+            log.info("compiled for this process only: %s", first_line(error, named=True))
             if device.type == "cuda" and not stands_alone(device) and toolkit_missing():
                 self._say_once(NO_TOOLKIT)
             tell_compiler()
@@ -295,10 +295,6 @@ class Compiled:
             programs.keep(key, call)
         self._call = call
         return result
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def signature(args: Any) -> Hashable:

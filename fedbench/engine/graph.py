@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedbench.engine.batches import Batch
 from fedbench.engine.executors import Work
-from fedbench.errors import RunError
+from fedbench.errors import RunError, first_line
 from fedbench.method import Vectors
 from fedbench.torch_internals import abandon_capture, is_out_of_memory, pytree
 
@@ -195,7 +195,7 @@ class GraphedSteps:
         except Exception as error:  # whatever is raised by a step that cannot be captured
             if _memory_failed(error):
                 raise
-            self._give_up(f"a local step cannot be captured ({_line(error)})")
+            self._give_up(f"a local step cannot be captured ({first_line(error, named=True)[:200]})")
             return eagerly(step, local, work, first) if expected is None else expected
         if expected is not None and not _agree(found, expected):
             self._give_up("its results differ from those of the steps run one by one")
@@ -251,7 +251,3 @@ def _memory_failed(error: BaseException) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return False
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]

@@ -26,6 +26,7 @@ from fedbench.engine.batches import BatchIndices, to_device
 from fedbench.engine.executors import Executor, Facts, LocalProgram, Result, Work, pad
 from fedbench.engine.graph import GraphedSteps
 from fedbench.engine.vectorised import VmapExecutor, packs_of
+from fedbench.errors import first_line
 from fedbench.method import Vectors
 from fedbench.torch_internals import is_out_of_memory
 
@@ -177,7 +178,7 @@ class Meeting:
                 torch.cuda.empty_cache()
         else:
             self.most = 1
-            line = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            line = first_line(error, named=True)[:200]
             self.note = f"the steps of several runs cannot be joined ({line}); each goes on by itself"
         log.warning(self.note)
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import yaml
 
+from fedbench.errors import first_line
 from fedbench.files import as_given, locked, read_json, write_json
 from fedbench.loggers.options import LoggerOptions, MLflow, TensorBoard, WandB
 
@@ -320,6 +321,6 @@ class RunLoggers:
                 call(name, logger)
             except (Exception, SystemExit) as error:  # whatever a library does
                 del self._loggers[name]
-                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                reason = first_line(error, named=True)
                 rest = "the run goes on without it (the same command sends the rest)"
                 log.warning("logger=%s: %s; %s", name, reason, rest)

@@ -16,7 +16,7 @@ import torch
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice, choose_device
-from fedbench.errors import RunError, UserError
+from fedbench.errors import RunError, UserError, first_line
 from fedbench.loggers.backends import RunLoggers
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, data_files, provenance
@@ -104,7 +104,7 @@ class Run:
             raise
         except Exception as error:
             failed = {"status": FAILED, "rounds": None, "final_accuracy": None}
-            failed["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+            failed["error"] = first_line(error, named=True)
             spent = {"wall_seconds": time.monotonic() - start, "config": flat(config.given)}
             code = {"versions": provenance.versions(), "commit": provenance.commit()}
             target.write_summary({**failed, **spent, **code})
@@ -149,7 +149,7 @@ class Run:
                     raise
                 begun = running is None or running.loop.version > 0 or saved is not None
                 if running is None or begun or running.choice.chunk == 1 or self.group.size > 1:
-                    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+                    text = first_line(error)
                     more = (
                         "; the same command goes on from the last checkpoint" if here.has_checkpoint else ""
                     )

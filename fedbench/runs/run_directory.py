@@ -22,7 +22,7 @@ from fedbench.config import identity as inputs
 from fedbench.config.config import GROUPS, USUAL, Config, flat
 from fedbench.config.identity import difference, identity, identity_in, run_hash
 from fedbench.config.options import build, with_defaults
-from fedbench.errors import ConfigError, DataError, RunError, UsageError, word
+from fedbench.errors import ConfigError, DataError, RunError, UsageError, first_line, word
 from fedbench.files import METRICS as METRICS
 from fedbench.files import (
     InUse,
@@ -117,8 +117,9 @@ class RunDirectory:
         except FileNotFoundError:
             raise DataError(f"{self.path}: not a run directory ({CONFIG} is missing)") from None
         except Exception as error:  # YAML's and OmegaConf's errors share no base class
-            said = (str(error) or type(error).__name__).splitlines()[0]
-            raise DataError(f"{file}: cannot be read as a run's configuration: {said}") from error
+            raise DataError(
+                f"{file}: cannot be read as a run's configuration: {first_line(error)}"
+            ) from error
         if not isinstance(plain, dict) or not {*GROUPS} - {*USUAL} <= {*plain}:
             raise DataError(f"{file}: is not the configuration of a run")
         return {str(key): value for key, value in plain.items()}
