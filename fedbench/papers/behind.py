@@ -11,8 +11,8 @@ from fedbench.config.identity import MARK, identity
 from fedbench.config.overrides import written
 from fedbench.errors import ConfigError
 from fedbench.papers.claims import Claim, ClaimTest, Finding
+from fedbench.papers.figure_page import short_commit
 from fedbench.papers.kept import configurations
-from fedbench.papers.report import short_commit
 from fedbench.papers.verdicts import MARKS, Results, gather, mark_of_readings
 
 

@@ -1,9 +1,10 @@
 """The tables of other suites and papers: presets `experiment=peers/<name>`, and what they published.
 
-peers.csv has a line for every number: its cell (`where` and `method` select runs), its standard deviation,
-and a tag that says how it is known. `readme`, `code`: the authors' own files. `second`: a public source that
-quotes the paper. `rerun`: a rerun by others. `other`: another network, so only the order of methods counts.
-`memory`: recollection of a paper whose text was not available. It is shown but decides nothing.
+peers.yaml names the tables. peers.csv has a line for every number: its cell (`where` and `method` select
+runs), its standard deviation, and a tag that says how it is known. `readme`, `code`: the authors' own files.
+`second`: a public source that quotes the paper. `rerun`: a rerun by others. `other`: another network, so only
+the order of methods counts. `memory`: recollection of a paper whose text was not available. It is shown but
+decides nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 from numpy.typing import NDArray
 
 from fedbench.config.compose import load_config
@@ -27,7 +29,8 @@ from fedbench.papers.figure import Figure, Paper, experiment, markdown, of_stage
 from fedbench.papers.tests import Leads, Near
 from fedbench.runs.run_directory import RunDirectory
 
-NUMBERS = pd.read_csv(Path(__file__).with_name("peers.csv"), dtype=str, keep_default_na=False)
+PEERS = Path(__file__).with_name("peers.yaml")
+NUMBERS = pd.read_csv(PEERS.with_suffix(".csv"), dtype=str, keep_default_na=False)
 CELL = ["setting", "where", "method"]
 PUBLISHED = ["value", "unit", "deviation", "tag", "source"]
 DECIDES = ("readme", "code", "second", "rerun")
@@ -184,51 +187,9 @@ def _text(table: Table, summaries: Sequence[dict[str, Any]], absent: int) -> Ite
         yield table.note
 
 
-_NIID = (
-    "SCAFFOLD's correction is part of the direction, so momentum applies to it; theirs is added afterwards."
-    " In their noise experiments the test data have noise too."
+TABLES = tuple(
+    Table(name, **said) for name, said in yaml.safe_load(PEERS.read_text(encoding="utf-8")).items()
 )
-_BEST = "The learning rate of each row is the best of those tried, by the test set"
-TABLES = (
-    Table("niid_fmnist", "NIID-Bench", "Fashion-MNIST, ten parties", _NIID),
-    Table("niid_cifar10", "NIID-Bench", "CIFAR-10", _NIID),
-    Table("fedavg_2nn", "FedAvg", "MNIST, 2NN, rounds to 97 %", f"{_BEST}, as theirs is.", target=0.97),
-    Table("fedavg_2nn_epochs", "FedAvg", "MNIST, 2NN, rounds to 97 % by local epochs",
-          f"{_BEST}, as theirs is.", target=0.97),
-    Table("fedavg_cnn", "FedAvg", "MNIST, CNN, rounds to 99 %", f"{_BEST}, as theirs is.", target=0.99),
-    Table("scaffold_emnist", "SCAFFOLD", "EMNIST, softmax regression, rounds to 50 %",
-          "The paper does not say which split: this is the balanced one. Nor does it say whether inputs are"
-          f" normalised: here they are. At scale cpu 40 samples are a fifth of a client. {_BEST}.",
-          target=0.5),
-    Table("scaffold_participation", "SCAFFOLD", "EMNIST, softmax regression, rounds to 45 % by participation",
-          f"As in scaffold_emnist. {_BEST}.", target=0.45),
-    Table("scaffold_mlp", "SCAFFOLD", "EMNIST, a two-layer network",
-          "The paper does not say how wide the network is: here 128. Its numbers are the best of 1,000"
-          f" rounds, ours those after the last one. {_BEST}."),
-    Table("feddyn_cifar10", "FedDyn", "CIFAR-10, a tenth of 100 clients",
-          "The network is FedDyn's. FL-Simulator's numbers are for another one, with a slower decay for"
-          " FedDyn. In a round without a client the model stays; FedDyn's code draws again."),
-    Table("feddyn_cifar10_rounds", "FedDyn", "CIFAR-10, a tenth of 100 clients, rounds to 82.3 %",
-          "As in feddyn_cifar10.", target=0.823),
-    Table("fedexp_cifar10", "FedExP", "CIFAR-10, 20 of 100 clients",
-          "No number of the paper is known. FedExP is evaluated at the mean of its last two models, as there."
-          " Their code applies the same crop and flip to a whole batch, and runs one more round."),
-    Table("pfl_cifar10", "pfl-research", "CIFAR-10, 50 of 1,000 users", "No number of the paper is known."),
-    Table("fednova_cifar10", "FedNova", "CIFAR-10, VGG-11, 16 clients",
-          "Learning rates are those of its launch lines and of Flower's rerun; mu is from memory."),
-    Table("fednova_logistic", "FedNova", "synthetic(1, 1), softmax regression, random local epochs",
-          "The paper has curves and no table. Its learning rate, 0.02, is from memory."),
-    Table("fedprox_synthetic", "FedProx", "synthetic data with stragglers, softmax regression",
-          "The paper has curves and no table of these. A straggler of FedAvg is dropped; one of FedProx sends"
-          " what it has done, as in the paper's code. Their data are one draw; these are another one."),
-    Table("fedopt_emnist", "Adaptive Federated Optimization", "EMNIST",
-          "Its clients are the writers of TFF's federated EMNIST, 62 classes. At scale paper they are LEAF's;"
-          " at scale cpu clients are drawn, from 47 classes."),
-    Table("fedopt_shakespeare", "Adaptive Federated Optimization", "Shakespeare, next characters",
-          "Its clients are the roles of TFF's Shakespeare; these are LEAF's, which need its files."),
-    Table("fadas_cifar10", "FADAS", "CIFAR-10, asynchronous",
-          "No number of the paper is known, nor the rates of FedBuff and CA2FL: here the defaults."),
-)  # fmt: skip
 
 
 def _claims(table: Table) -> Iterator[Claim]:

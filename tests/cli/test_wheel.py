@@ -25,6 +25,7 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
     ours = {f"fedbench/{file.relative_to(ROOT)}" for file in (ROOT / "conf").rglob("*.yaml")}
     assert ours <= names
     pages = {f"fedbench/report/page.{kind}" for kind in ("html", "css", "js")}
+    pages |= {f"fedbench/papers/{name}" for name in ("peers.csv", "peers.yaml", "pages/first.md")}
     assert pages <= names
     (licence,) = (name for name in names if name.endswith(".dist-info/licenses/LICENSE"))
     assert (tmp_path / "site" / licence).read_bytes() == (ROOT / "LICENSE").read_bytes()

@@ -12,7 +12,7 @@ import pytest
 from fedbench.papers import FIGURES
 from fedbench.papers.figure import lists_of, shown
 from fedbench.papers.make import make
-from fedbench.papers.report import section
+from fedbench.papers.figure_page import section
 
 pytestmark = pytest.mark.slow
 
