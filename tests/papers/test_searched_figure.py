@@ -11,8 +11,8 @@ import pytest
 
 from fedbench.papers import FIGURES
 from fedbench.papers.figure import lists_of, shown
-from fedbench.papers.make import make
 from fedbench.papers.figure_page import section
+from fedbench.papers.make import make
 
 pytestmark = pytest.mark.slow
 
