@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import linregress
 
-from fedbench.papers import CLAIMS, PAPERS, peers
+from fedbench.papers import CLAIMS, PAPERS
 from fedbench.papers.across import averaged
 from fedbench.papers.claims import (
     AFTER,
@@ -22,7 +22,6 @@ from fedbench.papers.claims import (
     Claim,
     Evidence,
     Untested,
-    by_seed,
     curve,
     describe,
     exceeds,
@@ -31,10 +30,8 @@ from fedbench.papers.claims import (
     on_figure,
     read,
     rows_of,
-    slope,
     together,
     tuned,
-    until,
 )
 from fedbench.papers.scores import Column, Range, Sooner, Width, widths
 from fedbench.papers.tests import Above, Flat, Leads, Moves, Near, Slope
@@ -71,15 +68,10 @@ def swept(algorithm, key, scores, seeds=1):
 # ---- evidence and statistics ---------------------------------------------------------------------------
 
 
-def test_a_paired_comparison_is_a_students_test():
-    """Differences 0.02, 0.01, 0.03: mean 0.02, sd 0.01, t = 2 sqrt(3) with 2 degrees of freedom, whose
-    one-sided p has the closed form 1/2 - t / (2 sqrt(2 + t^2))."""
-    first, second = pd.Series([0.9, 0.8, 0.7]), pd.Series([0.88, 0.79, 0.67])
-    t = 2 * np.sqrt(3)
-    n, mean, p = exceeds(first, second)
-    assert (n, mean) == (3, pytest.approx(0.02))
-    assert p == pytest.approx(0.5 - t / (2 * np.sqrt(2 + t**2)), rel=1e-9)
-    assert exceeds(second, first)[2] == pytest.approx(1 - p)
+def test_a_paired_comparison_of_few_or_equal_differences():
+    """Where all differences are equal no test is needed; only seeds that both have count. Its p is checked
+    below, by the closed form of three seeds."""
+    first = pd.Series([0.9, 0.8, 0.7])
     assert exceeds(first, first + 0.1)[2] == 1.0
     assert exceeds(first, first) == (3, 0.0, 0.5)
     assert exceeds(first, pd.Series([0.1], index=[7]))[0] == 0
@@ -123,33 +115,12 @@ def test_a_diverged_run_counts_as_nothing_whatever_its_row_says():
     assert list(rows_of(table, "fedavg", {}).final_accuracy) == [0.0, 0.7]
 
 
-def test_quantities_by_seed():
-    """At 0.5 from round 4 on; seed 1 never gets there. T is the first round of the best accuracy, and the
-    loss is 1 - accuracy at the end."""
-    table = runs(("fedavg", (0.5, 0.4), {}))
-    data = Evidence(table, curves(table, {"fedavg": 4}))
-    assert until(data, table, 0.5, "round").to_dict() == {0: 4.0, 1: np.inf}
-    assert until(data, table, 0.4, "wall_seconds").to_dict() == {0: 2.0, 1: 2.0}
-    assert by_seed(data, table, "T").to_dict() == {0: 4.0, 1: 4.0}
-    assert by_seed(data, table, "train_loss").to_dict() == pytest.approx({0: -0.5, 1: -0.6})
-    assert by_seed(data, table, "final_accuracy").to_dict() == {0: 0.5, 1: 0.4}
-
-
 def test_a_curve_has_the_best_of_the_other_choices_at_each_value():
     points = [(0.7, 0.1, 1.0), (0.8, 0.1, 2.0), (0.6, 1.0, 1.0), (0.5, 1.0, 2.0)]
     table = runs(
         *(("a", (score, score), {"algorithm.lr": lr, "algorithm.beta": beta}) for score, lr, beta in points)
     )
     assert curve(rows_of(table, "a", {}), "algorithm.lr").to_dict() == pytest.approx({0.1: 0.8, 1.0: 0.6})
-
-
-def test_least_squares_slope():
-    x = np.array([1.0, 2.0, 4.0, 8.0])
-    assert slope(x, 3 * x**-0.25) == (pytest.approx(-0.25), pytest.approx(0.0, abs=1e-12))
-    # by hand: log2 x = 0..3, log2 y = (1, 0, 0, 0): slope -0.3, residuals .3, -.4, -.1, .2, t(2) = 4.3027
-    value, half = slope(x, [2.0, 1.0, 1.0, 1.0])
-    assert value == pytest.approx(-0.3)
-    assert half == pytest.approx(4.302653 * np.sqrt(0.3 / 2 / 5), rel=1e-6)
 
 
 # ---- who leads -------------------------------------------------------------------------------------------
@@ -530,42 +501,25 @@ def test_evidence_is_read_from_the_kept_tables(tmp_path):
 
 
 def test_every_claim_says_what_it_needs():
-    """Names are unique, tests are in words, and without results nothing is decided."""
+    """Names are unique, tests are in words, and without results nothing is decided; the first page's rows
+    name claims and their readings."""
     names = [claim.name for claim in CLAIMS]
     assert len(set(names)) == len(names)
-    assert sum(claim.kind != "peers" for claim in CLAIMS) <= 80
     for claim in CLAIMS:
         assert len({one.words for one in claim.tests}) == len(claim.tests)
-        for reading in claim.tests:
-            assert len(describe(reading.test)) > 40
-            assert judge(claim, reading, Evidence()).verdict == UNKNOWN
-            assert judge(claim, reading, Evidence()).reason
+        for tested in claim.tests:
+            assert len(describe(tested.test)) > 40
+            found = judge(claim, tested, Evidence())
+            assert (found.verdict, bool(found.reason)) == (UNKNOWN, True)
     text = " ".join(claim.text for claim in CLAIMS)
-    for published in (
-        "84.02",
-        "84.12",
-        "84.21",
-        "93.52",
-        "94.06",
-        "93.75",
-        "983",
-        "895",
-        "965",
-        "995",
-        "970",
-        "958",
-    ):
-        assert published in text
-
-
-def test_the_first_page_names_claims_and_readings():
-    known = {f"{claim.name}/{one.words}" for claim in CLAIMS for one in claim.tests}
-    known |= {claim.name for claim in CLAIMS}
-    rows = [row for paper in PAPERS for row in paper.rows]
-    of_peers = sum(len(paper.rows) for paper in peers.PAPERS)
-    assert 12 <= len(rows) - of_peers <= 18
-    assert of_peers <= 5
-    assert {name for row in rows for name in row.claims} <= known
+    published = "84.02 84.12 84.21 93.52 94.06 93.75 983 895 965 995 970 958"
+    assert all(number in text for number in published.split())
+    known = {*names, *(f"{claim.name}/{one.words}" for claim in CLAIMS for one in claim.tests)}
+    for paper in PAPERS:
+        assert {name for row in paper.rows for name in row.claims} <= known
+        assert {name.partition("/")[0] for row in paper.rows for name in row.claims} <= {
+            claim.name for claim in paper.claims
+        }
 
 
 def test_widths_are_decades_between_neighbouring_grid_points():

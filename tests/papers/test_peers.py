@@ -223,12 +223,6 @@ def test_a_smaller_setting_is_consistent_at_most() -> None:
     assert [_judged(claim, "cpu", one[:1]) for one in (near, far)] == ["consistent", "cannot tell"]
 
 
-def test_rows_of_the_first_page_name_claims() -> None:
-    """A row's claims are those of its paper."""
-    for paper in PAPERS:
-        assert {name for row in paper.rows for name in row.claims} <= {claim.name for claim in paper.claims}
-
-
 def test_rounds_to_a_target_are_interpolated_on_the_best_so_far() -> None:
     """0.4, 0.8, 0.6, 1.0: 0.5 is reached a quarter behind round 1, 0.9 half a round behind round 3."""
     curve = pd.DataFrame({"dir": "a", "round": [1, 2, 3, 4], "test_accuracy": [0.4, 0.8, 0.6, 1.0]})

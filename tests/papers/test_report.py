@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from papers.keep import NAME, keep
 
 from fedbench.cli import main
 from fedbench.config.compose import compose
@@ -25,35 +25,9 @@ from fedbench.papers.tests import Leads
 from fedbench.papers.verdicts import MARKS, judgements
 
 ROOT = Path(__file__).parents[2]
-NAME = "adamasfl/fig1"
 LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
 COUNT = re.compile(r"(\d+) (yes|~|\?|no)(?!\w)")
 TUNED = ("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl")
-
-
-def keep(root: Path, scores: dict[str, float], name: str = NAME, stage: str = "final", scale: str = "cpu",
-         **made: object) -> Path:  # fmt: skip
-    """Results of a figure: three seeds of each method, AdaMasFL's in a stage of their own."""
-    out = shown(name, scale, root)
-    out.mkdir(parents=True, exist_ok=True)
-    rows = [
-        {"dir": f"{stage if method == 'adamasfl' else 'final'}/{method}-{seed}", "dataset": "fmnist",
-         "partition": "dirichlet", "model": "cnn", "algorithm": method, "algorithm.norm": "vector",
-         "algorithm.lr": "", "schedule": "async", "seed": seed, "status": "completed",
-         "final_accuracy": score + 0.0001 * seed * (method == "adamasfl"), "best_accuracy": score}
-        for method, score in scores.items() for seed in (0, 1, 2)
-    ]  # fmt: skip
-    for table in ("runs", "rounds"):
-        rounds = [{**row, "round": 1, "test_accuracy": 0.5} for row in rows]
-        pd.DataFrame(rounds).to_csv(out / f"{table}.csv", index=False)
-    (out / "updates.png").write_bytes(b"png")
-    (out / "updates.json").write_text(json.dumps({"text": ["Fifteen runs."]}))
-    content = {"figure": name, "scale": scale, "digest": "", "files": ["updates.json", "updates.png"],
-               "shared": {"rounds": 1000, "dataset": "digits", "model": "mlp"}, "seeds": [0, 1, 2],
-               "command": command(name, scale), "validation": 0.1, "runs": {"completed": 15},
-               "commit": ["0123456789abcdef", "0123456789abcdef+dirty"], **made}  # fmt: skip
-    (out / MADE).write_text(json.dumps(content))
-    return out
 
 
 def counted(text: str) -> Counter[str]:

@@ -1,93 +1,78 @@
-"""What is kept of a figure: staleness, and the report's claims from kept tables alone."""
+"""What is kept of a figure: whether it is current, what is refused, what its captions say."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from papers.keep import NAME, keep
 
 from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.errors import DataError
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import FIGURES, figure, kept, make
-from fedbench.papers.claims import MADE
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import KEPT, say_how_it_was_tuned, write_kept
 from fedbench.runs import provenance
-
-NAME = "adamasfl/fig1"
-
-
-def keep(root: Path, digest: str, scale: str = "smoke") -> Path:
-    """Results as `make` leaves them: two methods, two seeds, one diverged run."""
-    out = shown(NAME, scale, root)
-    out.mkdir(parents=True)
-    rows = [
-        {"dir": f"final/{name}-{seed}", "dataset": "fmnist", "partition": "dirichlet", "model": "cnn",
-         "algorithm": name, "algorithm.norm": "vector", "schedule": "async", "seed": seed,
-         "status": "completed", "final_accuracy": score, "best_accuracy": score}
-        for name, score in (("adamasfl", 0.8), ("fedbuff", 0.7))
-        for seed in (0, 1)
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_csv(out / "runs.csv", index=False)
-    pd.DataFrame([{**row, "round": 1, "test_accuracy": 0.5} for row in rows]).to_csv(
-        out / "rounds.csv", index=False
-    )
-    (out / "updates.png").write_bytes(b"png")
-    (out / "updates.json").write_text(json.dumps({"text": ["Four runs."]}))
-    made = {
-        "figure": NAME, "scale": scale, "digest": digest,
-        "files": ["updates.json", "updates.png", "updates.pdf"],
-        "command": figure.command(NAME, scale), "seeds": [0, 1],
-        "shared": {"rounds": 12, "dataset": "digits", "model": "mlp"},
-        "runs": {"completed": 4}, "commit": ["0123456789abcdef", "0123456789abcdef+dirty"],
-    }  # fmt: skip
-    (out / MADE).write_text(json.dumps(made))
-    return out
-
-
-def test_results_of_other_configurations_are_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """absent, current, incomplete, then stale as soon as the grid of a tuned algorithm changes."""
-    now = figure.experiment(FIGURES[NAME], "smoke").digest
-    assert kept.state(NAME, "smoke", tmp_path) == "absent"
-    out = keep(tmp_path, now)
-    assert kept.state(NAME, "smoke", tmp_path) == "current"
-    (out / "updates.png").unlink()
-    assert kept.state(NAME, "smoke", tmp_path) == "incomplete"
-    (out / "updates.png").write_bytes(b"png")
-    read = figure.algorithm_file
-    monkeypatch.setattr(figure, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
-    assert kept.state(NAME, "smoke", tmp_path) == "stale"
 
 
 def test_check_says_what_is_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1 and a line that names the figure and its scale."""
-    keep(tmp_path, "0" * 12)
+    """Absent, current, incomplete without a file, stale when the grid of a tuned algorithm is another one."""
+
+    def check() -> tuple[int, list[str]]:
+        code, said = main(["figures", "--check"]), capsys.readouterr().out
+        return code, re.findall(rf"^(\w+) .*{NAME}(?:,| --scale)", said, re.MULTILINE)
+
     monkeypatch.chdir(tmp_path)
-    assert main(["figures", "--check"]) == 1
-    assert f"stale       {NAME} --scale smoke" in capsys.readouterr().out
+    assert check() == (0, ["no"])
+    out = keep(
+        tmp_path, {"adamasfl": 0.8}, scale="smoke", digest=figure.experiment(FIGURES[NAME], "smoke").digest
+    )
+    assert check() == (0, ["current"])
+    (out / "updates.png").unlink()
+    assert check() == (1, ["incomplete"])
+    (out / "updates.png").write_bytes(b"png")
+    read = figure.algorithm_file
+    monkeypatch.setattr(figure, "algorithm_file", lambda name: {**read(name), "grid": {"lr": [0.123]}})
+    assert check() == (1, ["stale"])
 
 
-def test_a_figure_is_made_with_its_panels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                                          tmp_path: Path) -> None:  # fmt: skip
-    """The panel first; asked for by itself it is made alone."""
+def test_a_figure_is_made_with_its_panels_and_one_without_its_data_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Panels first; exit code 1 after all of them. One that is asked for alone says it with its own code."""
     monkeypatch.chdir(tmp_path)
-    done: list[str] = []
-    monkeypatch.setattr(make, "make", lambda item, scale, extra=(): done.append(item.name) or [])
-    assert main(["figures", "padamfed/fig2"]) == 0
-    assert main(["figures", "padamfed/fig2_average"]) == 0
-    assert done == ["padamfed/fig2_average", "padamfed/fig2", "padamfed/fig2_average"]
+    made = []
+
+    def fails(one: Figure, scale: str, extra: object) -> list[str]:
+        made.append(one.name)
+        if one.name == "padamfed/fig1":
+            raise DataError("data.root=data: no EMNIST there")
+        return []
+
+    monkeypatch.setattr(make, "make", fails)
+    assert main(["figures", "padamfed/fig1", "speedup", "loss_scale"]) == 1
+    assert made == ["padamfed/fig1_average", "padamfed/fig1", "speedup", "loss_scale"]
+    err = capsys.readouterr().err
+    assert "padamfed/fig1: data.root=data: no EMNIST there" in err
+    assert err.count("\n") == 1
+    assert main(["figures", "padamfed/fig1"]) == 2
+    assert "no EMNIST there" in capsys.readouterr().err
+    made.clear()
+    assert main(["figures", "padamfed/fig1_average"]) == 0
+    assert made == ["padamfed/fig1_average"]
 
 
 def test_published_results_name_a_commit_that_they_were_made_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With changes that are not committed only smoke results are made; older results say it in words."""
+    """With changes that are not committed only smoke results are made."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef+dirty")
     monkeypatch.setattr(make, "make", lambda *_: [])
@@ -95,7 +80,6 @@ def test_published_results_name_a_commit_that_they_were_made_from(
     assert "commit first" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert main(["figures", "speedup", "--scale", "smoke"]) == 0
-    assert "dirty" not in (Path(__file__).parents[2] / "outputs/README.md").read_text()
 
 
 def test_what_is_kept_of_a_run_says_on_what_it_was_computed(tmp_path: Path) -> None:
@@ -137,29 +121,6 @@ def test_kept_runs_are_named_after_their_identity() -> None:
             assert name.endswith(f"-{run_hash(config)}"), f"{file}: {name}"
         for table in ("runs.csv", "rounds.csv"):
             assert {*pd.read_csv(file.parent / table).dir} <= {*said["runs"]}, f"{file.parent}: {table}"
-
-
-def test_a_figure_without_its_data_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 1, after all of them; a figure asked for alone says it with its own exit code."""
-    monkeypatch.chdir(tmp_path)
-    made = []
-
-    def fails(one: Figure, scale: str, extra: object) -> list[str]:
-        made.append(one.name)
-        if one.name == "padamfed/fig1":
-            raise DataError("data.root=data: no EMNIST there")
-        return []
-
-    monkeypatch.setattr(make, "make", fails)
-    assert main(["figures", "padamfed/fig1", "speedup", "loss_scale"]) == 1
-    assert made == ["padamfed/fig1_average", "padamfed/fig1", "speedup", "loss_scale"]
-    err = capsys.readouterr().err
-    assert "padamfed/fig1: data.root=data: no EMNIST there" in err
-    assert err.count("\n") == 1
-    assert main(["figures", "padamfed/fig1"]) == 2
-    assert "no EMNIST there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
