@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import ConfigError, Parser, coloured
-from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, RunDirectory, find_runs
+from fedbench.runs.run_directory import (
+    CONFIG,
+    FAILED,
+    FINISHED,
+    METRICS,
+    MISSING,
+    SUMMARY,
+    RunDirectory,
+    find_runs,
+)
 from fedbench.sweeps.formats import FORMATS, aligned
 
 LISTED = 20
@@ -83,9 +92,9 @@ def collect(argv: Sequence[str]) -> int:
         its = " or ".join(str(place) for place in [directory / TRIALS, *sweeps_of(directory)])
         raise ConfigError("SWEEP_DIR", directory, f"{must}; this one is a tuning's, which has {its}")
     if not (directory / MANIFEST).is_file():
-        if here.has_summary or here.has_config:
+        if here.has(SUMMARY) or here.has(CONFIG):
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it is that of a single run")
-        if not any(run.has_summary for run in find_runs(directory)):
+        if not any(run.has(SUMMARY) for run in find_runs(directory)):
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it holds no runs")
     if args.levels:
         write_manifest(directory, levels=args.levels)

@@ -28,7 +28,7 @@ from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing, Page, sheet, ticks
 from fedbench.figures.results import read, read_table
 from fedbench.figures.style import BLUE, MUTED, PARTITION_KEYS, VERMILLION, WIDTHS
-from fedbench.runs.run_directory import JOBS, PARTITION, RunDirectory
+from fedbench.runs.run_directory import JOBS, METRICS, PARTITION, RunDirectory
 
 Ints = NDArray[np.int64]
 COLUMNS = ("job", "client", "start_version", "applied_update", "position", "dispatch_time", "finish_time",
@@ -238,7 +238,7 @@ def _of_trace(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: 
     mean = float((values * counts).sum() / max(counts.sum(), 1))
     largest = int(values[counts > 0].max() if counts.any() else 0)
     status = {str(name): int(count) for name, count in jobs["status"].value_counts().items()}
-    settings = caption.common(read([path]) if RunDirectory(path).has_metrics else [])
+    settings = caption.common(read([path]) if RunDirectory(path).has(METRICS) else [])
     updates, clients = jobs["applied_update"].nunique(), jobs["client"].nunique()
     parts = [
         f"{caption.settings_line(settings)}.".lstrip("."),

@@ -23,7 +23,8 @@ from fedbench.errors import ConfigError, DataError
 from fedbench.figures.style import TITLES
 from fedbench.runs.lists import runs_of
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
-from fedbench.runs.run_directory import UNFINISHED, RunDirectory
+from fedbench.runs.run_directory import CONFIG, SUMMARY, UNFINISHED, RunDirectory
+from fedbench.runs.run_directory import METRICS as METRICS_CSV
 
 METRICS = COLUMNS
 """All columns that a metrics.csv may have."""
@@ -184,7 +185,7 @@ def number(value: object) -> float | None:
 
 def _directory(path: Path) -> Iterator[Run]:
     sweep, here = (path / "runs.csv").is_file(), RunDirectory(path)
-    if here.has_metrics and not sweep:
+    if here.has(METRICS_CSV) and not sweep:
         yield _run(here)
         return
     listed = list(_sweep(path)) if sweep else []
@@ -192,20 +193,20 @@ def _directory(path: Path) -> Iterator[Run]:
     known = {run.source for run in listed}
     others = runs_of(path, lambda place: is_trial(place, path))
     for place in map(RunDirectory, others):  # a sweep's table has only the runs that have ended
-        if place.has_metrics and _name(place.path) not in known:
+        if place.has(METRICS_CSV) and _name(place.path) not in known:
             yield _run(place)
 
 
 def _run(place: RunDirectory) -> Run:
     summary = _summary(place)
-    choices = summary.get("config") or (flat(place.plain_config) if place.has_config else {})
+    choices = summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {})
     return _made(place.path, with_defaults(choices), summary, summary, place.metrics)
 
 
 def _summary(place: RunDirectory) -> dict[str, Any]:
     """summary.json of the run there; empty while there is none. Raises DataError if it is damaged."""
     found = place.summary
-    if found is None and place.has_summary:
+    if found is None and place.has(SUMMARY):
         raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
     return found or {}
 

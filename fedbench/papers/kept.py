@@ -25,7 +25,7 @@ from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made
 from fedbench.papers.figure import Branch, Figure, command, experiment, of_stages, shown
 from fedbench.runs.lists import runs_of
-from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.run_directory import SUMMARY, RunDirectory
 from fedbench.tuning.request import VALIDATION
 from fedbench.tuning.selection import Selection, trials_table
 
@@ -121,7 +121,7 @@ def write_kept(out: Path, stages: Sequence[Path], root: Path) -> None:
         f"{stage.name}/{place.name}": _flat(RunDirectory(place).summary or {})
         for stage in stages
         for place in sorted(runs_of(stage))
-        if RunDirectory(place).has_summary
+        if RunDirectory(place).has(SUMMARY)
     }
     common = _shared(list(found.values()))
     own = {run: {key: said[key] for key in said if key not in common} for run, said in found.items()}

@@ -12,13 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.config.config import Config
-from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice
 from fedbench.errors import RunError
 from fedbench.files import atomically
 from fedbench.runs.metrics import Row
-from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
 
 MAX_SHARE = 0.1  # largest share of the time spent on writing
 
@@ -90,12 +87,6 @@ class Checkpointer:
         except Exception as error:
             cause = error
         raise RunError(f"{self.path} {reason}; resume=false computes the run again") from cause
-
-
-def saved_here(config: Config, here: RunDirectory) -> Saved | None:
-    """The checkpoint that the run `config` goes on from; None if there is none, or if resume=false. Raises
-    RunError if it is damaged or another run's."""
-    return Checkpointer(here.path / CHECKPOINT, run_hash(config)).load() if config.resume else None
 
 
 def checksum(state: Any) -> str:

@@ -12,7 +12,8 @@ from fedbench.loggers.backends import Point, RunLoggers
 from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import ClientsFile, MetricsFile, Row, columns
 from fedbench.runs.progress import Progress
-from fedbench.runs.run_directory import CLIENTS, METRICS, RunDirectory, logged
+from fedbench.runs.run_directory import CLIENTS, METRICS, RunDirectory
+from fedbench.runs.stored import logged
 
 
 class Observer:

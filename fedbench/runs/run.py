@@ -19,15 +19,15 @@ from fedbench.engine.choose import EngineChoice, choose_device
 from fedbench.errors import RunError, UserError, first_line
 from fedbench.loggers.backends import RunLoggers
 from fedbench.process_group import ALONE, ProcessGroup
-from fedbench.runs import checks, data_files, provenance
-from fedbench.runs.checkpoint import Checkpointer, Saved, checksum, saved_here
+from fedbench.runs import checks, data_files, provenance, stored
+from fedbench.runs.checkpoint import Checkpointer, Saved, checksum
 from fedbench.runs.ending import finish
 from fedbench.runs.execution import Execution, execution, foresee, set_numerics
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.observers import Files, Logged, Observer, Shown
 from fedbench.runs.problem import problem_of
 from fedbench.runs.reproduce import write_reproduce
-from fedbench.runs.run_directory import CHECKPOINT, FAILED, REPRODUCE, RunDirectory
+from fedbench.runs.run_directory import CHECKPOINT, FAILED, REPRODUCE, SUMMARY, RunDirectory
 from fedbench.runs.session import Session
 from fedbench.runs.signals import Signals
 from fedbench.runs.together import Together
@@ -79,10 +79,10 @@ class Run:
         """
         config, here = self.config, RunDirectory(directory)
         with here.locked():
-            here.refuse_other(config)
+            stored.refuse_other(here, config)
             if config.resume:
                 data_files.refuse_other(here.path, config, self.problem.dataset.files)
-            if here.reported(config) is None:
+            if stored.reported(here, config) is None:
                 self._go(here, together)
             outcome = here.outcome()
             log.info(outcome.line)
@@ -91,12 +91,13 @@ class Run:
     def _go(self, here: RunDirectory, together: Together | None) -> None:
         """Compute it. With resume=false, use a staging directory, whose files then replace the old ones."""
         config, start = self.config, time.monotonic()
-        saved = self._shared(saved_here(config, here))
+        file = here.path / CHECKPOINT
+        saved = self._shared(Checkpointer(file, run_hash(config)).load() if config.resume else None)
         target = here if config.resume else here.staging()
         target.write_config(config.given)
         target.write_partition(self.problem.division.partition, self.problem.division.assignment)
         data_files.record(target.path, config, self.problem.dataset.files)
-        loggers = here.loggers(config) if config.logger else None
+        loggers = stored.loggers(here, config) if config.logger else None
         try:
             set_numerics(self.problem, self.placement)
             self._compute(target, saved, loggers, together)
@@ -110,9 +111,9 @@ class Run:
             target.write_summary({**failed, **spent, **code})
             raise
         finally:
-            if target is not here and target.has_summary:
+            if target is not here and target.has(SUMMARY):
                 here.promote(target)
-                shutil.rmtree(here.state(config), ignore_errors=True)
+                shutil.rmtree(stored.state_place(here, config), ignore_errors=True)
 
     def _shared(self, saved: Saved | None) -> Saved | None:
         """What the first process has saved; clients' rows are handed out later."""
@@ -140,7 +141,7 @@ class Run:
         while True:
             running: Execution | None = None
             try:
-                running = self.prepare(here.state(self.config), kept, together)
+                running = self.prepare(stored.state_place(here, self.config), kept, together)
                 running = replace(running, notes=(*running.notes, *notes))
                 self._train(running, here, saved, loggers, together)
                 return
@@ -151,7 +152,7 @@ class Run:
                 if running is None or begun or running.choice.chunk == 1 or self.group.size > 1:
                     text = first_line(error)
                     more = (
-                        "; the same command goes on from the last checkpoint" if here.has_checkpoint else ""
+                        "; the same command goes on from the last checkpoint" if here.has(CHECKPOINT) else ""
                     )
                     raise RunError(f"out of memory: {text}{more}") from error
                 kept = replace(running.choice, chunk=running.choice.chunk // 2)

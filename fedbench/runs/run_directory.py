@@ -15,18 +15,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from omegaconf import OmegaConf
 
 from fedbench.config import identity as inputs
 from fedbench.config.config import GROUPS, USUAL, Config, flat
-from fedbench.config.identity import difference, identity, identity_in, run_hash
+from fedbench.config.identity import identity_in
 from fedbench.config.options import build, with_defaults
-from fedbench.errors import ConfigError, DataError, RunError, UsageError, first_line, word
+from fedbench.errors import DataError, RunError, UsageError, first_line
 from fedbench.files import METRICS as METRICS
 from fedbench.files import (
     InUse,
-    as_given,
     atomically,
     locked,
     one_line_os_errors,
@@ -34,15 +32,13 @@ from fedbench.files import (
     write_json,
     write_yaml,
 )
-from fedbench.runs import data_files
-from fedbench.runs.metrics import COLUMNS, ENDS, INTEGERS, Outcome
+from fedbench.runs.metrics import COLUMNS, INTEGERS, Outcome
 from fedbench.runs.metrics import PAUSED as PAUSED
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from fedbench.loggers.backends import RunLoggers
 
 SUMMARY, CONFIG, CHECKPOINT = "summary.json", "config.yaml", "checkpoint.pt"
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
@@ -56,7 +52,6 @@ _WRITTEN = (
     JOBS,
     CLIENTS,
 )  # summary.json says how many bytes they have
-_LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
 _TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
 _TAIL = 2000  # bytes at the end of metrics.csv that hold its last rows
 
@@ -88,25 +83,10 @@ class RunDirectory:
         """The content of summary.json; None if there is no readable one."""
         return read_json(self.path / SUMMARY)
 
-    @property
-    def has_summary(self) -> bool:
-        """Whether there is a summary.json, damaged or not."""
-        return (self.path / SUMMARY).is_file()
-
-    @property
-    def has_config(self) -> bool:
-        """Whether there is a config.yaml: a run was begun here."""
-        return (self.path / CONFIG).is_file()
-
-    @property
-    def has_metrics(self) -> bool:
-        """Whether there is a metrics.csv."""
-        return (self.path / METRICS).is_file()
-
-    @property
-    def has_checkpoint(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
-        return (self.path / CHECKPOINT).is_file()
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name, damaged or not. With CONFIG a run was begun here, from
+        CHECKPOINT one can go on."""
+        return (self.path / name).is_file()
 
     @property
     def plain_config(self) -> dict[str, Any]:
@@ -158,7 +138,7 @@ class RunDirectory:
     def identity(self) -> dict[str, Any] | None:
         """What distinguishes the run from others; None if there is no config.yaml. Raises UsageError if
         config.yaml is damaged."""
-        if not self.has_config:
+        if not self.has(CONFIG):
             return None
         try:
             return identity_in(self.path, flat(self.plain_config))
@@ -237,7 +217,7 @@ class RunDirectory:
         said = str((self.summary or {}).get("status", ""))
         if said in (*FINISHED, FAILED, PAUSED):
             return said
-        return STOPPED if self.has_checkpoint or self.last_round else MISSING
+        return STOPPED if self.has(CHECKPOINT) or self.last_round else MISSING
 
     def outcome(self) -> Outcome:
         """How the run ended or paused. Raises DataError if it has not."""
@@ -245,81 +225,6 @@ class RunDirectory:
         if found is None or found.get("status") not in (*FINISHED, PAUSED):
             raise DataError(f"{self.path} holds no finished run")
         return Outcome.of(found, self.path)
-
-    # ---- the run `config` in it --------------------------------------------------------------------
-
-    def finished(self, config: Config) -> dict[str, Any] | None:
-        """The summary of the run `config` if it is here and finished, or paused where it is to pause; None if
-        it must (re)start or go on. Raises ConfigError if a file below data.root has changed since."""
-        found = self.summary
-        if found is None or not config.resume:
-            return None
-        until = config.checkpoint.until
-        paused = found.get("status") == PAUSED and until is not None and found["rounds"] >= until
-        if found.get("status") not in FINISHED and not paused:
-            return None
-        there = self.sizes()
-        for name, size in found.get("files", dict.fromkeys((METRICS, MODEL))).items():
-            whole = there.get(name, 0)
-            if not whole or size not in (whole, None):
-                odd = f"is {whole} bytes long, not {size}" if whole else "is missing or empty"
-                log.warning("%s %s: the run is not finished", self.path / name, odd)
-                return None
-        said = found.get("config")  # what config.yaml says too, read faster
-        before = identity_in(self.path, said) if isinstance(said, dict) else self.identity
-        if before != identity(config):
-            return None
-        data_files.refuse_changed(self.path, config)
-        return found
-
-    def goes_on(self, config: Config) -> bool:
-        """Whether the run `config`, if it has not ended here, would go on from a checkpoint."""
-        return config.resume and self.has_checkpoint
-
-    def refuse_other(self, config: Config) -> None:
-        """Raise ConfigError, which names the key that differs, if another run lies here. Raise UsageError if
-        the files here are not those of a run."""
-        before = self.identity
-        if before is None:
-            if self.has_metrics:
-                raise UsageError(f"{self.path} holds a {METRICS} of something else; give another directory")
-            return
-        for key, there, here in difference(before, identity(config)):
-            if key.endswith(inputs.MARK):
-                name, _, module = key.removesuffix(inputs.MARK).partition(" ")
-                allowed = f"has changed since the run in {self.path}; "
-                allowed += "give another directory, or undo the change"
-                raise ConfigError(name, module or flat(config).get(name), allowed)
-            allowed = f"{self.path} holds a run with {key}={word(there)}; "
-            raise ConfigError(key, here, allowed + "give another directory, or that value")
-
-    def loggers(self, config: Config) -> RunLoggers:
-        """The loggers of the run `config` here; none is opened yet."""
-        from fedbench.loggers.backends import LoggedRun, RunLoggers
-
-        choices = {k: v for k, v in flat(config.given).items() if not k.startswith("logger.")}
-        sweep = self._sweep() if config.logger else None
-        return RunLoggers(config.logger, LoggedRun(self.path, choices, sweep, run_hash(config)))
-
-    def _sweep(self) -> str | None:
-        """The directory of the sweep that computes the run, as Hydra has recorded it; None: a single run."""
-        try:
-            said = yaml.safe_load((self.path / ".hydra" / "hydra.yaml").read_text(encoding="utf-8"))["hydra"]
-            where = Path(said["runtime"]["cwd"], said["sweep"]["dir"])
-            return str(where) if said["mode"] == "MULTIRUN" else None
-        except (OSError, yaml.YAMLError, KeyError, TypeError):
-            return None
-
-    def reported(self, config: Config) -> dict[str, Any] | None:
-        """The summary of the run `config` if it is `finished` here. Gives loggers what they lack of the run:
-        a logger may have failed, been cut off, or be named for the first time."""
-        from fedbench.loggers.backends import Point
-
-        found = self.finished(config)
-        if found is not None and config.logger and (loggers := self.loggers(config)).behind:
-            loggers.start([Point.of(row) for row in self.rows()])
-            loggers.close(logged(found))
-        return found
 
     # ---- who computes it ---------------------------------------------------------------------------
 
@@ -375,13 +280,6 @@ class RunDirectory:
         files = {name: self.path / name for name in _WRITTEN}
         return {name: file.stat().st_size for name, file in files.items() if file.is_file()}
 
-    def state(self, config: Config) -> Path:
-        """Where a run that computes here keeps clients' state, if that lies on disk."""
-        if config.state.directory is None:
-            return self.path / STATE
-        again = STAGING if self.path.name == STAGING else ""
-        return as_given(config.state.directory) / f"fedbench-{run_hash(config)}{again}"
-
     def staging(self) -> RunDirectory:
         """An empty directory inside this one, to compute the run again in (resume=false)."""
         staging = self.path / STAGING
@@ -397,11 +295,6 @@ class RunDirectory:
             for name in names:
                 os.replace(staging.path / name, self.path / name)
             staging.path.rmdir()
-
-
-def logged(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What loggers are told of a run that has ended."""
-    return {key: summary[key] for key in _LOGGED if summary.get(key) is not None}
 
 
 def find_runs(directory: Path) -> list[RunDirectory]:

@@ -22,6 +22,7 @@ from fedbench.config.options import option_keys
 from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
 from fedbench.config.register import job_name
 from fedbench.errors import UsageError, UserError, word
+from fedbench.runs import stored
 from fedbench.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -232,12 +233,13 @@ def preview(runs: Sequence[tuple[Path, Config]]) -> Iterator[str]:
     said, missing = {}, []
     for place, config in runs:
         here = RunDirectory(place)
-        if here.finished(config) is not None:
+        if stored.finished(here, config) is not None:
             said[place] = "finished"
         else:
-            here.refuse_other(config)
+            stored.refuse_other(here, config)
             missing.append(config)
-            said[place] = f"goes on from round {here.last_round}" if here.goes_on(config) else "to run"
+            begun = stored.goes_on(here, config)
+            said[place] = f"goes on from round {here.last_round}" if begun else "to run"
     places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
     yield f"{len(said)} run{'s' if len(said) > 1 else ''} in {places}, {len(said) - len(missing)} finished"
     if missing:

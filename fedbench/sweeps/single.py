@@ -24,6 +24,7 @@ from fedbench.errors import SaidElsewhere, UsageError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.stored import refuse_other, reported
 from fedbench.sweeps.formats import evaluations
 from fedbench.sweeps.job import computed, finished_line, session
 
@@ -43,8 +44,8 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
     def before() -> dict[str, object] | None:
         if not group.is_writer:
             return None
-        here.refuse_other(config)
-        return here.reported(config)
+        refuse_other(here, config)
+        return reported(here, config)
 
     done = group.agree(before)
     if group.broadcast(done is not None):

@@ -29,6 +29,7 @@ from fedbench.errors import ConfigError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs.metrics import ENDS, worst
 from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.stored import reported
 from fedbench.sweeps.job import JobFailed, RunJob, held
 from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, first_of, grids_of, of_file, plan
@@ -259,7 +260,7 @@ class Sweeper(HydraSweeper):
         number, this is unknown until the run is launched."""
         place = self.places.get(run.name)
         if run.name not in self.results and place is not None:
-            found = RunDirectory(place).reported(run.config)
+            found = reported(RunDirectory(place), run.config)
             if found is not None:
                 self.results[run.name] = Result.of(run, place, found)
         return run.name in self.results

@@ -23,6 +23,7 @@ from fedbench.files import locked, write_json, write_text
 from fedbench.runs.lists import MANIFEST, jobs_of, manifest, runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, rounds_to
 from fedbench.runs.run_directory import (
+    CONFIG,
     FAILED,
     FINISHED,
     METRICS,
@@ -88,7 +89,7 @@ def records(directory: Path) -> list[RunRecord]:
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory")
-    found = {directory: {}} if RunDirectory(directory).has_config else runs_of(directory)
+    found = {directory: {}} if RunDirectory(directory).has(CONFIG) else runs_of(directory)
     if not found:
         raise DataError(f"{directory}: no runs here, nor below it")
     return [RunRecord(place, choices) for place, choices in found.items()]
@@ -136,7 +137,7 @@ class RunRecord:
 
     def __init__(self, place: Path, choices: Mapping[str, Any]) -> None:
         self.place, self.choices, self.files = place, choices, RunDirectory(place)
-        said = self.files.summary or (_UNREADABLE if self.files.has_summary else None)
+        said = self.files.summary or (_UNREADABLE if self.files.has(SUMMARY) else None)
         self.summary: dict[str, Any] = said or {"status": self.status}
         self.config: dict[str, Any] = with_defaults(self.summary.get("config", {})) or self.files.choices
 
@@ -153,7 +154,7 @@ class RunRecord:
     @functools.cached_property
     def rows(self) -> list[dict[str, str]]:
         """Its measured rows, if it has ended."""
-        if self.summary.get("status") in UNFINISHED or not self.files.has_metrics:
+        if self.summary.get("status") in UNFINISHED or not self.files.has(METRICS):
             return []
         file = (self.place / METRICS).stat()
         return _rows(self.place, file.st_mtime_ns, file.st_size)

@@ -19,6 +19,7 @@ from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
+from fedbench.runs.stored import finished
 
 BASE = [
     "rounds=12",
@@ -128,10 +129,9 @@ def test_a_paused_run_goes_on_to_the_bytes_of_an_uninterrupted_one(
     assert (paused["status"], paused["rounds"], paused["stopped"]) == ("paused", 6, None)
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")[:3]
     there = compose_config([*BASE, *words, "checkpoint.until=6"])
-    assert RunDirectory(tmp_path / "cut").finished(there) is not None
-    assert (
-        RunDirectory(tmp_path / "cut").finished(compose_config([*BASE, *words, "checkpoint.until=7"])) is None
-    )
+    here = RunDirectory(tmp_path / "cut")
+    assert finished(here, there) is not None
+    assert finished(here, compose_config([*BASE, *words, "checkpoint.until=7"])) is None
     on = run(tmp_path / "cut", *words)
     assert (on["status"], on["rounds"]) == ("completed", 12)
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")

@@ -88,7 +88,7 @@ def test_statistics_and_their_uploads_under_way_are_in_the_checkpoint(tmp_path: 
     """What the test above compares is there: batch norm's means have moved, some are on their way."""
     words = [*NORM, "algorithm=fedbuff", *ASYNC]
     run(tmp_path, *words, "checkpoint.until=2")
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["walk"]
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["loop_state"]
     means = [value for name, value in state["statistics"].items() if name.endswith("running_mean")]
     assert means
     assert all(float(value.abs().max()) > 0 for value in means)

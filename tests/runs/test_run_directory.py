@@ -123,7 +123,7 @@ def test_the_status_of_a_run_from_its_files(tmp_path: Path) -> None:
         assert here.status == status
     (here.path / "summary.json").write_text('{"status": "comp')  # damaged
     assert here.summary is None
-    assert here.has_summary
+    assert here.has("summary.json")
     assert here.status == "stopped"
 
 

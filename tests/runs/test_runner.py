@@ -143,7 +143,7 @@ def test_signals_save_and_stop(tmp_path: Path, number: int, code: int, monkeypat
     with pytest.raises(Interrupted, match="after round 3") as stop:
         run(cfg, tmp_path)
     assert stop.value.exit_code == code
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["walk"]["version"] == 3
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["loop_state"]["version"] == 3
     monkeypatch.setattr(ServerLoop, "update", update)
     run(cfg, tmp_path)
     assert [row["round"] for row in rows(tmp_path)] == list("0123456")
