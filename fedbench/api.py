@@ -67,10 +67,10 @@ class Run(Directory):
 
         Raises DataError if the run has not ended.
         """
-        found = RunDirectory(self).summary
-        if found is None:
+        summary = RunDirectory(self).summary
+        if summary is None:
             raise DataError(f"{self.directory}: there is no summary.json: no run has ended here")
-        return found
+        return summary
 
     @property
     def final_accuracy(self) -> float | None:

@@ -174,10 +174,10 @@ def switch(default: bool | None, *, null: str | None = None, help: str = "") -> 
     """True or false."""
 
     def check(value: Any) -> bool:
-        said = {"true": True, "yes": True, "false": False, "no": False}.get(str(value).lower())
-        if said is None:
+        switched = {"true": True, "yes": True, "false": False, "no": False}.get(str(value).lower())
+        if switched is None:
             raise ValueError
-        return said
+        return switched
 
     return _field(default, Rule("switch", "true or false", check, help, null))
 
@@ -329,8 +329,8 @@ def exact(value: float) -> Fraction:
 
 def share_of(value: float, counts: Any) -> Any:
     """floor(value * counts + 1/2), exactly: 15 of 50 for 0.29. `counts`: integers, or an array of them."""
-    part = exact(value)
-    return (2 * part.numerator * counts + part.denominator) // (2 * part.denominator)
+    ratio = exact(value)
+    return (2 * ratio.numerator * counts + ratio.denominator) // (2 * ratio.denominator)
 
 
 # ---- reading -------------------------------------------------------------------------------------------
@@ -340,14 +340,16 @@ def options_of(cls: type[_Dataclass]) -> dict[str, Rule | type[Any]]:
     """What a class declares, by name: the rule of an option, or the class of a section. A class's own options
     come before inherited ones."""
     if cls not in _DECLARED:
-        found = {field.name: field.metadata.get(_METADATA) for field in dataclasses.fields(cls)}
+        declared = {field.name: field.metadata.get(_METADATA) for field in dataclasses.fields(cls)}
 
         def level(name: str) -> int:
             return max(
                 i for i, base in enumerate(cls.__mro__) if name in vars(base).get("__annotations__", ())
             )
 
-        _DECLARED[cls] = {name: found[name] for name in sorted(found, key=level) if found[name] is not None}
+        _DECLARED[cls] = {
+            name: declared[name] for name in sorted(declared, key=level) if declared[name] is not None
+        }
     return _DECLARED[cls]
 
 

@@ -159,11 +159,11 @@ def _hash_of(file: Path, size: int, modified: int) -> str:
     known = read_json(store) or {}
     if known.get(str(file), [])[:2] == [size, modified]:
         return str(known[str(file)][2])
-    found = _read(file)
+    digest = _read(file)
     with contextlib.suppress(OSError, UserError):  # the cache may not be writable
         store.parent.mkdir(parents=True, exist_ok=True)
-        write_json(store, {**known, str(file): [size, modified, found]})
-    return found
+        write_json(store, {**known, str(file): [size, modified, digest]})
+    return digest
 
 
 def _read(file: Path) -> str:

@@ -64,8 +64,8 @@ class ProcessGroup:
         clients keep state, so each belongs to one process."""
         if owned:
             return np.flatnonzero(client % self.size == self.rank)
-        found: np.ndarray = np.array_split(np.arange(len(client)), self.size)[self.rank]
-        return found
+        mine: np.ndarray = np.array_split(np.arange(len(client)), self.size)[self.rank]
+        return mine
 
     def clients(self, total: int) -> int:
         """How many of `total` clients have their state here."""
@@ -80,24 +80,24 @@ class ProcessGroup:
         import torch
 
         each = self.all({name: (tuple(value.shape), value.dtype) for name, value in vectors.items()})
-        found = {}
+        sums = {}
         for name, (shape, dtype) in {name: spec for one in each for name, spec in one.items()}.items():
             mine = vectors.get(name)
             total = torch.zeros(shape, dtype=dtype, device=self.place) if mine is None else mine.clone()
             self._talk("all_reduce", total, group=self.vectors)
-            found[name] = total
-        return found
+            sums[name] = total
+        return sums
 
     def collect(self, rows: dict[str, torch.Tensor], total: int) -> dict[str, torch.Tensor]:
         """The rows of all clients, from those of each process: in the first on the CPU, elsewhere empty."""
         if self.size == 1:
             return rows
-        found: dict[str, torch.Tensor] = {}
+        all_rows: dict[str, torch.Tensor] = {}
         for rank, theirs in enumerate(self.gather({name: value.cpu() for name, value in rows.items()})):
             for name, value in theirs.items():
-                whole = found.setdefault(name, value.new_zeros(total, *value.shape[1:]))
+                whole = all_rows.setdefault(name, value.new_zeros(total, *value.shape[1:]))
                 whole[rank :: self.size] = value
-        return found
+        return all_rows
 
     def scatter(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The rows of the clients that have their state here. `rows`: those of all, in the first process."""
@@ -125,17 +125,17 @@ class ProcessGroup:
 
     def all(self, value: T) -> list[T]:
         """Every process's value, everywhere."""
-        found: list[Any] = [value] * self.size
+        values: list[Any] = [value] * self.size
         if self.size > 1:
-            self._talk("all_gather_object", found, value)
-        return found
+            self._talk("all_gather_object", values, value)
+        return values
 
     def gather(self, value: T) -> list[T]:
         """Every process's value in the first one; an empty list elsewhere."""
-        found: list[Any] = [value] * self.size if self.rank == 0 else []
+        values: list[Any] = [value] * self.size if self.rank == 0 else []
         if self.size > 1:
-            self._talk("gather_object", value, found or None)
-        return found
+            self._talk("gather_object", value, values or None)
+        return values
 
     def agree(self, make: Callable[[], T]) -> T:
         """Call `make` in every process and return its result. If one fails, all end, and one reports why."""
@@ -144,8 +144,8 @@ class ProcessGroup:
         error: Exception | None = None
         try:
             made = make()
-        except Exception as found:
-            error = found
+        except Exception as raised:
+            error = raised
         codes = self.all(None if error is None else getattr(error, "exit_code", 1))
         failed = [rank for rank, code in enumerate(codes) if code is not None]
         if not failed:
@@ -158,9 +158,9 @@ class ProcessGroup:
 
     def failed(self, error: BaseException) -> bool:
         """Leave a message for the others, which will find this process gone. Returns whether it is first."""
-        said = json.dumps([self.rank, first_line(error), getattr(error, "exit_code", 1)])
+        message = json.dumps([self.rank, first_line(error), getattr(error, "exit_code", 1)])
         try:
-            return bool(self.store.compare_set(_FAILED, "", said).decode() == said)
+            return bool(self.store.compare_set(_FAILED, "", message).decode() == message)
         except Exception:  # the first process, which holds the messages, is gone
             return self.rank <= 1
 
@@ -175,15 +175,15 @@ class ProcessGroup:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            said = None
+            message = None
             with contextlib.suppress(Exception):
-                said = json.loads(self.store.get(_FAILED)) if self.store.check([_FAILED]) else None
-            if said is not None:
-                raise SaidElsewhere(f"process {said[0]}: {said[1]}", said[2]) from error
+                message = json.loads(self.store.get(_FAILED)) if self.store.check([_FAILED]) else None
+            if message is not None:
+                raise SaidElsewhere(f"process {message[0]}: {message[1]}", message[2]) from error
             late = "timed out" in str(error).lower()
             what = f"did not answer for {WAIT:.0f} s" if late else "has ended"
-            found = RunError(f"another of the {self.size} processes of this run {what}")
-            raise (found if self.failed(found) else SaidElsewhere(str(found), found.exit_code)) from error
+            gone = RunError(f"another of the {self.size} processes of this run {what}")
+            raise (gone if self.failed(gone) else SaidElsewhere(str(gone), gone.exit_code)) from error
 
 
 ALONE = ProcessGroup()
@@ -208,10 +208,10 @@ def here() -> ProcessGroup:
 
 def refuse_several(what: str) -> None:
     """Raise UsageError if several processes were started for `what`, which one process does."""
-    found = here()
-    if found.size > 1:
-        line = f"{what} is for one process; WORLD_SIZE={found.size} can only compute one run (KEY=VALUE...)"
-        raise SaidElsewhere(line, UsageError.exit_code) if found.rank else UsageError(line)
+    group = here()
+    if group.size > 1:
+        line = f"{what} is for one process; WORLD_SIZE={group.size} can only compute one run (KEY=VALUE...)"
+        raise SaidElsewhere(line, UsageError.exit_code) if group.rank else UsageError(line)
 
 
 @contextlib.contextmanager
@@ -220,7 +220,7 @@ def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     try:
         group.store, _, _ = next(rendezvous("env://", timeout=datetime.timedelta(seconds=JOIN)))
         wait = datetime.timedelta(seconds=WAIT)
@@ -228,7 +228,9 @@ def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
             "gloo", store=group.store, rank=group.rank, world_size=group.size, timeout=wait
         )
     except (RuntimeError, ValueError) as error:
-        line = f"{group.size} processes did not come together at {place} in {JOIN:.0f} s: {first_line(error)}"
+        line = (
+            f"{group.size} processes did not come together at {address} in {JOIN:.0f} s: {first_line(error)}"
+        )
         raise RunError(line) from error
     try:
         yield group

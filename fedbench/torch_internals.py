@@ -97,9 +97,9 @@ def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Ve
         inputs = _wrap_all_tensors(at, level)
         _create_differentiable(inputs, level)
         value, aux = function(inputs)
-        found: Any = _pieces(value, inputs, create_graph=True), (value, aux)
-        undone: Found = _undo_create_differentiable(found, level)
-        return undone
+        wrapped: Any = _pieces(value, inputs, create_graph=True), (value, aux)
+        unwrapped: Found = _undo_create_differentiable(wrapped, level)
+        return unwrapped
 
 
 def in_transform() -> bool:
@@ -194,10 +194,10 @@ def _shares_the_standard_library(file: Path) -> bool:
 def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
     """The function in `file`, for these `held` tensors. Raises RunError, or what torch raises, if the file
     has no program that runs here."""
-    run, said = _opened_artifact(file) if stands_alone(device) else _opened(file, device)
-    if said is None:
+    run, described = _opened_artifact(file) if stands_alone(device) else _opened(file, device)
+    if described is None:
         raise RunError(f"{file} is no program of fedbench")
-    shape = _Shape(**json.loads(said))
+    shape = _Shape(**json.loads(described))
     build = _builder(pytree.treespec_loads(shape.structure))
     first = [held[i] for i in shape.held]
     whole: Callable[[list[Tensor]], list[Tensor]] = _aligned if device.type == "cuda" else list
@@ -232,9 +232,9 @@ def _opened_artifact(file: Path) -> _Opened:
     with zipfile.ZipFile(file) as package, tempfile.TemporaryDirectory(prefix="fedbench") as directory:
         if _ARTIFACT not in package.namelist():
             return lambda tensors: tensors, None
-        binary, said = package.extract(_ARTIFACT, directory), package.read(_SHAPE).decode()
+        binary, described = package.extract(_ARTIFACT, directory), package.read(_SHAPE).decode()
         artifact = CompiledArtifact.load(path=binary, format="binary")
-    return lambda tensors: artifact(*tensors), said
+    return lambda tensors: artifact(*tensors), described
 
 
 def _aligned(tensors: list[Tensor]) -> list[Tensor]:
@@ -250,31 +250,31 @@ def _like(value: Tensor) -> Tensor:
 
 def _tensors(args: Any) -> list[Tensor]:
     """All tensors in nested tuples, lists and dicts, in the order of pytree (which is slower)."""
-    found: list[Tensor] = []
-    _find((args,), found)
-    return found
+    tensors: list[Tensor] = []
+    _find((args,), tensors)
+    return tensors
 
 
-def _find(items: Iterable[Any], found: list[Tensor]) -> None:
+def _find(items: Iterable[Any], tensors: list[Tensor]) -> None:
     for item in items:
         if isinstance(item, Tensor):
-            found.append(item)
+            tensors.append(item)
         elif isinstance(item, dict):
-            _find(item.values(), found)
+            _find(item.values(), tensors)
         elif isinstance(item, tuple | list):
-            _find(item, found)
+            _find(item, tensors)
 
 
 def _builder(structure: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
     """A function that builds the nested result from its leaves, faster than pytree's `tree_unflatten`."""
-    parts = [_builder(child) for child in structure.children()]
+    children = [_builder(child) for child in structure.children()]
     if structure.is_leaf():
         return next
     if structure.type is dict:
         names = list(structure.context)
-        return lambda leaves: {name: part(leaves) for name, part in zip(names, parts, strict=True)}
+        return lambda leaves: {name: child(leaves) for name, child in zip(names, children, strict=True)}
     if structure.type is tuple:
-        return lambda leaves: tuple(part(leaves) for part in parts)
+        return lambda leaves: tuple(child(leaves) for child in children)
     return lambda leaves: pytree.tree_unflatten(
         [next(leaves) for _ in range(structure.num_leaves)], structure
     )

@@ -143,12 +143,12 @@ def _below(key: str, names: Sequence[str]) -> bool:
 @cache
 def _usual() -> set[tuple[str, str]]:
     """Every key of Hydra's with each value that Hydra declares, or that a file of Hydra's or of ours has."""
-    found: Any = [OmegaConf.to_container(OmegaConf.structured(HydraConf), resolve=False)]
+    contents: Any = [OmegaConf.to_container(OmegaConf.structured(HydraConf), resolve=False)]
     for place in (conf_dir(), Path(hydra.__file__).parent / "conf"):
-        found += [
+        contents += [
             {group: read_file(file)} for group in _FILES for file in (place / "hydra" / group).glob("*")
         ]
-    return {(key, repr(value)) for content in found for key, value in _leaves(content, "hydra.")}
+    return {(key, repr(value)) for content in contents for key, value in _leaves(content, "hydra.")}
 
 
 def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

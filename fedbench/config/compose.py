@@ -122,7 +122,9 @@ class Composer:
         hydra.initialize_config_dir(directory, job_name="fedbench", version_base="1.3")
         self.hydra: Any = GlobalHydra.instance().hydra
         self.loader: ConfigLoader = GlobalHydra.instance().config_loader()
-        self._places = [Path(one.path) for one in self.loader.get_sources() if one.scheme() == "file"]
+        self._places = [
+            Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"
+        ]
         self._only_ours = self.config_name == "config" and self._places == [conf_dir()]
         first = [place / f"{self.config_name}.yaml" for place in self._places if not self._only_ours]
         self._first = [file for file in first if file.is_file()]
@@ -190,10 +192,10 @@ class Composer:
                 store.repo.get(group, {}).pop(f"{name}.yaml", None)  # left by an earlier call
                 if any((place / group / f"{name}.yaml").is_file() for place in self._places):
                     continue
-                for one in parsed:
-                    modules: Any = one.value()
-                    if one.key_or_group in ("imports", "hooks") and isinstance(modules, list):
-                        imports.execute(one.key_or_group, modules)
+                for override in parsed:
+                    modules: Any = override.value()
+                    if override.key_or_group in ("imports", "hooks") and isinstance(modules, list):
+                        imports.execute(override.key_or_group, modules)
                 if (cls := fields.REGISTERED.get((group, str(name)))) is not None:
                     node = {"name": str(name), **fields.defaults(cls)}
                     store.store(group=group, name=str(name), node=node, provider="fedbench")

@@ -312,7 +312,7 @@ class Config(Settings):
             declared = {} if isinstance(options, Choice) else fields.plain(options)
             values[group] = {"name": options.name, **declared, **fields.unread(chosen.options)}
         if self.logger:
-            values["logger"] = {one.name: fields.plain(one) for one in self.logger}
+            values["logger"] = {logger.name: fields.plain(logger) for logger in self.logger}
         return values
 
     @cached_property

@@ -48,13 +48,13 @@ def line_of(error: BaseException) -> str:
             return f"{cause.filename or 'writing failed'}: {cause.strerror}"
     if isinstance(error, HYDRA_ERRORS):
         return one_line(error)
-    said = f"{type(error).__name__}: {shortened(one_line(error), 300)}"
-    place = _of_user(error)
-    if place is None:
-        return f"internal error: {said}"
-    if "data-dependent control flow" in said:
-        said = "a branch depends on the value of a tensor: use torch.where, or engine=loop"
-    return f"{place}: {said}"
+    message = f"{type(error).__name__}: {shortened(one_line(error), 300)}"
+    where = _of_user(error)
+    if where is None:
+        return f"internal error: {message}"
+    if "data-dependent control flow" in message:
+        message = "a branch depends on the value of a tensor: use torch.where, or engine=loop"
+    return f"{where}: {message}"
 
 
 def _of_user(error: BaseException) -> str | None:
@@ -95,11 +95,11 @@ def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader
             there = cause.parent_node if isinstance(cause.parent_node, DictConfig) else ()
             known = [".".join(filter(None, [parent, str(key)])) for key in there]
             return unknown_key(name, given(name, overrides), known, hint=_of_launcher(name))
-    said = one_line(next((cause for cause in reversed(chain) if str(cause)), type(error).__name__))
+    message = one_line(next((cause for cause in reversed(chain) if str(cause)), type(error).__name__))
     key = next((str(c.full_key) for c in chain if isinstance(c, OmegaConfBaseException) and c.full_key), "")
     word = f"{key}={value}" if (value := given(key, overrides)) else key
     where = re.match(r"In '([^']+)':", str(error))
-    return UsageError(f"{word}: {said}" if word else said + (f" (in {where[1]}.yaml)" if where else ""))
+    return UsageError(f"{word}: {message}" if word else message + (f" (in {where[1]}.yaml)" if where else ""))
 
 
 def _of_launcher(key: str) -> str:

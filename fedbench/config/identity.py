@@ -66,7 +66,7 @@ def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:
     nothing where it was null."""
     usual = defaults(choices)
     users = [group for group in GROUPS if group in choices and not is_ours(group, str(choices[group]))]
-    found = {}
+    counting = {}
     for key, value in sorted(choices.items()):
         top = key.split(".")[0]
         unless = usual.get(key, _ABSENT if top in users or key in GROUPS else None)
@@ -75,8 +75,8 @@ def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:
             and top not in NOT_IDENTITY_GROUPS
             and _canonical(value) != _canonical(unless)
         ):
-            found[key] = _canonical(value)
-    return found
+            counting[key] = _canonical(value)
+    return counting
 
 
 def _canonical(value: Any) -> Any:
@@ -103,12 +103,15 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, An
     it has none); chosen options first."""
     keys = [key for key in {**a, **b} if a.get(key, _ABSENT) != b.get(key, _ABSENT)]
     keys.sort(key=lambda key: (key not in GROUPS, key))
-    return [(key, *(one.get(key, defaults(one).get(key)) for one in (a, b))) for key in keys]
+    return [
+        (key, *(identity_of.get(key, defaults(identity_of).get(key)) for identity_of in (a, b)))
+        for key in keys
+    ]
 
 
 def slug(parts: Sequence[object], limit: int = 100) -> str:
     """Join `parts` into a name that is safe in every file system and needs no quoting in an override."""
-    words = [re.sub(r"[^A-Za-z0-9.+-]+", "_", str(part)).strip("_.") for part in parts]
+    words = [re.sub(r"[^A-Za-z0-9.+-]+", "_", str(word)).strip("_.") for word in parts]
     return "-".join(word for word in words if word)[:limit].rstrip("-_.") or "run"
 
 
@@ -138,10 +141,10 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
     """
     given = {key: as_given(str(choices[key])) for key in FILES if choices.get(key)}
     kind = "*.json" if choices.get("dataset") == "leaf" else "*"
-    found = {key: files_below(path, kind) if path.is_dir() else [path] for key, path in given.items()}
+    read = {key: files_below(path, kind) if path.is_dir() else [path] for key, path in given.items()}
     for name in choices.get("imports") or ():
-        found[f"imports {name}"] = _sources(str(name))
-    return {f"{key}{MARK}": _joint(files) for key, files in found.items() if files and files[0].is_file()}
+        read[f"imports {name}"] = _sources(str(name))
+    return {f"{key}{MARK}": _joint(files) for key, files in read.items() if files and files[0].is_file()}
 
 
 def recorded(directory: Path) -> dict[str, str]:
@@ -151,9 +154,9 @@ def recorded(directory: Path) -> dict[str, str]:
 
 def record(directory: Path, choices: Mapping[str, Any]) -> None:
     """Save the hashes of what a run with these choices reads, if it reads anything, in its directory."""
-    found = inputs(choices)
-    if found:
-        write_json(directory / RECORD, dict(found))
+    hashes = inputs(choices)
+    if hashes:
+        write_json(directory / RECORD, dict(hashes))
 
 
 def _sources(name: str) -> list[Path]:
@@ -162,8 +165,8 @@ def _sources(name: str) -> list[Path]:
         return [as_given(name)]
     places: list[str] | None = [*sys.path, str(as_given("").resolve())]
     spec = None
-    for part in name.split("."):
-        spec = PathFinder.find_spec(part, places) if places else None
+    for package in name.split("."):
+        spec = PathFinder.find_spec(package, places) if places else None
         places = list(spec.submodule_search_locations or []) if spec else None
     if places:
         return sorted(file for place in places for file in Path(place).rglob("*.py"))

@@ -98,8 +98,8 @@ def compose(loader: ConfigLoader, words: Sequence[str]) -> DictConfig:
     conf/ and no other directory. Raises what Hydra raises."""
     with contextlib.suppress(*_ERRORS):  # Hydra says what is wrong
         parsed = parse(words)
-        if (found := _sorted(parsed)) is not None:
-            return _applied(loader, found, parsed)
+        if (words_by_kind := _sorted(parsed)) is not None:
+            return _applied(loader, words_by_kind, parsed)
     return _composed(loader, words)
 
 
@@ -118,7 +118,7 @@ def divide(parsed: Sequence[Override], values: Sequence[Override], only_ours: bo
 
     The options that config.yaml chooses bring no others along. An experiment merges its settings over those
     of options, so beside it all options are the base's."""
-    found, rest = Words(values=list(values)), [item for item in parsed if item not in values]
+    divided, rest = Words(values=list(values)), [item for item in parsed if item not in values]
     keys = [item.key_or_group for item in rest]
     if not only_ours or "experiment" in keys or len({*keys}) < len(keys):
         return Words(base=rest, values=list(values))
@@ -126,12 +126,12 @@ def divide(parsed: Sequence[Override], values: Sequence[Override], only_ours: bo
         name = None if item.is_delete() else item.value()
         node = node_of(item.key_or_group, name) if isinstance(name, str) else None
         if node is None:
-            found.base.append(item)
+            divided.base.append(item)
         else:
-            found.options[item.key_or_group], found.names[item.key_or_group] = node, str(name)
-    if any(item.key_or_group in GROUPS for item in found.base):  # its defaults may choose other options
+            divided.options[item.key_or_group], divided.names[item.key_or_group] = node, str(name)
+    if any(item.key_or_group in GROUPS for item in divided.base):  # its defaults may choose other options
         return Words(base=rest, values=list(values))
-    return found
+    return divided
 
 
 def node_of(group: str, name: str) -> DictConfig | None:
@@ -163,12 +163,12 @@ def _sorted(parsed: Sequence[Override]) -> Words | None:
         return None
     if any(item.key_or_group.startswith("hydra.searchpath") for item in parsed):
         return None
-    found = divide(parsed, [item for item in parsed if _sets(item)])
-    for item in found.base:
+    divided = divide(parsed, [item for item in parsed if _sets(item)])
+    for item in divided.base:
         files = [conf_dir() / item.key_or_group / f"{name}.yaml" for name in listed(item) if name is not None]
         if not item.is_hydra_override() and (item.is_add() or not all(file.is_file() for file in files)):
             return None
-    return found
+    return divided
 
 
 def _sets(item: Override) -> bool:
@@ -221,12 +221,12 @@ def _registered(words: Sequence[Override]) -> Iterator[str]:
 
 def _files() -> str:
     """A digest of the names, times and sizes of all files in conf/."""
-    found, left = [], [str(conf_dir())]
+    states, left = [], [str(conf_dir())]
     while left:
         for entry in os.scandir(left.pop()):
             if entry.is_dir():
                 left.append(entry.path)
             else:
                 state = entry.stat()
-                found.append((entry.path, state.st_mtime_ns, state.st_size, state.st_ino))
-    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+                states.append((entry.path, state.st_mtime_ns, state.st_size, state.st_ino))
+    return hashlib.sha256(repr(sorted(states)).encode()).hexdigest()

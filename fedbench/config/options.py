@@ -55,15 +55,15 @@ def defaults(choices: Mapping[str, Any]) -> Mapping[str, Any]:
 @cache
 def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
     """`defaults` of the options with these names, one for each group."""
-    found = fields.plain(Settings())
+    declared = fields.plain(Settings())
     for group, name in zip(GROUPS, names, strict=True):
         if group in CLASSES:
             cls = CLASSES[group].get(name, UserDataset if group == "dataset" else None)
-            found[group] = fields.plain(cls()) if cls else {}
+            declared[group] = fields.plain(cls()) if cls else {}
         else:
             content = read_file(_file(group, name)) if is_ours(group, name) else {}
-            found[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
-    return {**flat({key: value for key, value in found.items() if value != {}}), **UNSAID, **USUAL}
+            declared[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
+    return {**flat({key: value for key, value in declared.items() if value != {}}), **UNSAID, **USUAL}
 
 
 def is_ours(group: str, name: str) -> bool:
@@ -96,11 +96,11 @@ def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
 
     `searchpath`: the user's own directories, searched in addition to conf/.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for directory in [conf_dir(), *searchpath]:
         files = (directory / group).rglob("*.yaml")
-        found |= {file.relative_to(directory / group).with_suffix("").as_posix() for file in files}
-    return sorted(found)
+        names |= {file.relative_to(directory / group).with_suffix("").as_posix() for file in files}
+    return sorted(names)
 
 
 def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[str]:
@@ -132,15 +132,15 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
 def read_file(file: Path) -> dict[str, Any]:
     """The content of a file of options. Raises UsageError."""
     try:
-        found = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+        content = OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     except UnicodeDecodeError as error:
         line, byte = error.object[: error.start].count(b"\n") + 1, error.object[error.start]
         raise UsageError(f"{file}: must be UTF-8, but line {line} has the byte {byte:#x}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{file}: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{file}: must hold keys with values, not a {type(found).__name__}")
-    return {str(key): value for key, value in found.items()}
+    if not isinstance(content, dict):
+        raise UsageError(f"{file}: must hold keys with values, not a {type(content).__name__}")
+    return {str(key): value for key, value in content.items()}
 
 
 def one_option(group: str, several: Sequence[object]) -> ConfigError:

@@ -84,8 +84,8 @@ def written(value: Value) -> str:
 
 def params(cfg: DictConfig) -> list[str]:
     """The overrides in `hydra.sweeper.params`, as a file can set them."""
-    found = OmegaConf.select(cfg, "hydra.sweeper.params")
-    plain = OmegaConf.to_container(found, resolve=False) if found else {}
+    node = OmegaConf.select(cfg, "hydra.sweeper.params")
+    plain = OmegaConf.to_container(node, resolve=False) if node else {}
     assert isinstance(plain, dict)
     return [f"{key!s}={value}" for key, value in plain.items()]
 
@@ -95,20 +95,20 @@ def recorded(cfg: DictConfig, kind: str) -> list[str]:
 
     They are texts: a `${...}` in them is left unresolved.
     """
-    found = OmegaConf.select(cfg, f"hydra.overrides.{kind}")
-    plain = OmegaConf.to_container(found, resolve=False) if found is not None else []
+    node = OmegaConf.select(cfg, f"hydra.overrides.{kind}")
+    plain = OmegaConf.to_container(node, resolve=False) if node is not None else []
     assert isinstance(plain, list)
     return list(map(str, plain))
 
 
 def swept(overrides: Sequence[str], loader: ConfigLoader | None = None) -> dict[str, list[str]]:
     """The swept keys among `overrides`, with their values; the last override of a key counts."""
-    found: dict[str, list[str]] = {}
+    grid: dict[str, list[str]] = {}
     for override in parse(overrides, loader):
-        found.pop(override.key_or_group, None)
+        grid.pop(override.key_or_group, None)
         if override.is_sweep_override():
-            found[override.key_or_group] = values(override)
-    return found
+            grid[override.key_or_group] = values(override)
+    return grid
 
 
 def first_values(parsed: Iterable[Override]) -> list[str]:

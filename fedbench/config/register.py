@@ -111,10 +111,10 @@ def sweep_dir(cfg: DictConfig) -> str:
     }
     experiment = OmegaConf.select(cfg, "hydra.runtime.choices.experiment")
     readable = slug([experiment or "", *(key.split(".")[-1] for key in sorted(axes, key=_order))])
-    said: list[object] = [{k: sorted(v) for k, v in axes.items()}, rest, fixed]
+    parts: list[object] = [{k: sorted(v) for k, v in axes.items()}, rest, fixed]
     grids = OmegaConf.select(cfg, "hydra.sweeper.grids")
-    said += [OmegaConf.to_container(grids)] if grids else []
-    return f"{readable}/{digest(said)}"
+    parts += [OmegaConf.to_container(grids)] if grids else []
+    return f"{readable}/{digest(parts)}"
 
 
 def _belongs(key: str, axes: Collection[str]) -> bool:
