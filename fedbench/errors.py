@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn, TextIO
 
 OWN_CODE = ", or your own, which imports=[FILE.py] registers"
@@ -77,6 +78,28 @@ def shortened(value: object, limit: int = 200) -> str:
     """The text of a value, with its middle left out if it is longer than `limit`."""
     text = str(value)
     return text if len(text) <= limit else f"{text[: limit // 2]}...{text[-limit // 4 :]}"
+
+
+def printable(text: str, limit: int = 120) -> str:
+    """A text made fit for a line: a damaged file's may be long and unprintable."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    return shortened(text, limit)
+
+
+def reason_of(error: BaseException) -> str:
+    """An error's message in one short printable line, or its type if it has none."""
+    return printable(str(error)) or type(error).__name__
+
+
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn whatever a library raises for bad data into a DataError, `WHAT (REASON)`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file may raise anything
+        raise DataError(f"{what} ({reason_of(error)})") from error
 
 
 def nearest(value: object, options: Iterable[object]) -> str | None:

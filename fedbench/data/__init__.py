@@ -25,20 +25,13 @@ __all__ = [
     "to_input",
     "validation_samples",
 ]
-
 _HOME = {
-    "Dataset": "dataset",
-    "add_noise": "transforms",
-    "augment_batch": "transforms",
-    "class_counts": "partitions",
-    "clients_of": "partitions",
-    "divide": "partitions",
-    "from_arrays": "dataset",
-    "load": "registry",
-    "partition": "partitions",
-    "register_dataset": "registry",
-    "to_input": "transforms",
-    "validation_samples": "partitions",
+    **dict.fromkeys(("Dataset", "from_arrays"), "dataset"),
+    **dict.fromkeys(
+        ("class_counts", "clients_of", "divide", "partition", "validation_samples"), "partitions"
+    ),
+    **dict.fromkeys(("load", "register_dataset"), "registry"),
+    **dict.fromkeys(("add_noise", "augment_batch", "to_input"), "transforms"),
 }
 
 

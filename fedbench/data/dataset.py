@@ -22,21 +22,20 @@ CHUNK = 1 << 17  # numbers processed at once: they fit in a core's cache
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test set. Samples keep the stored type; `to_input` turns a batch into model input."""
+    """A training and a test set. Samples keep the stored type; `to_input` turns a batch into model input.
+
+    Raises a one-line DataError for what does not fit together."""
 
     name: str
-    x_train: (
-        Tensor  # (n, *shape): uint8 images (n, C, H, W), float images or features (n, F), or tokens (n, T)
-    )
-    y_train: (
-        Tensor  # (n,) int64 in 0..classes-1; regression: (n, classes) float; multilabel: the same, of 0 and 1
-    )
+    # x: uint8 images (n, C, H, W), float images or features (n, F), or tokens (n, T)
+    # y: (n,) int64 in 0..classes-1; regression: (n, classes) float; multilabel: the same, of 0 and 1
+    x_train: Tensor
+    y_train: Tensor
     x_test: Tensor
     y_test: Tensor
     classes: int  # number of model outputs: classes, targets or labels
-    mean: Tensor | None = (
-        None  # float64, (C, 1, 1), (C, H, W) or (F,), in units after uint8 / 255; None: not normalised
-    )
+    # float64, (C, 1, 1), (C, H, W) or (F,), in units after uint8 / 255; None: not normalised
+    mean: Tensor | None = None
     std: Tensor | None = None
     augment: str = "none"  # "none" or "crop_flip"
     files: tuple[dict[str, Any], ...] = ()  # {"path", "bytes", "sha256"} of every file read
@@ -45,28 +44,27 @@ class Dataset:
     note: str | None = None  # what a reader of the results should know about the data's origin
     task: str = "classification"  # one of fedbench.data.options.TASKS
     vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
-
     on_disk: tuple[str, ...] = ()  # which of x_train and x_test are memory-mapped files
 
     def __post_init__(self) -> None:
+        place = f"dataset={self.name}"
         if self.task not in TASKS:
-            raise DataError(f"dataset={self.name}: task {self.task} must be one of {', '.join(TASKS)}")
-        for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
-            where = f"dataset={self.name}: y_{part}"
-            if self.task == "sequence":
-                if self.vocabulary is None or y.shape != x.shape:
-                    allowed = f"tokens {tuple(x.shape)} below a vocabulary, with a label each, are expected"
-                    raise DataError(f"{where} has shape {tuple(y.shape)}; {allowed}")
-                check_labels(where, y.flatten(), y.numel(), self.name, self.classes)
-                if not bool((labelled := (y > 0).any(1)).all()):
-                    sample = int((~labelled).nonzero()[0])
-                    raise DataError(f"{where} has no label in sample {sample}: all are 0, which is padding")
-            elif self.task == "classification":
-                check_labels(where, y, len(x), self.name, self.classes)
-            else:
-                check_targets(where, y, len(x), self.classes, self.task)
+            raise DataError(f"{place}: task {self.task} must be one of {', '.join(TASKS)}")
+        if self.classes > MAX_CLASSES:
+            raise DataError(f"{place}: has {self.classes:,} classes; at most {MAX_CLASSES:,} are possible")
+        if self.x_train.shape[1:] != self.x_test.shape[1:] or self.x_train.dtype != self.x_test.dtype:
+            kinds = (f"{x.dtype} {tuple(x.shape[1:])}" for x in (self.x_train, self.x_test))
+            both = "x_train ({}) and x_test ({})".format(*kinds).replace("torch.", "")
+            raise DataError(f"{place}: samples of {both} must have one shape and type")
+        for part, x, y, client in (
+            ("train", self.x_train, self.y_train, self.client),
+            ("test", self.x_test, self.y_test, self.test_client),
+        ):
+            _check_labels(self, f"{place}: y_{part}", x, y)
             if self.vocabulary is not None:
-                check_tokens(f"dataset={self.name}: x_{part}", x, self.vocabulary)
+                _check_tokens(f"{place}: x_{part}", x, self.vocabulary)
+            if client is not None:
+                _check_clients(f"{place}: client{'' if part == 'train' else '_test'}", client, len(x))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,56 +87,69 @@ def of_users(
     held_out = [max(1, round(exact(test_fraction) * len(y))) for _, y in drawn]
     train = [(x[:-n], y[:-n]) for (x, y), n in zip(drawn, held_out, strict=True)]
     test = [(x[-n:], y[-n:]) for (x, y), n in zip(drawn, held_out, strict=True)]
-    x, y, x_test, y_test = (
-        torch.from_numpy(np.concatenate(one)) for part in (train, test) for one in zip(*part, strict=True)
-    )
+    columns = (column for part in (train, test) for column in zip(*part, strict=True))
+    x, y, x_test, y_test = (torch.from_numpy(np.concatenate(column)) for column in columns)
     client, whose = (np.repeat(np.arange(len(part)), [len(y) for _, y in part]) for part in (train, test))
     return Dataset(name, x, y, x_test, y_test, client=client, test_client=whose, **more)
 
 
-def check_labels(where: str, y: Tensor, samples: int, name: str, classes: int, lowest: int = 0) -> None:
-    """Raise DataError unless y (n,) holds a label in `lowest` .. lowest + classes - 1 for every sample."""
-    if y.shape != (samples,):
-        raise DataError(
-            f"{where} has shape {tuple(y.shape)}; ({samples},), one label per sample, is expected"
-        )
-    for wrong in (int(y.min()), int(y.max())):
-        if not lowest <= wrong < lowest + classes:
-            labels = f"{lowest} .. {lowest + classes - 1}"
-            raise DataError(f"{where} holds the label {wrong}, but {name} has {classes} classes, {labels}")
+MAX_CLASSES = 1_000_000  # a larger label is a mistake, not a class
 
 
-def check_targets(where: str, y: Tensor, samples: int, outputs: int, task: str) -> None:
-    """Raise DataError unless y (n, outputs) holds finite floats (`multilabel`: 0 or 1) for every sample."""
-    if y.shape != (samples, outputs) or not y.is_floating_point():
-        raise DataError(
-            f"{where} is {y.dtype} of shape {tuple(y.shape)}; floats ({samples}, {outputs}) are expected"
-        )
-    if not bool(torch.isfinite(y).all()):
-        raise DataError(f"{where} holds a NaN or an infinity in sample {_first(~torch.isfinite(y))}")
-    if task == "multilabel" and not bool(((y == 0) | (y == 1)).all()):
-        raise DataError(f"{where} holds a value other than 0 and 1 in sample {_first((y != 0) & (y != 1))}")
+def _wrong(where: str, what: Any, expected: str) -> DataError:
+    """The error for an array of the wrong type or shape."""
+    kind = f"{what.dtype}".removeprefix("torch.")
+    return DataError(f"{where} is {kind} of shape {tuple(what.shape)}; {expected} expected")
 
 
-def check_tokens(where: str, x: Tensor, vocabulary: int) -> None:
+def _check_labels(data: Dataset, where: str, x: Tensor, y: Tensor) -> None:
+    """Raise DataError unless y holds a label, or finite floats (`multilabel`: 0 or 1), for every sample; for
+    task sequence: a label for every token, not all of them padding."""
+    if data.task in ("regression", "multilabel"):
+        if y.shape != (len(x), data.classes) or not y.is_floating_point():
+            raise _wrong(where, y, f"floats ({len(x)}, {data.classes}) are")
+        if not bool(torch.isfinite(y).all()):
+            raise DataError(f"{where} holds a NaN or an infinity in sample {_first(~torch.isfinite(y))}")
+        if data.task == "multilabel" and not bool(((y == 0) | (y == 1)).all()):
+            raise DataError(
+                f"{where} holds a value other than 0 and 1 in sample {_first((y != 0) & (y != 1))}"
+            )
+        return
+    sequence = data.task == "sequence"
+    if sequence and data.vocabulary is None:
+        raise DataError(f"{where}: a label for each token needs a vocabulary, and there is none")
+    shape = tuple(x.shape) if sequence else (len(x),)
+    if y.shape != shape:
+        raise _wrong(where, y, f"{shape}, one label per {'token' if sequence else 'sample'}, is")
+    for label in (int(y.min()), int(y.max())):
+        if not 0 <= label < data.classes:
+            known = f"{data.name} has {data.classes} classes, 0 .. {data.classes - 1}"
+            raise DataError(f"{where} holds the label {label}, but {known}")
+    if sequence and not bool((labelled := (y > 0).any(1)).all()):
+        raise DataError(f"{where} has no label in sample {_first(~labelled)}: all are 0, which is padding")
+
+
+def _check_tokens(where: str, x: Tensor, vocabulary: int) -> None:
     """Raise DataError unless x is (n, T) integers in 0 .. vocabulary - 1."""
     if x.dim() != 2 or x.dtype not in (torch.int16, torch.int32, torch.int64):
-        raise DataError(
-            f"{where} is {x.dtype} of shape {tuple(x.shape)}; int16, int32 or int64 tokens (n, T) are needed"
-        )
-    for wrong in (int(x.min()), int(x.max())):
-        if not 0 <= wrong < vocabulary:
-            raise DataError(
-                f"{where} holds the token {wrong}, but the vocabulary has {vocabulary}: 0 .. {vocabulary - 1}"
-            )
+        raise _wrong(where, x, "int16, int32 or int64 tokens (n, T) are")
+    for token in (int(x.min()), int(x.max())):
+        if not 0 <= token < vocabulary:
+            known = f"the vocabulary has {vocabulary}: 0 .. {vocabulary - 1}"
+            raise DataError(f"{where} holds the token {token}, but {known}")
+
+
+def _check_clients(where: str, client: np.ndarray, samples: int) -> None:
+    """Raise DataError unless there is an integer, or a text that is not empty, for every sample."""
+    if client.dtype.kind not in "iuSU" or client.shape != (samples,):
+        raise _wrong(where, client, f"integers ({samples},), one client per sample, or texts are")
+    if client.dtype.kind in "SU" and not (named := np.char.str_len(client) > 0).all():
+        raise DataError(f"{where} is empty in sample {int(named.argmin())}")
 
 
 def _first(wrong: Tensor) -> int:
     """Index of the first sample with a wrong entry."""
-    return int(wrong.flatten(1).any(1).nonzero()[0])
-
-
-MAX_CLASSES = 1_000_000  # a larger label is a mistake, not a class
+    return int(wrong.reshape(len(wrong), -1).any(1).nonzero()[0])
 
 
 def from_arrays(
@@ -148,59 +159,34 @@ def from_arrays(
     x_test: np.ndarray,
     y_test: np.ndarray,
     *,
-    classes: int | None = None,
-    task: str = "classification",
-    vocabulary: int | None = None,
-    client: np.ndarray | None = None,
-    test_client: np.ndarray | None = None,
-    files: tuple[dict[str, Any], ...] = (),
     where: str | Path | None = None,
+    **fields: Any,
 ) -> Dataset:
     """Build a data set from arrays. Raises a one-line DataError if an array cannot be used.
 
     x: uint8 or float; images (n, h, w) or (n, h, w, c), or features (n, f). uint8 stands
     for value / 255. float32 and float64 are kept, so that a float64 run sees the arrays' own numbers. With a
     `vocabulary`: integer tokens (n, t).
-    y: integers (n,) in 0 .. classes - 1; `classes` defaults to the largest training label + 1. For
-    regression: numbers (n,) or (n, k). For multilabel: 0 and 1, (n, k). For sequence: integers (n, t), a
-    label for each token.
-    `client` (n,), `test_client`: the client of every sample, by number or name, if the data have clients of
-    their own.
+    y: integers (n,) in 0 .. classes - 1. For `task` regression: numbers (n,) or (n, k). For multilabel: 0 and
+    1, (n, k). For sequence: integers (n, t), a label for each token.
     `where`: the start of every error message, by default `dataset=NAME`.
+    `fields`: further fields of the `Dataset`: `task`, `vocabulary`, `client` and `test_client` (integers or
+    texts), `classes` (by default the largest training label + 1), `files`, `note`.
     """
     place = str(where or f"dataset={name}")
-    on_disk = {"x_train": x_train, "x_test": x_test}
-    take = _samples if vocabulary is None else _tokens
-    x_train, x_test = take(place, "x_train", x_train), take(place, "x_test", x_test)
-    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
-        a, b = (f"{x.dtype} {x.shape[1:]}" for x in (x_train, x_test))
-        raise DataError(f"{place}: samples of x_train ({a}) and x_test ({b}) must have one shape and type")
-    if task in ("classification", "sequence"):
-        shapes = [x.shape if task == "sequence" else (len(x),) for x in (x_train, x_test)]
-        y_train = _labels(place, "y_train", y_train, shapes[0])
-        y_test = _labels(place, "y_test", y_test, shapes[1])
-        known = _classes(place, name, y_train, y_test, classes)
-    else:
-        y_train, y_test = _targets(place, "y_train", y_train), _targets(place, "y_test", y_test)
-        known = y_train.shape[1]
-    for key, who, x in (("client", client, x_train), ("client_test", test_client, x_test)):
-        if who is not None and (who.dtype.kind not in "iuSU" or who.shape != (len(x),)):
-            allowed = f"integers ({len(x)},), one client per sample, are expected, or texts"
-            raise DataError(f"{place}: {key} is {who.dtype} of shape {who.shape}; {allowed}")
-        if who is not None and who.dtype.kind in "SU" and not (named := np.char.str_len(who) > 0).all():
-            raise DataError(f"{place}: {key} is empty in sample {int(named.argmin())}")
-    return Dataset(
-        name,
-        *(_tensor(x_train), torch.from_numpy(y_train)),
-        *(_tensor(x_test), torch.from_numpy(y_test)),
-        known,
-        files=files,
-        client=client,
-        test_client=test_client,
-        task=task,
-        vocabulary=vocabulary,
-        on_disk=tuple(key for key, x in on_disk.items() if isinstance(x, np.memmap)),
-    )
+    samples = {"x_train": x_train, "x_test": x_test}
+    fields["on_disk"] = tuple(key for key, x in samples.items() if isinstance(x, np.memmap))
+    take = _samples if fields.get("vocabulary") is None else _tokens
+    x, x_test = (take(f"{place}: {key}", x) for key, x in samples.items())
+    discrete = fields.get("task", "classification") in ("classification", "sequence")
+    convert = _labels if discrete else _targets
+    y, y_test = convert(f"{place}: y_train", y_train), convert(f"{place}: y_test", y_test)
+    if fields.get("classes") is None:
+        fields["classes"] = int(y.max()) + 1 if discrete else y.shape[1]
+    try:
+        return Dataset(name, _tensor(x), _tensor(y), _tensor(x_test), _tensor(y_test), **fields)
+    except DataError as error:
+        raise DataError(str(error).replace(f"dataset={name}", place, 1)) from error
 
 
 def _tensor(x: np.ndarray) -> Tensor:
@@ -210,84 +196,64 @@ def _tensor(x: np.ndarray) -> Tensor:
         return torch.from_numpy(x)
 
 
-def _samples(place: str, key: str, x: np.ndarray) -> np.ndarray:
+def _samples(where: str, x: np.ndarray) -> np.ndarray:
     """Check x and return it, images as contiguous (n, c, h, w). A memory-mapped x is not copied, and not
     searched for NaN and infinity."""
     if x.dtype != np.uint8 and x.dtype.kind != "f":
-        raise DataError(f"{place}: {key} has type {x.dtype}; uint8 or a float type is expected")
+        raise _wrong(where, x, "uint8 or a float type is")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:
-        raise DataError(
-            f"{place}: {key} has shape {x.shape}; "
-            "images (n, h, w) or (n, h, w, c), or features (n, f), at least one sample, are expected"
+        raise _wrong(
+            where, x, "images (n, h, w) or (n, h, w, c), or features (n, f), at least one sample, are"
         )
     if x.ndim == 4 and x.shape[1] <= 4 < x.shape[3]:  # channels first
-        allowed = "(n, h, w, c) with 1 to 4 channels, last, is expected, or more where h is larger"
-        raise DataError(f"{place}: {key} has shape {x.shape}; {allowed}")
+        raise _wrong(where, x, "(n, h, w, c) with 1 to 4 channels, last, or more where h is larger, is")
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4:
         x = x.transpose(0, 3, 1, 2)
     if isinstance(x, np.memmap):
         if x.dtype.itemsize == 2 or x.dtype.itemsize > 8 or not x.dtype.isnative:
-            allowed = "uint8, float32 or float64 of this machine's byte order is expected of a .npy file"
-            raise DataError(f"{place}: {key} has type {x.dtype}; {allowed}")
+            allowed = "uint8, float32 or float64 of this machine's byte order, in a .npy file, is"
+            raise _wrong(where, x, allowed)
         return x
     if x.dtype != np.uint8:
         x = x.astype(np.float32 if x.dtype.itemsize <= 4 else np.float64, copy=False)
     x = np.ascontiguousarray(x)
     step = max(1, CHUNK // x[0].size)
-    if x.dtype != np.uint8:
-        for start in range(0, len(x), step):
-            finite = np.isfinite(x[start : start + step])
-            if not finite.all():
-                row = start + int(np.argwhere(~finite)[0, 0])
-                raise DataError(f"{place}: {key} has a NaN or an infinity in sample {row}")
+    for start in range(0, len(x) if x.dtype != np.uint8 else 0, step):
+        finite = np.isfinite(x[start : start + step])
+        if not finite.all():
+            row = start + int(np.argwhere(~finite)[0, 0])
+            raise DataError(f"{where} has a NaN or an infinity in sample {row}")
     return x
 
 
-def _tokens(place: str, key: str, x: np.ndarray) -> np.ndarray:
+def _tokens(where: str, x: np.ndarray) -> np.ndarray:
     """Return x (n, t) as int32. `Dataset` checks that the tokens are below the vocabulary."""
     if x.dtype.kind not in "iu" or x.ndim != 2 or 0 in x.shape:
-        raise DataError(
-            f"{place}: {key} is {x.dtype} of shape {x.shape}; tokens (n, t), integers, are expected"
-        )
+        raise _wrong(where, x, "tokens (n, t), integers, are")
     if isinstance(x, np.memmap) and x.dtype != np.int32:
-        raise DataError(f"{place}: {key} has type {x.dtype}; int32 is expected of a .npy file")
-    limit = np.iinfo(np.int32)
-    if x.min() < 0 or x.max() > limit.max:
-        raise DataError(f"{place}: {key} holds a token that is negative or above {limit.max}")
+        raise _wrong(where, x, "int32, in a .npy file, is")
+    if x.max() > (most := np.iinfo(np.int32).max):
+        raise DataError(f"{where} holds a token above {most}")
     return np.ascontiguousarray(x, dtype=np.int32)
 
 
-def _labels(place: str, key: str, y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    if y.dtype.kind not in "iu":
-        raise DataError(f"{place}: {key} has type {y.dtype}; integers are expected")
-    if y.shape != shape:
-        per = "token" if len(shape) > 1 else "sample"
-        raise DataError(f"{place}: {key} has shape {y.shape}; {shape}, one label per {per}, is expected")
-    if y.min() < 0 or y.max() >= MAX_CLASSES:
-        wrong = y.min() if y.min() < 0 else y.max()
+def _labels(where: str, y: np.ndarray) -> np.ndarray:
+    """Return y as int64. `Dataset` checks that there is a class for each label."""
+    if y.dtype.kind not in "iu" or 0 in y.shape:
+        raise _wrong(where, y, "integers, one for each sample or token, are")
+    if y.max() >= MAX_CLASSES:
         raise DataError(
-            f"{place}: {key} holds the label {wrong}; labels are 0 .. classes - 1, below {MAX_CLASSES:,}"
+            f"{where} holds the label {y.max()}; labels are 0 .. classes - 1, below {MAX_CLASSES:,}"
         )
     return y.astype(np.int64)
 
 
-def _classes(place: str, name: str, y_train: np.ndarray, y_test: np.ndarray, given: int | None) -> int:
-    known = given if given is not None else int(y_train.max()) + 1
-    limit = f"{name} has {known} classes" if given is not None else f"the largest in y_train is {known - 1}"
-    for key, y in (("y_train", y_train), ("y_test", y_test)):
-        if y.max() >= known:
-            raise DataError(f"{place}: {key} holds the label {y.max()}, but {limit}")
-    return known
-
-
-def _targets(place: str, key: str, y: np.ndarray) -> np.ndarray:
+def _targets(where: str, y: np.ndarray) -> np.ndarray:
     """Targets (n, k) as float32; float64 stays float64."""
     if y.dtype.kind not in "iufb" or y.ndim not in (1, 2) or 0 in y.shape:
-        raise DataError(
-            f"{place}: {key} is {y.dtype} of shape {y.shape}; numbers (n,) or (n, k) are expected"
-        )
+        raise _wrong(where, y, "numbers (n,) or (n, k) are")
     y = y[:, None] if y.ndim == 1 else y
     return np.ascontiguousarray(y, dtype=np.float64 if y.dtype == np.float64 else np.float32)
 
@@ -298,9 +264,8 @@ def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
     Raises ConfigError if a label has no training or no test sample, or the task is not classification.
     """
     if data.task != "classification":
-        raise ConfigError(
-            "dataset.classes", list(labels), f"must be null: {data.name} has none ({data.task})"
-        )
+        allowed = f"must be null: {data.name} has none ({data.task})"
+        raise ConfigError("dataset.classes", list(labels), allowed)
     place = torch.full((data.classes,), -1)
     for rank, label in enumerate(labels):
         if label >= data.classes or not all((y == label).any() for y in (data.y_train, data.y_test)):
@@ -308,28 +273,26 @@ def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
             raise ConfigError("dataset.classes", label, f"has no training or no test samples: {there}")
         place[label] = rank
     train, test = (place[y] >= 0 for y in (data.y_train, data.y_test))
-    which = (
-        f"labels {labels[0]} to {labels[-1]}"
-        if _is_range(labels)
-        else f"labels {', '.join(map(str, labels))}"
-    )
-    note = "only its {}: {:,} of {:,} training and {:,} of {:,} test samples"
+    which = ", ".join(map(str, labels))
+    if list(labels) == list(range(labels[0], labels[0] + len(labels))):
+        which = f"{labels[0]} to {labels[-1]}"
     counts = (int(train.sum()), len(train), int(test.sum()), len(test))
-    return dataclasses.replace(
-        data,
-        x_train=data.x_train[train],
-        y_train=place[data.y_train[train]],
-        x_test=data.x_test[test],
-        y_test=place[data.y_test[test]],
-        client=None if data.client is None else data.client[train.numpy()],
-        test_client=None if data.test_client is None else data.test_client[test.numpy()],
-        classes=len(labels),
-        note="; ".join(filter(None, [data.note, note.format(which, *counts)])),
-    )
+    note = "only its labels {}: {:,} of {:,} training and {:,} of {:,} test samples".format(which, *counts)
+    kept = _kept(data, "train", train) | _kept(data, "test", test)
+    kept |= {key: place[kept[key]] for key in ("y_train", "y_test")}
+    return dataclasses.replace(data, **kept, classes=len(labels), note=_notes(data.note, note))
 
 
-def _is_range(labels: Sequence[int]) -> bool:
-    return list(labels) == list(range(labels[0], labels[0] + len(labels)))
+def _kept(data: Dataset, part: str, which: Tensor) -> dict[str, Any]:
+    """Samples, labels and clients of the training or test set at these indices or where a mask is true."""
+    client = "client" if part == "train" else "test_client"
+    whose = getattr(data, client)
+    arrays = {key: getattr(data, key)[which] for key in (f"x_{part}", f"y_{part}")}
+    return {**arrays, client: None if whose is None else whose[which.numpy()]}
+
+
+def _notes(*notes: str | None) -> str | None:
+    return "; ".join(filter(None, notes)) or None
 
 
 def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -> Dataset:
@@ -338,48 +301,27 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
     They are drawn at random without replacement, the same for every seed of a run, and keep their order; a
     smaller subset is part of a larger one. Raises ConfigError if more are requested than there are.
     """
-    train = _drawn("train_samples", train_samples, len(data.y_train))
-    test = _drawn("test_samples", test_samples, len(data.y_test))
-    changes: dict[str, Any] = {}
-    notes = [data.note] if data.note else []
-    if train is not None:
-        client = None if data.client is None else data.client[train.numpy()]
-        changes |= {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client}
-        notes.append(f"{len(train):,} of {len(data.y_train):,} training samples were used")
-    if test is not None:
-        whose = None if data.test_client is None else data.test_client[test.numpy()]
-        changes |= {"x_test": data.x_test[test], "y_test": data.y_test[test], "test_client": whose}
-        notes.append(f"{len(test):,} of {len(data.y_test):,} test samples were used")
-    if not changes:
-        return data
-    on_disk = tuple(key for key in data.on_disk if key not in changes)
-    return dataclasses.replace(data, **changes, on_disk=on_disk, note="; ".join(notes) or None)
-
-
-def _drawn(key: str, count: int | None, there: int) -> Tensor | None:
-    """Sorted indices of the samples that option `key` keeps; None: all samples."""
-    if count is None:
-        return None
-    if count > there:
-        raise ConfigError(
-            f"dataset.{key}", count, f"must be at most {there}, which is all there are, or null"
-        )
-    picked = np.random.default_rng(0).permutation(there)[:count]
-    return torch.from_numpy(np.sort(picked))
+    for part, name, count in (("train", "training", train_samples), ("test", "test", test_samples)):
+        there = len(getattr(data, f"y_{part}"))
+        if count is None:
+            continue
+        if count > there:
+            allowed = f"must be at most {there}, which is all there are, or null"
+            raise ConfigError(f"dataset.{part}_samples", count, allowed)
+        drawn = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(there)[:count]))
+        note = _notes(data.note, f"{count:,} of {there:,} {name} samples were used")
+        on_disk = tuple(key for key in data.on_disk if key != f"x_{part}")
+        data = dataclasses.replace(data, **_kept(data, part, drawn), on_disk=on_disk, note=note)
+    return data
 
 
 def pooled(data: Dataset) -> Dataset:
-    """Append the test samples to the training samples; `divide` makes a new test set."""
+    """Append the test samples to the training samples; `divide` makes a new test set. Own clients of samples
+    are kept if both sets have them."""
+    clients = [client for client in (data.client, data.test_client) if client is not None]
     return dataclasses.replace(
         data,
         x_train=torch.cat([data.x_train, data.x_test]),
         y_train=torch.cat([data.y_train, data.y_test]),
-        client=_pooled_clients(data),
+        client=np.concatenate(clients) if len(clients) == 2 else None,
     )
-
-
-def _pooled_clients(data: Dataset) -> np.ndarray | None:
-    """The own clients of all samples, or None unless both sets have them."""
-    if data.client is None or data.test_client is None:
-        return None
-    return np.concatenate([data.client, data.test_client])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedbench.data.dataset import Dataset
-from fedbench.data.files import file_record, line_of
+from fedbench.data.files import file_record
 from fedbench.data.options import HuggingFace
 from fedbench.data.tables import (
     Part,
@@ -20,7 +20,7 @@ from fedbench.data.tables import (
     targets_of,
     users_of,
 )
-from fedbench.errors import ConfigError, DataError
+from fedbench.errors import ConfigError, DataError, refusing
 from fedbench.files import as_given, files_below
 
 
@@ -41,30 +41,21 @@ def load_hf(options: HuggingFace) -> Dataset:
     y, task, classes = _targets(options, splits)
     if options.x is not None:
         x = [_column(split, options.x, options.path) for _, split in splits]
-        if len({one.dtype for one in x}) > 1:
-            kinds = " and ".join(str(one.dtype) for one in x)
-            raise DataError(f"{options.path}: the column {options.x} holds {kinds}; one type is expected")
+        if len(kinds := {str(values.dtype) for values in x}) > 1:
+            both = " and ".join(sorted(kinds))
+            raise DataError(f"{options.path}: the column {options.x} holds {both}; one type is expected")
         if options.vocabulary is None and x[0].dtype.kind in "iub" and x[0].dtype != np.uint8:
-            x = [one.astype(np.float32) for one in x]
+            x = [values.astype(np.float32) for values in x]
     else:
         x = _features(options, splits)
     who = None
     if options.user is not None:
-        plain = [_frame(said, split, [options.user]) for said, split in splits]
+        plain = [_frame(name, split, [options.user]) for name, split in splits]
         refuse_empty(plain)
         who = users_of(plain, options.user)
-    return divided(
-        "hf",
-        x,
-        y,
-        who,
-        options.test_fraction,
-        task=task,
-        classes=classes,
-        vocabulary=options.vocabulary,
-        files=tuple(file_record(file) for file in files_below(where)),
-        where=options.path,
-    )
+    files = tuple(map(file_record, files_below(where)))
+    fields = {"task": task, "classes": classes, "vocabulary": options.vocabulary, "files": files}
+    return divided("hf", x, y, who, options.test_fraction, where=options.path, **fields)
 
 
 Splits = list[tuple[str, Any]]  # each with its name in error lines
@@ -73,26 +64,25 @@ Splits = list[tuple[str, Any]]  # each with its name in error lines
 def _features(options: HuggingFace, splits: Splits) -> Samples:
     others = {options.target, options.user}
     names = [name for name in splits[0][1].column_names if name not in others]
-    for said, split in splits:
-        if {*split.column_names} - others != {*names}:
-            odd = sorted({*split.column_names} - others ^ {*names})[0]
-            raise DataError(f"{said}: the column {odd} is in one of this split and {splits[0][0]} only")
+    for where, split in splits:
+        if odd := sorted({*split.column_names} - others ^ {*names}):
+            raise DataError(f"{where}: the column {odd[0]} is in one of this split and {splits[0][0]} only")
         for name in names:
             if type(split.features[name]).__name__ not in {"Value", "ClassLabel"}:
                 allowed = f"must be the column of samples: {name} has more than one number in a row"
                 raise ConfigError("dataset.x", None, allowed)
-    parts = [_frame(said, split, names) for said, split in splits]
+    parts = [_frame(where, split, names) for where, split in splits]
     refuse_empty(parts)
     return features_of(parts, [])
 
 
-def _frame(said: str, split: Any, names: list[str]) -> Part:
+def _frame(where: str, split: Any, names: list[str]) -> Part:
     """Plain columns of a split; a ClassLabel's as names, an unknown label as an empty cell."""
     frame = split.select_columns(names).to_pandas()
     for name in frame.columns:
         if (classes := getattr(split.features[name], "names", None)) is not None:
             frame[name] = frame[name].map(dict(enumerate(classes)))
-    return Part(said, frame)
+    return Part(where, frame)
 
 
 def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, str, int | None]:
@@ -100,7 +90,7 @@ def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, str, int | 
     name = options.target
     kinds = [type(split.features[name]).__name__ for _, split in splits]
     if options.task in (None, "classification", "regression") and {*kinds} <= {"Value", "ClassLabel"}:
-        parts = [_frame(said, split, [name]) for said, split in splits]
+        parts = [_frame(where, split, [name]) for where, split in splits]
         refuse_empty(parts)
         known = getattr(splits[0][1].features[name], "names", None)
         if known is None or options.task == "regression":
@@ -108,7 +98,7 @@ def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, str, int | 
         numbers = {label: number for number, label in enumerate(known)}
         for part in parts:
             if new := {*part.frame[name].astype(str)} - {*known}:
-                raise DataError(f"{part.where}: {name} holds {sorted(new)[0]}, no class of {parts[0].where}")
+                raise part.holds(name, f"{sorted(new)[0]}, no class of {parts[0].where}")
         y = [part.frame[name].map(numbers).to_numpy(dtype=np.int64) for part in parts]
         return y, "classification", len(known)
     if options.task is None:
@@ -116,7 +106,7 @@ def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, str, int | 
         raise ConfigError("dataset.task", None, allowed)
     y = [_column(split, name, options.path) for _, split in splits]
     names = [_inner(split.features[name], "names") for _, split in splits]
-    if any(one != names[0] for one in names):
+    if any(classes != names[0] for classes in names):
         raise DataError(f"{splits[1][0]}: the classes of {name} are not those of {splits[0][0]}, in order")
     return y, options.task, names[0] and len(names[0]) if options.task == "sequence" else None
 
@@ -128,16 +118,12 @@ def _splits(options: HuggingFace, where: Path) -> Splits:
     except ImportError as error:
         raise DataError("dataset=hf: needs datasets: pip install -e '.[hf]'") from error
     datasets.disable_progress_bars()
-    try:
+    with refusing(f"dataset.path={options.path}: cannot be loaded by `datasets`"):
         if any((where / file).is_file() for file in ("dataset_dict.json", "state.json")):
-            found: Any = datasets.load_from_disk(str(where))
+            loaded: Any = datasets.load_from_disk(str(where))
         else:
-            found = datasets.load_dataset(str(where) if where.is_dir() else options.path, options.subset)
-    except Exception as error:  # the library raises many kinds, and uses the network
-        raise DataError(
-            f"dataset.path={options.path}: cannot be loaded by `datasets` ({line_of(error)})"
-        ) from error
-    known = dict(found) if isinstance(found, dict) else {"train": found}
+            loaded = datasets.load_dataset(str(where) if where.is_dir() else options.path, options.subset)
+    known = dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
     chosen = {"train": options.train, "test": options.test}
     for key, name in chosen.items():
         if name is not None and (name not in known or not len(known[name])):
@@ -157,10 +143,8 @@ def _column(split: Any, name: str, where: str) -> np.ndarray:
     """The values (n, ...) of a column; numbers keep the type in which they are stored."""
     stored = str(_inner(split.features[name], "dtype"))
     kind = {"dtype": np.dtype(stored)} if stored in np.sctypeDict else {}
-    try:
+    with refusing(f"{where}: the column {name} cannot be read"):  # also a file that holds an image
         values = np.asarray(split.select_columns([name]).with_format("numpy", **kind)[:][name])
-    except Exception as error:  # also of a file that holds an image
-        raise DataError(f"{where}: the column {name} cannot be read ({line_of(error)})") from error
     if values.dtype == object:
         values = np.array(values.tolist()) if isinstance(values[0], str) else values
     if values.dtype == object:

@@ -8,8 +8,20 @@ which is the usual one. By default, moving samples ensures the minimum size, wit
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 
 import numpy as np
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The samples to partition, and the random generator to use."""
+
+    labels: np.ndarray
+    classes: int
+    clients: int
+    rng: np.random.Generator
+    natural: np.ndarray | None
 
 
 def split_by_weight(total: int, weights: np.ndarray) -> np.ndarray:
@@ -85,16 +97,7 @@ TRIES = 10_000
 """Number of draws to meet a minimum size before the partition is refused."""
 
 
-def dirichlet(
-    rng: np.random.Generator,
-    labels: np.ndarray,
-    classes: int,
-    clients: int,
-    alpha: float,
-    min_size: int,
-    balance: bool = False,
-    redraw: bool = False,
-) -> np.ndarray:
+def dirichlet(p: Problem, alpha: float, min_size: int, balance: bool, redraw: bool) -> np.ndarray:
     """Client of every sample (n,): for each class, shuffle its samples and cut them by p_c ~ Dir(alpha).
 
     The cuts are the cumulative proportions times n_c, rounded, so each count is within 1 of n_c p_c. Then
@@ -106,22 +109,23 @@ def dirichlet(
     `balance`: a client that already holds n / N samples gets share 0; the other shares are renormalised.
     `redraw`: all shares are drawn again instead of moving samples. Raises ValueError if TRIES draws fail.
     """
-    n_c = np.bincount(labels, minlength=classes)
+    rng, labels, clients = p.rng, p.labels, p.clients
+    n_c = np.bincount(labels, minlength=p.classes)
     cut = np.floor if balance or redraw else np.rint
-    counts = np.zeros((classes, clients), dtype=np.int64)
+    counts = np.zeros((p.classes, clients), dtype=np.int64)
     for _ in range(TRIES if redraw else 1):
-        logs = _log_gammas(rng, alpha, classes, clients)
+        logs = _log_gammas(rng, alpha, p.classes, clients)
         for c in np.flatnonzero(n_c).tolist():
             full = counts[:c].sum(axis=0) >= len(labels) / clients
-            p = _softmax(np.where(full, -np.inf, logs[c]) if balance else logs[c])
-            cuts = cut(np.cumsum(p)[:-1] * n_c[c]).astype(np.int64)
+            share = _softmax(np.where(full, -np.inf, logs[c]) if balance else logs[c])
+            cuts = cut(np.cumsum(share)[:-1] * n_c[c]).astype(np.int64)
             counts[c] = np.diff(cuts, prepend=0, append=n_c[c])
         if not redraw or counts.sum(axis=0).min() >= min_size:
             break
     else:
         raise ValueError
     client = np.empty(len(labels), dtype=np.int64)
-    for c in range(classes):
+    for c in range(p.classes):
         client[rng.permutation(np.flatnonzero(labels == c))] = np.repeat(np.arange(clients), counts[c])
     _fill_up(rng, client, clients, min_size)
     return client

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedbench.data.dataset import Dataset, from_arrays
-from fedbench.data.files import file_record, line_of
-from fedbench.errors import DataError
+from fedbench.data.files import file_record
+from fedbench.errors import DataError, reason_of, refusing
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's characters for Shakespeare. Token 0 is padding; the one after the last is any other character."""
@@ -30,11 +30,11 @@ def load_leaf(directory: Path, *, task: str) -> Dataset:
     follows. With `task`=sequence every character of a text has the one that follows as its label. Any other
     sample is refused. Raises DataError.
     """
-    train, test = (_Part(directory / name) for name in ("train", "test"))
-    parts = train, test
-    size = None
+    parts = train, test = [_Part(directory / name) for name in ("train", "test")]
+    fields: dict[str, Any] = {"task": task}
     if isinstance(train.x[0], str):
-        size, longest = _OTHER + 1, max(len(text) for part in parts for text in part.x)
+        fields |= {"classes": _OTHER + 1, "vocabulary": _OTHER + 1}
+        longest = max(len(text) for part in parts for text in part.x)
         pairs = [part.texts(longest, task) for part in parts]
         if all(letter.isdigit() for part in parts for letter in part.y):
             raise DataError(f"{directory}: all labels of the texts are digits; {_EXPECTED}, are expected")
@@ -45,14 +45,13 @@ def load_leaf(directory: Path, *, task: str) -> Dataset:
         pairs = [part.numbers() for part in parts]
     return from_arrays(
         "leaf",
-        *(array for pair in pairs for array in pair),
-        task=task,
-        classes=size,
-        vocabulary=size,
+        *pairs[0],
+        *pairs[1],
         client=np.array(train.who),
         test_client=np.array(test.who),
         files=(*train.files, *test.files),
         where=directory,
+        **fields,
     )
 
 
@@ -81,7 +80,7 @@ class _Part:
                     self.who += [user] * len(own["y"])
                 seen |= {*users}
             except (OSError, ValueError, KeyError, TypeError) as error:
-                why = f"{type(error).__name__}: {line_of(error)}"
+                why = f"{type(error).__name__}: {reason_of(error)}"
                 raise DataError(f"{file}: is not LEAF's JSON ({why})") from error
         if not self.x:
             raise DataError(f"{directory}: no samples; files as LEAF writes them, *.json, are expected")
@@ -101,17 +100,14 @@ class _Part:
         for values, label in zip(self.x, self.y, strict=True):
             if not isinstance(values, list) or type(label) is not int or not _holds_numbers(values):
                 raise self._unexpected(values, label)
-        try:
+        with refusing(f"{self.directory}: all samples must have the same number of values"):
             array = np.array(self.x, dtype=np.float32)
-        except ValueError as error:
-            why = f"all samples must have the same number of values ({line_of(error)})"
-            raise DataError(f"{self.directory}: {why}") from error
         array = array.reshape(-1, 28, 28) if array.ndim == 2 and array.shape[1] == 784 else array
         return array, np.array(self.y)
 
     def _unexpected(self, sample: Any, label: Any) -> DataError:
-        said = f"the sample {str(sample)[:40]!a} has the label {str(label)[:40]!a}"
-        return DataError(f"{self.directory}: {said}; {_EXPECTED}, are expected")
+        unread = f"the sample {str(sample)[:40]!a} has the label {str(label)[:40]!a}"
+        return DataError(f"{self.directory}: {unread}; {_EXPECTED}, are expected")
 
 
 def _holds_numbers(values: Any) -> bool:

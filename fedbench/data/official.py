@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.data.dataset import Dataset, check_labels, of_classes
-from fedbench.data.files import damaged, fetch, file_record, line_of, load_npz, missing, read_idx
+from fedbench.data.dataset import Dataset, from_arrays, of_classes
+from fedbench.data.files import damaged, fetch, file_record, load_npz, read_idx
 from fedbench.data.options import EMNIST_CLASSES
-from fedbench.errors import DataError
+from fedbench.errors import DataError, reason_of, refusing
 
 _EMNIST_SIZES = {
     "balanced": (112_800, 18_800),
@@ -39,42 +39,37 @@ class Source:
     classes: int
     sizes: tuple[int, int]  # training and test samples
     files: tuple[str, ...]  # needed below data.root
-    archives: tuple[str, ...]  # what the download consists of, before unpacking
     split: str | None = None  # EMNIST's
 
 
 def _idx(kind: str) -> Source:
     files = tuple(f"{kind}/raw/{part}-{suffix}" for part in ("train", "t10k") for suffix in _IDX)
-    return Source(kind, 10, (60_000, 10_000), files, (f"{kind}/raw/*.gz",))
+    return Source(kind, 10, (60_000, 10_000), files)
 
 
 def _emnist(split: str) -> Source:
-    files = tuple(
-        f"EMNIST/raw/emnist-{split}-{part}-{suffix}" for part in ("train", "test") for suffix in _IDX
-    )
-    return Source(
-        "EMNIST", EMNIST_CLASSES[split], _EMNIST_SIZES[split], files, ("EMNIST/raw/gzip.zip",), split
-    )
+    names = (f"emnist-{split}-{part}-{suffix}" for part in ("train", "test") for suffix in _IDX)
+    files = tuple(f"EMNIST/raw/{name}" for name in names)
+    return Source("EMNIST", EMNIST_CLASSES[split], _EMNIST_SIZES[split], files, split)
 
 
 def source(name: str, split: str = "balanced") -> Source:
     """The source of an official data set; `split` is EMNIST's."""
     if name == "cinic10":
-        return Source("ImageFolder", 10, (90_000, 90_000), (), ())
+        return Source("ImageFolder", 10, (90_000, 90_000), ())
     if name == "emnist":
         return _emnist(split)
     if name in ("mnist", "fmnist"):
         return _idx("MNIST" if name == "mnist" else "FashionMNIST")
     if name == "svhn":
-        both = ("train_32x32.mat", "test_32x32.mat")
-        return Source("SVHN", 10, (73_257, 26_032), both, both)
+        return Source("SVHN", 10, (73_257, 26_032), ("train_32x32.mat", "test_32x32.mat"))
     if name == "cifar10":
         parts = ["batches.meta", *(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-        folder, archive = "cifar-10-batches-py", "cifar-10-python.tar.gz"
+        folder = "cifar-10-batches-py"
     else:
-        parts, folder, archive = ["meta", "train", "test"], "cifar-100-python", "cifar-100-python.tar.gz"
+        parts, folder = ["meta", "train", "test"], "cifar-100-python"
     files = tuple(f"{folder}/{part}" for part in parts)
-    return Source(name.upper(), int(name.removeprefix("cifar")), (50_000, 10_000), files, (archive,))
+    return Source(name.upper(), int(name.removeprefix("cifar")), (50_000, 10_000), files)
 
 
 def official(name: str, root: Path, split: str = "balanced") -> Dataset:
@@ -91,11 +86,12 @@ def official(name: str, root: Path, split: str = "balanced") -> Dataset:
         return dataclasses.replace(data, note=_difference(data, own.name, origin))
     if name == "cinic10":
         return _cinic10(root)
-    if missing(root, origin.files):
-        fetch(name, root, origin.files, origin.archives, _downloader(origin))
+    fetch(name, root, origin.files, partial(_download, origin))
     files = tuple(file_record(root / file) for file in origin.files)
-    x_train, y_train, x_test, y_test = _read(name, root, origin)
-    return Dataset(name, x_train, y_train, x_test, y_test, classes=origin.classes, files=files)
+    read = _idx_pair if origin.files[0].endswith("ubyte") else _checked
+    arrays = (*read(origin, root, True), *read(origin, root, False))
+    where = (root / origin.files[0]).parent
+    return from_arrays(name, *arrays, classes=origin.classes, files=files, where=where)
 
 
 def _own(file: Path, name: str, origin: Source) -> Dataset:
@@ -125,79 +121,39 @@ def _difference(data: Dataset, file: str, origin: Source) -> str:
     return note
 
 
-def _downloader(origin: Source) -> Callable[[Path], None]:
-    def download(place: Path) -> None:
-        import torchvision.datasets
-
-        kind = getattr(torchvision.datasets, origin.kind)
-        if origin.kind == "SVHN":
-            for part in ("train", "test"):
-                kind(str(place), split=part, download=True)
-            return
-        extra = {"split": origin.split} if origin.split else {}
-        kind(str(place), train=True, download=True, **extra)  # also reads it: checks that it is whole
-
-    return download
+def _download(origin: Source, root: Path) -> None:
+    for train in (True, False):
+        _torchvisions(origin, root, train, download=True)
 
 
-def _read(name: str, root: Path, origin: Source) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _torchvisions(origin: Source, root: Path, train: bool, download: bool = False) -> Any:
+    """torchvision's data set of the files, which it downloads if asked to."""
+    import torchvision.datasets
+
+    which: dict[str, Any] = {"train": train} | ({"split": origin.split} if origin.split else {})
     if origin.kind == "SVHN":
-        return (*_svhn(root, "train"), *_svhn(root, "test"))
-    if origin.kind.startswith("CIFAR"):
-        return (*_cifar(origin.kind, root, True), *_cifar(origin.kind, root, False))
-    train, test = (_pair(name, root, origin, files) for files in (origin.files[:2], origin.files[2:]))
-    if train[0].shape[1:] != test[0].shape[1:]:
-        sizes = " and ".join("x".join(map(str, x.shape[2:])) for x in (train[0], test[0]))
-        raise DataError(
-            f"dataset={name}: {root / origin.files[0]} and {root / origin.files[2]} do not belong together: "
-            f"images of {sizes}; delete them to download again"
-        )
-    return (*train, *test)
+        which = {"split": "train" if train else "test"}
+    return getattr(torchvision.datasets, origin.kind)(str(root), download=download, **which)
 
 
-def _pair(name: str, root: Path, origin: Source, files: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Images (n, 1, H, W) uint8 and labels (n,) int64, starting at 0, from two IDX files."""
-    images, labels = (root / file for file in files)
-    x, y = (torch.from_numpy(read_idx(images, 3)), torch.from_numpy(read_idx(labels, 1)))
-    if len(x) != len(y):
-        raise DataError(
-            f"dataset={name}: {images} and {labels} do not belong together: "
-            f"{len(x):,} images, {len(y):,} labels; delete them to download again"
-        )
-    y = y.to(torch.int64)
-    lowest = 1 if origin.split == "letters" else 0
-    check_labels(str(labels), y, len(x), name, origin.classes, lowest)
-    return x.unsqueeze(1), y - lowest
+def _idx_pair(origin: Source, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, H, W) uint8 and labels (n,), starting at 0, from two IDX files."""
+    images, labels = origin.files[:2] if train else origin.files[2:]
+    y = read_idx(root / labels, 1).astype(np.int64)
+    return read_idx(root / images, 3), y - (1 if origin.split == "letters" else 0)
 
 
-def _cifar(kind: str, root: Path, train: bool) -> tuple[Tensor, Tensor]:
-    """CIFAR's images and labels. torchvision compares checksums before it unpickles the files."""
-    import torchvision.datasets
-
-    source = getattr(torchvision.datasets, kind)
+def _checked(origin: Source, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
+    """CIFAR's or SVHN's images (n, 32, 32, 3) and labels (n,). torchvision compares checksums before it reads
+    or unpickles the files; of SVHN it makes the label 10, the digit 0, to 0."""
     try:
-        read = source(str(root), train=train)
+        read = _torchvisions(origin, root, train)
     except Exception as error:  # a file that changes meanwhile can raise any error
-        meta = (source.meta["filename"], source.meta["md5"])
-        for file, md5 in (*source.train_list, *source.test_list, meta):
-            path = root / source.base_folder / file
-            if not path.is_file() or hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() != md5:
-                raise damaged(path, "its checksum is not the published one") from error
-        raise DataError(f"{root / source.base_folder}: cannot be read ({error})") from error
-    x = np.ascontiguousarray(read.data.transpose(0, 3, 1, 2))
-    return torch.from_numpy(x), torch.tensor(read.targets, dtype=torch.int64)
-
-
-def _svhn(root: Path, part: str) -> tuple[Tensor, Tensor]:
-    """SVHN's images and labels. torchvision compares checksums here too; label 10 (the digit 0) becomes 0."""
-    import torchvision.datasets
-
-    file = root / torchvision.datasets.SVHN.split_list[part][1]
-    try:
-        read = torchvision.datasets.SVHN(str(root), split=part)
-    except Exception as error:
-        raise damaged(file, f"torchvision says {line_of(error)}") from error
-    return torch.from_numpy(np.ascontiguousarray(read.data)), torch.from_numpy(read.labels.astype(np.int64))
+        place = Path(origin.files[0 if train else -1]).parts[0]  # CIFAR's folder, SVHN's file
+        raise damaged(root / place, f"torchvision says {reason_of(error)}") from error
+    if origin.kind == "SVHN":
+        return read.data.transpose(0, 2, 3, 1), read.labels
+    return read.data, np.array(read.targets)
 
 
 def _cinic10(root: Path) -> Dataset:
@@ -218,18 +174,13 @@ def _folders(root: Path, part: str) -> tuple[Tensor, Tensor, dict[str, Any]]:
     place = root / "CINIC-10" / part
     if not place.is_dir():
         raise DataError(f"dataset=cinic10: not found: {root}/cinic10.npz, nor {place}/CLASS/*.png")
-    folders = sorted(one.name for one in place.iterdir() if one.is_dir() and not one.name.startswith("."))
-    if stray := [name for name in folders if name not in CINIC10]:
-        raise DataError(f"{place / stray[0]}: no class of CINIC-10, which has {', '.join(CINIC10)}")
+    visible = (path for path in place.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if stray := sorted(path for path in visible if path.name not in CINIC10):
+        raise DataError(f"{stray[0]}: no class of CINIC-10, which has {', '.join(CINIC10)}")
     numbers = {name: number for number, name in enumerate(CINIC10)}
-    try:
-        found = folder.make_dataset(place, numbers, folder.IMG_EXTENSIONS, allow_empty=True)
-        x = np.stack([np.asarray(folder.default_loader(image)) for image, _ in found])
-    except (OSError, ValueError) as error:
-        raise DataError(f"{place}: cannot be read as folders of images ({line_of(error)})") from error
-    noted = {"path": str(place), "bytes": x.nbytes, "sha256": hashlib.sha256(x.tobytes()).hexdigest()}
-    return (
-        torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2))),
-        torch.tensor([label for _, label in found]),
-        noted,
-    )
+    with refusing(f"{place}: cannot be read as folders of images"):
+        files = folder.make_dataset(place, numbers, folder.IMG_EXTENSIONS, allow_empty=True)
+        x = np.stack([np.asarray(folder.default_loader(image)) for image, _ in files])
+    record = {"path": str(place), "bytes": x.nbytes, "sha256": hashlib.sha256(x.tobytes()).hexdigest()}
+    images = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+    return images, torch.tensor([label for _, label in files]), record

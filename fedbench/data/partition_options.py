@@ -12,6 +12,7 @@ import numpy as np
 from fedbench.data.label_skew import (
     TRIES,
     UNUSED,
+    Problem,
     by_classes,
     dirichlet,
     dirichlet_clients,
@@ -26,17 +27,6 @@ from fedbench.errors import ConfigError
 from fedbench.fields import choice, exact, integer, nonnegative, number, positive, switch, text
 from fedbench.fields import seed as seed_of
 from fedbench.files import as_given
-
-
-@dataclass(frozen=True)
-class Problem:
-    """The samples to partition, and the random generator to use."""
-
-    labels: np.ndarray
-    classes: int
-    clients: int
-    rng: np.random.Generator
-    natural: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -86,10 +76,8 @@ class Dirichlet(PartitionOptions):
     )
 
     def draw(self, p: Problem) -> np.ndarray:
-        min_size = _checked_min_size(self, p)
-        how = self.balance, self.redraw
         try:
-            return dirichlet(p.rng, p.labels, p.classes, p.clients, self.alpha, min_size, *how)
+            return dirichlet(p, self.alpha, _checked_min_size(self, p), self.balance, self.redraw)
         except ValueError as error:
             raise _never(self) from error
 

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from fedbench.data.dataset import Dataset
-from fedbench.data.label_skew import UNUSED
-from fedbench.data.partition_options import PARTITIONS, PartitionOptions, Problem
+from fedbench.data.label_skew import UNUSED, Problem
+from fedbench.data.partition_options import PARTITIONS, PartitionOptions
 from fedbench.errors import ConfigError
 from fedbench.fields import exact, share_of
 from fedbench.rng import Stream, host_generator, make_key

@@ -31,7 +31,7 @@ from fedbench.data.options import (
 )
 from fedbench.data.tables import load_table
 from fedbench.data.transforms import PAD, mean_std, pixel_mean_std
-from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, unknown_option
+from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, reason_of, unknown_option, word
 from fedbench.fields import REGISTERED, options_of_function, read
 from fedbench.files import as_given
 
@@ -77,7 +77,7 @@ def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -
     except UserError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = f"{type(error).__name__}: {reason_of(error)}"
         raise DataError(f"dataset={name}: its function failed: {reason}") from error
     if not isinstance(data, Dataset):
         raise DataError(f"dataset={name}: its function returned a {type(data).__name__}, no Dataset")
@@ -97,18 +97,16 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     if options.classes is not None:
         data = of_classes(data, options.classes)
     data = subset(data, options.train_samples, options.test_samples)
-    if options.augment != "none" and len(data.shape) != 3:
-        allowed = f"must be none: {data.name} has {data.shape[0]} features, not images"
-        raise ConfigError("dataset.augment", options.augment, allowed)
+    for key, without in (("augment", "none"), ("normalize_per", None)):
+        if (value := getattr(options, key)) != without and len(data.shape) != 3:
+            allowed = f"must be {word(without)}: {data.name} has {data.shape[0]} features, not images"
+            raise ConfigError(f"dataset.{key}", value, allowed)
     if options.pad_mode == "reflect" and min(data.shape[1:]) <= PAD:
         size = "x".join(map(str, data.shape[1:]))
         allowed = f"must be zeros: {size} pixels are not more than the {PAD} that would be mirrored"
         raise ConfigError("dataset.pad_mode", options.pad_mode, allowed)
     if options.pool is not None:
         data = pooled(data)
-    if options.normalize_per is not None and len(data.shape) != 3:
-        allowed = f"must be null: {data.name} has {data.shape[0]} features, not images"
-        raise ConfigError("dataset.normalize_per", options.normalize_per, allowed)
     if not options.normalize or data.vocabulary is not None:
         return dataclasses.replace(data, augment=options.augment)
     of_pixels = options.normalize_per == "pixel"
@@ -132,14 +130,9 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
         own = seed if options.seed is None else options.seed
         return reviews(options.length, options.skew, options.test_fraction, seed=own, users=clients)
     if isinstance(options, Synthetic):
-        return synthetic(
-            options.alpha,
-            options.beta,
-            options.iid,
-            options.test_fraction,
-            seed=seed if options.seed is None else options.seed,
-            users=clients,
-        )
+        own = seed if options.seed is None else options.seed
+        law = options.alpha, options.beta, options.iid, options.test_fraction
+        return synthetic(*law, seed=own, users=clients)
     if isinstance(options, Npz):
         path = as_given(options.path)
         if not path.is_dir():
@@ -148,15 +141,7 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
     if isinstance(options, Table):
         path = _there("path", options.path, "a table is expected")
         test = options.test_path and _there("test_path", options.test_path, "a table is expected")
-        return load_table(
-            path,
-            test or None,
-            target=options.target,
-            user=options.user,
-            header=options.header,
-            test_fraction=options.test_fraction,
-            task=options.task,
-        )
+        return load_table(options, path, test or None)
     if isinstance(options, HuggingFace):
         return load_hf(options)
     if isinstance(options, Leaf):

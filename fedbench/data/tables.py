@@ -7,7 +7,7 @@ only the test set has.
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from fedbench.data.dataset import Dataset, from_arrays
-from fedbench.data.files import file_record, line_of
-from fedbench.errors import ConfigError, DataError
+from fedbench.data.files import file_record, refuse_too_large
+from fedbench.data.options import Table
+from fedbench.errors import ConfigError, DataError, refusing
 from fedbench.fields import exact
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -48,9 +49,9 @@ class Part:
             column = column.astype(float)
         if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
             return column.to_numpy(dtype=np.float64, copy=True)
-        if not all(isinstance(value, str) for value in column):
-            what = next(type(value).__name__ for value in column if not isinstance(value, str))
-            raise DataError(f"{self.where}: the column {name} holds a {what}; numbers or texts are expected")
+        for value in column:
+            if not isinstance(value, str):
+                raise self.holds(name, f"a {type(value).__name__}; numbers or texts are expected")
         return None
 
     def mixed(self, name: str) -> tuple[str, str] | None:
@@ -65,55 +66,58 @@ class Part:
             return None
         return texts[signed].iloc[0], next(iter(texts[~signed]), texts[~numbers].iloc[0])
 
+    def refuse_mixed(self, name: str) -> None:
+        """Raise DataError if a column of texts holds a number."""
+        if (both := self.mixed(name)) is not None:
+            number, text = both
+            what = f"the number '{number}' and the text '{text}'"
+            if number == text or not _is_number(number):
+                what = f"'{number}', which is no plain number"
+            raise self.holds(name, f"{what}; numbers or texts are expected")
 
-def load_table(
-    path: Path,
-    test_path: Path | None,
-    *,
-    target: str | None,
-    user: str | None,
-    header: bool | None,
-    test_fraction: float,
-    task: str | None,
-) -> Dataset:
+    def holds(self, name: str, what: str) -> DataError:
+        """The error for a column that holds something else than it should."""
+        return DataError(f"{self.where}: the column {name} holds {what}")
+
+
+def load_table(options: Table, path: Path, test_path: Path | None) -> Dataset:
     """Load a data set from a table. `test_path`: the table of the test set; None: the test set is
-    `test_fraction` of the rows, drawn at random, the same for every seed.
+    `options.test_fraction` of the rows, drawn at random, the same for every seed.
 
-    `target`: the column to predict; classes are its sorted values. `user`: the column that names each row's
-    user. All other columns are features: numbers as they are, the rest one-hot. A file that is neither CSV
-    nor Parquet by its name is read as LIBSVM, which has no names. `header`: whether the first row of a CSV
-    has the columns' names; None: yes, and refused where it could be data. `task`: None as in `task_of`.
+    Classes are the target's sorted values. All columns but target and user are features: numbers as they are,
+    the rest one-hot. A file that is neither CSV nor Parquet by its name is read as LIBSVM, which has none.
     Raises ConfigError and DataError.
     """
     paths = [path, *([test_path] if test_path else [])]
-    kinds = [_kind(one) for one in paths]
+    kinds = [_kind(file) for file in paths]
     if len({*kinds}) > 1:
         raise ConfigError("dataset.test_path", str(test_path), f"must be {kinds[0]}, as {path} is")
     read = _libsvm if kinds[0] == "LIBSVM" else _columns
-    x, parts, target, who = read(paths, target, user, header)
-    y, task, classes = targets_of(parts, target, task)
-    files = tuple(file_record(one) for one in paths)
-    return divided("table", x, y, who, test_fraction, task=task, classes=classes, files=files, where=path)
+    x, parts, target, who = read(paths, options)
+    y, task, classes = targets_of(parts, target, options.task)
+    files = tuple(map(file_record, paths))
+    fields = {"task": task, "classes": classes, "files": files, "where": path}
+    return divided("table", x, y, who, options.test_fraction, **fields)
 
 
 Samples = list[np.ndarray]  # an array for each part
 Read = tuple[Samples, list[Part], str, Samples | None]
 
 
-def _columns(paths: Sequence[Path], target: str | None, user: str | None, header: bool | None) -> Read:
+def _columns(paths: Sequence[Path], options: Table) -> Read:
     """Features (rows, f), the parts, the target's name, and users (rows,) of CSV, TSV or Parquet files."""
-    parts = [Part(str(one), _frame(one, user, header)) for one in paths]
-    there = [*parts[0].frame.columns]
+    target, user = options.target, options.user
+    parts = [Part(str(path), _frame(path, user, options.header)) for path in paths]
+    names = [*parts[0].frame.columns]
     for part in parts:
         known = [*part.frame.columns]
         for key, name in (("target", target), ("user", user)):
             if name is not None and name not in known:
                 raise no_column(key, name, part.where, known)
-        if {*known} != {*there}:
-            odd = sorted({*known} ^ {*there})[0]
-            raise DataError(f"{part.where}: the column {odd} is only here or only in {parts[0].where}")
+        if odd := sorted({*known} ^ {*names}):
+            raise DataError(f"{part.where}: the column {odd[0]} is only here or only in {parts[0].where}")
     if target is None:
-        allowed = f"say which column of {paths[0]} is to be predicted: {', '.join(there[:20])}"
+        allowed = f"say which column of {paths[0]} is to be predicted: {', '.join(names[:20])}"
         raise ConfigError("dataset.target", None, allowed)
     refuse_empty(parts)
     x = features_of(parts, [target, user])
@@ -143,19 +147,17 @@ def refuse_empty(parts: Sequence[Part]) -> None:
 
 def users_of(parts: Sequence[Part], name: str) -> Samples:
     """The user of every row, as text: names as they are, whole numbers without a point. Raises DataError."""
-    found = []
+    users = []
     for part in parts:
-        column = part.frame[name]
         try:
             numbers = part.numbers(name)
         except DataError:  # dates, for example
             numbers = None
         if numbers is not None and not (numbers == np.floor(numbers)).all():
-            raise DataError(
-                f"{part.where}: the column {name} holds {numbers[0]}; users are names or integers"
-            )
-        found.append(np.array([*map(str, column if numbers is None else numbers.astype(np.int64))]))
-    return found
+            raise part.holds(name, f"{numbers[0]}; users are names or integers")
+        column = part.frame[name] if numbers is None else numbers.astype(np.int64)
+        users.append(np.array([*map(str, column)]))
+    return users
 
 
 def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> Samples:
@@ -164,46 +166,41 @@ def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> Samples:
     import pandas as pd
 
     names = [name for name in parts[0].frame.columns if name not in others]
+    if not names:
+        only = f"only the column {', '.join(parts[0].frame.columns)}"
+        needed = "one for the features is needed (separated by commas?)"
+        raise DataError(f"{parts[0].where}: has {only}; {needed}")
     columns: dict[str, Any] = {}
     texts, width = [], 0
     for name in names:
-        numbers = [part.numbers(name) for part in parts]
-        if len({one is None for one in numbers}) > 1:
-            raise DataError(f"{parts[1].where}: the column {name} holds {_other(numbers, parts)}")
-        if numbers[0] is not None:
+        numbers = _all_numbers(parts, name)
+        if numbers is not None:
             columns[name] = np.concatenate(numbers)
             width += 1
             continue
         for part in parts:
-            if (both := part.mixed(name)) is not None:
-                said = f"the number '{both[0]}' and the text '{both[1]}'"
-                if both[0] == both[1] or not _is_number(both[0]):
-                    said = f"'{both[0]}', which is no plain number"
-                raise DataError(
-                    f"{part.where}: the column {name} holds {said}; numbers or texts are expected"
-                )
+            part.refuse_mixed(name)
         own = [part.frame[name].astype(str) for part in parts]
-        refuse_new(parts, name, [one.to_numpy() for one in own])
+        refuse_new(parts, name, [values.to_numpy() for values in own])
         if (different := own[0].nunique()) > CATEGORIES:
             why = f"has {different:,} different texts; at most {CATEGORIES:,} become features"
             raise DataError(f"{parts[0].where}: the column {name} {why}")
         columns[name] = pd.concat(own, ignore_index=True).to_numpy()
         texts.append(name)
         width += different
-    if not names:
-        said = f"only the column {', '.join(parts[0].frame.columns)}"
-        raise DataError(
-            f"{parts[0].where}: has {said}; one for the features is needed (separated by commas?)"
-        )
     rows = [len(part.frame) for part in parts]
-    _refuse_too_large(parts[0].where, 8 * sum(rows) * width)
+    refuse_too_large(parts[0].where, 8 * sum(rows) * width)
     x = pd.get_dummies(pd.DataFrame(columns), columns=texts, dtype=float).to_numpy(dtype=np.float64)
     return np.split(x, np.cumsum(rows)[:-1])
 
 
-def _other(numbers: Sequence[Any], parts: Sequence[Part]) -> str:
-    kinds = ["texts" if one is None else "numbers" for one in numbers]
-    return f"{kinds[1]}, that of {parts[0].where} {kinds[0]}"
+def _all_numbers(parts: Sequence[Part], name: str) -> list[Any] | None:
+    """A column's numbers in each part, or None if it holds texts. Raises DataError if it differs by part."""
+    numbers = [part.numbers(name) for part in parts]
+    kinds = ["texts" if column is None else "numbers" for column in numbers]
+    if len({*kinds}) > 1:
+        raise parts[1].holds(name, f"{kinds[1]}, that of {parts[0].where} {kinds[0]}")
+    return None if numbers[0] is None else numbers
 
 
 def _is_number(value: str) -> bool:
@@ -217,8 +214,7 @@ def refuse_new(parts: Sequence[Part], name: str, values: Samples) -> None:
     for part, own in zip(parts[1:], values[1:], strict=True):
         new = ~np.isin(own, values[0])
         if new.any():
-            said = f"the column {name} holds {own[new][0]}, which {parts[0].where} does not have"
-            raise DataError(f"{part.where}: {said}")
+            raise part.holds(name, f"{own[new][0]}, which {parts[0].where} does not have")
 
 
 def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samples, str, int | None]:
@@ -226,36 +222,34 @@ def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samp
 
     Classes are the sorted values, numbers as numbers. Raises ConfigError and DataError.
     """
-    numbers = [part.numbers(name) for part in parts]
-    if len({one is None for one in numbers}) > 1:
-        raise DataError(f"{parts[1].where}: the column {name} holds {_other(numbers, parts)}")
+    own = numbers = _all_numbers(parts, name)
     if task is None:
         task = _task_of(parts, name, numbers)
     if task == "regression":
-        if numbers[0] is None:
-            raise DataError(f"{parts[0].where}: the column {name} holds texts; regression needs numbers")
+        if numbers is None:
+            raise parts[0].holds(name, "texts; regression needs numbers")
         return numbers, task, None
-    own = numbers
-    if numbers[0] is None:
+    if own is None:
         own = [part.frame[name].astype(str).to_numpy(str) for part in parts]
     refuse_new(parts, name, own)
     labels, y = np.unique(np.concatenate(own), return_inverse=True)
     return np.split(y, np.cumsum([*map(len, own)])[:-1]), task, len(labels)
 
 
-def _task_of(parts: Sequence[Part], name: str, numbers: Sequence[Any]) -> str:
+def _task_of(parts: Sequence[Part], name: str, numbers: list[Any] | None) -> str:
     """Classification, where the values can be nothing but classes: texts, two different numbers, or 0 or 1 to
     C without a gap and each more than once on average. Else the user has to say."""
-    if numbers[0] is None:
-        both = next(filter(None, (part.mixed(name) for part in parts)), None)
-        said = both and f"'{both[0]}' and '{both[1]}'"
+    unclear = None
+    if numbers is None:
+        for both in filter(None, (part.mixed(name) for part in parts)):
+            unclear = f"'{both[0]}' and '{both[1]}'"
     else:
         values = np.unique(numbers[0])
         whole = np.array_equal(values, np.arange(len(values)) + values[0]) and values[0] in (0, 1)
-        unclear = len(values) > 2 and not (whole and 2 * len(values) <= len(numbers[0]))
-        said = f"{len(values):,} different numbers, such as {values[-1]:g}" if unclear else None
-    if said:
-        allowed = f"say classification or regression: the target {name} of {parts[0].where} holds {said}"
+        if len(values) > 2 and not (whole and 2 * len(values) <= len(numbers[0])):
+            unclear = f"{len(values):,} different numbers, such as {values[-1]:g}"
+    if unclear:
+        allowed = f"say classification or regression: the target {name} of {parts[0].where} holds {unclear}"
         raise ConfigError("dataset.task", None, allowed)
     return "classification"
 
@@ -289,39 +283,32 @@ def _frame(path: Path, user: str | None, header: bool | None) -> Any:
     """The table of a file. Users stay as they are written: 007 is not 7."""
     import pandas as pd
 
-    try:
+    with refusing(f"{path}: cannot be read as a table"):
         if _kind(path) == "Parquet":
+            if importlib.util.find_spec("pyarrow") is None:
+                raise DataError(f"{path}: needs pyarrow: pip install -e '.[tables]'")
             frame = pd.read_parquet(path)
             frame.columns = frame.columns.astype(str)
-        else:
-            lower = [suffix.lower() for suffix in path.suffixes]
-            how: dict[str, Any] = {"sep": next(_SEPARATORS[one] for one in lower[::-1] if one in _SEPARATORS)}
-            how |= {"skipinitialspace": True, "encoding": "utf-8-sig", "index_col": False}
-            first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **how)
-            names = [str(name).strip() for name in first.iloc[0]]
-            if header is False:
-                names = [*map(str, range(len(names)))]
-            _check_names(path, names, header)
-            skipped = 0 if header is False else 1
-            kinds = {user: str} if user in names else None
-            how |= {"names": names, "dtype": kinds, "skiprows": skipped, "low_memory": False}
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than names
-                frame = pd.read_csv(path, header=None, **how)
-    except ImportError as error:
-        raise DataError(f"{path}: needs pyarrow: pip install -e '.[tables]'") from error
-    except pd.errors.EmptyDataError as error:
-        raise DataError(f"{path}: has no rows") from error
-    except (ConfigError, DataError):
-        raise
-    except Exception as error:  # pandas raises many kinds
-        raise DataError(f"{path}: cannot be read as a table ({line_of(error)})") from error
-    if _kind(path) == "CSV":
-        for name in frame.columns:  # spaces behind a cell's text are no part of it
-            if not pd.api.types.is_numeric_dtype(frame[name]):
-                frame[name] = frame[name].str.strip()
-                if header is None and (frame[name] == name).any():
-                    raise _unclear(path, name, "which its column holds too")
+            return frame
+        lower = [suffix.lower() for suffix in path.suffixes]
+        separator = next(_SEPARATORS[suffix] for suffix in lower[::-1] if suffix in _SEPARATORS)
+        how: dict[str, Any] = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig"}
+        how |= {"index_col": False, "header": None}
+        first = pd.read_csv(path, nrows=1, dtype=str, keep_default_na=False, **how)
+        names = [str(name).strip() for name in first.iloc[0]]
+        if header is False:
+            names = [*map(str, range(len(names)))]
+        _check_names(path, names, header)
+        kinds = {user: str} if user in names else None
+        how |= {"names": names, "dtype": kinds, "skiprows": 0 if header is False else 1, "low_memory": False}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than names
+            frame = pd.read_csv(path, **how)
+    for name in frame.columns:  # spaces after a cell's text are no part of it
+        if not pd.api.types.is_numeric_dtype(frame[name]):
+            frame[name] = frame[name].str.strip()
+            if header is None and (frame[name] == name).any():
+                raise _unclear(path, name, "which its column holds too")
     return frame
 
 
@@ -331,8 +318,8 @@ def _check_names(path: Path, names: Sequence[str], header: bool | None) -> None:
         raise _unclear(path, number, "a number")
     for at, name in enumerate(names):
         if not name or name in names[:at]:
-            said = f"calls two columns {name}" if name else f"gives column {at} no name"
-            raise DataError(f"{path}: the first row {said}; each needs a name of its own")
+            fault = f"calls two columns {name}" if name else f"gives column {at} no name"
+            raise DataError(f"{path}: the first row {fault}; each needs a name of its own")
 
 
 def _unclear(path: Path, name: str, why: str) -> ConfigError:
@@ -340,30 +327,23 @@ def _unclear(path: Path, name: str, why: str) -> ConfigError:
     return ConfigError("dataset.header", None, f"the first row of {path} holds '{name}', {why}; {allowed}")
 
 
-def _refuse_too_large(where: str, needed: int) -> None:
-    if needed > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-        raise DataError(f"{where}: needs {needed:,} bytes as numbers, this machine has {memory:,}")
-
-
-def _libsvm(paths: Sequence[Path], target: str | None, user: str | None, header: bool | None) -> Read:
+def _libsvm(paths: Sequence[Path], options: Table) -> Read:
     """As `_columns`, for LIBSVM files, which have neither column names nor users."""
     import pandas as pd
     from sklearn.datasets import load_svmlight_files
 
-    for key, value in (("target", target), ("user", user), ("header", header)):
-        if value is not None:
+    for key in ("target", "user", "header"):
+        if (value := getattr(options, key)) is not None:
             raise ConfigError(f"dataset.{key}", value, f"must be null: {paths[0]} has no names (LIBSVM)")
-    try:
-        found = load_svmlight_files([str(one) for one in paths])
-    except Exception as error:
-        raise DataError(f"{paths[0]}: cannot be read as LIBSVM, CSV or Parquet ({line_of(error)})") from error
-    sparse, parts = found[::2], []
-    for path, one, y in zip(paths, sparse, found[1::2], strict=True):
-        if not one.shape[0] or not one.nnz:
-            raise DataError(f"{path}: has no {'features' if one.shape[0] else 'rows'}")
-        if (most := int(one.indices.max())) > (known := int(sparse[0].indices.max())):
+    with refusing(f"{paths[0]}: cannot be read as LIBSVM, CSV or Parquet"):
+        loaded = load_svmlight_files([*map(str, paths)])
+    sparse, parts = loaded[::2], []
+    for path, x, y in zip(paths, sparse, loaded[1::2], strict=True):
+        if not x.shape[0] or not x.nnz:
+            raise DataError(f"{path}: has no {'features' if x.shape[0] else 'rows'}")
+        if (most := int(x.indices.max())) > (known := int(sparse[0].indices.max())):
             count = f"{most - known} more features than {paths[0]} has"
             raise DataError(f"{path}: has {count}; training could not know them")
         parts.append(Part(str(path), pd.DataFrame({"label": y})))
-    _refuse_too_large(str(paths[0]), 8 * sum(one.shape[0] * one.shape[1] for one in sparse))
-    return [one.toarray() for one in sparse], parts, "label", None
+    refuse_too_large(paths[0], 8 * sum(x.shape[0] * x.shape[1] for x in sparse))
+    return [x.toarray() for x in sparse], parts, "label", None

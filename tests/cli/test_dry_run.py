@@ -35,7 +35,7 @@ def test_nothing_is_downloaded(
     say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("fedbench.data.official._downloader", lambda origin: asked.append)
+    monkeypatch.setattr("torchvision.datasets.CIFAR100", lambda root, **how: asked.append(root))
     words = [*command, "dataset=cifar100", "data.root=none", "algorithm.lr=0.1"]
     words[-1] += ",0.2" if command else ""
     code, _, err = say(*words, "--dry-run")

@@ -62,8 +62,16 @@ def test_several_labels(tmp_path: Path) -> None:
         ),
         ({"vocabulary": 5}, {}, "tokens (n, t), integers, are expected"),
         ({"vocabulary": 5}, {"x_train": np.full((8, 2), 5)}, "the token 5, but the vocabulary has 5: 0 .. 4"),
-        ({"vocabulary": 5}, {"x_train": np.full((8, 2), -1)}, "a token that is negative"),
-        ({}, {"client": np.zeros(7, dtype=int)}, "integers (8,), one client per sample, are expected"),
+        (
+            {"vocabulary": 5},
+            {"x_train": np.full((8, 2), -1)},
+            "the token -1, but the vocabulary has 5",
+        ),
+        (
+            {},
+            {"client": np.zeros(7, dtype=int)},
+            "integers (8,), one client per sample, or texts are",
+        ),
         ({}, {"client": np.array(["a", "b", "", "b"] * 2)}, "client is empty in sample 2"),
         ({}, {"client_test": np.zeros(4)}, "client_test is float64 of shape (4,); integers (4,)"),
     ],

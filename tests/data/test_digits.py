@@ -65,6 +65,6 @@ def test_a_damaged_table_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     file.write_bytes(content)
     monkeypatch.setattr("fedbench.data.builtin._file", lambda: file)
     with pytest.raises(
-        DataError, match=rf"^dataset=digits: {file} is damaged \(.+\); install scikit-learn again"
+        DataError, match=rf"^dataset=digits: {file} is damaged, install scikit-learn again \(.+\)"
     ):
         load(CFG, str(tmp_path), seed=0, clients=3)

@@ -124,13 +124,13 @@ def test_a_run_is_that_on_an_npz_file(arrays: dict[str, Any], model: str, tmp_pa
         (
             {},
             {"x_train": NUMBERS["x_train"].astype(">f4")},
-            "x_train has type >f4; uint8, float32 or float64",
+            "x_train is >f4 of shape (600, 7); uint8, float32 or float64",
         ),
         ({}, {"x_train": NUMBERS["x_train"] * np.float32(np.nan)}, "x_train has a NaN or an infinity"),
         (
             {"vocabulary": 300},
             {"x_train": np.ones((600, 7), int)},
-            "x_train has type int64; int32 is expected",
+            "x_train is int64 of shape (600, 7); int32, in a .npy file",
         ),
         ({}, {"x_train": np.array(["a"], object)}, "x_train.npy: cannot be read as an array ("),
         ({}, {"x_train": np.zeros((0, 7), np.float32)}, "x_train"),

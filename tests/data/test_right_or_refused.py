@@ -226,7 +226,8 @@ def test_a_file_without_a_header(kind: str, tmp_path: Path) -> None:
         ("a,b,y\n1,2,no\n3,4,yes,5\n", "cannot be read as a table ("),
         ("a,b,y\n1,no\n3,4,yes\n", "the column y is empty in row 0"),
         ("a;b;y\n1;2;no\n3;4;yes\n", "must be a column of"),
-        ("", "has no rows"),
+        ("", "cannot be read as a table (No columns"),
+        ("a,b,y\n", "has no rows"),
     ],
 )
 def test_a_file_that_is_no_table(text: str, said: str, tmp_path: Path) -> None:
