@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from option_helpers import load, partition
+from option_helpers import load
 from sklearn.linear_model import LogisticRegression
 
 from fedbench.data import from_arrays, register_dataset, to_input
@@ -97,22 +97,6 @@ def test_tokens_stay_integers_and_are_not_normalised(tmp_path: Path) -> None:
     given = to_input(data.x_train, None, None, torch.float32)
     assert given.dtype == torch.int64
     assert np.array_equal(given, x["x_train"])
-
-
-def test_a_files_own_clients_are_its_natural_partition(tmp_path: Path) -> None:
-    own = {"client": np.array([0, 1] * 4), "client_test": np.array([0, 0, 1, 1])}
-    data = read(tmp_path, {**FEATURES, **CLASSES, **own})
-    found = partition({"name": "natural"}, data.y_train.numpy(), 3, 2, 0, data.client)
-    assert found.tolist() == [0, 1] * 4
-    assert data.test_client.tolist() == [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize("name", ["dirichlet", "shards", "lognormal_labels"])
-def test_targets_cannot_be_divided_by_class(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"partition={name}: divides by class, .* natural or file"):
-        partition({"name": name}, np.zeros((8, 2)), 2, 2, 0)
-    for other in ("iid", "powerlaw"):
-        assert len(partition({"name": other}, np.zeros((8, 2)), 2, 2, 0)) == 8
 
 
 # ---- generated reviews ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from option_helpers import partition
 
 from fedbench.data import class_counts
 from fedbench.data.label_skew import share_out, split_by_weight, surplus
+from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, DataError
 
 LABELS = np.random.default_rng(0).integers(0, 10, 1000)
@@ -152,55 +154,66 @@ def test_files_that_are_no_partitions(tmp_path: Path) -> None:
         make("file", path=tmp_path / "o.npz")
 
 
-@pytest.mark.parametrize(
-    ("name", "keys", "says"),
-    [
-        ("dirichlet", {"alpha": 0}, "partition.alpha=0: must be a number > 0"),
-        ("dirichlet", {"alpha": -1.5}, "partition.alpha=-1.5: must be a number > 0"),
-        ("dirichlet", {"alpha": float("nan")}, "partition.alpha=nan: must be a number > 0"),
-        ("dirichlet", {"alpha": float("inf")}, "partition.alpha=inf: must be a number > 0"),
-        ("dirichlet", {"alpha": "0,5"}, "partition.alpha=0,5: must be a number > 0"),
-        ("dirichlet", {"alpha": None}, "partition.alpha=null: must be a number > 0"),
-        ("dirichlet", {"min_size": 0}, "partition.min_size=0: must be an integer >= 1"),
-        (
-            "dirichlet",
-            {"min_size": 51},
-            "partition.min_size=51: must be at most 50: 1000 samples, clients.total",
-        ),
-        ("powerlaw", {"min_size": 51}, "partition.min_size=51: must be at most 50"),
-        ("powerlaw", {"exponent": -1}, "partition.exponent=-1: must be a number >= 0"),
-        ("shards", {"labels": 11}, "partition.labels=11: must be at most 10, the number of classes"),
-        ("shards", {"labels": 0}, "partition.labels=0: must be an integer >= 1"),
-        ("shards", {"labels": 2.5}, "partition.labels=2.5: must be an integer >= 1"),
-        ("shards", {"labels": 3, "clients": 3}, "partition.labels=3: too few to cover the 10 classes with"),
-        ("shards", {"labels": 10, "clients": 500}, "partition.labels=10: clients.total=500 times that many"),
-        (
-            "iid",
-            {"clients": 1001},
-            "clients.total=1001: must be at most 1000, the number of training samples",
-        ),
-        ("natural", {}, "partition=natural: this dataset has no clients of its own; use iid, dirichlet"),
-        (
-            "dirichet",
-            {},
-            "partition=dirichet: must be one of iid, dirichlet, dirichlet_clients, shards, classes, ",
-        ),
-    ],
-)
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    *(
+        ("dirichlet", {"alpha": a}, "alpha=.*: must be a number > 0")
+        for a in (0, -1.5, np.nan, np.inf, "0,5")
+    ),
+    ("dirichlet", {"alpha": None}, "alpha=null: must be a number > 0"),
+    ("dirichlet", {"min_size": 0}, "min_size=0: must be an integer >= 1"),
+    ("dirichlet", {"min_size": 51}, "min_size=51: must be at most 50: 1000 samples, clients.total"),
+    (
+        "dirichlet",
+        {"clients": 100, "redraw": True, "min_size": 10, "alpha": 0.1},
+        "min_size=10: none of 10,000",
+    ),
+    ("dirichlet_clients", {"sigma": 0.5}, "sigma=0.5: must be null: sizes=equal has none"),
+    ("dirichlet_clients", {"sigma": 0}, r"sigma=0: must be a number > 0, or null \(0\.3\)"),
+    ("dirichlet_clients", {"sizes": "even"}, "sizes=even: must be one of equal, lognormal"),
+    ("powerlaw", {"min_size": 51}, "min_size=51: must be at most 50"),
+    ("powerlaw", {"exponent": -1}, "exponent=-1: must be a number >= 0"),
+    ("shards", {"labels": 11}, "labels=11: must be at most 10, the number of classes"),
+    ("shards", {"labels": 0}, "labels=0: must be an integer >= 1"),
+    ("shards", {"labels": 2.5}, "labels=2.5: must be an integer >= 1"),
+    ("shards", {"labels": 3, "clients": 3}, "labels=3: too few to cover the 10 classes with"),
+    ("shards", {"labels": 10, "clients": 500}, "labels=10: clients.total=500 times that many"),
+    ("quantity", {"clients": 100, "alpha": 0.01}, "min_size=10: none of 10,000 draws gave every client that"),
+    ("quantity", {"min_size": 51}, "min_size=51: must be at most 50"),
+    ("classes", {"per_client": 11}, "per_client=11: must be at most 10, the number of classes"),
+    ("classes", {"clients": 4, "per_client": 1}, "per_client=1: with clients.total=4, label 4 has 0 holders"),
+    ("similarity", {"share": 1.5}, r"share=1.5: must be a number in \[0, 1\]"),
+    ("similarity", {"share": 10}, r"share=10: must be a number in \[0, 1\]"),
+    *(
+        ("iid", {"seed": s}, r"seed=.*: must be an integer >= 0 and < 2\*\*64, or null")
+        for s in (-1, 2**64, 1.0)
+    ),
+    *(("iid", {"seed": s}, r"seed=.*: must be an integer >= 0 and < 2\*\*64, or null") for s in ("a", True)),
+]
+
+
+@pytest.mark.parametrize(("name", "keys", "says"), REFUSED)
 def test_impossible_requests_are_refused(name: str, keys: dict[str, Any], says: str) -> None:
-    assert line(name, **keys).startswith(says)
+    assert re.match(f"partition.{says}", line(name, **keys))
 
 
-def test_the_nearest_name_is_offered() -> None:
-    assert line("dirichet").endswith("(did you mean 'dirichlet'?)")
+def test_partitions_that_do_not_fit_are_refused() -> None:
+    assert line("iid", 1001) == "clients.total=1001: must be at most 1000, the number of training samples"
+    assert line("natural").startswith("partition=natural: this dataset has no clients of its own; use iid, d")
+    unknown = line("dirichet")
+    assert unknown.startswith(
+        "partition=dirichet: must be one of iid, dirichlet, dirichlet_clients, shards, "
+    )
+    assert unknown.endswith("(did you mean 'dirichlet'?)")
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64, 1.0, "a", True])
-def test_bad_seeds_are_refused(seed: object) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^partition.seed=.*: must be an integer >= 0 and < 2\*\*64, or null"
-    ):
-        partition({"name": "iid", "seed": seed}, LABELS, 10, 20, 0)
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_targets_have_no_classes(name: str) -> None:
+    targets, given = np.zeros((50, 2)), {"name": name}
+    if name in ("iid", "powerlaw", "quantity"):
+        assert len(partition(given, targets, 2, 2, 0)) == 50
+    elif name not in ("natural", "file"):
+        with pytest.raises(ConfigError, match=r"by class.* use iid, powerlaw, quantity, natural or file"):
+            partition(given, targets, 2, 2, 0)
 
 
 @given(
@@ -266,14 +279,3 @@ def test_share_out_makes_the_largest_share_smallest(sizes: list[int], most: int,
 def test_where_shares_that_are_all_equal_are_cut(name: str, keys: dict[str, Any], sizes: list[int]) -> None:
     client = partition({"name": name, "alpha": 1e9, **keys}, np.zeros(5, dtype=int), 1, 3, 0)
     assert np.bincount(client).tolist() == sizes
-
-
-def test_lognormal_sizes_have_the_deviation_that_is_given() -> None:
-    labels = np.arange(200_000) % 10
-    for sigma, expected in ((None, 0.3), (0.05, 0.05), (1.0, 1.0)):
-        keys = {"name": "dirichlet_clients", "sizes": "lognormal", "sigma": sigma, "alpha": 100.0}
-        sizes = np.bincount(partition(keys, labels, 10, 400, 0))
-        assert np.log(sizes).std() == pytest.approx(expected, rel=0.15)
-    keys = {"name": "dirichlet_clients", "sizes": "lognormal", "sigma": 0}
-    with pytest.raises(ConfigError, match=r"partition\.sigma=0: must be a number > 0, or null \(0\.3\)"):
-        partition(keys, labels, 10, 400, 0)

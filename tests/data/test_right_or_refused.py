@@ -15,6 +15,7 @@ from run_files import metrics
 from sklearn.datasets import dump_svmlight_file
 
 from fedbench.api import compose_config
+from fedbench.config.identity import run_hash
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.run import Run
 
@@ -84,6 +85,36 @@ def test_two_files_of_every_format(kind: str, tmp_path: Path) -> None:
     assert np.bincount(division.test_client).tolist() == [TEST.who.eq(f"user{n}").sum() for n in range(3)]
 
 
+@pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "parquet"])
+def test_columns_become_features_labels_and_users(kind: str, tmp_path: Path) -> None:
+    """Of the one file a fifth is the test set; rows keep its order, classes and texts are sorted."""
+    file = written(tmp_path / f"t.{kind}", FRAME, kind.removesuffix(".gz"))
+    data = Run(compose_config([*BASE, *table(file), "dataset.normalize=false"])).dataset
+    assert (len(data.y_train), len(data.y_test), data.classes) == (48, 12, 2)
+    x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
+    features = np.column_stack([FRAME.a, FRAME.b, FRAME.job == "cook", FRAME.job == "smith"])
+    rows = [int(np.flatnonzero((row == features).all(1))[0]) for row in x]
+    assert sorted(rows) == list(range(N))
+    assert rows[:48] == sorted(rows[:48])
+    np.testing.assert_array_equal(y, (FRAME.y == "yes")[rows])
+    assert data.client is not None
+    assert data.test_client is not None
+    np.testing.assert_array_equal([*data.client, *data.test_client], FRAME.who[rows])
+
+
+def test_a_test_file_and_numbers_as_target(tmp_path: Path) -> None:
+    files = written(tmp_path / "t.csv", TRAIN), written(tmp_path / "u.csv", TEST)
+    words = [*BASE, *table(*files, target="b", task="regression")]
+    config = compose_config(words)
+    data = Run(config).dataset
+    np.testing.assert_allclose(data.y_train[:, 0], TRAIN.b)
+    np.testing.assert_allclose(data.y_test[:, 0], TEST.b)
+    assert data.shape == (1 + 2 + 2,)
+    before = run_hash(config)
+    written(tmp_path / "u.csv", TEST[1:])
+    assert run_hash(compose_config(words)) != before  # what the test file holds counts
+
+
 @pytest.mark.parametrize(
     ("users", "count"),
     [
@@ -140,6 +171,9 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         "the column job has 1,200 different texts; at most 1,000",
     ),
     "no target": (FRAME, {"target": None}, "dataset.target=null: say which column of"),
+    "another target": (FRAME, {"target": "x"}, "dataset.target=x: must be a column of"),
+    "another user": (FRAME, {"user": "whom"}, "dataset.user=whom: must be a column of"),
+    "texts as numbers": (FRAME, {"target": "job", "task": "regression"}, "the column job holds texts; regre"),
 }
 
 
@@ -169,6 +203,8 @@ NEW: dict[str, tuple[pd.DataFrame, str]] = {
     "text for a number": (TEST.assign(a="high"), "the column a holds texts, that of"),
     "column": (TEST.assign(more=1), "the column more is only here or only in"),
     "column left out": (TEST.drop(columns="b"), "the column b is only here or only in"),
+    "no target": (TEST.drop(columns="y"), "dataset.target=y: must be a column of"),
+    "empty label": (TEST.assign(y=[None, *TEST.y[1:]]), "the column y is empty in row 0"),
 }
 
 
@@ -177,7 +213,7 @@ NEW: dict[str, tuple[pd.DataFrame, str]] = {
 def test_what_only_the_test_file_has_is_refused(case: str, kind: str, tmp_path: Path) -> None:
     frame, said = NEW[case]
     files = written(tmp_path / f"t.{kind}", TRAIN, kind), written(tmp_path / f"new.{kind}", frame, kind)
-    with pytest.raises(DataError) as error:
+    with pytest.raises((ConfigError, DataError)) as error:
         Run(compose_config([*BASE, *table(*files)]))
     assert said in str(error.value)
     assert f"new.{kind}: " in str(error.value)
@@ -270,6 +306,8 @@ def test_libsvm(tmp_path: Path) -> None:
     for file, rows in zip(files, (slice(40), slice(40, N), slice(40)), strict=True):
         dump_svmlight_file(x[rows], 2 * SIDE[rows] - 1, str(file), zero_based=False)
     keys = {"target": None, "user": None}
+    data = Run(compose_config([*BASE, *table(files[0], files[1], **keys), "dataset.normalize=false"])).dataset
+    np.testing.assert_allclose(np.concatenate([data.x_train, data.x_test]), x)
     for first in (files[0], files[2]):
         assert run(tmp_path / f"run {first.name}", *table(first, files[1], **keys))[0] == 1.0
 
@@ -287,6 +325,15 @@ def test_libsvm(tmp_path: Path) -> None:
     dump_svmlight_file(x, np.arange(N) / 7, str(files[0]), zero_based=False)
     with pytest.raises(ConfigError, match=r"dataset\.task=null: say classification or regression"):
         Run(compose_config([*BASE, *table(files[0], **keys)]))
+    files[1].write_text("one two three\n")
+    with pytest.raises(DataError, match=r"a9a\.t: cannot be read as LIBSVM, CSV or Parquet \("):
+        Run(compose_config([*BASE, *table(files[1], **keys)]))
+    for key in keys:
+        with pytest.raises(ConfigError, match=rf"dataset\.{key}=y: must be null: .*a9a has no names"):
+            Run(compose_config([*BASE, *table(files[0], **{**keys, key: "y"})]))
+    for key in ("path", "test_path"):
+        with pytest.raises(ConfigError, match=rf"dataset\.{key}=none: no such file; a table is expected"):
+            Run(compose_config([*BASE, *table(files[0], **keys), f"dataset.{key}=none"]))
     with pytest.raises(ConfigError, match=r"dataset\.test_path=.*t\.csv: must be LIBSVM, as .*a9a is"):
         Run(compose_config([*BASE, *table(files[0], written(tmp_path / "t.csv", FRAME), **keys)]))
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from option_helpers import load
 
 from fedbench.data.dataset import Dataset, subset
 from fedbench.data.transforms import mean_std
-from fedbench.errors import ConfigError
 
 CFG = {"name": "digits", "normalize": True, "augment": "none"}
 
@@ -52,20 +50,6 @@ def test_a_selection_of_classes_is_relabelled_in_the_order_given(tmp_path: Path)
     assert data.note.startswith(f"only its labels 7, 1: {n} of 1,437 training and ")
 
 
-@pytest.mark.parametrize(
-    ("classes", "line"),
-    [
-        ([3, 10], "dataset.classes=10: has no training or no test samples: digits has 10 classes, from 0 on"),
-        ([3, 3], "dataset.classes=[3,3]: must be a list of two or more different labels, such as [0, 1, 7]"),
-        (5, "dataset.classes=5: must be a list of two or more different labels, such as [0, 1, 7]"),
-    ],
-)
-def test_classes_that_are_not_there_are_named(tmp_path: Path, classes: object, line: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        load({**CFG, "classes": classes}, str(tmp_path), seed=0, clients=3)
-    assert str(error.value).removesuffix(", or null (all)") == line
-
-
 def test_null_and_absent_keep_everything_and_say_nothing() -> None:
     for data in (numbered(), numbered(train_samples=None, test_samples=None)):
         assert (len(data.y_train), len(data.y_test), data.note) == (100, 40, "ours")
@@ -77,17 +61,3 @@ def test_the_subset_is_the_same_for_every_seed_and_normalised_by_itself(tmp_path
     assert a.mean is not None
     assert a.mean.item() == mean_std(a.x_train)[0].item()
     assert len(a.y_test) == 360
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "allowed"),
-    [
-        ("train_samples", 1438, "must be at most 1437, which is all there are, or null"),
-        ("test_samples", 0, "must be an integer >= 1, or null (all)"),
-        ("test_samples", 2.5, "must be an integer >= 1, or null (all)"),
-    ],
-)
-def test_bad_sizes_are_named(tmp_path: Path, key: str, value: object, allowed: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        load({**CFG, key: value}, str(tmp_path), seed=0, clients=3)
-    assert str(error.value) == f"dataset.{key}={value}: {allowed}"

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from option_helpers import load
 
 from fedbench.data.builtin import user_data
-from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator
 
 CFG = {
@@ -111,21 +109,3 @@ def test_own_seed_replaces_the_runs(tmp_path: Path) -> None:
     assert not np.array_equal(run[0].x_train[:40], run[1].x_train[:40])
     first = host_generator(9, Stream.SYNTHETIC, 0).lognormal(4.0, 2.0)
     assert (fixed[0].client == 0).sum() == int(first) + 50 - round(0.25 * (int(first) + 50))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("alpha", -1),
-        ("alpha", "a"),
-        ("beta", float("nan")),
-        ("iid", 1),
-        ("test_fraction", 0),
-        ("test_fraction", 1.0),
-        ("seed", -1),
-        ("seed", 1.5),
-    ],
-)
-def test_bad_keys_are_named(tmp_path: Path, key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=rf"^dataset\.{key}=.*: must be"):
-        load({**CFG, key: value}, str(tmp_path), seed=0, clients=2)

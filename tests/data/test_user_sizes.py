@@ -10,7 +10,6 @@ from fedbench.data.dataset import Dataset, pooled
 from fedbench.data.label_skew import UNUSED, lognormal_labels
 from fedbench.data.partition_options import Iid
 from fedbench.data.partitions import divide, held_out, partition
-from fedbench.data.transforms import pixel_mean_std
 from fedbench.rng import Stream, host_generator
 
 
@@ -158,13 +157,3 @@ def test_divided_data_keep_samples_labels_and_clients_together() -> None:
     assert torch.equal(own.x_train, data.x_train)
     assert data.note is not None
     assert "0 samples belong to no client" in data.note
-
-
-def test_pixels_are_standardised_one_by_one() -> None:
-    x = torch.randint(0, 256, (50, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    x[:, 0, 0, 0] = 7
-    mean, std = pixel_mean_std(x)
-    numbers = x.numpy() / 255
-    np.testing.assert_allclose(mean, numbers.mean(0), atol=1e-12)
-    np.testing.assert_allclose(std, numbers.std(0) + 0.001, atol=1e-12)
-    assert float(std[0, 0, 0]) == pytest.approx(0.001)

@@ -1,7 +1,5 @@
 """Synchronous rounds: the event simulation with M_c = S and equal durations, timed by the slowest job."""
 
-import time
-
 import numpy as np
 import pytest
 from naive_schedule import config, draw
@@ -69,10 +67,8 @@ def test_without_delays_a_round_takes_one():
     assert survey_offset(config(7, 5, 2)) == 1.0
 
 
-def test_many_rounds_take_seconds():
-    begin = time.process_time()
+def test_many_rounds_take_as_long_as_the_largest_of_their_jobs():
     trace = build_trace(config(100_000, 100, 10, 0, {"name": "exponential", "mean": 1.0}))
-    assert time.process_time() - begin < 30
     # the mean of the largest of ten exponentials is the tenth harmonic number
     harmonic = sum(1 / k for k in range(1, 11))
     assert trace.update_time[-1] / 100_000 == pytest.approx(harmonic, rel=0.02)
