@@ -29,4 +29,6 @@ def test_synthetic_takes_its_natural_partition_unless_told_otherwise(
 def test_defaults_of_the_options_work(name: str) -> None:
     words = ["dataset=synthetic", "dataset.iid=true", "clients.total=10", "clients.per_round=2"]
     run = Run(compose_config([*words, f"partition={name}"]))
-    assert sorted(np.unique(run.assignment[run.assignment >= 0])) == list(range(10))
+    assert sorted(np.unique(run.problem.division.assignment[run.problem.division.assignment >= 0])) == list(
+        range(10)
+    )

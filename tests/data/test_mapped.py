@@ -107,6 +107,7 @@ def test_a_run_is_that_on_an_npz_file(arrays: dict[str, Any], model: str, tmp_pa
     for path in (tmp_path / "a.npz", tmp_path / "a"):
         words = ["dataset=npz", f"dataset.path={path}", "clients.total=5", "clients.per_round=2", "rounds=2"]
         words += ["partition=natural", f"model={model}", "local.steps=2", "progress=none", "eval.train=true"]
+        words += ["eval.every=1"]
         run = tmp_path / f"run of {path.name}"
         assert Run(compose_config([*words, "dataset.validation=0.2"])).go(run).status == "completed"
         losses.append(pd.read_csv(run / "metrics.csv").filter(regex="loss$"))

@@ -273,7 +273,9 @@ def test_clients_may_be_anything_that_tells_them_apart(
     run = Run(compose_config([*words, "clients.total=4"]))
     order = sorted({5, 70, -2, 33}, key=lambda u: u if kind == "number" else str(u))
     np.testing.assert_array_equal(run.problem.division.partition, [order.index(u) for u in train])
-    np.testing.assert_array_equal(run.problem.division.test_client, [order.index(u) if u != 999 else -1 for u in test])
+    np.testing.assert_array_equal(
+        run.problem.division.test_client, [order.index(u) if u != 999 else -1 for u in test]
+    )
     few = Run(compose_config([*words, "clients.total=2", "seed=3"]))
     kept = {int(u) for u, client in zip(train, few.problem.division.partition, strict=True) if client >= 0}
     assert len(kept) == 2

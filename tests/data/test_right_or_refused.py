@@ -89,7 +89,7 @@ def test_two_files_of_every_format(kind: str, tmp_path: Path) -> None:
 def test_columns_become_features_labels_and_users(kind: str, tmp_path: Path) -> None:
     """Of the one file a fifth is the test set; rows keep its order, classes and texts are sorted."""
     file = written(tmp_path / f"t.{kind}", FRAME, kind.removesuffix(".gz"))
-    data = Run(compose_config([*BASE, *table(file), "dataset.normalize=false"])).dataset
+    data = Run(compose_config([*BASE, *table(file), "dataset.normalize=false"])).problem.dataset
     assert (len(data.y_train), len(data.y_test), data.classes) == (48, 12, 2)
     x, y = np.concatenate([data.x_train, data.x_test]), np.concatenate([data.y_train, data.y_test])
     features = np.column_stack([FRAME.a, FRAME.b, FRAME.job == "cook", FRAME.job == "smith"])
@@ -106,7 +106,7 @@ def test_a_test_file_and_numbers_as_target(tmp_path: Path) -> None:
     files = written(tmp_path / "t.csv", TRAIN), written(tmp_path / "u.csv", TEST)
     words = [*BASE, *table(*files, target="b", task="regression")]
     config = compose_config(words)
-    data = Run(config).dataset
+    data = Run(config).problem.dataset
     np.testing.assert_allclose(data.y_train[:, 0], TRAIN.b)
     np.testing.assert_allclose(data.y_test[:, 0], TEST.b)
     assert data.shape == (1 + 2 + 2,)
@@ -306,7 +306,9 @@ def test_libsvm(tmp_path: Path) -> None:
     for file, rows in zip(files, (slice(40), slice(40, N), slice(40)), strict=True):
         dump_svmlight_file(x[rows], 2 * SIDE[rows] - 1, str(file), zero_based=False)
     keys = {"target": None, "user": None}
-    data = Run(compose_config([*BASE, *table(files[0], files[1], **keys), "dataset.normalize=false"])).dataset
+    data = Run(
+        compose_config([*BASE, *table(files[0], files[1], **keys), "dataset.normalize=false"])
+    ).problem.dataset
     np.testing.assert_allclose(np.concatenate([data.x_train, data.x_test]), x)
     for first in (files[0], files[2]):
         assert run(tmp_path / f"run {first.name}", *table(first, files[1], **keys))[0] == 1.0

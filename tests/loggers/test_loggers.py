@@ -23,7 +23,7 @@ from fedbench.runs.server_loop import ServerLoop
 
 BASE = [
     "rounds=6", "clients.total=8", "clients.per_round=3", "local.steps=2", "progress=none", "threads=1",
-    "checkpoint.seconds=0", "eval.train=true",
+    "checkpoint.seconds=0", "eval.train=true", "eval.every=1",
 ]  # fmt: skip
 SCHEDULES = {"sync": [], "async": ["schedule=async", "schedule.concurrency=5", "delay=exponential"]}
 Points = dict[str, list[tuple[int, float]]]

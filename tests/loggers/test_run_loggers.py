@@ -24,7 +24,7 @@ from fedbench.loggers.options import LOGGERS, TensorBoard, WandB
 from fedbench.runs.replay import replay
 from fedbench.runs.run import Run
 
-BASE = ["rounds=3", "clients.total=8", "clients.per_round=3", "progress=none", "threads=1"]
+BASE = ["rounds=3", "eval.every=1", "clients.total=8", "clients.per_round=3", "progress=none", "threads=1"]
 
 
 class Recorded(Logger):
