@@ -16,7 +16,7 @@ from fedbench.config.config import GROUPS, USUAL, Config, Local, Settings, flat
 from fedbench.data.options import DATASETS, UserDataset, read_dataset
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
-from fedbench.loggers.options import read_loggers
+from fedbench.loggers.options import LOGGERS, read_loggers
 from fedbench.optimizer import OPTIMIZERS
 from fedbench.schedule.options import DELAYS, SCHEDULES
 from fedbench.schedule.participation import PARTICIPATIONS
@@ -244,6 +244,7 @@ def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequ
     section, _, last = error.key.rpartition(".")
     names = {group: plain[group]["name"] for group in GROUPS}
     known = [name for name, _ in fields.rules(Settings)]
+    known += [f"logger.{name}.{key}" for name, cls in LOGGERS.items() for key in fields.options_of(cls)]
     for group, name in names.items():
         keys = option_keys(group, name, searchpath)
         known += [f"{group}.{key}" for key in keys if key not in _NOT_OFFERED]

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.data.files import file_record
-from fedbench.errors import DataError, reason_of, refusing
+from fedbench.errors import DataError, first_line, printable, refusing
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's characters for Shakespeare. Token 0 is padding; the one after the last is any other character."""
@@ -80,7 +80,7 @@ class _Part:
                     self.who += [user] * len(own["y"])
                 seen |= {*users}
             except (OSError, ValueError, KeyError, TypeError) as error:
-                why = f"{type(error).__name__}: {reason_of(error)}"
+                why = printable(first_line(error, named=True))
                 raise DataError(f"{file}: is not LEAF's JSON ({why})") from error
         if not self.x:
             raise DataError(f"{directory}: no samples; files as LEAF writes them, *.json, are expected")

@@ -31,7 +31,7 @@ from fedbench.data.options import (
 )
 from fedbench.data.tables import load_table
 from fedbench.data.transforms import PAD, mean_std, pixel_mean_std
-from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, reason_of, unknown_option, word
+from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, first_line, unknown_option, word
 from fedbench.fields import REGISTERED, options_of_function, read
 from fedbench.files import as_given
 
@@ -77,7 +77,7 @@ def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -
     except UserError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {reason_of(error)}"
+        reason = first_line(error, named=True)
         raise DataError(f"dataset={name}: its function failed: {reason}") from error
     if not isinstance(data, Dataset):
         raise DataError(f"dataset={name}: its function returned a {type(data).__name__}, no Dataset")
