@@ -134,7 +134,7 @@ def test_users_are_as_many_as_there_are_names(users: list[str], count: int, tmp_
     for name, made in kinds.items():
         words = table(written(tmp_path / f"t.{name}", made, name.split(".")[-1]), test_fraction=0.1)
         words = [*words, "partition=natural", f"clients.total={count}"]
-        got = Run(compose_config([*BASE, *words]))
+        got = Run(compose_config([*BASE, *words])).problem.division
         assert len(got.sizes) == count
         assert got.sizes.sum() == N - N // 10
         if name != "int.parquet":
