@@ -29,7 +29,8 @@ class Observer:
         """The server has a new version."""
 
     def end(self, results: Mapping[str, Any] | None) -> None:
-        """The run has ended with this summary; None: it was stopped. Is also called after an error."""
+        """The run has ended with this summary; None: it was stopped. Is called after an error too, be it
+        before `begin`."""
 
 
 class Files(Observer):
@@ -56,6 +57,9 @@ class Files(Observer):
 class Shown(Observer):
     """A bar or lines on stderr."""
 
+    progress: Progress | None = None
+    accuracy: float | None = None
+
     def begin(self, execution: Execution, rows: Sequence[Row]) -> None:
         problem, version, total = execution.problem, execution.loop.version, execution.problem.trace.updates
         label, metric = (
@@ -63,7 +67,6 @@ class Shown(Observer):
             TASKS[problem.dataset.task].metric,
         )
         self.progress = Progress(problem.config.progress, label, total, version, metric)
-        self.accuracy: float | None = None
         if execution.compiles and version < total:
             self.progress.compiling()
 
@@ -71,10 +74,12 @@ class Shown(Observer):
         self.accuracy = row["test_accuracy"]
 
     def updated(self, version: int) -> None:
-        self.progress.update(version, self.accuracy)
+        if self.progress is not None:
+            self.progress.update(version, self.accuracy)
 
     def end(self, results: Mapping[str, Any] | None) -> None:
-        self.progress.close()
+        if self.progress is not None:
+            self.progress.close()
 
 
 class Logged(Observer):
