@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedbench.fields import AVERAGE
 from fedbench.papers.claims import Claim, ClaimTest, ClaimTests, Test, on_figure, slope
-from fedbench.papers.figure import Figure, Paper, Search, markdown, picture
+from fedbench.papers.figure import Figure, Paper, Search, picture, save_table
 from fedbench.papers.scores import OverTasks, Range
 from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
@@ -57,10 +57,7 @@ def over_tasks(runs: Path, out: Path) -> list[Path]:
     drawing = draw_untuned(sorted(runs.glob("final*")))
     files = drawing.save(out / "untuned")
     table = by_task(drawing.points).unstack("method").reset_index()
-    csv, text = out / "tasks.csv", out / "tasks.md"
-    csv.write_text(table.to_csv(index=False, lineterminator="\n"))
-    text.write_text(markdown(table))
-    return [*files, csv, text]
+    return [*files, *save_table(table, out, "tasks")]
 
 
 def stepsizes(_: Path, out: Path) -> list[Path]:

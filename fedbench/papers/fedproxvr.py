@@ -13,8 +13,9 @@ from typing import Any
 import pandas as pd
 
 from fedbench.figures.results import Run, number, read
+from fedbench.files import write_text
 from fedbench.papers.claims import Claim, ClaimTest, FrontPageRow, on_figure
-from fedbench.papers.figure import Figure, Paper, Search, markdown, picture
+from fedbench.papers.figure import Figure, Paper, Search, picture, save_table
 from fedbench.papers.scores import Column
 from fedbench.papers.tests import Leads, Moves, Near
 
@@ -105,11 +106,9 @@ def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
         " which is smaller. T: median round of the best accuracy. Accuracies: mean over seeds, of the best"
         " evaluation (std: its standard deviation) and of the last evaluations' mean."
     )
-    files = [out / "table.csv", out / "table.md", out / "table.json"]
-    made.to_csv(files[0], index=False, lineterminator="\n")
-    files[1].write_text(markdown(made) + f"\n{text}\n", encoding="utf-8")
-    files[2].write_text(json.dumps({"text": [text], "n": len(found)}, indent=1) + "\n", encoding="utf-8")
-    return files
+    caption = out / "table.json"
+    write_text(caption, json.dumps({"text": [text], "n": len(found)}, indent=1) + "\n")
+    return [*save_table(made, out, "table", text), caption]
 
 
 def _row(run: Run, smoothness: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from fedbench.config.config import flat
 from fedbench.config.identity import digest, identity
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
+from fedbench.files import write_text
 from fedbench.papers.claims import SCALES, Claim, FrontPageRow
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
@@ -149,6 +150,15 @@ def of_stages(stages: Sequence[Path], name: str, **how: Any) -> pd.DataFrame:
         table.assign(dir=f"{stage}/" + table.dir.str.rpartition("/")[2]) for stage, table in tables.items()
     ]
     return pd.concat(parts, ignore_index=True)
+
+
+def save_table(table: pd.DataFrame, out: Path, name: str, *texts: str) -> list[Path]:
+    """Write a table as `<out>/<name>.csv`, and in Markdown with paragraphs of text below it as `.md`. Return
+    both files."""
+    files = [out / f"{name}.csv", out / f"{name}.md"]
+    write_text(files[0], table.to_csv(index=False, lineterminator="\n"))
+    write_text(files[1], "\n\n".join([markdown(table).rstrip(), *texts]) + "\n")
+    return files
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, ClaimTests, Filter, FrontPageRow, Test, on_figure
-from fedbench.papers.figure import Figure, Paper, markdown, of_stages, picture
+from fedbench.papers.figure import Figure, Paper, of_stages, picture, save_table
 from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
 from fedbench.papers.tests import Above, Leads, Moves
 
@@ -74,10 +74,7 @@ def averaging(runs: Path, out: Path) -> list[Path]:
     files = picture(runs, out, "average", "algorithm.lr", "final-lr", "final", rows="partition",
                     levels=tuple(LEVELS.values()))  # fmt: skip
     table = widths(of_stages([runs / "final-lr"], "runs"), "algorithm.lr", "partition", LEVELS)
-    csv, text = out / "widths.csv", out / "widths.md"
-    csv.write_text(table.to_csv(index=False, lineterminator="\n"))
-    text.write_text(markdown(table))
-    return [*files, csv, text]
+    return [*files, *save_table(table, out, "widths")]
 
 
 def by_split_averaging(runs: Path, out: Path) -> list[Path]:

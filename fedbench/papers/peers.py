@@ -25,7 +25,7 @@ from fedbench.config.config import flat
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.overrides import written
 from fedbench.papers.claims import Claim, FrontPageRow, Untested, on_figure, rows_of, said, short, tuned
-from fedbench.papers.figure import Figure, Paper, experiment, markdown, of_stages
+from fedbench.papers.figure import Figure, Paper, experiment, of_stages, save_table
 from fedbench.papers.tests import Leads, Near
 from fedbench.runs.run_directory import RunDirectory
 
@@ -74,12 +74,8 @@ def write(table: Table, runs: Path, out: Path) -> list[Path]:
     absent = int((made["ours (n)"] == "").sum())
     made = made[made["ours (n)"] != ""]
     made = made.loc[:, (made != "").any()]
-    files = [out / "table.csv", out / "table.md"]
-    made.to_csv(files[0], index=False, lineterminator="\n")
     summaries = [RunDirectory(runs / place).summary or {} for place in ours.dir]
-    text = "\n\n".join([markdown(made).rstrip(), *_text(table, summaries, absent)])
-    files[1].write_text(text + "\n", encoding="utf-8")
-    return files
+    return save_table(made, out, "table", *_text(table, summaries, absent))
 
 
 def _where(words: str) -> dict[str, str]:
