@@ -43,31 +43,6 @@ def test_a_job_is_told_its_device_and_threads() -> None:
     assert made.words(["device=cuda:0", "+threads=4"], "cpu") == ["device=cuda:0", "+threads=4"]
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("device=gpu", "device=gpu: must be auto, cpu, cuda, or cuda:1 (one of several GPUs)"),
-        ("device=cuda:", "device=cuda:: must be auto, cpu, cuda, or cuda:1"),
-        ("device=cuda:99", "device=cuda:99: "),
-        (
-            "hydra.launcher.devices=[gpu]",
-            "hydra.launcher.devices=gpu: must be a list of cpu, cuda",
-        ),
-        ("hydra.launcher.devices=[cpu,cuda:99]", "hydra.launcher.devices=cuda:99: "),
-    ],
-)
-def test_what_is_no_device_here_is_refused(
-    words: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    sweep = ["--multirun", "seed=0,1", "hydra/launcher=processes"] if "launcher" in words else []
-    assert main([*sweep, words]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"fedbench: {says}")
-    assert err.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
 def test_the_pool_hands_them_to_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -62,23 +62,3 @@ def test_a_sweep_compares_and_plots_them(fedbench: Call, tmp_path: Path) -> None
     assert [line.split()[-2] for line in out.splitlines()[1:3]] == [f"{end:.4f}" for end in ends]
     assert fedbench("plot", f"{tmp_path}/s", "--y", "test_macro_f1", "--out", f"{tmp_path}/picture")[0] == 0
     assert (tmp_path / "picture.png").is_file()
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ("eval.metrics=[f1]", "eval.metrics=[f1]: must be a list of macro_f1, auroc"),
-        (
-            "eval.metrics=[auroc] algorithm=fedbn model=cnn_small model.norm=batch",
-            "eval.metrics=[auroc]: apply to one model",
-        ),
-        (
-            "eval.finetune_steps=2 algorithm=fedsps",
-            "eval.finetune_lr=null: must be a number > 0: fedsps has no lr",
-        ),
-    ],
-)
-def test_bad_input_is_one_line(given: str, line: str, fedbench: Call, tmp_path: Path) -> None:
-    code, _, err = fedbench(*given.split(), f"hydra.run.dir={tmp_path}/run")
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith(f"fedbench: {line}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -59,34 +58,6 @@ def test_the_gradients_that_are_made_are_counted(fedbench: Call, tmp_path: Path)
     assert (made <= 4 * least).all()
     assert (2 * least < made).any()
     assert (made < 4 * least).any()
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        (("participation=often",), "participation=often: "),
-        (("participation=file",), "participation.path=null: must be the path of a CSV"),
-        (("local.epochs_range=[3,2]",), "local.epochs_range=[3,2]: must be a list [low, high]"),
-        (("local.epochs_range=[2,3]", "local.epochs=2"), "local.epochs_range=[2,3]: stands in place of"),
-        (
-            ("participation=weighted", "algorithm=scaffold"),
-            "participation=weighted: lets a client count twice",
-        ),
-        (
-            ("participation=cyclic", "algorithm=led", "clients.per_round=8"),
-            "participation.groups=2: must be at",
-        ),
-        (
-            ("participation=bernoulli", "algorithm=led", "clients.per_round=8"),
-            "participation=bernoulli: must be",
-        ),
-    ],
-)
-def test_bad_input_is_one_line(given: Any, line: str, fedbench: Call, tmp_path: Path) -> None:
-    code, _, err = fedbench(*SMALL, *given, f"hydra.run.dir={tmp_path}/run")
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith(f"fedbench: {line}")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_changed_file_is_another_run(

@@ -15,6 +15,7 @@ Call = Callable[..., tuple[int, str, str]]
 KEYS = "`fedbench --help` shows all keys"
 CAN = "cannot be set; of Hydra's keys these can: "
 ONE = "one option; for a sweep: -m "
+POOL = "--multirun seed=0,1 hydra/launcher=processes hydra.launcher.devices="
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,40 @@ def test_bad_input_is_one_line(runs: object, fedbench: Call, tmp_path: Path, giv
     assert list(tmp_path.iterdir()) == []
     assert runs.done == []  # type: ignore[attr-defined]
     assert runs.done == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("device=cuda:", "device=cuda:: must be auto, cpu, cuda, or cuda:1"),
+        ("device=cuda:99", "device=cuda:99: "),
+        (f"{POOL}[gpu]", "hydra.launcher.devices=gpu: must be a list of cpu, cuda"),
+        (f"{POOL}[cpu,cuda:99]", "hydra.launcher.devices=cuda:99: "),
+        ("eval.metrics=[f1]", "eval.metrics=[f1]: must be a list of macro_f1, auroc"),
+        (
+            "eval.metrics=[auroc] algorithm=fedbn model=cnn_small model.norm=batch",
+            "eval.metrics=[auroc]: apply to one model",
+        ),
+        ("eval.finetune_steps=2 algorithm=fedsps", "eval.finetune_lr=null: must be a number > 0: fedsps has"),
+        ("participation=often", "participation=often: "),
+        ("participation=file", "participation.path=null: must be the path of a CSV"),
+        ("local.epochs_range=[3,2]", "local.epochs_range=[3,2]: must be a list [low, high]"),
+        ("local.epochs_range=[2,3] local.epochs=2", "local.epochs_range=[2,3]: stands in place of"),
+        ("participation=weighted algorithm=scaffold", "participation=weighted: lets a client count twice"),
+        ("participation=cyclic algorithm=led clients.per_round=20", "participation.groups=2: must be at"),
+        ("participation=bernoulli algorithm=led clients.per_round=20", "participation=bernoulli: must be"),
+        ("algorithm=local schedule=async", "algorithm=local: does not run under schedule=async"),
+    ],
+)
+def test_what_a_run_refuses_is_one_line(
+    fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, line: str
+) -> None:
+    """By its method, its data and its device, before anything is written."""
+    monkeypatch.chdir(tmp_path)
+    code, _, err = fedbench(*given.split())
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"fedbench: {line}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_traceback_is_shown_when_asked_for(
