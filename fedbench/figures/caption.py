@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json
-import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import plain
 from fedbench.figures import style
-from fedbench.figures.lines import Line, Series, band
-from fedbench.figures.results import Run, number
+from fedbench.figures.lines import Series, band
+from fedbench.figures.results import Run
 from fedbench.figures.style import POINTS, SPREADS
 
-log = logging.getLogger(__name__)
 STEPS = 10
 """Local steps of a run whose configuration names neither steps nor epochs."""
 OWN_STEPS = {"ace": 1, "dude_asgd": 1, "ringmaster_asgd": 1}
 """The same for methods that define K themselves (`fixed_steps`; reading it there would import torch)."""
-_EARLY = {
-    "starved": "ended early, since too few clients were left to fill an update",
-    "running": "not finished",
-    "failed": "failed",
-    "paused": "paused before the last round",
-}
-"""Statuses of runs whose lines stop early."""
 _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.steps", "local.epochs",
            "local.batch_size", "local.batch_share")  # fmt: skip
-_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 
 
 def common(runs: Iterable[Run]) -> dict[str, Any]:
@@ -58,6 +46,8 @@ def settings_line(shared: Mapping[str, Any]) -> str:
     parts += [f"{style.SYMBOLS[key]}={shared[key]}" for key in _COUNTS if shared.get(key) is not None]
     if shared.get("loss.scale", 1) != 1:
         parts.append(f"loss × {shared['loss.scale']:g}")
+    if shared.get("dataset.validation"):
+        parts.append(f"{shared['dataset.validation']:g} of the training samples held out")
     return ", ".join(parts)
 
 
@@ -90,58 +80,18 @@ def counted(number: int, noun: str) -> str:
 
 
 def of_data(runs: Sequence[Run]) -> list[str]:
-    """Sentences that a reader needs whatever is drawn of these runs: how they ended, and their data."""
-    return [*ends(runs), *held_out(runs), *data_notes(runs)]
-
-
-def held_out(runs: Iterable[Run]) -> list[str]:
-    """A sentence if runs were trained without a part of their training samples, which validates."""
-    shares = sorted({number(run.choices.get("dataset.validation")) or 0.0 for run in runs})
-    if not any(shares):
-        return []
-    said = " or ".join(f"{share:g}" for share in shares)
-    return [f"Held out of every client's training samples: {said} (dataset.validation)."]
+    """Sentences that a reader needs whatever is drawn of these runs: how many did not complete, and how their
+    data differ from the official data sets."""
+    odd = Counter(run.status for run in runs if run.status != "completed")
+    ends = f"Of {counted(len(runs), 'run')}: {', '.join(f'{n} {status}' for status, n in odd.items())}."
+    return [*([ends] if odd else []), *data_notes(runs)]
 
 
 def data_notes(runs: Iterable[Run]) -> list[str]:
-    """How the data of these runs differ from the official data sets. Sentences that differ only in numbers
-    are merged into one with the ranges of the numbers."""
-    found: dict[str, list[list[str]]] = {}
-    for note in distinct(run.extra.get("data_note") for run in runs):
-        for part in note.split("; "):
-            found.setdefault(_NUMBER.sub("\0", part), []).append(_NUMBER.findall(part))
-    said = []
-    for pattern, numbers in found.items():
-        words = "".join(
-            chain(*zip_longest(pattern.split("\0"), map(_range, zip(*numbers, strict=True)), fillvalue=""))
-        )
-        said.append(f"{words}.")
-    return said
-
-
-def _range(numbers: Iterable[str]) -> str:
-    ordered = sorted(set(numbers), key=lambda text: float(text.replace(",", "")))
-    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
-
-
-def weightings(runs: Iterable[Run]) -> list[str]:
-    """A sentence if methods weight unequal clients differently, since their objectives then differ."""
-    found: dict[str, dict[str, None]] = {}
-    for run in runs:
-        if run.choices.get("partition", "iid") != "iid":
-            name = style.of_algorithm(str(run.choices.get("algorithm"))).label
-            found.setdefault(str(run.choices.get("algorithm.weighting") or "uniform"), {})[name] = None
-    if len(found) < 2:
-        return []
-    said = "; ".join(f"{how}: {', '.join(names)}" for how, names in found.items())
-    return [f"Clients are weighted differently ({said}), so the objectives differ."]
-
-
-def ends(runs: Sequence[Run]) -> list[str]:
-    """Sentences on how many runs ended before their last round, and why. Diverged runs are drawn as such."""
-    count = Counter(run.status for run in runs)
-    total = counted(len(runs), "run")
-    return [f"{count[status]} of {total} {words}." for status, words in _EARLY.items() if count[status]]
+    """How the data of these runs differ from the official data sets: two notes at most."""
+    notes = distinct(run.extra.get("data_note") for run in runs)
+    more = f" (and {counted(len(notes) - 2, 'more note')} like this)" if len(notes) > 2 else ""
+    return [f"{note}." for note in [*notes[:1], *(f"{note}{more}" for note in notes[1:2])]]
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
@@ -171,15 +121,14 @@ def of_runs(
 ) -> dict[str, Any]:  # fmt: skip
     """The caption as data: the content of the JSON file, with the caption's paragraphs under `text`."""
     shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
-    unequal = weightings(runs)
-    for line in unequal:
-        log.warning("%s algorithm.weighting=uniform makes them one", line)
-    notes = [*notes, *unequal, *of_data(runs)]
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    lost = ", without diverged runs (×)" if any(run.diverged for run in runs) else ""
     said = [
         f"{settings_line(shared)}.".lstrip("."),
-        f"{'' if shown == 'no band' else 'Mean over '}{n}; {shown}.",
+        f"{'' if shown == 'no band' else 'Mean over '}{n}{lost}; {shown}.",
+        *notes,
+        *of_data(runs),
     ]
     return {
         "x": x,
@@ -194,67 +143,17 @@ def of_runs(
                 "hyper": line.runs[0].hyper,
                 "n": line.n,
                 "seeds": line.seeds,
+                "repeated": line.repeated,
                 "status": [run.status for run in line.runs],
                 "runs": [run.source for run in line.runs],
             }
             for line in series
         ],
         "settings": shared,
-        "notes": notes,
+        "data_notes": distinct(run.extra.get("data_note") for run in runs),
         "sources": places,
         "hardware": distinct(run.extra.get("hardware") for run in runs),
         "versions": distinct(run.extra.get("versions") for run in runs),
         "commits": sorted({str(run.extra["commit"]) for run in runs if run.extra.get("commit")}),
-        "text": [" ".join(filter(None, [*said, *notes, f"Data: {', '.join(places[:3])}{more}."]))],
+        "text": [" ".join(filter(None, [*said, f"Data: {', '.join(places[:3])}{more}."]))],
     }
-
-
-def notes_of_curves(lines: Sequence[Line], y: str) -> list[str]:
-    """What a reader of curves must know, as sentences that name the lines they are about."""
-    said: dict[str, list[str]] = {}
-
-    def note(about: str, line: Line, what: str = "") -> None:
-        said.setdefault(about, []).append(f"{line.series.label} {what}".strip())
-
-    for one in lines:
-        runs, n = one.series.runs, one.points.n
-        status = Counter(run.status for run in runs)
-        if one.empty:
-            note(f"Without {y}, not drawn", one)
-        if status["diverged"]:
-            note("Diverged (×), not in the mean", one, f"({status['diverged']} of {len(runs)})")
-        if one.series.repeated:
-            note("Repeated runs of a seed, left out", one, f"({one.series.repeated})")
-        if len(n) and n.min() < n.max():
-            note("n falls along the line", one, f"({n.max()} to {n.min()})")
-    notes = []
-    for about, who in said.items():
-        more = f" and {counted(len(who) - 6, 'more line')}" if len(who) > 6 else ""
-        notes.append(f"{about}: {'; '.join(who[:6])}{more}.")
-    if any(line.interpolated for line in lines):
-        notes.append("Seeds interpolated linearly between evaluations.")
-    return notes
-
-
-def notes_of_results(lines: Sequence[Line], runs: Sequence[Run], x: str, y: str) -> list[str]:
-    """What a reader of results must know: their marks, what was not run, which of `runs` are not drawn."""
-    notes = []
-    if any(line.points.diverged.any() for line in lines):
-        some = any(line.partial.any() for line in lines)
-        thin = " (thin: only some seeds; the hollow point is the mean of the others)" if some else ""
-        notes.append(f"×: diverged{thin}.")
-    swept = [line for line in lines if not line.points.theorem.all()]
-    places = {at for line in swept for at in line.points.x[~line.points.theorem]}
-    if stars := [at for line in lines for at in line.points.x[line.points.theorem]]:
-        beyond = places and (min(stars) < min(places) or max(stars) > max(places))
-        side = "; one at the side lies beyond" if beyond else ""
-        notes.append(f"Star: the value that the method's theorem gives{side}.")
-    if short := [line.series.label for line in swept if places - set(line.points.x)]:
-        notes.append(f"No mark at a value: not run there ({'; '.join(dict.fromkeys(short))}).")
-    repeated = sum(line.series.repeated for line in lines)
-    missing = len(runs) - repeated - sum(int((line.points.n + line.points.diverged).sum()) for line in lines)
-    if repeated:
-        notes.append(f"{counted(repeated, 'repeated run')} of a seed left out.")
-    if missing:
-        notes.append(f"{counted(missing, 'run')} without {x} or {y} left out.")
-    return notes

@@ -49,15 +49,13 @@ def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: 
         for count, part in data.groupby("varied", sort=False)
     ]
     shared = caption.common(runs)
-    slopes = ", ".join(f"{of_algorithm(name).label} {power:.3g}" for name, power in powers.items())
     seeds = sorted({str(run.seed) for run in runs})
     text = (
-        f"{caption.settings_line(shared)}, T={shared.get('rounds')}. Norm of the full gradient, mean over the"
-        f" evaluated rounds before the last and over seeds {', '.join(seeds)}. Beside the names: slopes by"
-        " least squares over all runs, with 95 % intervals. Wide: a line that another one may cover. Grey:"
-        f" the theorems' slopes ({slopes}); the theorems bound the norm from above, so a steeper line agrees."
+        f"{caption.settings_line(shared)}, T={shared.get('rounds')}. Mean norm of the full gradient over the"
+        f" evaluated rounds before the last and over seeds {', '.join(seeds)}. Slopes: least squares over all"
+        " runs, with 95 % intervals. Grey: the theorems' slopes, which are upper bounds."
     )
-    text = " ".join([text, *caption.data_notes(runs)])
+    text = " ".join([text, *caption.of_data(runs)])
     said = {"settings": shared, "powers": dict(powers), "seeds": seeds, "text": [text]}
     return draw_grid(panels, len(panels), "two", data, said)
 
@@ -393,20 +391,21 @@ def _of_scores(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path])
     """The caption, as data."""
     shared, seeds = caption.common(runs), sorted({str(seed) for seed in table.seed})
     tasks = {kind: list(dict.fromkeys(part.task)) for kind, part in table.groupby("schedule", sort=False)}
-    tuned = "; ".join(
-        f"{style.option(kind)}, tuned on {tasks[kind][0]}: "
-        + ", ".join(f"{name} {part.setting.iloc[0]}" for name, part in rows.groupby("method", sort=False))
-        for kind, rows in table[table.tuned].groupby("schedule", sort=False)
-    )
-    listed = " ".join(f"Tasks, {style.option(kind)}: {'; '.join(which)}." for kind, which in tasks.items())
     lost = "; ×: diverged with every seed" if (by_task(table) == 0).any() else ""
     text = (
-        f"{caption.settings_line(shared)}. Every method has one setting for all tasks: its theorem's, or"
-        f" else the step size that is best on the first task ({tuned}). A point is one task, at"
-        " the same height in every row: final test accuracy, divided by that of the task's best method at"
-        f" the best setting tried on this task; mean over n = {len(seeds)} seeds ({', '.join(seeds)})."
-        f" Diverged runs count as 0. Bar: median over tasks{lost}. {listed}"
+        f"{caption.settings_line(shared)}. Every method has one setting for all tasks: its theorem's, or else"
+        " the one that is best on the first task. A point is a task, at the same height in every row: final"
+        " test accuracy relative to the task's best method at its best setting, mean over"
+        f" n = {len(seeds)} seeds ({', '.join(seeds)}), diverged runs as 0. Bar: median over tasks{lost}."
     )
+    tuned = table[table.tuned].drop_duplicates(["schedule", "method"])[["schedule", "method", "setting"]]
     text = " ".join([text.removeprefix(". "), *caption.of_data(runs)])
     sources = [caption.place(place) for place in places]
-    return {"settings": shared, "tasks": tasks, "seeds": seeds, "sources": sources, "text": [text]}
+    return {
+        "settings": shared,
+        "tasks": tasks,
+        "tuned": tuned.to_dict("records"),
+        "seeds": seeds,
+        "sources": sources,
+        "text": [text],
+    }

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator
+from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
 
 from fedbench.config.grouping import in_order, plain
 from fedbench.errors import ConfigError, DataError
@@ -34,16 +36,14 @@ from fedbench.figures.lines import (
     rows_of,
     table,
 )
-from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, limit, log_worthy, marks, sheet, ticks
+from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, sheet, span
 from fedbench.figures.results import METRICS, OUTCOMES, Run, metric, read, select
 from fedbench.figures.style import BAND, FAINT, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 
 MOST = 8
 """A picture with more lines than this is split into small multiples, one line in each."""
 _COLUMNS = {"one": (3, 2), "two": (5, 4, 3)}  # of small multiples; the choice leaves fewest places empty
-_STRIP_ROW = 0.085  # inches of the strip for each line with diverged runs
 _DIVERGED: dict[str, Any] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
-_HOLLOW = {"marker": "o", "markerfacecolor": "white"}
 
 
 def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
@@ -86,89 +86,100 @@ def draw_runs(
 ) -> Drawing:  # fmt: skip
     """The figure of these runs. `along`: keys whose values do not make separate lines; `notes`: sentences for
     the caption. Raises DataError if there is nothing to draw."""
-    of_curves = x in METRICS
-    keys = listed(options.rows or "")
-    found = rows_of(runs, keys, options.by, along).items()
-    points = curve if of_curves else results
+    points = curve if x in METRICS else results
+    found = rows_of(runs, listed(options.rows or ""), options.by, along).items()
     rows = {title: [points(one, x, y, options.spread) for one in part] for title, part in found}
-    if of_curves and "x" in options.log:
+    if x in METRICS and "x" in options.log:
         rows = {title: [line.positive() for line in part] for title, part in rows.items()}
-    every = [line for part in rows.values() for line in part]
     rows = {title: [line for line in part if not line.empty] for title, part in rows.items()}
     lines = [line for part in rows.values() for line in part]
-    if not lines:
-        why = "y={y}: no run has values of both in one row" if of_curves else "no run has a number there"
-        raise DataError(f"x={x}{', ' if of_curves else ': '}{why.format(y=y)}")
     if not any(
         line.lost or line.points["mean"].notna().any() or line.points.diverged.any() for line in lines
     ):
-        raise DataError(f"y={y}: no run has a value")
-    more = caption.notes_of_curves(every, y) if of_curves else caption.notes_of_results(lines, runs, x, y)
-    levels = [f"Dashed: {' and '.join(f'{level:g}' for level in options.levels)}."] if options.levels else []
-    series = [line.series for line in lines]
+        raise DataError(f"x={x}, y={y}: no run has numbers of both")
     said = caption.of_runs(
-        runs, series, paths, x=x, y=y, spread=options.spread, notes=[*notes, *more, *levels]
+        runs, [line.series for line in lines], paths, x=x, y=y, spread=options.spread, notes=notes
     )
+    picture = _Picture(rows, x, y, options)
     with sheet():
-        page = _Picture(rows, x, y, options).page(said["text"] if options.caption else ())
-    return Drawing(page, table(lines, x, y, of_curves), said)
+        page = picture.page(said["text"] if options.caption else ())
+    return Drawing(page, table(lines, x, y, picture.of_curves), said)
 
 
+@dataclass(frozen=True)
 class _Picture:
-    """The lines of a figure, a picture for each title, and how they are drawn."""
+    """The lines of a figure, a panel for each title, and how they are drawn."""
 
-    def __init__(self, rows: Mapping[str, Sequence[Line]], x: str, y: str, options: PlotOptions) -> None:
-        self.options, self.of_curves, self.rows = options, x in METRICS, rows
-        self.lines = [line for part in rows.values() for line in part]
-        self.small = len(rows) == 1 and len(self.lines) > MOST
-        if self.small:  # a panel each, in the order of their numbers
-            at = {id(line): tuple(map(plain, line.series.choices.values())) for line in self.lines}
-            ranks = {values: rank for rank, values in enumerate(in_order(at.values()))}
-            self.lines.sort(key=lambda line: ranks[at[id(line)]])
-        runs = [run for line in self.lines for run in line.series.runs]
-        shown = (
-            "updates" if x == "round" and {run.choices.get("schedule") for run in runs} == {"async"} else x
-        )
-        self.names = {"x": style.axis(shown), "y": style.axis(y, metric(runs))}
-        self.counted = [
-            axis for axis, name in (("x", x), ("y", y)) if name.endswith(("_bytes", "evaluations"))
-        ]
-        losers = dict.fromkeys(line.series.label for line in self.lines if line.points.diverged.any())
-        self.strip = {
-            name: rank + 0.5 for rank, name in enumerate(losers)
-        }  # line -> row of its crosses in the strip
+    rows: Mapping[str, Sequence[Line]]
+    x: str
+    y: str
+    options: PlotOptions
+
+    @property
+    def of_curves(self) -> bool:
+        """Whether x is measured, not set."""
+        return self.x in METRICS
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """All lines."""
+        return [line for part in self.rows.values() for line in part]
+
+    @property
+    def small(self) -> bool:
+        """Whether every line has a panel of its own."""
+        return len(self.rows) == 1 and len(self.lines) > MOST
+
+    @cached_property
+    def panels(self) -> list[tuple[str, Sequence[Line]]]:
+        """Title and lines of every panel; of small ones in the order of their numbers."""
+        if not self.small:
+            return list(self.rows.items())
+        values = [tuple(map(plain, line.series.choices.values())) for line in self.lines]
+        order = sorted(range(len(values)), key=lambda rank: in_order(values).index(values[rank]))
+        return [(self.lines[rank].series.label, [self.lines[rank]]) for rank in order]
+
+    @cached_property
+    def losers(self) -> list[str]:
+        """The lines with diverged results; each has a row of the strip, one below the other."""
+        return list(dict.fromkeys(line.series.label for line in self.lines if line.points.diverged.any()))
+
+    @property
+    def share(self) -> float:
+        """The share of a panel's height that the strip of diverged results takes."""
+        return 0.0 if not self.losers else 0.2 if self.small else min(0.06 * len(self.losers), 0.4)
 
     def page(self, text: Sequence[str]) -> Page:
-        """The page with `text` below: small multiples, or a picture for each title. These are stacked at a
-        width of one column and side by side at two."""
-        width, n = self.options.width, len(self.lines) if self.small else len(self.rows)
-        columns = 1 if width == "one" else n if n < 4 else min((3, 2), key=lambda few: -n % few)
-        if self.small:
-            fits = [few for few in _COLUMNS[width] if -(-n // few) <= MOST] or _COLUMNS[width][:1]
-            columns = min(fits, key=lambda few: -n % few)
+        """The page with `text` below. Panels are stacked at a width of one column and side by side at two."""
+        width, n = self.options.width, len(self.panels)
+        choice = _COLUMNS[width] if self.small else (1,) if width == "one" else (n,) if n < 4 else (3, 2)
+        fits = [few for few in choice if not self.small or -(-n // few) <= MOST] or choice[:1]
+        columns = min(fits, key=lambda few: -n % few)
         down, wide = -(-n // columns), WIDTHS[width] / columns
-        titles = list(self.rows)
+        letters = int(0.85 * wide * LETTERS)
+        titles = [title for title, _ in self.panels]
         if self.small:
-            letters = int(0.85 * wide * LETTERS)
-            labels = [line.series.label for line in self.lines]
             titles = [
-                textwrap.fill(one, letters, break_long_words=False, break_on_hyphens=False) for one in labels
+                textwrap.fill(one, letters, break_long_words=False, break_on_hyphens=False) for one in titles
             ]
         above = max(title.count("\n") + bool(title) for title in titles) * LINE
         high = wide * (0.42 if width == "two" else 0.62) if n == 1 else wide * 0.5
         if self.small:
             high = float(np.clip(8.0 / down - above, 0.5, 1.0))
-        self.share = 0.2 if self.small else (len(self.strip) * _STRIP_ROW + 0.05) / (high - 0.2)
         page = Page(width, down * (high + above) + 3 * LINE * (n > 1), text)
-        grid = page.panels(down, n, self.names["x"], self.names["y"], self.options.own_y)
-        parts = [[line] for line in self.lines] if self.small else list(self.rows.values())
-        for ax, title, part in zip(grid, titles, parts, strict=True):
+        grid = page.panels(down, n, *self._names, self.options.own_y)
+        for ax, title, (_, part) in zip(grid, titles, self.panels, strict=True):
             self._draw(ax, part)
             ax.set_title(title, parse_math=False)
-            if self.options.inset:
-                self._enlarge(ax, part, self.options.inset)
         page.legend(self._entries())
         return page
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        """What stands at the axes."""
+        runs = [run for line in self.lines for run in line.series.runs]
+        of_updates = self.x == "round" and {run.choices.get("schedule") for run in runs} == {"async"}
+        return style.axis("updates" if of_updates else self.x), style.axis(self.y, metric(runs))
 
     def _entries(self) -> dict[str, Artist]:
         """The legend's entries: the lines, the marks that occur, and n."""
@@ -180,8 +191,6 @@ class _Picture:
             said["theorem"] = STAR
         if any(line.points.diverged.any() or line.lost for line in self.lines):
             said["diverged"] = _DIVERGED
-        if any(line.partial.any() for line in self.lines):
-            said["some_seeds_diverged"] = _HOLLOW
         if self.options.levels:
             levels = ", ".join(f"{level:g}" for level in self.options.levels)
             said[f"level {levels}"] = {"linestyle": "dashed", "linewidth": 0.8}
@@ -191,7 +200,7 @@ class _Picture:
         return found | marks(**said, **{seeds: {}})
 
     def _draw(self, ax: Axes, lines: Sequence[Line]) -> None:
-        """Draw the lines of one picture. All pictures have the same x axis and, unless `own_y`, y axis."""
+        """Draw the lines of one panel. All panels have the same x axis and, unless `own_y`, y axis."""
         self._frame(ax, lines if self.options.own_y else self.lines)
         if self.small:
             grey = [line.points[["x", "mean"]].to_numpy() for line in self.lines]
@@ -202,52 +211,60 @@ class _Picture:
             if self.of_curves:
                 _draw_curve(ax, line, rank / len(lines), self.options.spread == POINTS)
             else:
-                row = self.strip.get(line.series.label, 0.0) if not self.small else len(self.strip) / 2
-                spot = self.share * row / max(len(self.strip), 1)
-                _draw_results(ax, line, spot, self.options.spread == POINTS)
+                row = self.losers.index(line.series.label) if line.series.label in self.losers else 0
+                spot = 0.5 if self.small else (row + 0.5) / max(len(self.losers), 1)
+                _draw_results(ax, line, self.share * spot, self.options.spread == POINTS)
+        if self.options.inset:
+            _enlarge(ax, lines, self.options.inset)
 
     def _frame(self, ax: Axes, tall: Sequence[Line]) -> None:
         """Set scales, limits and ticks. The x axis spans all lines, without the theorems' own values. The y
-        axis spans the lines `tall`, without diverged runs. If some results diverged, the lowest `share` of
-        the height is the strip, in grey and without ticks."""
+        axis spans the lines `tall`, without diverged runs."""
         xs = np.concatenate([part.x for line in self.lines for part in (line.points, *line.lost)])
-        given = np.concatenate([line.points.x[~line.points.theorem] for line in self.lines])
+        given = np.unique(np.concatenate([line.points.x[~line.points.theorem] for line in self.lines]))
+        if not self.of_curves:
+            xs = given if len(given) else xs
         ys = np.concatenate([line.points[name] for line in tall for name in ("mean", "low", "high")])
         ys = np.append(ys[np.isfinite(ys)], self.options.levels)
         if not len(ys) and self.of_curves:  # every run diverged: show their curves up to the final explosion
             ys = np.concatenate([trail.y for line in tall for trail in line.lost])
             ys = ys[np.abs(ys) <= 20 * np.median(np.abs(ys)) + 1e-300]
-        ys = ys if len(ys) else np.array([0.0, 1.0])
-        log = {axis: axis in self.options.log for axis in ("x", "y")}
-        log["x"] |= not self.of_curves and log_worthy(np.unique(xs), 10.0)
-        across = given if len(given) and not self.of_curves else xs
-        for which, values, margin in (("x", across, 0.05 * (not self.of_curves)), ("y", ys, 0.05)):
-            limit(ax, which, values, log=log[which], margin=margin, given=self.options.limits.get(which))
-        at = np.unique(given) if not self.of_curves else np.unique(xs) if len(np.unique(xs)) == 1 else None
-        ticks(ax, **({"x": 3, "y": 4} if self.small else {}), at=at)
-        for axis in self.counted:
-            {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(EngFormatter())
-        if self.strip and not self.of_curves:
-            scale = ax.yaxis.get_transform()
-            low, high = scale.transform(ax.get_ylim())
-            places = [at for at in ax.get_yticks() if low <= scale.transform(at) <= high]
-            bottom, low = scale.inverted().transform(
-                [low - (high - low) * self.share / (1 - self.share), low]
-            )
-            ax.yaxis.set_major_locator(FixedLocator(places))
-            ax.yaxis.set_minor_locator(NullLocator())
-            ax.set_ylim(bottom)
-            ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
+        wide = not self.of_curves and bool(xs.min() > 0 and xs.max() >= 10 * xs.min())
+        for axis in {*self.options.log, *("x" * wide)}:
+            ax.set(**{f"{axis}scale": "log"})
+        ax.margins(x=0.0 if self.of_curves else 0.05, y=0.05)
+        span(ax, xs, ys if len(ys) else np.array([0.0, 1.0]))
+        ax.set(**{f"{axis}lim": ends for axis, ends in self.options.limits.items()})
+        if not self.of_curves and 0 < len(given) <= (3 if self.small else 6):
+            gaps = np.diff(ax.xaxis.get_transform().transform(given))
+            if len(given) == 1 or gaps.min() >= 0.1 * gaps.sum():  # their labels have room
+                ax.set_xticks(given, [f"{value:g}" for value in given])
+                ax.xaxis.set_minor_locator(NullLocator())
+        for axis, name in ((ax.xaxis, self.x), (ax.yaxis, self.y)):
+            if name.endswith(("_bytes", "evaluations")):
+                axis.set_major_formatter(EngFormatter())
+        if self.share and not self.of_curves:
+            self._add_strip(ax)
 
-    def _enlarge(self, ax: Axes, lines: Sequence[Line], part: tuple[float, float, float, float]) -> None:
-        """Draw a part of a picture of curves enlarged, at the lower right, where curves leave room."""
-        inset = ax.inset_axes((0.42, 0.1, 0.56, 0.42), gid="inset")
-        inset.set(xlim=part[:2], ylim=part[2:])
-        for line in lines:
-            look = {**line.series.style.line(), "marker": "", "linewidth": 0.9}
-            inset.plot(line.points.x, line.points["mean"], **look)
-        ticks(inset, x=3, y=3)
-        ax.indicate_inset_zoom(inset, edgecolor=MUTED, linewidth=0.6)
+    def _add_strip(self, ax: Axes) -> None:
+        """Make the lowest `share` of a panel's height a strip in grey, at which the y axis says nothing."""
+        scale = ax.yaxis.get_transform()
+        low, high = scale.transform(ax.get_ylim())
+        bottom, low = scale.inverted().transform([low - (high - low) * self.share / (1 - self.share), low])
+        ax.set_ylim(bottom)
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value >= low else "")
+        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
+
+
+def _enlarge(ax: Axes, lines: Sequence[Line], part: tuple[float, float, float, float]) -> None:
+    """Draw a part of a panel of curves enlarged, at the lower right, where curves leave room."""
+    inset = ax.inset_axes((0.42, 0.1, 0.56, 0.42), gid="inset")
+    inset.set(xlim=part[:2], ylim=part[2:])
+    for line in lines:
+        look = {**line.series.style.line(), "marker": "", "linewidth": 0.9}
+        inset.plot(line.points.x, line.points["mean"], **look)
+    ax.indicate_inset_zoom(inset, edgecolor=MUTED, linewidth=0.6)
 
 
 def _mean_and_band(ax: Axes, points: pd.DataFrame, look: LineStyle, band: bool = True, **more: Any) -> None:
@@ -297,16 +314,11 @@ def _draw_results(ax: Axes, line: Line, height: float, points: bool) -> None:
         _mean_and_band(ax, given, look, not points)
     if points and line.each is not None:
         _seeds(ax, line.each, look)
-    if len(hollow := given[line.partial[given.index]]):
-        style = {**look.line(), "markerfacecolor": "white", "linestyle": "none"}
-        ax.plot(hollow.x, hollow["mean"], **style, zorder=3.5, clip_on=False, gid="partial")
     for at, mean, low, high, n in stars[["x", "mean", "low", "high", "n"]].to_numpy(dtype=float):
         x = float(np.clip(at, *ax.get_xlim()))
         bar = [[mean - low], [high - mean]] if n > 1 else None
         ax.errorbar(
             x, mean, bar, color=look.colour, elinewidth=0.8, zorder=4, clip_on=False, gid="theorem", **STAR
         )
-    lost = line.points[line.points.diverged > 0]
-    for at, n in zip(lost.x, lost.n, strict=True):
-        width = 0.6 if n else 1.4
-        _cross(ax, at, height, look, markeredgewidth=width, transform=ax.get_xaxis_transform())
+    for at in line.points.x[line.points.diverged > 0]:
+        _cross(ax, at, height, look, transform=ax.get_xaxis_transform())

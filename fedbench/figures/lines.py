@@ -84,10 +84,6 @@ class PlotOptions:
     def __post_init__(self) -> None:
         check_choice("width", self.width, WIDTHS)
         check_choice("spread", self.spread, (AUTO, *SPREADS, POINTS))
-        for axis, (low, high) in self.limits.items():
-            if not low < high or (axis in self.log and low <= 0):
-                allowed = "must be two numbers, the lower first" + (", above 0" if axis in self.log else "")
-                raise ConfigError(f"{axis}lim", f"{low:g},{high:g}", allowed)
 
 
 def check_choice(key: str, value: str, allowed: Collection[str], what: str = "one of") -> None:
@@ -173,11 +169,6 @@ class Line:
     lost: tuple[pd.DataFrame, ...] = ()
     interpolated: bool = False
     each: pd.DataFrame | None = None
-
-    @property
-    def partial(self) -> pd.Series[bool]:
-        """Where only some of its runs diverged."""
-        return (self.points.diverged > 0) & (self.points.n > 0)
 
     @property
     def empty(self) -> bool:

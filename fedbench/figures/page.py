@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from fedbench.errors import ConfigError, RunError
 from fedbench.figures.lines import Floats
@@ -44,21 +42,11 @@ _PANEL_HEIGHT = {"one": 1.9, "two": 1.3}  # inches, of a grid
 
 
 def sheet() -> AbstractContextManager[None]:
-    """The style sheet as a context in which figures are made and saved. The user's matplotlibrc overrides it.
-    Raises ConfigError if that cannot be read."""
-    settings: Any = dict(dict.items(matplotlib.rcParamsDefault))
-    rc = Path(matplotlib.matplotlib_fname())
-    own = rc if rc.parent != Path(matplotlib.get_data_path()) else None
-    for key, file in (("style", SHEET), ("matplotlibrc", own)):
-        if file is not None:
-            try:
-                settings |= dict(dict.items(matplotlib.rc_params_from_file(file, use_default_template=False)))
-            except (OSError, UnicodeError) as error:
-                allowed = f"must be a file of matplotlib settings: {error}"
-                raise ConfigError(key, file, allowed) from None
-    # setting a backend, even the current one, would import pyplot; figures here have their own canvas
-    settings.pop("backend", None)
-    return matplotlib.rc_context(settings)
+    """The style sheet, over the user's settings of matplotlib, as a context in which figures are made and
+    saved."""
+    return matplotlib.rc_context(
+        dict.items(matplotlib.rc_params_from_file(SHEET, use_default_template=False))
+    )
 
 
 def handle(style: LineStyle, **more: Any) -> Line2D:
@@ -124,20 +112,23 @@ class Page:
         return grid[:count]
 
     def legend(self, entries: Mapping[str, Artist], math: bool = False) -> None:
-        """A legend above everything, in as few rows as the width allows; the page grows by its height. Names
-        are drawn as they are, or, with `math`, what is between dollars as a formula."""
-        for columns in range(len(entries), 0, -1):
-            place: Any = {"loc": "outside upper left", "ncols": columns}
-            blank = ["?"] * len(entries)  # matplotlib leaves out a name that begins with _
-            made = self.figure.legend(list(entries.values()), blank, **place)
-            for text, name in zip(made.get_texts(), entries, strict=True):
-                text.set(text=name, parse_math=math)
-            box = made.get_window_extent()
-            if box.width <= self.figure.bbox.width - 0.05 * self.figure.dpi or columns == 1:
-                break
+        """A legend above everything, in as many columns as its longest name allows; the page grows by its
+        height. Names are drawn as they are, or, with `math`, what is between dollars as a formula."""
+        made = self._legend(entries, math, 1)
+        columns = int((self.figure.bbox.width - 0.05 * self.figure.dpi) / made.get_window_extent().width)
+        if columns > 1:
             made.remove()
-        self.figure.set_figheight(self.figure.get_figheight() + box.height / self.figure.dpi + 0.04)
+            made = self._legend(entries, math, columns)
+        high = made.get_window_extent().height / self.figure.dpi
+        self.figure.set_figheight(self.figure.get_figheight() + high + 0.04)
         self._leave()
+
+    def _legend(self, entries: Mapping[str, Artist], math: bool, columns: int) -> Legend:
+        blank = ["?"] * len(entries)  # matplotlib leaves out a name that begins with _
+        made = self.figure.legend(list(entries.values()), blank, loc="outside upper left", ncols=columns)
+        for text, name in zip(made.get_texts(), entries, strict=True):
+            text.set(text=name, parse_math=math)
+        return made
 
     def settle(self) -> None:
         """Lay out the axes and fix them there."""
@@ -205,78 +196,17 @@ def stem_of(out: str | Path) -> Path:
     return stem
 
 
-# ---- axes: limits and ticks ------------------------------------------------------------------------------
+# ---- axes ------------------------------------------------------------------------------------------------
 
 
-def log_worthy(values: Floats, span: float) -> bool:
-    """Whether all values are positive and the largest is at least `span` times the smallest."""
-    return len(values) > 1 and bool((values > 0).all()) and float(values.max() / values.min()) >= span
-
-
-def limit(
-    ax: Axes, which: str, values: Floats, log: bool, margin: float, given: tuple[float, float] | None = None
-) -> None:
-    """Set scale and limits of axis `which` ("x", "y"). The limits are those `given`, or span `values` plus a
-    margin relative to their range."""
-    if log:
-        values = values[values > 0]
-        ax.set(**{f"{which}scale": "log"})
-    if given is None and len(values):
-        low, high = (math.log(end) if log else float(end) for end in (values.min(), values.max()))
-        alone = math.log(2) if log else max(abs(high) * 0.1, 0.5 if which == "x" else 0.05)
-        pad = margin * (high - low) if high > low else alone
-        given = (math.exp(low - pad), math.exp(high + pad)) if log else (low - pad, high + pad)
-    if given is not None:
-        ax.set(**{f"{which}lim": given})
-
-
-def ticks(ax: Axes, *, x: int = 6, y: int = 6, at: Floats | None = None) -> None:
-    """Set at most about `x` and `y` ticks with plain numbers. `at`: put the ticks along x exactly there if
-    they are few and their labels have room."""
-    for axis, count in ((ax.xaxis, x), (ax.yaxis, y)):
-        low, high = sorted(axis.get_view_interval())
-        log = axis.get_scale() == "log"
-        places = log_places(low, high, count) if log else None
-        if axis is ax.xaxis and at is not None and 0 < len(at) <= count:
-            gaps = np.diff(np.log(at) if log and (at > 0).all() else at)
-            places = at if len(at) == 1 or gaps.min() >= 0.1 * gaps.sum() else places
-        if places is None:
-            axis.set_major_locator(MaxNLocator(count, steps=[1, 2, 2.5, 5, 10]))
-            continue
-        axis.set_major_locator(FixedLocator(list(places)))
-        axis.set_minor_locator(NullLocator())
-        power = any(
-            not _is_plain(value) for value in places if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)
-        )
-        axis.set_major_formatter(FuncFormatter(partial(_written, power)))
-
-
-def log_places(low: float, high: float, count: int) -> Floats:
-    """At most `count` tick places in [low, high] for a logarithmic axis: decades, or finer where few fit."""
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    fine = np.array([low, high])
-    for digits in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), tuple(range(1, 10))):
-        places = np.array([digit * 10.0**e for e in decades for digit in digits])
-        places = places[(places >= low * (1 - 1e-9)) & (places <= high * (1 + 1e-9))]
-        if len(places) >= min(count, 3):
-            return places[:: -(-len(places) // count)]
-        fine = places if len(places) > 1 else fine
-    return fine
-
-
-def _is_plain(value: float) -> bool:
-    """Whether a number is short without a power of ten."""
-    return value == 0 or 1e-3 <= abs(value) < 1e4
-
-
-def _written(power: bool, value: float, _: object = None) -> str:
-    """A number plainly, or with a `power` of ten, as 3×10⁻⁵: all ticks of an axis alike."""
-    if not power or value == 0:
-        return f"{value:.3g}" if abs(value) < 100 else f"{value:g}"
-    factor, _, exponent = f"{value:.2e}".partition("e")
-    times = f"$10^{{{int(exponent)}}}$"
-    factor = f"{float(factor):g}"
-    return times if factor == "1" else f"{factor}×{times}"
+def span(ax: Axes, x: Floats, y: Floats) -> None:
+    """Set the limits to what spans these values with the margins of the axes, whatever is drawn later. Axes
+    that share an axis are spanned one by one, each with all of its values."""
+    for values, axis in ((x, "x"), (y, "y")):
+        pairs = np.repeat(values[:, None], 2, axis=1)
+        ax.update_datalim(pairs, updatex=axis == "x", updatey=axis == "y")
+    ax.autoscale_view()
+    ax.autoscale(False)
 
 
 # ---- a grid of logarithmic panels that share their lines and one legend ----------------------------------
@@ -319,18 +249,15 @@ def draw_grid(
                 other for other in panels[rank - rank % columns :][:columns] if other.y_label == panel.y_label
             ]
             shared = rank % columns > 0 and panel.y_label == panels[rank - 1].y_label
-            if shared:
-                ax.sharey(grid[rank - 1])
+            ax.set(xscale="log", yscale="log" if panel.log_y else "linear", xmargin=0.0, ymargin=0.05)
+            span(ax, np.concatenate([trace.x for trace in panel.traces]), _near(row, panel.log_y))
             for place, trace in enumerate(panel.traces):
                 step = max(len(trace.x) // 4, 1)
                 look = trace.style.line() | ({"linewidth": 3.2, "alpha": 0.5} if trace.wide else {})
                 ax.plot(trace.x, trace.y, **look, markevery=(place % step, step))
-            limit(ax, "x", np.concatenate([trace.x for trace in panel.traces]), log=True, margin=0.0)
-            limit(ax, "y", _near(row, panel.log_y), log=panel.log_y, margin=0.05)
             last = rank + columns >= len(panels) or panels[rank + columns].x != panel.x
             ax.tick_params(labelleft=not shared, labelbottom=last)
             ax.set(xlabel=panel.x_label if last else "", ylabel="" if shared else panel.y_label)
-            ticks(ax, x=4, y=4)
         names = {trace.label or trace.style.label: handle(trace.style) for trace in panels[0].traces}
         page.legend(names, math=True)
         return Drawing(page, points, said)

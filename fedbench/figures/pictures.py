@@ -25,7 +25,7 @@ from fedbench.config.options import build
 from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.lines import PlotOptions
-from fedbench.figures.page import Drawing, Page, sheet, ticks
+from fedbench.figures.page import Drawing, Page, sheet
 from fedbench.figures.results import read, read_table
 from fedbench.figures.style import BLUE, MUTED, PARTITION_KEYS, VERMILLION, WIDTHS
 from fedbench.runs.run_directory import JOBS, METRICS, PARTITION, RunDirectory
@@ -111,9 +111,8 @@ def _of_partition(counts: Ints, choices: Mapping[str, Any], path: Path) -> dict[
     seed = choices.get("seed") if seed is None else seed
     text = (
         f"{caption.settings_line({key: choices.get(key) for key in shown})}, N={len(counts)}, seed {seed}:"
-        f" {sizes.min()} to {sizes.max()} samples per client (median {np.median(sizes):g}),"
-        f" {held.min()} to {held.max()} classes per client (mean {held.mean():.3g})."
-        f" Clients in order of their commonest class. Data: {caption.place(path)}."
+        f" {sizes.min()} to {sizes.max()} samples of {held.min()} to {held.max()} classes per client."
+        f" Data: {caption.place(path)}."
     )
     groups = ("dataset", "partition", "seed")
     return {
@@ -239,15 +238,11 @@ def _of_trace(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: 
     largest = int(values[counts > 0].max() if counts.any() else 0)
     status = {str(name): int(count) for name, count in jobs["status"].value_counts().items()}
     settings = caption.common(read([path]) if RunDirectory(path).has(METRICS) else [])
-    updates, clients = jobs["applied_update"].nunique(), jobs["client"].nunique()
-    parts = [
-        f"{caption.settings_line(settings)}.".lstrip("."),
-        f"Time line: {len(shown.updates)} of {caption.counted(updates, 'update')} (▾), "
-        f"{len(shown.clients)} of {caption.counted(clients, 'client')}.",
-        f"Histogram: all {int(counts.sum())} applied jobs; mean staleness {mean:.3g}, largest {largest}.",
-        f"Jobs: {', '.join(f'{count} {name}' for name, count in status.items())}.",
-        f"Data: {caption.place(path)}.",
-    ]
+    text = (
+        f"{caption.settings_line(settings)}. Time line: {len(shown.updates)} updates (▾) of"
+        f" {len(shown.clients)} clients. Histogram: {int(counts.sum())} applied jobs; mean staleness"
+        f" {mean:.3g}, largest {largest}. Data: {caption.place(path)}."
+    )
     return {
         "picture": "trace",
         "staleness_mean": mean,
@@ -256,7 +251,7 @@ def _of_trace(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: 
         "window": {"end": shown.end, "clients": shown.clients, "updates": len(shown.updates)},
         "settings": settings,
         "sources": [caption.place(path)],
-        "text": [" ".join(filter(None, parts))],
+        "text": [text.removeprefix(". ")],
     }
 
 
@@ -300,7 +295,7 @@ def _time_line(ax: Axes, shown: Window, norm: Normalize) -> None:
     at_top = np.full(len(shown.updates), top)
     ax.plot(shown.updates["time"], at_top, **_UPDATE, clip_on=False, zorder=4, gid="update")
     ax.set(xlabel="Virtual time", ylabel="Client", xlim=(0, shown.end), ylim=(-0.6, top))
-    ticks(ax)
+
     ax.set_yticks(list(rows.values()), list(map(str, rows)))
     ax.tick_params(axis="y", length=0)
     ax.grid(False)

@@ -113,7 +113,7 @@ def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
     if found:
         first += f"; {caption.seeds_line([one.series for one in found])}"
     lines = [f"{first}.", f"{caption.settings_line(caption.common(whole))}.".lstrip(".")]
-    lines += [*caption.weightings(whole), *caption.held_out(whole), *caption.data_notes(whole)]
+    lines += caption.data_notes(whole)
     repeated = sum(one.series.repeated for one in found)
     if repeated:
         again = caption.counted(repeated, "further run")

@@ -6,7 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from fedbench.figures.page import Page
+from fedbench.figures.page import Drawing, Page
+
+
+def laid_out(drawing: Drawing) -> Page:
+    """The page of a drawing, as it is saved."""
+    drawing.figure.draw_without_rendering()
+    return drawing.page
 
 
 def texts(page: Page) -> list[tuple[str, Bbox]]:

@@ -1,94 +1,105 @@
-"""What stands under a drawing."""
+"""What stands under a drawing, and beside it as data."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from make_results import comparison, rows, write_sweep
+from make_results import comparison, exact, write_run
 
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import PlotOptions
 
-
-@pytest.mark.parametrize("where", ["curves", "sensitivity"])
-def test_data_that_is_not_official_is_named_under_the_drawing(tmp_path: Path, where: str) -> None:
-    runs = comparison(tmp_path / "sweep", ["fedavg", "padamfed"])
-    for file in runs.rglob("summary.json"):
-        content = json.loads(file.read_text()) | {"data_note": "emnist.npz was used in place of the files"}
-        file.write_text(json.dumps(content))
-    if where == "curves":
-        files = draw([runs], PlotOptions()).save(tmp_path / "figure")
-    else:
-        files = draw([runs], PlotOptions(x="seed")).save(tmp_path / "figure")
-    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
-    assert text.count("emnist.npz was used in place of the files.") == 1
+LR = "algorithm.lr"
 
 
-def test_one_seed_at_several_values_has_no_band(tmp_path: Path) -> None:
-    runs = [{"metrics": rows(0.5 + lr, 0.6, 0), "config": {"algorithm.lr": lr}} for lr in (0.01, 0.1)]
-    files = draw([write_sweep(tmp_path / "s", runs, ["algorithm.lr"])], PlotOptions(x="algorithm.lr")).save(
-        tmp_path / "figure"
-    )
-    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
-    assert "n = 1 seed (0); no band." in text
+def caption(*places: Path, **options: Any) -> str:
+    """The caption, which is one paragraph."""
+    (text,) = draw(places, PlotOptions(**options)).said["text"]
+    return str(text)
+
+
+def test_a_caption_says_settings_seeds_band_losses_and_source(tmp_path: Path) -> None:
+    """Word for word; the lines are in the data, each with its choices, hyper-parameters in use, seeds, ends
+    and places."""
+    for name, lr in (("fedavg", 0.25), ("scaffold", 0.5)):
+        for seed in (4, 7):
+            lost = (name, seed) == ("scaffold", 7)
+            config = {LR: lr, "clients.per_round": 10 if name == "fedavg" else 20, "dataset.validation": 0.1}
+            more = {"hyper": {"lr": lr}, "status": "diverged" if lost else "completed", "config": config}
+            place = tmp_path / "s" / f"{name}{seed}"
+            write_run(place, exact([0.1, 0.5]), seed=seed, algorithm=name, **more)
+    said = draw([tmp_path / "s"], PlotOptions()).said
+    assert said["text"] == [
+        "Fashion-MNIST, CNN, Dirichlet(0.5), N=100, K=5, B=32, 0.1 of the training samples held out. Mean"
+        " over n = 2 seeds (4, 7), without diverged runs (×); band: smallest to largest. Of 4 runs: 1"
+        f" diverged. Data: {tmp_path.name}/s."
+    ]
+    assert [
+        (one["label"], one["hyper"], one["seeds"], one["n"], one["status"]) for one in said["series"]
+    ] == [
+        ("FedAvg", {"lr": 0.25}, [4, 7], 2, ["completed"] * 2),
+        ("SCAFFOLD", {"lr": 0.5}, [4, 7], 2, ["completed", "diverged"]),
+    ]
+    assert [Path(run).name for run in said["series"][1]["runs"]] == ["scaffold4", "scaffold7"]
+    shared = said["settings"]
+    assert not {"algorithm", LR, "clients.per_round", "seed"} & set(shared)
+    assert (shared["clients.total"], shared["rounds"], shared["model"]) == (100, 100, "cnn")
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("seeds", "words"),
     [
-        ("starved", "ended early, since too few clients were left to fill an update"),
-        ("failed", "failed"),
+        (((0,), (0,)), "n = 1 seed (0); no band."),
+        (((0,), (0, 1, 2)), "Mean over n = 1 to 3 seeds; band: ±1 sample standard deviation."),
+        (((0, 1), (0, 1, 2)), "Mean over n = 2 to 3 seeds; band: smallest to largest or ±1 sample standard"),
     ],
 )
-def test_runs_that_stop_early_are_counted(tmp_path: Path, status: str, words: str) -> None:
-    runs = comparison(tmp_path / "sweep", ["fedavg", "padamfed"])
-    one = sorted(runs.rglob("summary.json"))[0].parent
-    for file in (one / "summary.json", runs / "runs.csv"):
-        lines = file.read_text().splitlines(keepends=True)
-        row = next(i for i, line in enumerate(lines) if "completed" in line)
-        lines[row] = lines[row].replace("completed", status)
-        file.write_text("".join(lines))
-    files = draw([runs], PlotOptions()).save(tmp_path / "figure")
-    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
-    total = len(list(runs.rglob("summary.json")))
-    assert f"1 of {total} runs {words}." in text
+def test_seeds_are_counted_line_by_line(tmp_path: Path, seeds: Any, words: str) -> None:
+    for name, own in zip(("fedavg", "scaffold"), seeds, strict=True):
+        for seed in own:
+            config = {LR: 0.1}
+            write_run(tmp_path / f"{name}{seed}", exact([0.1, 0.5]), seed=seed, algorithm=name, config=config)
+    assert words in caption(tmp_path)
+    assert words in caption(tmp_path, x=LR)
 
 
-@pytest.mark.parametrize(("partition", "said"), [("dirichlet", True), ("iid", False)])
-def test_clients_of_unequal_size_that_are_weighted_differently_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, partition: str, said: bool
-) -> None:
-    runs = [
-        {
-            "metrics": rows(0.8, 0.6, 0),
-            "config": {"algorithm": name, "partition": partition} | more,
-        }
-        for name, more in (
-            ("fedavg", {"algorithm.weighting": "samples"}),
-            ("scaffold", {"algorithm.weighting": None}),
-        )
-    ]
-    files = draw([write_sweep(tmp_path / "s", runs, ["algorithm", "partition"])], PlotOptions()).save(
-        tmp_path / "figure"
-    )
-    text = json.loads(next(file for file in files if file.suffix == ".json").read_text())["text"][0]
-    line = "Clients are weighted differently (samples: FedAvg; uniform: SCAFFOLD), so the objectives differ."
-    assert (line in text) == said
-    assert (line in caplog.text) == said
+@pytest.mark.parametrize("x", ["round", "seed"])
+def test_data_that_is_not_official_and_runs_that_did_not_complete_are_named(tmp_path: Path, x: str) -> None:
+    """One note, or the first two of several; the data have all."""
+    place = comparison(tmp_path / "sweep", ["fedavg", "padamfed"])
+    files = sorted(place.rglob("summary.json"))
+
+    def rewrite(*notes: str) -> None:
+        for rank, file in enumerate(files):
+            file.write_text(
+                json.dumps(json.loads(file.read_text()) | {"data_note": notes[rank % len(notes)]})
+            )
+
+    rewrite("a.npz was used")
+    assert "deviation. a.npz was used. Data:" in caption(place, x=x)
+    rewrite("a was used", "b was used", "c was used")
+    assert " a was used. b was used (and 1 more note like this). Data:" in caption(place, x=x)
+    assert draw([place], PlotOptions(x)).said["data_notes"] == [f"{name} was used" for name in "abc"]
+    for file in (files[0], place / "runs.csv"):
+        file.write_text(file.read_text().replace("completed", "starved", 1))
+    assert " Of 6 runs: 1 starved. a was used." in caption(place, x=x)
 
 
-def test_notes_that_differ_in_numbers_alone_are_one_sentence(tmp_path: Path) -> None:
-    notes = (
-        "a.npz was used; 36,695 of 60,000 samples are kept",
-        "a.npz was used; 8,746 of 60,000 samples are kept",
-    )
-    runs = comparison(tmp_path / "sweep", ["fedavg"], seeds=2)
-    for file, note in zip(sorted(runs.rglob("summary.json")), notes, strict=True):
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"data_note": note}))
-    draw([runs], PlotOptions()).save(tmp_path / "figure")
-    assert (
-        " a.npz was used. 8,746 to 36,695 of 60,000 samples are kept. Data:"
-        in (tmp_path / "figure.md").read_text()
-    )
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [({"local.steps": None}, "K=10"), ({"local.steps": None, "local.epochs": 3}, "epochs=3")],
+)
+def test_default_steps_are_stated(tmp_path: Path, config: dict[str, Any], said: str) -> None:
+    write_run(tmp_path, exact([0.1, 0.5]), config=config)
+    assert f"S=10, {said}, B=32" in caption(tmp_path)
+
+
+def test_a_picture_holds_no_paragraph_unless_asked(tmp_path: Path) -> None:
+    write_run(tmp_path, exact([0.1, 0.5]))
+    for asked in (False, True):
+        drawing = draw([tmp_path], PlotOptions(caption=asked))
+        drawn = next(text.get_text() for text in drawing.figure.texts if text.get_gid() == "caption")
+        assert drawn.replace("\n", " ") == (drawing.said["text"][0] if asked else "")

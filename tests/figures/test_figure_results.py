@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from make_results import METRICS, comparison, rows, write_csv, write_run, write_sweep
+from make_results import METRICS, comparison, exact, rows, write_csv, write_run, write_sweep
 
+import fedbench
 from fedbench.config.config import GROUPS
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.lines import Series, curve, group, spread, within
@@ -45,17 +48,6 @@ def test_numbers_read_back_exactly(tmp_path: Path) -> None:
     metrics = read([tmp_path / "run"])[0].metrics
     assert metrics["test_accuracy"].tolist() == [row["test_accuracy"] for row in made]
     assert metrics["train_loss"].isna().all()
-
-
-def test_tables_alone_suffice(tmp_path: Path) -> None:
-    """Committed results may be the two tables without the run directories."""
-    runs = [
-        {"metrics": rows(0.8, 1.0, s), "algorithm": a, "seed": s} for a in ("fedavg", "led") for s in (0, 1)
-    ]
-    path = write_sweep(tmp_path, runs, ["algorithm", "seed"], summaries=False)
-    found = read([path])
-    assert labels(found) == ["FedAvg", "LED"]
-    assert [len(run.metrics) for run in found] == [21] * 4
 
 
 def test_a_directory_of_runs_is_read_and_each_run_counts_once(tmp_path: Path) -> None:
@@ -244,3 +236,25 @@ def test_a_run_that_is_computed_again_counts_once(tmp_path: Path) -> None:
     write_run(tmp_path / "run", rows(0.8, 1.0, 0))
     write_run(tmp_path / "run" / ".again", rows(0.7, 1.0, 0, last=10))
     assert [Path(run.source).name for run in read([tmp_path])] == ["run"]
+
+
+def test_a_row_of_results_has_each_outcome_under_its_own_name(tmp_path: Path) -> None:
+    """Of a finished run as its summary says; of one under way as far as its rows go."""
+    summary = write_run(tmp_path / "run", exact([0.1, 0.9, 0.5], wall_seconds=[0.0, 2.0, 3.0]), seed=4)
+    own = {"final_accuracy": 0.7, "best_accuracy": 0.9, "best_round": 5, "final_test_loss": 0.25}
+    own["wall_seconds"] = 8.0
+    (tmp_path / "run" / "summary.json").write_text(json.dumps({**summary, **own, "error": None}))
+    row = fedbench.results(tmp_path / "run").iloc[0].to_dict()
+    assert {name: row[name] for name in own} == own
+    assert (row["status"], row["rounds_done"], row["seed"], row["algorithm"]) == (
+        "completed",
+        10,
+        4,
+        "fedavg",
+    )
+    sweep = comparison(tmp_path / "sweep", ["led"], seeds=1)
+    row = fedbench.results(sweep).iloc[0].to_dict()
+    with (sweep / "runs.csv").open() as file:
+        (listed,) = csv.DictReader(file)
+    assert row["final_accuracy"] == float(listed["final_accuracy"])
+    assert row["best_accuracy"] == float(listed["best_accuracy"])

@@ -1,0 +1,328 @@
+"""Comparisons of runs for the papers' figures: numbers by hand, and where they stand in the picture."""
+
+from __future__ import annotations
+
+import statistics
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from figures.make_results import CONFIG, exact, rows, write_sweep
+from look_at import laid_out, overlaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from scipy.stats import linregress
+
+from fedbench.errors import DataError
+from fedbench.figures import style
+from fedbench.figures.comparisons import (
+    by_task,
+    draw_settings,
+    draw_speedup,
+    draw_untuned,
+    scores,
+    settings_table,
+)
+from fedbench.figures.results import Run, read
+from fedbench.papers.claims import OPPOSITE, YES, Evidence, slope
+from fedbench.papers.scores import OverTasks
+from fedbench.papers.tests import Leads
+
+POWERS = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
+FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
+THEOREM = {
+    ("iid", "vector"): 0.72,
+    ("iid", "tensor"): 0.5,
+    ("shards", "vector"): 0.5,
+    ("shards", "tensor"): 0.3,
+}
+
+
+def marked(ax: Axes, gid: str) -> list[Any]:
+    return [line for line in ax.lines if line.get_gid() == gid]
+
+
+def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
+    """Three S, one seed: n - 2 = 1 degree of freedom, and scipy's own regression; grey: the theorems' slopes
+    from the highest start."""
+    from fedbench.papers.across import POWERS, by_work
+
+    norms = {1: 0.9, 2: 0.8, 4: 0.62}
+    runs = []
+    for name, (S, norm) in product(("padamfed", "masfl"), norms.items()):
+        config = {"clients.per_round": S, "local.steps": 2, "rounds": 20}
+        norm /= 1 if name == "padamfed" else 2
+        metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, 0, last=20)]
+        metrics[-1]["grad_norm"] = 100.0  # of the last round, which the theorems' mean leaves out
+        runs.append({"metrics": metrics, "algorithm": name, "config": config})
+    write_sweep(tmp_path / "final", runs, ["clients.per_round"])
+    by_work(tmp_path, tmp_path / "out")
+    points = pd.read_csv(tmp_path / "out" / "speedup.csv").query("algorithm == 'padamfed'")
+    assert points.work.tolist() == [40, 80, 160]
+    assert points.grad_norm.tolist() == pytest.approx(list(norms.values()))
+    fit = linregress(np.log([40, 80, 160]), np.log(list(norms.values())))
+    assert points.slope.tolist() == pytest.approx([fit.slope] * 3)
+    assert points.slope_half.tolist() == pytest.approx([12.7062 * fit.stderr] * 3, rel=1e-4)
+    (ax,) = draw_speedup([tmp_path / "final"], POWERS, slope).figure.axes
+    x, grey = (
+        np.array([40, 80, 160]),
+        [mark for mark in ax.lines if to_hex(mark.get_color()).upper() == style.MUTED],
+    )
+    for mark, power in zip(grey, (-1 / 3, -1 / 4), strict=True):
+        np.testing.assert_allclose(mark.get_xydata(), np.column_stack([x, 0.9 * (x / 40) ** power]))
+
+
+def test_relative_rates_of_a_line_that_lacks_one(tmp_path: Path) -> None:
+    """All runs at FedAvg's lowest rate failed: its others stand where they belong. Where nothing says which
+    rate is missing, it is said instead of guessed."""
+    from fedbench.papers.across import FACTORS, by_relative_lr
+
+    runs = [
+        {"metrics": rows(0.5, 0.6, 0, last=10), "algorithm": name, "config": {"algorithm.lr": own * factor},
+         "status": "failed" if (name, factor) == ("fedavg", FACTORS[0]) else "completed"}
+        for name, own in (("fedavg", 0.1), ("scaffold", 3.0)) for factor in FACTORS
+    ]  # fmt: skip
+    path = write_sweep(tmp_path / "final", runs, ["algorithm", "algorithm.lr"])
+    by_relative_lr(tmp_path, tmp_path / "out")
+    points = pd.read_csv(tmp_path / "out" / "lr_relative.csv")
+    for name, own, factors in (("fedavg", 0.1, FACTORS[1:]), ("scaffold", 3.0, FACTORS)):
+        part = points[points.algorithm == name]
+        assert part.factor.tolist() == pytest.approx(factors)
+        assert part.reference.tolist() == pytest.approx([own] * len(factors))
+    lines = [line for line in (path / "runs.csv").read_text().splitlines() if ",failed," not in line]
+    (path / "runs.csv").write_text("\n".join(lines) + "\n")
+    for file in ("summary.json", "metrics.csv"):
+        (path / "fedavg-0" / file).unlink()
+    with pytest.raises(DataError, match=r"FedAvg: 8 learning rates, but 9 factors"):
+        by_relative_lr(tmp_path, tmp_path / "out")
+
+
+# ---- settings ------------------------------------------------------------------------------------------
+
+
+def run(accuracy: float, gamma: float, seed: int = 0, status: str = "completed", **choices: object) -> Run:
+    said = {**CONFIG, "rounds": 400, "algorithm": "padamfed", "algorithm.norm": "vector", "seed": seed}
+    said |= {key.replace("__", "."): value for key, value in choices.items()}
+    outcome = {"status": status, "final_accuracy": accuracy}
+    return Run(f"run-{accuracy}-{seed}", said, outcome, pd.DataFrame(), {"server_lr": gamma})
+
+
+def without_noise(accuracy: float, gamma: float, **choices: object) -> Run:
+    alone = {"clients__total": 1, "clients__per_round": 1, "local__steps": 1, "local__batch_size": None}
+    return run(accuracy, gamma, **alone, dataset__train_samples=1000, **choices)
+
+
+def test_each_setting_has_the_bound_of_its_own_path_length_split_and_cell() -> None:
+    """gamma T is (S K T)^(1/4), for the variance-reduced variant (S K T)^(1/3), by hand at T = 400."""
+    gamma, wider, vr = 11.8921 / 400, 14.1421 / 400, 27.1442 / 400  # 20000^(1/4), 40000^(1/4), 20000^(1/3)
+    found = settings_table(
+        [
+            run(0.6, gamma),
+            run(0.7, gamma, seed=1),
+            run(0.5, gamma, partition="iid", partition__alpha=None),
+            run(0.65, wider, clients__per_round=20),
+            run(0.3, vr, status="diverged", algorithm="padamfed_vr"),
+            run(0.2, gamma, dataset__split="balanced"),
+            without_noise(0.79, gamma),
+            without_noise(0.85, wider),
+            without_noise(0.9, vr, algorithm="padamfed_vr"),
+        ],
+        POWERS,
+    )
+    rows = found.set_index(["setting", "algorithm"])
+    assert rows.work.tolist() == [50, 50, 100, 50, 50]
+    assert rows.path.tolist() == [11.89, 11.89, 14.14, 27.14, 11.89]
+    first = rows.loc[("Dirichlet(0.5)", "padamfed")]
+    assert (first.accuracy, first.n, first.without_noise) == (pytest.approx(0.65), 2, 0.79)
+    assert (first.low, first.high) == (0.6, 0.7)
+    assert rows.loc[("iid", "padamfed"), "without_noise"] == 0.79
+    assert rows.loc[("S=20", "padamfed"), "without_noise"] == 0.85
+    diverged = rows.loc[("Dirichlet(0.5)", "padamfed_vr")]
+    assert (diverged.accuracy, diverged.without_noise) == (0.0, 0.9)
+    assert pd.isna(rows.loc[("EMNIST balanced", "padamfed"), "without_noise"])
+
+
+def test_runs_without_noise_alone_are_refused() -> None:
+    with pytest.raises(DataError, match="no run has more than one client"):
+        settings_table([without_noise(0.8, 0.03)], POWERS)
+
+
+def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
+    """Accuracy, spread and the tick without noise of every setting at the height of its name."""
+    results = {(10, 0): 0.5, (10, 1): 0.6, (20, 0): 0.7, (20, 1): 0.9}
+    runs = []
+    for (S, seed), accuracy in results.items():
+        runs.append({"clients.per_round": S, "seed": seed, "accuracy": accuracy, "server_lr": 0.01 * S})
+    runs += [
+        {"clients.per_round": 1, "clients.total": 1, "seed": 0, "accuracy": 0.95, "server_lr": 0.01 * S}
+        for S in (10,)
+    ]
+    made = []
+    for one in runs:
+        accuracy, server_lr = one.pop("accuracy"), one.pop("server_lr")
+        config = {"algorithm.norm": "vector", "rounds": 400, **one}
+        made.append({"metrics": exact([0.1, accuracy]), "algorithm": "padamfed", "seed": one["seed"],
+                     "config": config, "hyper": {"server_lr": server_lr}})  # fmt: skip
+    path = write_sweep(tmp_path / "s", made, ["clients.per_round", "clients.total"])
+    (ax,) = draw_settings([path], {"padamfed": 1 / 4}, (0.8,)).figure.axes
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["Dirichlet(0.5)", "S=20"]
+    (dots,) = marked(ax, "accuracy")
+    np.testing.assert_allclose(dots.get_xydata(), [[0.55, -0.24], [0.8, 0.76]])  # of one method
+    (spread,) = (part for part in ax.collections if part.get_gid() == "spread")
+    np.testing.assert_allclose(
+        spread.get_segments(), [[[0.5, -0.24], [0.6, -0.24]], [[0.7, 0.76], [0.9, 0.76]]]
+    )
+    (ticks,) = marked(ax, "bound")
+    np.testing.assert_allclose(ticks.get_xydata(), [[0.95, -0.24], [np.nan, 0.76]])
+    (level,) = marked(ax, "level")
+    assert set(level.get_xdata()) == {0.8}
+
+
+# ---- one setting for all tasks -------------------------------------------------------------------------
+
+
+def sweep(path: Path) -> Path:
+    """FedAvg with two rates and PAdaMFed with two norms on two tasks, two seeds; accuracies as above."""
+    cases = [("fedavg", "algorithm.lr", FEDAVG), ("padamfed", "algorithm.norm", THEOREM)]
+    runs = []
+    for algorithm, key, table in cases:
+        for (partition, value), accuracy in table.items():
+            for seed in (0, 1):
+                metrics = [{**row, "test_accuracy": accuracy or 0.1} for row in rows(0.5, 0.6, 0, last=5)]
+                status = "completed" if accuracy else "diverged"
+                config = {"partition": partition, "partition.alpha": None, key: value}
+                runs.append({"metrics": metrics, "algorithm": algorithm, "seed": seed,
+                             "status": status, "config": config})  # fmt: skip
+    return write_sweep(path, runs, ["partition", "algorithm.lr", "algorithm.norm"])
+
+
+def test_a_method_keeps_the_setting_that_is_best_on_the_first_task(tmp_path: Path) -> None:
+    """FedAvg keeps lr = 1, which diverges on the second task; its best there, 0.6 at 0.1, is what all are
+    measured by. The two norms are two methods, neither of them tuned."""
+    table = scores(read([sweep(tmp_path)]))
+    found = by_task(table)["sync"]
+    assert found.to_dict() == pytest.approx({
+        ("fedavg", "iid"): 1.0, ("fedavg", "shards(2)"): 0.0,
+        ("padamfed vector", "iid"): 0.72 / 0.9, ("padamfed vector", "shards(2)"): 0.5 / 0.6,
+        ("padamfed tensor", "iid"): 0.5 / 0.9, ("padamfed tensor", "shards(2)"): 0.5,
+    })  # fmt: skip
+    assert set(table[table.method == "fedavg"].setting) == {"lr=1"}
+    assert table.groupby("method").tuned.first().to_dict() == {
+        "fedavg": True, "padamfed vector": False, "padamfed tensor": False,
+    }  # fmt: skip
+
+
+def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
+    """Seed 1 divides the data into a harder task, which is no difference between methods. Where the best
+    method of a task has diverged the mean over its seeds, 0.45, stands in."""
+    runs = []
+    for name, accuracies in (("fedavg", (0.9, 0.6)), ("padamfed", (0.6, 0.2))):
+        for partition in ("iid", "shards"):
+            for seed, accuracy in enumerate(accuracies):
+                lost = (name, partition, seed) == ("fedavg", "shards", 1)
+                metrics = [{**row, "test_accuracy": accuracy} for row in rows(0.5, 0.6, 0, last=5)]
+                status = "diverged" if lost else "completed"
+                runs.append({"metrics": metrics, "algorithm": name, "seed": seed, "status": status,
+                             "config": {"partition": partition, "partition.alpha": None}})  # fmt: skip
+    table = scores(read([write_sweep(tmp_path, runs, ["partition"])]))
+    found = table[table.method == "padamfed"].set_index(["task", "seed"]).relative
+    assert found.to_dict() == pytest.approx({
+        ("iid", 0): 0.6 / 0.9, ("iid", 1): 0.2 / 0.6,
+        ("shards(2)", 0): 0.6 / 0.9, ("shards(2)", 1): 0.2 / 0.45,
+    })  # fmt: skip
+    mean = by_task(table)["sync"]["padamfed"]  # over seeds
+    assert mean.tolist() == pytest.approx([(0.6 / 0.9 + 0.2 / 0.6) / 2, (0.6 / 0.9 + 0.2 / 0.45) / 2])
+
+
+def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path) -> None:
+    """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others."""
+    page = laid_out(draw_untuned([sweep(tmp_path / "sweep")]))
+    (ax,) = page.figure.axes
+    (cross,) = (line for line in ax.lines if line.get_gid() == "diverged")
+    strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()
+    left, right = (ax.transData.inverted().transform((x, 0))[0] for x in (strip.x0, strip.x1))
+    assert ax.get_xlim()[0] == pytest.approx(left)
+    assert left < cross.get_xdata()[0] < right == pytest.approx(0.5)
+    assert overlaps(page) == []
+
+
+def test_a_task_without_a_run_of_a_method_counts_nowhere(tmp_path: Path) -> None:
+    """FedAvg has no run on the third task: two points, no cross, and numbers of two tasks."""
+    shares = {("fedavg", "iid"): 0.6, ("fedavg", "shards"): 0.4}
+    shares |= {("padamfed", task): 0.8 for task in ("iid", "shards", "classes")}
+    runs = [
+        {"metrics": [{**row, "test_accuracy": accuracy} for row in rows(0.5, 0.6, 0, last=5)],
+         "algorithm": name, "config": {"partition": task, "partition.alpha": None}}
+        for (name, task), accuracy in shares.items()
+    ]  # fmt: skip
+    (ax,) = laid_out(draw_untuned([write_sweep(tmp_path / "sweep", runs, ["partition"])])).figure.axes
+    assert [line.get_gid() for line in ax.lines] == ["task", "task"]
+    assert [len(line.get_xdata()) for line in ax.lines] == [2, 3]
+    numbers = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
+    assert numbers == ["0.62, 0.50", "1.00, 1.00"]  # of 0.75 and 0.5
+
+
+def test_schedules_are_judged_apart(tmp_path: Path) -> None:
+    """An asynchronous task has its own best method, however good the synchronous ones are."""
+    slow = [{"metrics": rows(0.4, 0.6, seed, last=5), "algorithm": "fedbuff", "seed": seed,
+             "config": {"schedule": "async"}} for seed in (0, 1)]  # fmt: skip
+    write_sweep(tmp_path / "b", slow, ["partition"])
+    sweep(tmp_path / "a")
+    assert by_task(scores(read([tmp_path / "a", tmp_path / "b"])))["async"].tolist() == [1.0]
+
+
+def test_the_picture_says_how_it_was_judged(tmp_path: Path) -> None:
+    """What was tuned and the tasks are beside it; nothing finished is an error."""
+    said = draw_untuned([sweep(tmp_path / "sweep")]).said
+    assert said["tuned"] == [{"schedule": "sync", "method": "fedavg", "setting": "lr=1"}]
+    assert said["tasks"] == {"sync": ["iid", "shards(2)"]}
+    assert "×: diverged with every seed. Of 16 runs: 2 diverged." in said["text"][0]
+    runs = read([tmp_path / "sweep"])
+    with pytest.raises(DataError, match="no finished run"):
+        scores([run for run in runs if run.status == "failed"])
+
+
+def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) -> None:
+    """FedAvg is best on every task but one, and SCAFFOLD's shares are 0.5, 0.75 and 1: median 0.75, worst
+    0.5."""
+    accuracies = {"fedavg": (0.8, 0.8, 0.6), "scaffold": (0.4, 0.6, 0.8)}
+    runs = [
+        {"metrics": exact([0.1, value]), "algorithm": name, "seed": seed,
+         "config": {"partition": task, "partition.alpha": None}}
+        for name, values in accuracies.items()
+        for task, value in zip(("iid", "shards", "powerlaw"), values, strict=True)
+        for seed in (0, 1)
+    ]  # fmt: skip
+    (ax,) = draw_untuned([write_sweep(tmp_path / "s", runs, ["partition"])]).figure.axes
+    rows = {"FedAvg": [1.0, 1.0, 0.75], "SCAFFOLD": [0.5, 0.75, 1.0]}
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == list(rows)
+    for rank, (name, values) in enumerate(rows.items()):
+        points = next(mark for mark in marked(ax, "task") if round(mark.get_ydata().mean()) == rank)
+        assert points.get_ydata() - rank == pytest.approx([-0.3, 0.0, 0.3])  # a task's height in every row
+        assert points.get_xdata().tolist() == pytest.approx(values)
+        assert to_hex(points.get_color()).upper() == style.ALGORITHMS[name.lower()].colour
+        bar = [part for part in ax.collections if part.get_gid() == "median"][rank].get_segments()[0]
+        assert bar.mean(axis=0) == pytest.approx([statistics.median(values), rank])
+        said = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
+        assert said[rank] == f"{statistics.median(values):.2f}, {min(values):.2f}"
+
+
+def test_a_claim_over_tasks_compares_the_median_or_the_worst() -> None:
+    """Worst: 0.7 against 0.2 with all seeds; median: 0.8 against 0.9. Two tasks are no range."""
+    parts = [
+        {"method": method, "task": task, "seed": seed, "relative": value + 0.001 * seed}
+        for method, values in (("padamfed vector", (0.8, 0.7, 0.9)), ("fedavg", (1.0, 0.9, 0.2)))
+        for task, value in enumerate(values)
+        for seed in (0, 1, 2)
+    ]
+    data = Evidence(tables={"untuned": pd.DataFrame(parts)})
+    worst = Leads("padamfed vector", ("fedavg",), OverTasks("min"))(data)
+    assert (worst.verdict, worst.brief) == (YES, "0.701 +- 0.001 (3); FedAvg 0.201 +- 0.001 (3)")
+    median = Leads("padamfed vector", ("fedavg",), OverTasks("median"))(data)
+    assert (median.verdict, median.reason) == (OPPOSITE, "behind FedAvg")
+    few = Evidence(tables={"untuned": pd.DataFrame(parts)[lambda table: table.task < 2]})
+    assert Leads("padamfed vector", ("fedavg",), OverTasks("min"))(few).reason == "fewer than 3 tasks"
+    assert Leads("padamfed vector", ("mime",), OverTasks("min"))(data).reason == "no runs of mime"
