@@ -35,8 +35,8 @@ it does not, and which keys stay untuned. A method of your own without a file gr
 With target=ACCURACY, runs stop at that accuracy, and the fewest mean rounds to reach it win. A run that does
 not reach it counts twice its rounds; a tie goes to the more accurate setting.
 A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
-stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning.png, tune.json, and the
-runs in trials/ and final/, which are sweeps. best, plot and report of DIR show the winners; those of
+stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning-lr.png, tune.json, and
+the runs in trials/ and final/, which are sweeps. best, plot and report of DIR show the winners; those of
 DIR/trials show the search.
 tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own values."""
 
@@ -94,9 +94,10 @@ def _shown(tuned: Tuned) -> int:
         *(f"{edge}; a wider grid or --extend may find better" for edge in tuned.edges),
     ]:
         print(line)
-    for name in ("trials.csv", "results.csv", "tuning.png"):
-        if (tuned.directory / name).is_file():
-            print(tuned.directory / name)
+    pictures = sorted(tuned.directory.glob("tuning-*.png"))
+    for file in [tuned.directory / "trials.csv", tuned.directory / "results.csv", *pictures]:
+        if file.is_file():
+            print(file)
     if tuned.failures:
         more = f" and {len(tuned.failures) - 1} more" if len(tuned.failures) > 1 else ""
         raise RunError(f"{tuned.failures[0]}{more}")

@@ -44,9 +44,8 @@ _PANEL_HEIGHT = {"one": 1.9, "two": 1.3}  # inches, of a grid
 def sheet() -> AbstractContextManager[None]:
     """The style sheet, over the user's settings of matplotlib, as a context in which figures are made and
     saved."""
-    return matplotlib.rc_context(
-        dict.items(matplotlib.rc_params_from_file(SHEET, use_default_template=False))
-    )
+    ours: Any = dict(dict.items(matplotlib.rc_params_from_file(SHEET, use_default_template=False)))
+    return matplotlib.rc_context(ours)
 
 
 def handle(style: LineStyle, **more: Any) -> Line2D:

@@ -71,7 +71,7 @@ class Run:
 
     def result(self, name: str) -> float | None:
         """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
-        if name in OUTCOMES and name not in METRICS:
+        if name in self.outcome and name not in METRICS:
             return number(self.outcome.get(name))
         values = self.metrics[name].dropna() if name in self.metrics else pd.Series(dtype=float)
         return number(float(values.iloc[-1])) if len(values) else None

@@ -34,8 +34,6 @@ PUBLISHED = {
     "table2": {"FedAvg": (0.9352, 995), "SVRG": (0.9406, 970), "SARAH": (0.9375, 958)},
 }
 """Table -> method -> accuracy and T, the round of the best accuracy."""
-SEARCH_ROUNDS = {"table2": {"cpu": 100}}
-"""Table -> scale -> rounds of a point of a search. Only its finalists run for the table's own 1,000."""
 TASKS = {
     "table1": {"table1": ""},
     "table2": {"table2_cnn": ", the paper's CNN", "table2": ", a smaller CNN"},
@@ -51,14 +49,13 @@ def searches(table: str) -> Iterator[Search]:
     All methods share the draws of learning rate, local steps and batch size; FedAvg's have no mu.
     """
     rates = [float(f"{1 / (beta * L[table]):.9g}") for beta in BETAS]
-    less = SEARCH_ROUNDS.get(table, {})
     for method, lacks, key, ruled in (
         ("fedavg", (MU,), "algorithm.lr", rates),
         ("fedproxvr", (), "algorithm.beta", BETAS),
     ):
         where = {"algorithm": method}
-        yield Search("rule", {**where, key: ruled[1]}, {key: ruled, **OTHERS}, lacks, less)
-        yield Search("free", {**where, "algorithm.lr": 0.1}, {"algorithm.lr": RATES, **OTHERS}, lacks, less)
+        yield Search("rule", {**where, key: ruled[1]}, {key: ruled, **OTHERS}, lacks)
+        yield Search("free", {**where, "algorithm.lr": 0.1}, {"algorithm.lr": RATES, **OTHERS}, lacks)
 
 
 def by_beta_tau(runs: Path, out: Path) -> list[Path]:

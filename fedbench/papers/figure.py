@@ -62,18 +62,14 @@ def command(name: str, scale: str) -> str:
 class Search:
     """A random search over `space` (key -> values) for branches that have the choices `where`: their
     `algorithm` or keys that their grid fixes. Their final runs are in the stage `final-<name>`. `lacks`: keys
-    that are drawn but not set, so that a method without them shares the draws of one with them. `rounds`:
-    scale -> rounds of a point (absent: the figure's own). With fewer, the best `finalists` also run for the
-    figure's own rounds (if all diverge, the next ones do), and the best of these wins. `unless`: keys that a
-    branch must not fix to have this search. `task`: a figure on whose first task with the same schedule the
-    values are chosen, so that nothing of this figure's own task is used; empty: on its own."""
+    that are drawn but not set, so that a method without them shares the draws of one with them. `unless`:
+    keys that a branch must not fix to have this search. `task`: a figure on whose first task with the same
+    schedule the values are chosen, so that nothing of this figure's own task is used; empty: on its own."""
 
     name: str
     where: Mapping[str, Value]
     space: Mapping[str, Sequence[Value]]
     lacks: Sequence[str] = ()
-    rounds: Mapping[str, int] = field(default_factory=dict)
-    finalists: int = 2
     unless: Sequence[str] = ()
     task: str = ""
 
@@ -240,7 +236,7 @@ class Experiment:
                 "tuning": dataclasses.asdict(TUNING[self.effort]) if figure.tuned or figure.search else None,
                 "start": self.start,
                 "searches": [
-                    [one.name, one.where, one.space, one.lacks, one.rounds.get(self.scale), one.finalists]
+                    [one.name, one.where, one.space, one.lacks]
                     + ([one.unless, *self._of_task(one.task)] if one.unless or one.task else [])
                     for one in figure.search
                 ],

@@ -64,7 +64,7 @@ def states(root: Path = Path()) -> list[tuple[str, str, str]]:
 
 def write_tuning(out: Path, chosen: Chosen) -> None:
     """Write tuning.csv if anything was tuned: every configuration tried, with winners, their neighbours and
-    edges marked. "pruned" has the rounds of configurations that had fewer than the figure."""
+    edges marked."""
     if chosen:
         _write_csv(out / "tuning.csv", trials_table([(branch.named, found) for branch, found in chosen]))
 

@@ -41,7 +41,7 @@ from fedbench.sweeps.launch import Result, sweep_planned
 from fedbench.sweeps.plan import preview
 from fedbench.sweeps.tables import duration
 from fedbench.tuning.request import SHARE, VALIDATION
-from fedbench.tuning.search import Stages, Task, decide, first_values, search, single
+from fedbench.tuning.search import Stages, Task, first_values, search, single
 from fedbench.tuning.selection import Selection
 
 
@@ -144,11 +144,9 @@ class Maker:
         if elsewhere:
             stages = Stages([f"experiment={elsewhere}", *self.words[1:]], self.root / RUNS)
             place = place.with_name(f"{place.name}-{elsewhere}")
-        last = place.with_name(f"{place.name}-finalists" if elsewhere else "finalists")
         found = search(
             tasks, seeds, lambda grids: self.sweep(place, grids, held_out, stages), self.how.extensions
         )
-        found = decide(tasks, found, seeds, lambda grids: self.sweep(last, grids, held_out, stages))
         if elsewhere:
             self.stages.failures += stages.failures
         selected = {str(task.fixed): one for task, one in zip(tasks, found, strict=True)}
@@ -168,11 +166,9 @@ class Maker:
             grid = self.made.tuned_keys(branch)
             usual = first_values(grid, algorithm_file(branch.algorithm), self.how)
             return Task(fixed, grid, [self.made.start.get(branch.method, usual)])
-        rounds = branch.search.rounds.get(self.made.scale)
-        less, last = ({"rounds": rounds}, branch.search.finalists) if rounds else ({}, 0)
         tried = branch.search.points(self.how.samples)
         space = {key: values for key, values in branch.search.space.items() if key in tried[0]}
-        return Task({**fixed, **less}, space, single(tried), extends=False, finalists=last)
+        return Task(fixed, space, single(tried), extends=False)
 
     def final(self, branch: Branch, selection: Selection | None) -> Grid:
         """The grid of a branch's final runs: its winner's values, overridden by what the branch sweeps."""

@@ -55,7 +55,6 @@ class Result:
     metric: str = "accuracy"  # what the accuracies measure
     rounds_to_target: float | None = None  # infinite: never reached; None: no target
     rounds: int = 0  # planned
-    rung: int | None = None  # rounds of a run that had fewer than others of its search, so it cannot win
     validation: float | None = None  # final accuracy on the held-out samples, if any
     further: Mapping[str, float | None] = field(default_factory=dict)  # final values of further metrics
 

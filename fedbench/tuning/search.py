@@ -1,5 +1,5 @@
 """The search: its space, what is tried first for every method in every context, and what comes next: points
-that Optuna asks for, points past an edge, and finalists of a search with fewer rounds."""
+that Optuna asks for, and points past an edge."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -18,7 +17,7 @@ from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
 from fedbench.sweeps.launch import Result, sweep
 from fedbench.tuning.methods import distance
-from fedbench.tuning.selection import Selection, Trial, select
+from fedbench.tuning.selection import Selection, select
 
 Point = Mapping[str, Value]
 """A value for every key of a space."""
@@ -194,8 +193,8 @@ class Task:
 
     `first`: the grids over the keys of `space` that are tried first. `extends`: whether a winner at an edge
     finally extends the search, also beyond the values of `space`. `asks`: proposes what comes after `first`.
-    `finalists`: if `rounds` is in `fixed`, how many of the best finally run without it. `metric`: one of
-    eval.metrics to select by instead of the accuracy. `algorithm`: the method if `fixed` has none.
+    `metric`: one of eval.metrics to select by instead of the accuracy. `algorithm`: the method if `fixed` has
+    none.
     """
 
     fixed: Mapping[str, Value]
@@ -203,7 +202,6 @@ class Task:
     first: Sequence[Grid]
     extends: bool = True
     asks: Optuna | None = None
-    finalists: int = 0
     metric: str | None = None
     algorithm: str = ""
 
@@ -274,43 +272,3 @@ def search(tasks: Sequence[Task], seeds: Sequence[int], run: Run, extensions: in
             extensions -= 1
             wanted = [task.next(one, extends=True) for task, one in zip(tasks, found, strict=True)]
     return found
-
-
-def decide(
-    tasks: Sequence[Task], found: Sequence[Selection | None], seeds: Sequence[int], run: Run
-) -> list[Selection | None]:
-    """The selections of all tasks, after the finalists of those that have some were run. If all finalists of
-    a task diverge or fail, as many of the next best follow, and so on. A configuration that leads early may
-    diverge later, or be overtaken by one that rises slowly. None: all runs failed."""
-    races = {}
-    for number, (task, selection) in enumerate(zip(tasks, found, strict=True)):
-        if task.finalists and selection:
-            less = {key: value for key, value in task.fixed.items() if key != "rounds"}
-            stable = [one for one in selection.ranked if not one.diverged]
-            points = iter([one.values for one in stable or selection.ranked])
-            races[number] = replace(task, fixed=less), selection, points
-    ended: list[Result] = []
-    while grids := [
-        task.grid(values, seeds)
-        for task, _, waiting in races.values()
-        if all(run.status in ("diverged", "failed") for run in ended if task.owns(run))
-        for values in single(islice(waiting, task.finalists))
-    ]:
-        ended += run(grids)
-    decided = list(found)
-    for number, (task, selection, _) in races.items():
-        decided[number] = _decided(selection, task.selected(ended), int(tasks[number].fixed["rounds"]))
-    return decided
-
-
-def _decided(search: Selection, final: Selection | None, rounds: int) -> Selection | None:
-    """A search joined with its finalists; all other trials count as stopped at the search's `rounds`."""
-    if final is None:
-        return None
-    ended = [one.values for one in final.trials]
-    others = [
-        Trial(one.values, [replace(run, rung=rounds) for run in one.runs])
-        for one in search.trials
-        if one.values not in ended
-    ]
-    return Selection((*others, *final.trials), final.winner)

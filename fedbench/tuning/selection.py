@@ -3,8 +3,8 @@
 Rule: the configuration with the best mean final value over the tuning seeds wins: the highest accuracy (or
 another metric), the lowest perplexity. It is measured on validation samples if runs have them
 (`dataset.validation`), else on the test set. The final value of a run is the mean of its last `eval.final_k`
-evaluations. A diverged run counts as accuracy 0, and as infinitely bad by any other metric. Runs that failed,
-or had fewer rounds than others, are left out. The first one tried wins a tie.
+evaluations. A diverged run counts as accuracy 0, and as infinitely bad by any other metric. Runs that failed
+are left out. The first one tried wins a tie.
 
 With a `target`, runs stop at that accuracy, and the configuration with the fewest mean rounds to it wins. A
 run that does not get there, or diverges, counts twice its planned rounds (PAR2, as in comparisons of
@@ -26,7 +26,7 @@ from fedbench.runs.metrics import sign
 from fedbench.sweeps.launch import Result
 
 _LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
-_LAST += ["diverged", "failed", "pruned", "role", "edge"]
+_LAST += ["diverged", "failed", "role", "edge"]
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,6 @@ class Trial:
         value = sign(self.metric) * self.mean
         return value if self.rounds is None else -self.rounds, value
 
-    @property
-    def pruned(self) -> int | None:
-        """The round at which its runs were stopped; None: they were not."""
-        return next((run.rung for run in self.runs if run.rung is not None), None)
-
     def row(self) -> dict[str, Value]:
         """Its values and its results, as a row of a table."""
         status, scores = [run.status for run in self.runs], self.scores
@@ -97,7 +92,6 @@ class Trial:
             **({} if self.rounds is None else {"rounds_to_target": self.rounds, "reached": there}),
             "diverged": status.count("diverged"),
             "failed": status.count("failed"),
-            **({} if self.pruned is None else {"pruned": self.pruned}),
         }
 
 
@@ -156,7 +150,7 @@ class Selection:
 
 
 def _ranked(trials: Iterable[Trial]) -> list[Trial]:
-    able = [one for one in trials if one.counted and one.pruned is None]
+    able = [one for one in trials if one.counted]
     return sorted(able, key=lambda one: one.rank, reverse=True)
 
 

@@ -54,7 +54,8 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
 
 
 def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
-    """Search, then run the winners; write trials.csv, results.csv, tuning.png (and .pdf) and tune.json.
+    """Search, then run the winners; write trials.csv, results.csv, tune.json and a figure for
+    each searched number (tuning-lr.png, .pdf and others).
 
     `overrides`: as on the command line. The keys of `algorithm.*` (or `options.keys`) that they sweep are
     searched, for every method and every point of the other swept keys. The same call goes on where another
@@ -107,8 +108,9 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
         written_table(place / "results.csv", results)
     from fedbench.tuning.picture import draw
 
-    notes = [f"Winner: {plan.rule}.", f"Winners {plan.of_winners}."]
-    draw(found, plan.measure, " ".join(notes)).save(place / "tuning")
+    rule = f"Winner: {plan.rule}. Winners {plan.of_winners}."
+    for key, drawing in draw(found, plan.measure, rule, place).items():
+        drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
     return Tuned(place, tried, results, stages.failures, [f"winners {plan.of_winners}"])
 
 

@@ -185,7 +185,7 @@ def test_a_tuning_shows_its_winners(tuned: None, fedbench: Call) -> None:
     caption = json.loads(Path("figure.json").read_text())
     assert [line["n"] for line in caption["series"]] == [2]
     assert caption["text"][0].count("0.99") == 0
-    assert "Held out of every client's training samples: 0.1 (dataset.validation)." in caption["text"][0]
+    assert ", 0.1 of the training samples held out. " in caption["text"][0]
     code, _, err = fedbench("collect", "t")
     assert code == 2
     assert err.endswith("this one is a tuning's, which has t/trials or t/final\n")

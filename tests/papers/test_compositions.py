@@ -221,18 +221,6 @@ def test_the_own_network_has_the_papers_rows() -> None:
         assert own.params["model"] == ["cnn"]
 
 
-def test_a_search_may_have_fewer_rounds(tmp_path: Path) -> None:
-    """Table 2's searches at cpu scale, whose best two are run to the end; Table 1's have its own rounds, as
-    all at paper scale."""
-    for table, scale, rounds in (("table1", "cpu", None), ("table2", "cpu", 100), ("table2", "paper", None)):
-        made = compose_experiment(f"fedproxvr/{table}_searched", scale)
-        maker = Maker(made, [], tmp_path, tmp_path)
-        searched = [branch for branch in made.branches if branch.search]
-        tasks = [maker.task(branch) for branch in searched]
-        assert [task.fixed.get("rounds") for task in tasks] == [rounds] * 6
-        assert [task.finalists for task in tasks] == [2 if rounds else 0] * 6
-
-
 @pytest.mark.parametrize("count", [8, 40])
 def test_the_methods_of_a_table_share_the_draws_of_their_searches(count: int) -> None:
     """FedAvg is tried at FedProxVR's learning rates, local steps and batch sizes, without mu, each once."""

@@ -40,6 +40,7 @@ def test_every_figure_is_made_at_smoke_scale_and_reported(
     assert "no results" not in said
     assert f"current     {TUNED} --scale smoke" in said
     one_is_tuned_and_run_as_it_says()
+    what_is_searched_is_run()
     the_same_again_computes_nothing()
     a_table_has_the_published_numbers_beside_ours()
     one_is_drawn_again_without_runs(capsys)
@@ -108,6 +109,18 @@ def one_is_tuned_and_run_as_it_says() -> None:
     assert "validation_accuracy" not in rounds  # the chosen ones are trained on all samples
     assert "data.root" not in made["shared"]  # where this machine keeps its data is nobody's business
     assert all(Path(file["path"]).name == file["path"] for files in made["data"] for file in files)
+
+
+def what_is_searched_is_run() -> None:
+    """Three methods, two readings, two draws each: the table's runs have the winners' values."""
+    out = shown("fedproxvr/table1_searched", "smoke")
+    tuning, runs = pd.read_csv(out / "tuning.csv"), pd.read_csv(out / "runs.csv")
+    assert len(tuning) == 12
+    winners = tuning[tuning.role == "winner"]
+    assert winners.groupby("search").size().to_dict() == {"free": 3, "rule": 3}
+    for key in ("local.steps", "local.batch_size"):
+        for search, part in winners.groupby("search"):
+            assert set(runs[runs.dir.str.startswith(f"final-{search}/")][key]) == set(part[key])
 
 
 def the_same_again_computes_nothing() -> None:

@@ -49,11 +49,14 @@ def test_the_tables_say_what_was_tried_and_what_the_winners_reached(done: Path) 
         assert (row["n"], row["trials"]) == (2, len(part))
         assert row["best_accuracy"] == pytest.approx(won.best_accuracy.mean())
         assert (row["diverged"], row["failed"]) == (0, 0)
-    for name in ("tuning.png", "tuning.pdf", "tuning.md"):
+    points = pd.read_csv(done / "tuning-lr.csv").set_index(["algorithm", "algorithm.lr"])
+    expected = trials.set_index(["algorithm", "algorithm.lr"])["mean"]
+    assert points.final_validation_accuracy_mean.to_dict() == pytest.approx(expected.to_dict())
+    for name in ("tuning-lr.png", "tuning-lr.pdf", "tuning-lr.md"):
         assert (done / name).stat().st_size > 0
     assert set(trials.metric) == {"validation accuracy"}
-    caption = (done / "tuning.md").read_text()
-    assert "\nFinal validation accuracy of every trial" in caption
+    caption = (done / "tuning-lr.md").read_text()
+    assert "A point is the best trial at that value" in caption
     assert (
         "test set with seeds 1, 2: n = 2, since seed 0 selected; trained without the held-out 0.1" in caption
     )
@@ -205,7 +208,7 @@ def test_where_all_diverge_there_is_no_winner(tmp_path: Path, capsys: pytest.Cap
     assert tune(tmp_path / "one", *words, "algorithm.lr=0.1,1e200", "algorithm=fedavg") == 0
     (row,) = pd.read_csv(tmp_path / "one" / "results.csv").to_dict("records")
     assert row["algorithm.lr"] == 0.1
-    assert "diverged" in (tmp_path / "one" / "tuning.md").read_text()
+    assert "diverged" in (tmp_path / "one" / "tuning-lr.md").read_text()
 
 
 def test_a_dry_run_says_what_would_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,48 @@
+"""The pictures of a search, by their points, on invented trials."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from fedbench.sweeps.launch import Result
+from fedbench.tuning.picture import draw
+from fedbench.tuning.selection import Selection, select
+
+LR, BETA = "algorithm.lr", "algorithm.beta"
+
+
+def searched(*cases: tuple[float, float, float | None], **more: float) -> Selection:
+    """A search over (lr, beta) with these scores; None: diverged."""
+    runs = [
+        Result(Path(f"{lr}-{beta}"), {"algorithm": "fedcm", LR: lr, BETA: beta, "seed": 0},
+               "diverged" if score is None else "completed", score, **more)
+        for lr, beta, score in cases
+    ]  # fmt: skip
+    found = select(runs, [LR, BETA])
+    assert found is not None
+    return found
+
+
+def test_a_point_is_the_best_trial_at_a_value_over_the_other_keys() -> None:
+    """Of lr 0.1 the two betas have 0.6 and 0.8; at lr 1 one has diverged, at lr 10 both have."""
+    search = searched((0.1, 0.5, 0.6), (0.1, 0.9, 0.8), (1.0, 0.5, 0.7), (1.0, 0.9, None),
+                      (10.0, 0.5, None), (10.0, 0.9, None))  # fmt: skip
+    drawings = draw([({"algorithm": "fedcm"}, search)], "test accuracy", "The rule.", Path("searches/a"))
+    by_rate, by_beta = (drawings[key].points.set_index(key) for key in (LR, BETA))
+    assert by_rate.final_accuracy_mean.dropna().to_dict() == {0.1: 0.8, 1.0: 0.7}
+    assert by_rate.diverged.to_dict() == {0.1: 0, 1.0: 0, 10.0: 1}
+    assert by_beta.final_accuracy_mean.to_dict() == {0.5: 0.7, 0.9: 0.8}
+    (text,) = drawings[LR].said["text"]
+    assert "The rule." in text
+    assert text.endswith("Data: searches/a.")
+
+
+def test_what_selects_is_what_is_drawn() -> None:
+    """Rounds to a target, twice the planned ones where it is not reached; no figure of a single value."""
+    near = searched((0.1, 0.5, 0.6), (1.0, 0.5, 0.7), rounds_to_target=math.inf, rounds=100)
+    (only,) = draw([({"algorithm": "fedcm"}, near)], "test accuracy", "", Path("a")).items()
+    assert only[0] == LR
+    assert only[1].points.rounds_to_target_mean.tolist() == [200, 200]
+    (ax,) = only[1].figure.axes
+    assert ax.get_ylabel() == "Rounds to target"
