@@ -3,6 +3,7 @@
 null_cuda_worker.py rounds FILE    a JSON list of jobs (lists of words); prints a JSON object for each
 null_cuda_worker.py full FILE      the words of one job; the device is full with more than half of a chunk
 null_cuda_worker.py packed FILE    the words of one job; the device is full once its steps are compiled
+null_cuda_worker.py linked FILE    the same, its steps compiled as a torch without standalone_compile does
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any
 import emul
 import torch
 
+from fedbench import torch_internals
 from fedbench.api import compose_config
-from fedbench.engine import vectorised
+from fedbench.engine import compiled, vectorised
 from fedbench.runs.execution import Execution, set_numerics
 from fedbench.runs.measurement import Measurement
 from fedbench.runs.run import Run
@@ -141,8 +143,10 @@ def main() -> None:
     given = json.loads(file.read_text())
     if kind == "full":
         print(json.dumps(full(given, file.parent / "run")), flush=True)
-    elif kind == "packed":
+    elif kind in ("packed", "linked"):
         emul.no_values()
+        if kind == "linked":  # as in a torch without standalone_compile
+            torch_internals.stands_alone = compiled.stands_alone = lambda device: False
         print(json.dumps(packed(given)), flush=True)
     else:
         emul.no_values()

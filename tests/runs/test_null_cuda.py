@@ -118,13 +118,18 @@ def test_a_full_device_halves_the_chunk(device: Path, images: Path, tmp_path: Pa
     assert "out of memory with chunk=10; started again with chunk=5" in summary["notes"]
 
 
-def test_packed_steps_without_memory_are_known_as_such(device: Path, images: Path, tmp_path: Path) -> None:
-    """What AOTInductor raises is a plain RuntimeError; a run halves its chunk then, as above."""
+@pytest.mark.parametrize(
+    ("kind", "error"), [("packed", "OutOfMemoryError"), ("linked", "RuntimeError")], ids=["packed", "linked"]
+)
+def test_packed_steps_without_memory_are_known_as_such(
+    device: Path, images: Path, tmp_path: Path, kind: str, error: str
+) -> None:
+    """Linked programs raise a plain RuntimeError; a run halves its chunk then, as above."""
     file = tmp_path / "words.json"
     file.write_text(json.dumps([*job(images, "compile", "model=mlp"), "cuda_graph=off"]))
-    done = null_cuda.python(device, WORKER, "packed", str(file))
+    done = null_cuda.python(device, WORKER, kind, str(file))
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["error"].startswith("RuntimeError: "), done.stderr[-1500:]
+    assert found["error"].startswith(f"{error}: "), done.stderr[-1500:]
     assert found["out_of_memory"]
 
 
@@ -168,7 +173,7 @@ def test_all_gpu_checks_are_one_script(device: Path, tmp_path: Path) -> None:
     found = {row["what"]: row["found"] for row in read(out / "image.csv")}
     assert found["Python.h"] in ("True", "False")
     assert "standalone_compile" in found
-    assert [row["runs"] for row in read(out / "sweeps.csv")] == ["0", "2", "1"]  # that figure has no runs
+    assert [row["runs"] for row in read(out / "sweeps.csv")] == ["28", "2", "1"]  # all of it
     assert [row["first"] for row in read(out / "compiling.csv")] == ["compiled", "loaded"]
     runs = read(out / "runs.csv")
     assert [row["norm"] for row in runs if row["algorithm"] == "padamfed"] == ["tensor", "vector"]
