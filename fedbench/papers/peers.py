@@ -9,8 +9,8 @@ decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fedbench.config.config import flat
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.overrides import written
 from fedbench.papers.claims import Claim, FrontPageRow, Untested, on_figure, rows_of, said, short, tuned
-from fedbench.papers.figure import Figure, Paper, experiment, of_stages, save_table
+from fedbench.papers.figure import Figure, Paper, experiment, of_stages, picture, save_table
 from fedbench.papers.tests import Leads, Near
 from fedbench.runs.run_directory import RunDirectory
 
@@ -43,13 +43,15 @@ TAGS = {"memory": "from memory, not checked", "second": "second-hand", "other": 
 @dataclass(frozen=True)
 class Table:
     """A published table. `note`: what differs from the source at every scale. `target`: count the rounds to
-    this test accuracy; None: compare accuracies."""
+    this test accuracy; None: compare accuracies. `curves`: columns `y` that are drawn against rounds too, and
+    keys: a line for every value of `by`, a panel for every one of `rows`."""
 
     name: str
     paper: str
     about: str
     note: str = ""
     target: float | None = None
+    curves: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def numbers(self) -> pd.DataFrame:
@@ -63,7 +65,8 @@ class Table:
 
 
 def write(table: Table, runs: Path, out: Path) -> list[Path]:
-    """Write the table as CSV and Markdown, with a row for each cell that was run. Returns the files."""
+    """Write the table as CSV and Markdown, with a row for each cell that was run, and draw its curves.
+    Returns the files."""
     stages = sorted(runs.glob("final*"))
     ours, rounds = of_stages(stages, "runs"), of_stages(stages, "rounds")
     made = pd.DataFrame([
@@ -75,7 +78,12 @@ def write(table: Table, runs: Path, out: Path) -> list[Path]:
     made = made[made["ours (n)"] != ""]
     made = made.loc[:, (made != "").any()]
     summaries = [RunDirectory(runs / place).summary or {} for place in ours.dir]
-    return save_table(made, out, "table", *_text(table, summaries, absent))
+    files = save_table(made, out, "table", *_text(table, summaries, absent))
+    names = [stage.name for stage in stages]
+    for y in table.curves.get("y", ()):
+        by, rows = table.curves["by"], ",".join(table.curves["rows"])
+        files += picture(runs, out, y, "round", *names, y=y, by=by, rows=rows)
+    return files
 
 
 def _where(words: str) -> dict[str, str]:

@@ -43,6 +43,7 @@ def test_every_figure_is_made_at_smoke_scale_and_reported(
     what_is_searched_is_run()
     the_same_again_computes_nothing()
     a_table_has_the_published_numbers_beside_ours()
+    a_table_of_curves_has_a_panel_for_each_setting()
     one_is_drawn_again_without_runs(capsys)
 
 
@@ -140,6 +141,18 @@ def a_table_has_the_published_numbers_beside_ours() -> None:
     text = (out / "table.md").read_text()
     assert "rounds=2 (50)" in text
     assert "decide no verdict" in text
+
+
+def a_table_of_curves_has_a_panel_for_each_setting() -> None:
+    """FedProx's synthetic data: FedAvg and two values of mu, with and without stragglers."""
+    out = shown("peers/fedprox_synthetic", "smoke")
+    runs, rounds = pd.read_csv(out / "runs.csv"), pd.read_csv(out / "rounds.csv")
+    for y in ("train_loss", "test_accuracy"):
+        drawn = pd.read_csv(out / f"{y}.csv")
+        late = [float(value) for value in drawn["participation.stragglers"].unique()]
+        assert (sorted(late), len(drawn.groupby(["participation.stragglers", "series"]))) == ([0, 0.9], 6)
+        assert sorted(drawn[f"{y}_mean"]) == sorted(rounds[y]), y
+    assert len(runs) == 6  # one seed, so a mean is a run's own value
 
 
 def one_is_drawn_again_without_runs(capsys: pytest.CaptureFixture[str]) -> None:
