@@ -148,25 +148,28 @@ def content_hash(file: Path) -> str:
     """SHA-256 of a file's content. The file is read again only if its size or time has changed."""
     file = file.resolve()
     status = file.stat()
-    return _hash_of(file, status.st_size, status.st_mtime_ns)
+    return hash_of(file, status.st_size, status.st_mtime_ns)
 
 
 @cache
-def _hash_of(file: Path, size: int, modified: int) -> str:
+def hash_of(file: Path, size: int, modified: int) -> str:
+    """SHA-256 of a file with that size and time of change (ns), remembered; between processes if it is
+    large."""
     if size < REMEMBERED:
-        return _read(file)
+        return sha256(file)
     store = user_cache() / "hashes.json"
     known = read_json(store) or {}
     if known.get(str(file), [])[:2] == [size, modified]:
         return str(known[str(file)][2])
-    digest = _read(file)
+    digest = sha256(file)
     with contextlib.suppress(OSError, UserError):  # the cache may not be writable
         store.parent.mkdir(parents=True, exist_ok=True)
         write_json(store, {**known, str(file): [size, modified, digest]})
     return digest
 
 
-def _read(file: Path) -> str:
+def sha256(file: Path) -> str:
+    """SHA-256 of a file's content, read now."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

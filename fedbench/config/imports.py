@@ -16,7 +16,8 @@ from fedbench.errors import ConfigError, first_line
 from fedbench.files import as_given
 
 log = logging.getLogger(__name__)
-_done: dict[str, dict[str, str]] = {}
+executed: dict[str, dict[str, str]] = {}
+"""The modules that this process has executed, with the hashes of their content."""
 _OURS = str(Path(__file__).parents[1])
 
 
@@ -38,8 +39,8 @@ def _load(key: str, name: str) -> None:
     file = _file(name)
     identifier = str(file or name)
     content = inputs({"imports": [name]})
-    if identifier in _done:
-        if _done[identifier] != content:
+    if identifier in executed:
+        if executed[identifier] != content:
             allowed = "has changed since this process executed it: a new process is needed"
             raise ConfigError(key, name, allowed)
         return
@@ -55,7 +56,7 @@ def _load(key: str, name: str) -> None:
         last = (theirs or frames)[-1]
         where = f" ({last.filename}, line {last.lineno})"
         raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
-    _done[identifier] = content
+    executed[identifier] = content
 
 
 def _file(name: str) -> Path | None:

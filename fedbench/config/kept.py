@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
-from hydra.plugins.config_source import ConfigLoadError, ConfigSource
+from hydra.plugins.config_source import ConfigLoadError
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
@@ -50,7 +49,7 @@ class Words:
     values: list[Override] = field(default_factory=list)
 
 
-class Loader(ConfigLoader):
+class Loader:
     """Hydra's loader, with jobs from kept bases: for launchers, Hydra's own and those of others too."""
 
     def __init__(self, theirs: ConfigLoader) -> None:
@@ -64,23 +63,10 @@ class Loader(ConfigLoader):
         OmegaConf.copy_cache(from_config=master_config, to_config=cfg)
         return cfg
 
-    def load_configuration(self, *words: Any, **more: Any) -> DictConfig:
-        return self._theirs.load_configuration(*words, **more)
-
-    def get_search_path(self) -> ConfigSearchPath:
-        return self._theirs.get_search_path()
-
-    def get_sources(self) -> list[ConfigSource]:
-        return self._theirs.get_sources()
-
-    def list_groups(self, parent_name: str) -> list[str]:
-        return self._theirs.list_groups(parent_name)
-
-    def get_group_options(self, *words: Any, **more: Any) -> list[str]:
-        return self._theirs.get_group_options(*words, **more)
-
-    def compute_defaults_list(self, *words: Any, **more: Any) -> Any:
-        return self._theirs.compute_defaults_list(*words, **more)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # such as what pickle asks for before there is a loader
+            raise AttributeError(name)
+        return getattr(self._theirs, name)
 
 
 def only_ours(cfg: DictConfig) -> bool:

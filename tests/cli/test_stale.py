@@ -28,7 +28,7 @@ def test_changed_content_is_another_run(
     runs, fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     """Also in a given directory, where it is refused, and in a sweep; a file only touched is the same."""
-    monkeypatch.setattr("fedbench.config.imports._done", {})
+    monkeypatch.setattr("fedbench.config.imports.executed", {})
     name, words = CASES[key]
     file = tmp_path / name
     file.write_text("# one")
@@ -40,7 +40,7 @@ def test_changed_content_is_another_run(
     for where in ([], ["hydra.run.dir=here"], ["-m", "seed=0,1"]):
         assert fedbench(*words, "rounds=3", *where)[0] == 0
     assert len(runs.done) == count
-    monkeypatch.setattr("fedbench.config.imports._done", {})
+    monkeypatch.setattr("fedbench.config.imports.executed", {})
     file.write_text("# two")
     code, _, err = fedbench(*words, "rounds=3", "hydra.run.dir=here")
     changed = f"fedbench: {key}={name}: has changed since the run in here; give another directory, or undo"
@@ -54,7 +54,7 @@ def test_changed_content_is_another_run(
 def test_code_that_changes_under_a_process_is_not_run_as_it_was(
     runs, fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedbench.config.imports._done", {})
+    monkeypatch.setattr("fedbench.config.imports.executed", {})
     (tmp_path / "stale_code.py").write_text("# one")
     assert fedbench("imports=[stale_code.py]")[0] == 0
     (tmp_path / "stale_code.py").write_text("# two, longer")
@@ -91,12 +91,12 @@ def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(files, "REMEMBERED", 10)
     read: list[Path] = []
-    real = files._read
-    monkeypatch.setattr(files, "_read", lambda file: read.append(file) or real(file))
+    real = files.sha256
+    monkeypatch.setattr(files, "sha256", lambda file: read.append(file) or real(file))
     file = tmp_path / "large.npz"
     file.write_text("x" * 100)
     first = inputs.inputs({"dataset.path": str(file)})
-    files._hash_of.cache_clear()  # as a new process
+    files.hash_of.cache_clear()  # as a new process
     assert inputs.inputs({"dataset.path": str(file)}) == first
     assert len(read) == 1
     (stored,) = (tmp_path / "cache").rglob("hashes.json")

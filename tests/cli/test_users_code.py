@@ -42,7 +42,7 @@ class Signed(Algorithm):
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty directory; as in a process of its own, nothing of a user's has been executed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(imports, "_done", {})
+    monkeypatch.setattr(imports, "executed", {})
     for registry, name in ((registered, "signed"), (REGISTERED, ("algorithm", "signed"))):
         monkeypatch.delitem(registry, name, raising=False)  # type: ignore[misc]
     monkeypatch.delitem(sys.modules, "mine", raising=False)
