@@ -24,7 +24,7 @@ POINTS = 200_000
 PAIRS = 45
 """Most heat maps on a page: the number of pairs of ten keys."""
 _DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
-_SYMBOLS = {
+SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond",
     "v": "triangle-down", "P": "cross", "X": "x", "*": "star",
     ">": "triangle-right", "<": "triangle-left", "h": "hexagon", "p": "pentagon", "8": "octagon",
@@ -82,7 +82,7 @@ def _traces(one: Line, group: str, every: int) -> list[Any]:
     points, found = _thin(one.points, every), []
     if len(points):
         mode = "lines+markers" if len(points) <= _MARKED else "lines"
-        marker = {"symbol": _SYMBOLS[look.marker] + ("" if look.filled else "-open"), "size": 6}
+        marker = {"symbol": SYMBOLS[look.marker] + ("" if look.filled else "-open"), "size": 6}
         found.append(go.Scatter(x=points.x, y=points["mean"], mode=mode, line=pen, marker=marker, **shared))
     band = points[np.isfinite(points.low) & np.isfinite(points.high)]
     if len(band):

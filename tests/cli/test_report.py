@@ -216,4 +216,4 @@ def test_every_method_has_a_marker_on_the_page() -> None:
     from fedbench.report import plots
 
     looks = [*style.ALGORITHMS.values(), *style.READINGS.values()]
-    assert {look.marker for look in looks} | set(style.MARKERS) <= set(plots._SYMBOLS)
+    assert {look.marker for look in looks} | set(style.MARKERS) <= set(plots.SYMBOLS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -103,6 +104,20 @@ def test_the_command_of_a_kept_run_computes_that_run(name: str) -> None:
     program, *words = shlex.split(command_of(choices))
     assert program == "fedbench"
     assert run.endswith(f"-{run_hash(compose(words).config)}")
+
+
+@pytest.mark.slow
+def test_what_is_published_is_what_would_be_drawn_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words of captions and pages, and what stands beside pictures, agree with what `--check` calls
+    current: drawn again from what is kept, they are the same."""
+    shutil.copytree(ROOT / "outputs/figures", tmp_path / "outputs/figures")
+    monkeypatch.chdir(tmp_path)
+    assert main(["figures", "--all", "--scale", "cpu", "--redraw"]) == 0
+    for file in sorted(Path("outputs/figures").rglob("*/*/*")):
+        if file.suffix in (".json", ".md"):
+            assert file.read_text() == (ROOT / file).read_text(), f"{file}: fedbench figures --redraw"
 
 
 @pytest.mark.slow
