@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from run_files import metrics, same_model
 from torch import nn
 
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
@@ -22,7 +20,6 @@ from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import MemoryStore, StateStore
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.optimizer import PLAIN, Optimizer
-from fedbench.runs.run import Run
 from fedbench.runs.server_loop import ServerLoop
 
 
@@ -73,18 +70,6 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> list[int]:
 
     monkeypatch.setattr(ServerLoop, "update", stopping)
     return left
-
-
-def assert_goes_on(plan: Callable[[], Run], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that stops after three updates and goes on (in `stopped`) is one without a stop (in `whole`)."""
-    plan().go(place / "whole")
-    with monkeypatch.context() as patch:
-        stop_after(patch, 3)
-        with pytest.raises(KeyboardInterrupt):
-            plan().go(place / "stopped")
-    plan().go(place / "stopped")
-    assert metrics(place / "stopped") == metrics(place / "whole")
-    assert same_model(place / "stopped", place / "whole")
 
 
 def make_walk(

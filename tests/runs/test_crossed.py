@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from run_files import model, same_model
+from run_files import model
 from scipy.special import softmax
 from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -94,28 +94,6 @@ def test_further_metrics_are_those_of_the_model_that_is_evaluated(tmp_path: Path
     counts = np.zeros((4, 4), dtype=int)
     np.add.at(counts, (y_test, out.argmax(1)), 1)
     assert (np.loadtxt(tmp_path / "mean/confusion_matrix.csv", delimiter=",") == counts).all()
-
-
-def test_a_run_that_stops_twice_has_one_clock_and_one_set_of_rows(tmp_path: Path) -> None:
-    """Asynchronous, with failures, kept momentum and a schedule of rates: the rows of a run in one go, and
-    the seconds never fall."""
-    words = [
-        "rounds=7",
-        "optimizer.momentum=0.8",
-        "optimizer.keep=true",
-        "lr_schedule=cosine",
-        "eval.train=true",
-    ]
-    words += [*ASYNC, "schedule.p_fail=0.2", "algorithm=fedbuff", "checkpoint.seconds=0", "trace=true"]
-    whole = go(tmp_path / "whole", *words)
-    for more in (["checkpoint.until=2"], ["checkpoint.until=5"], []):
-        rows = go(tmp_path / "parts", *words, *more)
-        assert (np.diff(rows.wall_seconds) >= 0).all()
-    pd.testing.assert_frame_equal(rows.drop(columns="wall_seconds"), whole.drop(columns="wall_seconds"))
-    assert same_model(tmp_path / "parts", tmp_path / "whole")
-    assert (tmp_path / "parts/jobs.csv").read_bytes() == (tmp_path / "whole/jobs.csv").read_bytes()
-    jobs = pd.read_csv(tmp_path / "parts/jobs.csv")
-    assert {"applied", "failed"} <= set(jobs.status)
 
 
 @pytest.mark.parametrize("place", ["memory", "disk"])

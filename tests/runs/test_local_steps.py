@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from run_files import same_model
-from tests_support import assert_goes_on
 
 from fedbench import algorithms
 from fedbench.api import compose_config
@@ -165,25 +163,6 @@ def test_a_sweep_names_the_optimizers_in_its_table(tmp_path: Path, monkeypatch: 
     assert sorted((row["optimizer"], row["local.clip_norm"]) for row in rows) == [
         ("adam", ""), ("adam", "1.0"), ("sgd", ""), ("sgd", "1.0"),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["algorithm=fedavg", *ADAM],
-        ["algorithm=scaffold", *MOMENTUM],
-        ["algorithm=feddyn", *MOMENTUM, "state.place=disk", "dtype=float64"],
-        ["algorithm=fedbuff", *MOMENTUM, *ASYNC],
-        ["algorithm=fedbn", "model=mlp", "model.norm=layer", *MOMENTUM, "engine=loop"],
-    ],
-    ids=lambda words: " ".join(words[:3]),
-)
-def test_a_run_that_stops_goes_on_with_what_its_optimizers_have_kept(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert_goes_on(lambda: plan(*words), tmp_path, monkeypatch)
-    plan(*words, "optimizer.keep=false").go(tmp_path / "fresh")
-    assert not same_model(tmp_path / "fresh", tmp_path / "whole")
 
 
 def test_kept_state_counts_as_clients_state() -> None:

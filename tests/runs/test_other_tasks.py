@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import r2_score
-from tests_support import stop_after
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -148,17 +147,6 @@ def test_measuring_clients_changes_nothing_else(file: Path) -> None:
         k: v for k, v in plain.items() if k != "wall_seconds"
     }
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_an_interrupted_run_keeps_the_clients_columns(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = [*npz(file, "classes", "classification"), "eval.clients=true", "checkpoint.seconds=0"]
-    _, whole, _ = run(file / "whole", *options)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 2)
-        with pytest.raises(KeyboardInterrupt):
-            run(file / "cut", *options)
-    _, resumed, _ = run(file / "cut", *options)
-    assert {**resumed, "wall_seconds": ""} == {**whole, "wall_seconds": ""}
 
 
 @SCHEDULES

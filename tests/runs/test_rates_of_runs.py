@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_files import same_model
-from tests_support import assert_goes_on
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -43,15 +41,6 @@ def test_a_constant_rate_is_no_part_of_the_identity_and_another_is(tmp_path: Pat
     assert again == other
     assert "lr_schedule.milestones=[2,4]" in (tmp_path / "run" / "reproduce").read_text()
     assert RunDirectory(tmp_path / "run").choices["server_lr_schedule"] == "constant"
-
-
-def test_a_run_that_stops_goes_on_at_the_rate_of_its_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["algorithm=scaffold", *COSINE, "server_lr_schedule=exponential"]
-    assert_goes_on(lambda: plan(*words), tmp_path, monkeypatch)
-    plan("algorithm=scaffold").go(tmp_path / "constant")
-    assert not same_model(tmp_path / "constant", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,9 @@ BASE = [
 ]  # fmt: skip
 NORM = ["model=cnn", "model.norm=batch", "dataset.train_samples=100", "dataset.test_samples=40"]
 ASYNC = ["schedule=async", "schedule.concurrency=4", "delay=exponential"]
+MOMENTUM = ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=0.5"]
+COSINE = ["lr_schedule=cosine", "lr_schedule.warmup=2", "server_lr_schedule=exponential"]
+CYCLIC = ["participation=cyclic", "participation.groups=2", "participation.stragglers=0.5"]
 UPDATE = ServerLoop.update
 
 
@@ -73,6 +76,16 @@ def dying_after_every_update(directory: Path, *words: str) -> int:
         ["algorithm=masfl", *ASYNC],
         ["algorithm=fedavg", *ASYNC, "schedule.p_fail=0.3"],
         ["algorithm=scaffold", "state.place=disk"],
+        ["algorithm=fafed", "clients.per_round=5"],
+        ["algorithm=fedavg", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01"],
+        ["algorithm=scaffold", *MOMENTUM],
+        ["algorithm=feddyn", *MOMENTUM, "state.place=disk", "dtype=float64"],
+        ["algorithm=fedbuff", *MOMENTUM, *ASYNC, "schedule.p_fail=0.2", "lr_schedule=cosine", "trace=true"],
+        ["algorithm=fedbn", "model=mlp", "model.norm=layer", *MOMENTUM, "engine=loop"],
+        ["algorithm=scaffold", *COSINE],
+        ["algorithm=fedavg", *CYCLIC, "trace=true"],
+        ["algorithm=fedavg", "dataset.validation=0.2"],
+        ["algorithm=scaffold", "eval.clients=true", "eval.finetune_steps=2"],
     ],
     ids=" ".join,
 )
@@ -82,6 +95,8 @@ def test_dying_after_every_update_changes_nothing(tmp_path: Path, words: list[st
     assert dying_after_every_update(tmp_path / "parts", *words) == 4
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     assert same_model(tmp_path / "parts", tmp_path / "whole")
+    for file in tmp_path.glob("whole/[cj]*s.csv"):  # clients.csv, jobs.csv
+        assert (tmp_path / "parts" / file.name).read_bytes() == file.read_bytes()
 
 
 def test_statistics_and_their_uploads_under_way_are_in_the_checkpoint(tmp_path: Path) -> None:

@@ -97,37 +97,6 @@ def test_the_same_command_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert same_model(tmp_path / "a", tmp_path / "c")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["algorithm=scaffold"], ["algorithm=adamasfl", *ASYNC], ["algorithm=fafed", "clients.per_round=8"]],
-)
-def test_interrupted_and_resumed_equals_uninterrupted(
-    tmp_path: Path, options: list[str], monkeypatch
-) -> None:
-    cfg = config(*options)
-    run(cfg, tmp_path / "whole")
-    update = ServerLoop.update
-    left = iter([2, 1, 2, 0, 100])  # updates before each sudden death
-    budget = 0
-
-    def mortal(walk: ServerLoop) -> None:
-        nonlocal budget
-        if budget == 0:
-            raise SystemExit
-        budget -= 1
-        update(walk)
-
-    monkeypatch.setattr(ServerLoop, "update", mortal)
-    for budget in left:  # noqa: B007
-        try:
-            run(cfg, tmp_path / "parts")
-            break
-        except SystemExit:
-            assert not (tmp_path / "parts" / "summary.json").exists()
-    assert metrics(tmp_path / "whole") == metrics(tmp_path / "parts")
-    assert same_model(tmp_path / "whole", tmp_path / "parts")
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_save_and_stop(tmp_path: Path, number: int, code: int, monkeypatch) -> None:
     update = ServerLoop.update
@@ -175,12 +144,6 @@ def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path
     run(config("resume=false"), tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() != before  # other wall seconds
     assert not (tmp_path / STAGING).exists()
-
-
-def test_another_config_in_the_directory_is_refused(tmp_path: Path) -> None:
-    run(config("rounds=1"), tmp_path)
-    with pytest.raises(ConfigError, match=r"^seed=1: .*seed=0"):
-        run(config("rounds=1", "seed=1"), tmp_path)
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:

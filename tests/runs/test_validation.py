@@ -219,13 +219,6 @@ def test_the_file_rebuilds_the_partition_and_what_is_held_out(tmp_path: Path) ->
     assert not [name for name in table(tmp_path / "without") if "validation" in name]
 
 
-def test_a_run_that_was_paused_goes_on_to_the_same_rows(tmp_path: Path) -> None:
-    go(tmp_path / "one", "dataset.validation=0.2")
-    for more in (["checkpoint.until=2"], []):
-        go(tmp_path / "two", "dataset.validation=0.2", *more)
-    pd.testing.assert_frame_equal(table(tmp_path / "one"), table(tmp_path / "two"), check_exact=True)
-
-
 def test_target_and_patience_look_at_the_validation(tmp_path: Path) -> None:
     words = ["dataset.validation=0.2", "rounds=25", "algorithm.lr=0.05"]
     go(tmp_path / "all", *words)
