@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
-from fedbench.engine.choose import make_executor
+from fedbench.engine.choose import Sizes, make_executor
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.executors import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
@@ -116,7 +116,7 @@ def make_walk(
     setting = Setting(counts, schedule, objective.layout.d, norm, sizes, optimizer, clips)
     algorithm.bind(setting)
     program = LocalProgram(algorithm, objective, not planner.equal_steps, optimizer, clip_norm)
-    executor = make_executor(engine, program, chunk)
+    executor = make_executor(engine, program, Sizes(chunk))
     trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)

@@ -211,29 +211,35 @@ def choose_engine(
     return ("vmap", f"engine=auto would compile, but {missing}; using vmap") if missing else ("compile", None)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Of the local work of a chunk."""
+
+    chunk: int  # clients
+    width: int = 0  # samples of a batch
+    longest: int = 0  # most steps of a job, for which graphs have room
+
+
 def make_executor(
     engine: str,
     program: LocalProgram,
-    chunk: int,
-    width: int = 0,
+    sizes: Sizes,
     programs: Programs | None = None,
     wide: float = math.inf,
     cuda_graph: str = "off",
-    longest: int = 0,
 ) -> Executor:
-    """The executor of a chosen engine for batches of `width` samples. `programs`: keeps compiled steps for
-    later runs. `wide`: batch size from which `gradients` does not vectorise. `cuda_graph`: auto, off or
-    unchecked. `longest`: most steps of a job, for which graphs have room."""
+    """The executor of a chosen engine. `programs`: keeps compiled steps for later runs. `wide`: batch size
+    from which `gradients` does not vectorise. `cuda_graph`: auto, off or unchecked."""
     if engine == "loop":
         return LoopExecutor(program)
     programs = Programs() if programs is None else programs
     graphs = None
     if cuda_graph != "off":
-        depends = step_depends(program, chunk, width)
-        graphs = GraphedSteps(programs.pools, chunk, cuda_graph == "auto", longest, (engine, depends))
+        depends, check = step_depends(program, sizes.chunk, sizes.width), cuda_graph == "auto"
+        graphs = GraphedSteps(programs.pools, sizes.chunk, check, sizes.longest, (engine, depends))
     if engine == "vmap":
         return VmapExecutor(program, wide, graphs)
-    return CompileExecutor(program, chunk, width, programs, wide, graphs)
+    return CompileExecutor(program, sizes.chunk, sizes.width, programs, wide, graphs)
 
 
 def compile_cost_seconds(load: Load) -> float:

@@ -23,19 +23,18 @@ class Evaluator:
     def __init__(
         self,
         objective: Objective,
-        x_test: Tensor,
-        y_test: Tensor,
+        test: tuple[Tensor, Tensor],
         at_once: tuple[int, int],
         task: Task = CLASSIFICATION,
         trained: Tensor | None = None,
         further: Sequence[str] = (),
     ) -> None:
-        """`at_once`: samples evaluated at once, and those whose gradients are computed at once. `trained`:
-        the training samples (m,) that count in the objective; None: all. `further`: metrics of eval.metrics,
-        which `whole` also computes."""
+        """`test`: samples and targets. `at_once`: samples evaluated at once, and those whose gradients are
+        computed at once. `trained`: the training samples (m,) that count in the objective; None: all.
+        `further`: metrics of eval.metrics, which `whole` also computes."""
         self.objective, self.layout, self.task = objective, objective.layout, task
         self.model = copy.deepcopy(objective.model).eval()
-        self.x, self.y, self.to_input = x_test, y_test, objective.data.to_input
+        (self.x, self.y), self.to_input = test, objective.data.to_input
         self.batch, self.differentiated = at_once
         self.trained = torch.arange(len(objective.data.y)) if trained is None else trained
         self.trained = self.trained.to(objective.data.y.device)

@@ -63,20 +63,19 @@ class BatchOracle(Oracle):
 
     def __init__(
         self,
-        down: Vectors,
-        mine: Vectors,
-        facts: Facts,
         program: LocalProgram,
-        batch: Batch,
-        statistics: Vectors,
-        k: Tensor,
-        carried: Vectors,
+        client: tuple[Vectors, Vectors, Facts],
         h: Vectors,
+        k: Tensor,
+        batch: Batch,
+        moving: tuple[Vectors, Vectors],
     ) -> None:
-        """`carried`: the optimizer's state."""
-        super().__init__(down, mine, facts)
-        self.program, self.batch, self.k, self.carried, self.h = program, batch, k, carried, h
-        self.before, self.statistics = statistics, statistics
+        """`client`: what it was sent, what it keeps, its facts; `moving`: batch-norm statistics and the
+        optimizer's state before the step."""
+        super().__init__(*client)
+        self.program, self.h, self.k, self.batch = program, h, k, batch
+        self.before, self.carried = moving
+        self.statistics = self.before
         self.moved = False
 
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,7 +162,7 @@ class LocalProgram:
         batch: Batch,
     ) -> tuple[Vectors, Vectors]:
         """One local step: (local state, batch-norm statistics)."""
-        oracle = BatchOracle(down, mine, facts, self, batch, statistics, k, _of_optimizer(local), h)
+        oracle = BatchOracle(self, (down, mine, facts), h, k, batch, (statistics, _of_optimizer(local)))
         changed = self.algorithm.local_step(Record(local), oracle, Record(h))
         new = {**local, **changed, **_named(oracle.carried)}
         moved = oracle.statistics

@@ -23,6 +23,7 @@ from fedbench.engine.choose import (
     CompiledStep,
     EngineChoice,
     Load,
+    Sizes,
     choose_chunk,
     choose_engine,
     choose_state,
@@ -185,8 +186,8 @@ def execution(
         depends = step_depends(program, choice.chunk, planner.width)
         compiles = depends is None or not here.programs.knows(depends)
     executor = make_executor(
-        choice.engine, program, choice.chunk, planner.width, here.programs,
-        wide_batch(placement.load.cost, device), placement.graphs, int(problem.steps.max()),
+        choice.engine, program, Sizes(choice.chunk, planner.width, int(problem.steps.max())), here.programs,
+        wide_batch(placement.load.cost, device), placement.graphs,
     )  # fmt: skip
     if seat is not None:
         executor = seat.executor(executor, choice.chunk)
@@ -252,11 +253,11 @@ def _store(problem: Problem, placement: Placement, kind: str, directory: Path) -
 def _evaluator(problem: Problem, placement: Placement, objective: Objective) -> Evaluator:
     """What measures the run on the test set."""
     ds, device, asked = problem.dataset, placement.device, problem.config.eval
-    x, y = ds.x_test.to(device), targets(ds.y_test, device, problem.dtype)
+    test = ds.x_test.to(device), targets(ds.y_test, device, problem.dtype)
     sample = ds.x_train[0].numel(), problem.dtype.itemsize
     batch = asked.batch_size or eval_batch(device, placement.load.cost, *sample)
     few, trained = asked.batch_size or DIFFERENTIATED, torch.from_numpy(problem.division.trained)
-    return Evaluator(objective, x, y, (batch, few), TASKS[ds.task], trained, asked.metrics)
+    return Evaluator(objective, test, (batch, few), TASKS[ds.task], trained, asked.metrics)
 
 
 def _times(problem: Problem) -> np.ndarray:

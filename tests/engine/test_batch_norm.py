@@ -296,7 +296,7 @@ def test_evaluation_is_torchs_eval_mode_with_the_statistics_given() -> None:
     net, objective = reference.net.eval(), walk.trainer.objective
     out = net(reference.x)
     losses = nn.functional.cross_entropy(out, reference.y, reduction="none")
-    evaluator = Evaluator(objective, reference.x, reference.y, (5, 5))
+    evaluator = Evaluator(objective, (reference.x, reference.y), (5, 5))
     loss, accuracy = evaluator.test(walk.theta, walk.statistics)
     assert loss == pytest.approx(losses.mean().item(), rel=1e-12)
     assert accuracy == (out.argmax(1) == reference.y).double().mean().item()

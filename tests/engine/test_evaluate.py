@@ -31,7 +31,7 @@ def test_whole_is_every_sample_by_index(n: int, monkeypatch: pytest.MonkeyPatch)
     for small in (evaluate.SMALL, 0):
         monkeypatch.setattr(evaluate, "SMALL", small)
         asked: list[int] = []
-        evaluator = Evaluator(objective, x, y, (5, 5))
+        evaluator = Evaluator(objective, (x, y), (5, 5))
         index = torch.arange(n).flip(0)
         whole = [evaluator.whole(theta, {}) for _ in range(2)]
         losses, marks = evaluator.per_sample(theta, {}, index)
@@ -60,7 +60,7 @@ def test_what_is_recorded_of_a_model_is_the_objective_written_out(batch: int) ->
 
     data = DeviceData(torch.from_numpy(x), torch.from_numpy(y), lambda v: v)
     objective = Objective(nn.Linear(4, 3).double(), data, weight_decay=decay, scale=scale)
-    evaluator = Evaluator(objective, data.x, data.y, (batch, batch))
+    evaluator = Evaluator(objective, (data.x, data.y), (batch, batch))
     at, weights = torch.from_numpy(theta), torch.from_numpy(w)
     assert evaluator.train_loss(at, {}, weights) == pytest.approx(value, rel=1e-12)
     found, found_gradient = evaluator.gradient(at, {}, weights)

@@ -57,7 +57,7 @@ def test_loss_gradient_and_test_loss_are_those_written_out(task: str) -> None:
     wanted, wanted_grad = by_hand(task, theta, X[at], y[at])
     assert float(loss) == pytest.approx(wanted, rel=1e-12)
     np.testing.assert_allclose(grad, wanted_grad, rtol=1e-11, atol=1e-13)
-    evaluator = Evaluator(objective, data.x, data.y, (7, 7), TASKS[task])
+    evaluator = Evaluator(objective, (data.x, data.y), (7, 7), TASKS[task])
     mean, score = evaluator.test(torch.from_numpy(theta), {})
     plain = by_hand(task, theta, X, y)[0] / SCALE - WEIGHT_DECAY / 2 * (theta**2).sum()
     assert mean == pytest.approx(plain, rel=1e-12)
