@@ -20,7 +20,7 @@ from fedbench.figures.drawing import draw_runs
 from fedbench.figures.lines import Floats, PlotOptions, group
 from fedbench.figures.page import Drawing, Page, Panel, Trace, draw_grid, handle, marks, sheet
 from fedbench.figures.results import Run, number, read
-from fedbench.figures.style import DASHED, DOTTED, MUTED, STRIP, LineStyle, apart, of_algorithm
+from fedbench.figures.style import DASHED, DOTTED, MUTED, STRIP, LineStyle, line_styles, of_algorithm
 
 Fit = Callable[[Sequence[float], Sequence[float]], tuple[float, float]]
 
@@ -103,7 +103,7 @@ def _labels(data: pd.DataFrame, powers: Mapping[str, float]) -> dict[str, str]:
 
 def _traces(table: pd.DataFrame, powers: Mapping[str, float], labels: Mapping[str, str]) -> list[Trace]:
     parts = {name: part for name in powers if len(part := table[table.algorithm == name])}
-    looks = apart([(name, of_algorithm(name).label, of_algorithm(name).label) for name in parts])
+    looks = line_styles([(name, of_algorithm(name).label, of_algorithm(name).label) for name in parts])
     traces = [
         Trace(look, part.work.to_numpy(), part.grad_norm.to_numpy(), labels[name], wide=not rank)
         for rank, (look, (name, part)) in enumerate(zip(looks, parts.items(), strict=True))
@@ -342,7 +342,7 @@ def draw_untuned(directories: Sequence[Path]) -> Drawing:
         for ax, (kind, part) in zip(grid, groups.items(), strict=True):
             if strip < low:
                 ax.axvspan(strip, low, color=STRIP, linewidth=0, zorder=0.4, gid="strip")
-            looks = apart(
+            looks = line_styles(
                 [(name.split()[0], label, label) for name in part.index for label in [_label(name)]]
             )
             for place, (look, shares) in enumerate(zip(looks, part.to_numpy(), strict=True)):

@@ -127,9 +127,9 @@ def rows_of(
         title = style.line(keys, part[0].choices)
         for shown, choices, members in _lines(part, by, along):
             choices = {**dict(zip(keys, value, strict=True)), **choices}
-            found.append((title, style.named(shown, members[0].choices), choices, members))
+            found.append((title, style.line_name(shown, members[0].choices), choices, members))
     labels = list(dict.fromkeys(label for _, label, _, _ in found))
-    looks = dict(zip(labels, style.apart(labels), strict=True))
+    looks = dict(zip(labels, style.line_styles(labels), strict=True))
     rows: dict[str, list[Series]] = {}
     for title, label, choices, members in found:
         once = one_per_seed(members, _choices, lambda run: run.status in FINISHED, along)

@@ -115,7 +115,7 @@ def variant(style: LineStyle, rank: int, label: str) -> LineStyle:
     return replace(style, label=label, dash=dash, marker=MARKERS[(at + rank) % len(MARKERS)])
 
 
-def apart(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
+def line_styles(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]:
     """Looks of the lines of one picture, each given as (algorithm, method, label). A line whose algorithm is
     None stands for a value of a key.
 
@@ -210,7 +210,7 @@ def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
     return ", ".join(dict.fromkeys(parts))
 
 
-def named(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:
+def line_name(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:
     """The algorithm that a line represents (None if it represents none), its method, and the line's name.
     Named variants of an algorithm are methods of their own."""
     variants = [key for key in shown if is_variant(key, choices.get(key))]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedbench.errors import ConfigError
 from fedbench.figures.page import Drawing, Panel, Trace, draw_grid
-from fedbench.figures.style import SAID, apart, of_algorithm, of_rank
+from fedbench.figures.style import SAID, line_styles, of_algorithm, of_rank
 from fedbench.theory.fedproxvr import Optimum, sweep
 from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, masfl_least_updates, prescribe
 
@@ -169,7 +169,7 @@ def draw_stepsizes(kind: str) -> Drawing:
 def _by_algorithm(data: pd.DataFrame, column: str) -> list[Trace]:
     traces = []
     parts = {str(name): part for name, part in data.groupby("algorithm", sort=False)}
-    looks = apart([(name, name, of_algorithm(name).label) for name in parts])
+    looks = line_styles([(name, name, of_algorithm(name).label) for name in parts])
     for look, part in zip(looks, parts.values(), strict=True):
         signs = part.lr_relation.fillna(part.reach_relation).dropna()
         label = f"{look.label} ({_SIGNS[signs.iloc[0]]})" if len(signs) else look.label

@@ -104,16 +104,16 @@ def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:
 def test_no_two_methods_of_a_picture_have_one_colour() -> None:
     """SCAFFOLD and MasFL are both blue; who comes first keeps it, and so does everybody without a rival."""
     names_of = ["scaffold", "masfl", "padamfed", "adamasfl", "fedavg"]
-    looks = style.apart([(name, name, name) for name in names_of])
+    looks = style.line_styles([(name, name, name) for name in names_of])
     assert len({look.colour for look in looks}) == len(looks)
     for rank in (0, 2, 4):
         assert looks[rank].colour == style.ALGORITHMS[names_of[rank]].colour
-    every = style.apart([(name, name, name) for name in list(style.ALGORITHMS)[:8]])
+    every = style.line_styles([(name, name, name) for name in list(style.ALGORITHMS)[:8]])
     assert len({look.colour for look in every}) == 8
 
 
 def test_settings_of_a_method_share_its_colour_and_differ_in_dash_and_marker() -> None:
-    looks = style.apart([("scaffold", "SCAFFOLD", "lr=1"), ("scaffold", "SCAFFOLD", "lr=2")])
+    looks = style.line_styles([("scaffold", "SCAFFOLD", "lr=1"), ("scaffold", "SCAFFOLD", "lr=2")])
     assert looks[0].colour == looks[1].colour
     assert (looks[0].dash, looks[0].marker) != (looks[1].dash, looks[1].marker)
 
@@ -129,7 +129,7 @@ def test_a_method_looks_the_same_in_all_committed_figures() -> None:
             for one in series
             if one["label"].startswith(style.of_algorithm(one["choices"]["algorithm"]).label)
         ]
-        for look in style.apart(list(dict.fromkeys(named))):
+        for look in style.line_styles(list(dict.fromkeys(named))):
             looks.setdefault(look.label, set()).add((look.colour, str(look.dash), look.marker))
     assert len(looks) > 10
     assert {label for label, found in looks.items() if len(found) > 1} == set()
