@@ -175,7 +175,7 @@ def _cell(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Branch:
+class MethodRuns:
     """One algorithm in one context. `context`: fixed keys; `along`: keys that its final runs sweep; `search`:
     its random search, if it has one."""
 
@@ -208,7 +208,7 @@ class Branch:
             return f"{self.method} ({self.search.name})"
         return " ".join([self.method, *map(str, filter(None, self.context.values()))])
 
-    def is_same_task(self, other: Branch) -> bool:
+    def is_same_task(self, other: MethodRuns) -> bool:
         """Whether both are tuned together."""
         return self.algorithm == other.algorithm and self.context == other.context
 
@@ -221,7 +221,7 @@ class Experiment:
     scale: str
     base: Mapping[str, Value]
     params: Grid
-    branches: tuple[Branch, ...]
+    branches: tuple[MethodRuns, ...]
 
     @property
     def digest(self) -> str:
@@ -260,7 +260,7 @@ class Experiment:
         """The scale whose tuning effort it uses."""
         return self.figure.effort.get(self.scale, self.scale)
 
-    def tuned_keys(self, branch: Branch) -> dict[str, list[Value]]:
+    def tuned_keys(self, branch: MethodRuns) -> dict[str, list[Value]]:
         """The grid of a branch, from the file of its algorithm in conf/grid; empty if nothing is tuned."""
         grid = algorithm_file(branch.algorithm)["grid"] if self.figure.tuned else {}
         return {f"algorithm.{key}": list(values) for key, values in grid.items()}
@@ -306,7 +306,7 @@ def experiment(figure: Figure, scale: str) -> Experiment:
             choices = {**context, "algorithm": name}
             search = next((one for one in figure.search if one.where.items() <= choices.items()
                            and not set(one.unless) & set(choices)), None)  # fmt: skip
-            branches.append(Branch(name, context, along, search))
+            branches.append(MethodRuns(name, context, along, search))
     return Experiment(figure, scale, base, params, tuple(branches))
 
 

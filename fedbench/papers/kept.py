@@ -23,7 +23,7 @@ from fedbench.figures.caption import distinct
 from fedbench.files import read_json, write_text
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made
-from fedbench.papers.figure import Branch, Figure, command, experiment, of_stages, shown
+from fedbench.papers.figure import Figure, MethodRuns, command, experiment, of_stages, shown
 from fedbench.runs.lists import runs_of
 from fedbench.runs.run_directory import SUMMARY, RunDirectory
 from fedbench.tuning.request import VALIDATION
@@ -37,7 +37,7 @@ _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 _TABLES = ("runs", "rounds")
 _TEXTS: dict[str, Any] = {"dtype": str, "keep_default_na": False}
 """Options of pandas.read_csv that keep every cell as its text."""
-Chosen = Sequence[tuple[Branch, Selection]]
+Chosen = Sequence[tuple[MethodRuns, Selection]]
 
 
 def state(name: str, scale: str, root: Path = Path()) -> str:

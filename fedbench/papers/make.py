@@ -16,9 +16,9 @@ from fedbench.papers.claims import SCALES, made
 from fedbench.papers.figure import (
     SEARCHED,
     TUNING,
-    Branch,
     Experiment,
     Figure,
+    MethodRuns,
     algorithm_file,
     experiment,
     lists_of,
@@ -41,7 +41,7 @@ from fedbench.sweeps.launch import Result, sweep_planned
 from fedbench.sweeps.plan import preview
 from fedbench.sweeps.tables import duration
 from fedbench.tuning.request import SHARE, VALIDATION
-from fedbench.tuning.search import Stages, Task, first_values, search, single
+from fedbench.tuning.search import Task, TuningRuns, first_values, search, single
 from fedbench.tuning.selection import Selection
 
 
@@ -67,7 +67,7 @@ class Maker:
         self.root, self.out = root, out
         self.words = [f"experiment={made.figure.name}", f"scale={made.scale}", *extra]
         self.words.append("hydra/launcher=processes")
-        self.stages = Stages(self.words, root / RUNS)  # figures share runs
+        self.stages = TuningRuns(self.words, root / RUNS)  # figures share runs
 
     def go(self) -> list[str]:
         """Run all stages in order and draw the figure; return a line for each failure."""
@@ -114,9 +114,9 @@ class Maker:
         count = len(sweep_planned(self.words, finals, place, runs))
         yield f"then what the search still asks for, and {count} runs of the winners"
 
-    def searched(self) -> list[Branch]:
+    def searched(self) -> list[MethodRuns]:
         """The branches that are tuned, each once."""
-        branches: list[Branch] = []
+        branches: list[MethodRuns] = []
         for branch in self.made.branches:
             searched = branch.search or self.made.tuned_keys(branch)
             if searched and not any(branch.is_same_task(other) for other in branches):
@@ -127,7 +127,7 @@ class Maker:
         """Search every tuned branch once, and extend a grid search whose winner lies at an edge. Return the
         branches with their selections, without those whose runs all failed."""
         branches = self.searched()
-        chosen: list[tuple[Branch, Selection | None]] = []
+        chosen: list[tuple[MethodRuns, Selection | None]] = []
         for name in dict.fromkeys(branch.search.task if branch.search else "" for branch in branches):
             mine = [one for one in branches if (one.search.task if one.search else "") == name]
             chosen += zip(mine, self.search(mine, place, name), strict=True)
@@ -135,14 +135,14 @@ class Maker:
         self.stages.failures += [f"all tuning runs of {method} failed" for method in lost]
         return [(branch, selection) for branch, selection in chosen if selection is not None]
 
-    def search(self, branches: Sequence[Branch], place: Path, elsewhere: str) -> list[Selection | None]:
+    def search(self, branches: Sequence[MethodRuns], place: Path, elsewhere: str) -> list[Selection | None]:
         """Search these branches, on the task of this figure or on that of the figure `elsewhere`."""
         tasks = list({str(task.fixed): task for task in map(self.task, branches)}.values())
         held_out = [f"{VALIDATION}={self.validation:g}"]
         seeds = [SEARCHED + seed for seed in self.how.seeds]
         stages = self.stages
         if elsewhere:
-            stages = Stages([f"experiment={elsewhere}", *self.words[1:]], self.root / RUNS)
+            stages = TuningRuns([f"experiment={elsewhere}", *self.words[1:]], self.root / RUNS)
             place = place.with_name(f"{place.name}-{elsewhere}")
         found = search(
             tasks, seeds, lambda grids: self.sweep(place, grids, held_out, stages), self.how.extensions
@@ -152,7 +152,7 @@ class Maker:
         selected = {str(task.fixed): one for task, one in zip(tasks, found, strict=True)}
         return [selected[str(self.task(branch).fixed)] for branch in branches]  # elsewhere some are the same
 
-    def task(self, branch: Branch) -> Task:
+    def task(self, branch: MethodRuns) -> Task:
         """The search of a branch: its algorithm's grid, or draws of its random search."""
         if branch.search and branch.search.task:
             other = self.made.elsewhere(branch.search.task)
@@ -170,7 +170,7 @@ class Maker:
         space = {key: values for key, values in branch.search.space.items() if key in tried[0]}
         return Task(fixed, space, single(tried), extends=False)
 
-    def final(self, branch: Branch, selection: Selection | None) -> Grid:
+    def final(self, branch: MethodRuns, selection: Selection | None) -> Grid:
         """The grid of a branch's final runs: its winner's values, overridden by what the branch sweeps."""
         winner = selection.winner if selection else {}
         fixed = {**branch.context, "algorithm": branch.algorithm, **winner}
@@ -180,7 +180,7 @@ class Maker:
             grid = {**grid, "algorithm.lr": [float(f"{lr * factor:.6g}") for factor in self.figure.factors]}
         return {key: values for key, values in grid.items() if self.made.params.get(key) != values}
 
-    def theorem_lr(self, branch: Branch) -> float:
+    def theorem_lr(self, branch: MethodRuns) -> float:
         """The learning rate that a branch's theorem gives."""
         from fedbench.runs.run import Run
 
@@ -196,7 +196,11 @@ class Maker:
         return float(str(self.made.base.get(VALIDATION) or SHARE))
 
     def sweep(
-        self, place: Path, grids: Sequence[Grid], further: Sequence[str] = (), stages: Stages | None = None
+        self,
+        place: Path,
+        grids: Sequence[Grid],
+        further: Sequence[str] = (),
+        stages: TuningRuns | None = None,
     ) -> list[Result]:
         """Run the missing runs of a stage, with `further` overrides. `stages`: those of another task."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)

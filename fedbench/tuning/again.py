@@ -17,7 +17,7 @@ from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
 from fedbench.sweeps.launch import sweep_planned
 from fedbench.sweeps.plan import preview
-from fedbench.tuning.search import Stages
+from fedbench.tuning.search import TuningRuns
 from fedbench.tuning.selection import Trial, result_row
 from fedbench.tuning.tune import Tuned, written_table
 
@@ -51,7 +51,7 @@ def again(directory: Path, overrides: Sequence[str]) -> Tuned:
     with other seeds, without held-out samples. The runs and their results.csv lie beside those of the tuning,
     in `final-...`. Raises UserError; a run that fails does not stop the others."""
     plan = _read(directory, overrides)
-    stages = Stages(plan.words, plan.runs, plan.said["config_dir"])
+    stages = TuningRuns(plan.words, plan.runs, plan.said["config_dir"])
     runs = stages.run(plan.place, plan.grids)
     rows = []
     for named, grid in zip(plan.said["tasks"], plan.grids, strict=True):

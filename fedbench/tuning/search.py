@@ -238,7 +238,7 @@ Run = Callable[[Sequence[Grid]], Iterable[Result]]
 
 
 @dataclass
-class Stages:
+class TuningRuns:
     """Sweeps that belong together. `words`: overrides of all their runs. `runs`: where these lie (None: in
     the directories of the sweeps). Failed runs are recorded, and the others go on."""
 

@@ -16,7 +16,7 @@ from fedbench.sweeps.plan import preview
 from fedbench.tuning.request import TuneOptions as TuneOptions
 from fedbench.tuning.request import TuningPlan as TuningPlan
 from fedbench.tuning.request import read as read
-from fedbench.tuning.search import Stages, Task, search, single
+from fedbench.tuning.search import Task, TuningRuns, search, single
 from fedbench.tuning.selection import Selection, Trial, result_row, trials_table
 
 
@@ -65,7 +65,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     options = options or TuneOptions()
     plan = read(overrides, options)
     print("\n".join(plan.announced), flush=True)
-    stages, place = Stages(plan.words, plan.runs, options.config_dir), plan.directory
+    stages, place = TuningRuns(plan.words, plan.runs, options.config_dir), plan.directory
 
     further = plan.of_trials
 

@@ -16,7 +16,7 @@ from fedbench.config.overrides import Value, written
 from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.claims import SCALES
 from fedbench.papers.fedproxvr import searches
-from fedbench.papers.figure import Branch, Experiment, algorithm_file, experiment
+from fedbench.papers.figure import Experiment, MethodRuns, algorithm_file, experiment
 from fedbench.papers.make import Maker
 from fedbench.sweeps.plan import of_file
 
@@ -31,7 +31,7 @@ def overrides(choices: Mapping[str, Value]) -> list[str]:
     return [f"{key}={written(value)}" for key, value in choices.items()]
 
 
-def job(made: Experiment, branch: Branch) -> list[str]:
+def job(made: Experiment, branch: MethodRuns) -> list[str]:
     """The overrides of one run of a branch."""
     first = {key: values[0] for key, values in {**made.params, **branch.along}.items()}
     words = overrides({**first, **branch.context, "algorithm": branch.algorithm})
@@ -187,7 +187,7 @@ def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_pat
 def test_a_table_has_three_readings_of_every_method(name: str) -> None:
     """The paper's rows as they stand, searched within eta = 1/(beta L), searched freely."""
     made = compose_experiment(name, "cpu")
-    readings: dict[str, list[Branch]] = {"final": [], "final-rule": [], "final-free": []}
+    readings: dict[str, list[MethodRuns]] = {"final": [], "final-rule": [], "final-free": []}
     for branch in made.branches:
         readings[branch.stage].append(branch)
     assert [len(branches) for branches in readings.values()] == [3, 3, 3]
