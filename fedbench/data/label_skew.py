@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedbench.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -107,7 +109,7 @@ def dirichlet(p: Problem, alpha: float, min_size: int, balance: bool, redraw: bo
 
     `balance` and `redraw` are as in NIID-Bench (Li, Diao, Chen, He, ICDE 2022), whose cuts are rounded down.
     `balance`: a client that already holds n / N samples gets share 0; the other shares are renormalised.
-    `redraw`: all shares are drawn again instead of moving samples. Raises ValueError if TRIES draws fail.
+    `redraw`: all shares are drawn again instead of moving samples. Raises ConfigError if TRIES draws fail.
     """
     rng, labels, clients = p.rng, p.labels, p.clients
     n_c = np.bincount(labels, minlength=p.classes)
@@ -123,7 +125,7 @@ def dirichlet(p: Problem, alpha: float, min_size: int, balance: bool, redraw: bo
         if not redraw or counts.sum(axis=0).min() >= min_size:
             break
     else:
-        raise ValueError
+        raise _never(min_size)
     client = np.empty(len(labels), dtype=np.int64)
     for c in range(p.classes):
         client[rng.permutation(np.flatnonzero(labels == c))] = np.repeat(np.arange(clients), counts[c])
@@ -235,7 +237,7 @@ def by_classes(rng: np.random.Generator, labels: np.ndarray, clients: int, per_c
     """Client of every sample (n,): client i holds label i mod C and per_client - 1 others, drawn uniformly.
     A label's shuffled samples are cut into equal parts, one for each of its holders. NIID-Bench's #C = k.
 
-    C: how many labels occur. Raises ValueError if one has no holder, or fewer samples than holders.
+    C: how many labels occur. Raises ConfigError if one has no holder, or fewer samples than holders.
     """
     present = np.unique(labels)
     held = np.zeros((clients, len(present)), dtype=bool)
@@ -246,7 +248,8 @@ def by_classes(rng: np.random.Generator, labels: np.ndarray, clients: int, per_c
     for c, holders in zip(present, held.T, strict=True):
         samples, who = rng.permutation(np.flatnonzero(labels == c)), np.flatnonzero(holders)
         if not 0 < len(who) <= len(samples):
-            raise ValueError(f"label {c} has {len(who)} holders and {len(samples)} samples")
+            why = f"with clients.total={clients}, label {c} has {len(who)} holders and {len(samples)} samples"
+            raise ConfigError("partition.per_client", per_client, why)
         client[samples] = np.repeat(who, [len(part) for part in np.array_split(samples, len(who))])
     return client
 
@@ -265,7 +268,7 @@ def similarity(rng: np.random.Generator, labels: np.ndarray, clients: int, rando
 
 def quantity(rng: np.random.Generator, n: int, clients: int, alpha: float, min_size: int) -> np.ndarray:
     """Client of every sample (n,): the shuffled samples cut by q ~ Dir(alpha), drawn again until n min(q) is
-    at least `min_size` and no client is empty (NIID-Bench). Raises ValueError if TRIES draws fail."""
+    at least `min_size` and no client is empty (NIID-Bench). Raises ConfigError if TRIES draws fail."""
     order, client = rng.permutation(n), np.empty(n, dtype=np.int64)
     for _ in range(TRIES):
         q = proportions(rng, alpha, 1, clients)[0]
@@ -273,7 +276,12 @@ def quantity(rng: np.random.Generator, n: int, clients: int, alpha: float, min_s
         if n * q.min() >= min_size and sizes.min() > 0:
             client[order] = np.repeat(np.arange(clients), sizes)
             return client
-    raise ValueError
+    raise _never(min_size)
+
+
+def _never(min_size: int) -> ConfigError:
+    allowed = f"none of {TRIES:,} draws gave every client that many; use a larger alpha or fewer clients"
+    return ConfigError("partition.min_size", min_size, allowed)
 
 
 UNUSED = -1
@@ -299,7 +307,7 @@ def lognormal_labels(
     than 10 clients. A draw is dropped unless the class has more samples than that left. So a good part of the
     data stays unused, and sizes span two decades.
 
-    Raises ValueError if a class has too few samples for the first 10 of each of its clients.
+    Raises ConfigError if a class has too few samples for the first 10 of each of its clients.
     """
     members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(classes)]
     left = np.array([len(samples) for samples in members])
@@ -310,7 +318,8 @@ def lognormal_labels(
     needed = _FIRST * np.bincount([c for _, _, c in held], minlength=classes)
     if (needed > left).any():
         short = int(np.argmax(needed - left))
-        raise ValueError(f"class {short} has {left[short]} samples, its clients need {needed[short]}")
+        why = f"too many: class {short} has {left[short]} samples, its clients need {needed[short]}"
+        raise ConfigError("partition.labels", per_client, why)
     client = np.full(len(labels), UNUSED, dtype=np.int64)
     for u, _, c in held:
         client[members[c][left[c] - _FIRST : left[c]]] = u

@@ -30,9 +30,8 @@ def partition(
     options do not fit the data.
     """
     if clients > len(labels):
-        raise ConfigError(
-            "clients.total", clients, f"must be at most {len(labels)}, the number of training samples"
-        )
+        allowed = f"must be at most {len(labels)}, the number of training samples"
+        raise ConfigError("clients.total", clients, allowed)
     if labels.ndim > 1 and options.by_class:
         *some, last = (name for name, cls in PARTITIONS.items() if not cls.by_class)
         others = f"{', '.join(some)} or {last}"

@@ -7,8 +7,7 @@ and inside compiled code, and give every engine the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -101,11 +100,9 @@ def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
     uint8 counts as value / 255. A constant channel or feature gets std 1, so it becomes 0.
     Samples are processed in chunks, so there is no float copy of the whole set.
     """
-    step = max(1, CHUNK // x[0].numel())
-    chunks = _Planes(x, step)
     unit = 255.0 if x.dtype == torch.uint8 else 1.0
     levels = x.dtype == torch.uint8 and x.dim() == 4
-    mean, std = _of_levels(chunks, unit) if levels else _of_numbers(chunks, unit)
+    mean, std = (_of_levels if levels else _of_numbers)(x, unit)
     shape = (-1, 1, 1) if x.dim() == 4 else (-1,)
     return torch.from_numpy(mean).reshape(shape), torch.from_numpy(std).reshape(shape)
 
@@ -121,31 +118,23 @@ def pixel_mean_std(x: Tensor) -> tuple[Tensor, Tensor]:
     starts = range(0, len(x), step)
     mean = torch.stack([(x[i : i + step].double() / unit).sum(0) for i in starts]).sum(0) / len(x)
     around = ((x[i : i + step].double() / unit - mean) ** 2 for i in starts)
-    square = torch.stack([one.sum(0) for one in around]).sum(0) / len(x)
+    square = torch.stack([squares.sum(0) for squares in around]).sum(0) / len(x)
     return mean, square.sqrt() + 0.001
 
 
-class _Planes(Sequence[np.ndarray]):
-    """Samples in chunks (n, channels or features, values of one), each made on access, so that memory-mapped
-    data are never loaded as a whole."""
-
-    def __init__(self, x: Tensor, step: int) -> None:
-        self.x, self.step = x.numpy(), step
-
-    def __len__(self) -> int:
-        return -(-len(self.x) // self.step)
-
-    def __getitem__(self, at: Any) -> Any:
-        if not 0 <= at < len(self):
-            raise IndexError(at)
-        part = self.x[at * self.step : (at + 1) * self.step]
-        return part.reshape(len(part), part.shape[1], -1)
+def _planes(x: Tensor) -> Iterator[np.ndarray]:
+    """Samples in chunks (n, channels or features, values of one), so that memory-mapped data are never loaded
+    as a whole."""
+    step, samples = max(1, CHUNK // x[0].numel()), x.numpy()
+    for start in range(0, len(samples), step):
+        part = samples[start : start + step]
+        yield part.reshape(len(part), part.shape[1], -1)
 
 
-def _of_levels(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:
+def _of_levels(x: Tensor, unit: float) -> tuple[np.ndarray, np.ndarray]:
     """Mean and std from a histogram of the 256 levels of each channel: exact, and several times faster."""
-    histogram = np.zeros((chunks[0].shape[1], 256), dtype=np.int64)
-    for chunk in chunks:
+    histogram = np.zeros((x.shape[1], 256), dtype=np.int64)
+    for chunk in _planes(x):
         for channel, plane in enumerate(chunk.transpose(1, 0, 2)):
             histogram[channel] += np.bincount(plane.ravel(), minlength=256)
     share = histogram / histogram.sum(axis=1, keepdims=True)
@@ -155,13 +144,13 @@ def _of_levels(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, n
     return mean, np.where(share.max(axis=1) == 1, 1.0, std)
 
 
-def _of_numbers(chunks: Sequence[np.ndarray], unit: float) -> tuple[np.ndarray, np.ndarray]:
+def _of_numbers(x: Tensor, unit: float) -> tuple[np.ndarray, np.ndarray]:
     """Mean and std in two passes over the values / unit: the mean, then the squared deviations from it."""
-    count = sum(len(c) for c in chunks) * chunks[0].shape[2]
-    low = np.min([c.min(axis=(0, 2)) for c in chunks], axis=0) / unit
-    high = np.max([c.max(axis=(0, 2)) for c in chunks], axis=0) / unit
+    count = x.numel() // x.shape[1]
+    low = np.min([c.min(axis=(0, 2)) for c in _planes(x)], axis=0) / unit
+    high = np.max([c.max(axis=(0, 2)) for c in _planes(x)], axis=0) / unit
     constant = low == high
-    mean = sum((c / unit).sum(axis=(0, 2), dtype=np.float64) for c in chunks) / count
+    mean = sum((c / unit).sum(axis=(0, 2), dtype=np.float64) for c in _planes(x)) / count
     mean = np.where(constant, low, mean)
-    square = sum(((c / unit - mean[:, None]) ** 2).sum(axis=(0, 2)) for c in chunks)
+    square = sum(((c / unit - mean[:, None]) ** 2).sum(axis=(0, 2)) for c in _planes(x))
     return mean, np.where(constant, 1.0, np.sqrt(square / count))

@@ -65,7 +65,8 @@ class Configured:
     def options(cls) -> dict[str, Rule]:
         """The declared hyper-parameters by name, those of a base first."""
         declared: dict[str, Any] = fields.options_of(cls)
-        return {one.name: declared[one.name] for one in dataclasses.fields(cls) if one.name in declared}
+        names = (field.name for field in dataclasses.fields(cls))
+        return {name: declared[name] for name in names if name in declared}
 
     @classmethod
     def numbers(cls) -> list[str]:

@@ -233,11 +233,11 @@ class Convolutional(Model):
     @staticmethod
     def _each(net: Preset, key: str, layers: Sequence[int]) -> Sequence[Any]:
         """The list `key` with one entry per layer. Raises ConfigError if its length does not fit."""
-        found: tuple[Any, ...] = getattr(net, key)
-        if len(found) not in (1, len(layers)):
+        entries: tuple[Any, ...] = getattr(net, key)
+        if len(entries) not in (1, len(layers)):
             allowed = f"must have 1 entry, or {len(layers)}: one for each layer"
-            raise ConfigError(f"model.{key}", list(found), allowed)
-        return found if len(found) == len(layers) else found * len(layers)
+            raise ConfigError(f"model.{key}", list(entries), allowed)
+        return entries if len(entries) == len(layers) else entries * len(layers)
 
 
 def _conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:

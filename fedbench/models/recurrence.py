@@ -150,14 +150,14 @@ class LSTM:
         form = clients, samples, -1
         each = _time_first(driven)
         product, memory = torch.zeros_like(each[0]), each.new_zeros(len(each[0]), weight.shape[-1])
-        found: list[tuple[Tensor, Tensor, Tensor]] = []  # h, c, and the gates after their nonlinearities
+        cells: list[tuple[Tensor, Tensor, Tensor]] = []  # h, c, and the gates after their nonlinearities
         for t in range(steps):
             if t:
-                product = (found[-1][0].view(form) @ weight.mT).flatten(0, 1)
-                memory = found[-1][1]
-            found.append(torch.ops.aten._thnn_fused_lstm_cell(each[t], product, memory))
+                product = (cells[-1][0].view(form) @ weight.mT).flatten(0, 1)
+                memory = cells[-1][1]
+            cells.append(torch.ops.aten._thnn_fused_lstm_cell(each[t], product, memory))
         states, memories, gates = (
-            torch.stack([x.view(form) for x in one], 1) for one in zip(*found, strict=True)
+            torch.stack([x.view(form) for x in values], 1) for values in zip(*cells, strict=True)
         )
         return states, torch.cat((gates, memories), -1)
 
@@ -166,16 +166,16 @@ class LSTM:
         clients, steps, samples, units = grad.shape
         form = clients, samples, -1
         total, gates, memory = map(_time_first, (grad, kept[..., : 4 * units], kept[..., 4 * units :]))
-        found: list[Tensor] = []  # from the last step to the first
+        deltas: list[Tensor] = []  # from the last step to the first
         carried: Tensor | None = None
         for t in range(steps - 1, -1, -1):
-            if found:
-                total[t].view(form).baddbmm_(found[-1].view(form), weight)
+            if deltas:
+                total[t].view(form).baddbmm_(deltas[-1].view(form), weight)
             before = memory[t - 1] if t else torch.zeros_like(memory[0])
             cell = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
             delta, carried, _ = cell(total[t], carried, before, memory[t], gates[t], False)
-            found.append(delta)
-        return torch.stack([x.view(form) for x in reversed(found)], 1)
+            deltas.append(delta)
+        return torch.stack([x.view(form) for x in reversed(deltas)], 1)
 
 
 class GRU:

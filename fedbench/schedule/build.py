@@ -175,7 +175,7 @@ def build_trace(
     elif policy.staleness is not None:
         trace = prescribed(seed, clients, per_update, rounds, policy.staleness)
     else:
-        trace = _simulation(config, policy, delays, rounds).run()
+        trace = Simulation(policy, per_update, rounds, delays, failures(seed, policy.p_fail)).run()
     epochs = config.local.epochs_range
     if epochs is not None:
         trace = ranging(trace, seed, *epochs)
@@ -183,12 +183,6 @@ def build_trace(
         units = config.local.epochs or (epochs[1] if epochs else steps)
         trace = straggling(trace, seed, config.participation, units)
     return trace
-
-
-def _simulation(config: Scheduled, policy: Async, delays: Delays, rounds: int) -> Simulation:
-    seed, clients = config.seed, config.clients
-    dying = failures(seed, policy.p_fail)
-    return Simulation(policy, clients.total, clients.per_round, rounds, seed, delays, dying)
 
 
 def durations(config: Scheduled, client: Ints, n: Ints) -> Floats:

@@ -65,11 +65,11 @@ class Bernoulli(Participation):
 
     def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
         step = max(1, _BLOCK // clients)
-        found = []
+        drawn = []
         for first in range(0, rounds, step):
             number = np.arange(first * clients, min(first + step, rounds) * clients, dtype=np.int64)
-            found.append(number[select_uniforms(seed, number) < per_round / clients])
-        number = np.concatenate([np.empty(0, dtype=np.int64), *found])
+            drawn.append(number[select_uniforms(seed, number) < per_round / clients])
+        number = np.concatenate([np.empty(0, dtype=np.int64), *drawn])
         return Participants(number % clients, number // clients)
 
 
@@ -102,9 +102,8 @@ class Cyclic(Participation):
         most = clients // per_round
         if self.groups > most:
             allowed = f"must be at most {most}, so that every group has clients.per_round={per_round} of the "
-            raise ConfigError(
-                "participation.groups", self.groups, f"{allowed}clients.total={clients} clients"
-            )
+            allowed += f"clients.total={clients} clients"
+            raise ConfigError("participation.groups", self.groups, allowed)
 
     def draw(self, seed: int, clients: int, per_round: int, rounds: int, sizes: Ints | None) -> Participants:
         edges = -(-np.arange(self.groups + 1, dtype=np.int64) * clients // self.groups)  # of floor(i G / N)
@@ -221,7 +220,7 @@ def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError("participation.path", path, f"cannot be read: {error}") from None
-    found = []
+    presences = []
     for line, row in enumerate(rows, 2):
         try:
             client, begin = int(row["client"]), int(row["from"])
@@ -232,10 +231,9 @@ def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
         if not 0 <= client < clients or not 0 <= begin < end:
             allowed = f"line {line} must have a client from 0 to {clients - 1}, and 0 <= from < to"
             raise ConfigError("participation.path", path, allowed)
-        found.append((client, begin, end))
-    if not found:
-        raise ConfigError(
-            "participation.path", path, "must have a row for each interval in which a client is present"
-        )
-    client, begin, end = np.array(found, dtype=np.int64).T
+        presences.append((client, begin, end))
+    if not presences:
+        allowed = "must have a row for each interval in which a client is present"
+        raise ConfigError("participation.path", path, allowed)
+    client, begin, end = np.array(presences, dtype=np.int64).T
     return client, begin, end

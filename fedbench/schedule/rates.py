@@ -52,9 +52,9 @@ class ExponentialRate(RateSchedule):
 
 
 def _milestones(value: Any) -> tuple[int, ...]:
-    if len(found := integers(value)) > len(set(found)):
+    if len(rounds := integers(value)) > len(set(rounds)):
         raise ValueError
-    return found
+    return rounds
 
 
 @dataclass(frozen=True)

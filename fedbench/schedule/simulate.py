@@ -82,16 +82,10 @@ class Simulation:
     """One pass over the events; `run` returns the trace."""
 
     def __init__(
-        self,
-        policy: Async,
-        clients: int,
-        per_update: int,
-        rounds: int,
-        seed: int,
-        durations: Delays,
-        failures: Draw,
+        self, policy: Async, per_update: int, rounds: int, durations: Delays, failures: Draw
     ) -> None:
         """`durations` and `failures` map (client, n) to the duration and to the fraction of the work done."""
+        clients, seed = durations.clients, durations.seed
         leave, join = dict(policy.leave or ()), dict(policy.join or ())
         self.concurrency = policy.concurrency or 0
         others = [*leave.values(), *join.values(), policy.timeout]

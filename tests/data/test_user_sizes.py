@@ -10,6 +10,7 @@ from fedbench.data.dataset import Dataset, pooled
 from fedbench.data.label_skew import UNUSED, lognormal_labels
 from fedbench.data.partition_options import Iid
 from fedbench.data.partitions import divide, held_out, partition
+from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator
 
 
@@ -98,7 +99,7 @@ def test_sizes_are_those_measured_of_the_authors_recipe() -> None:
 
 
 def test_a_class_with_too_few_samples_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"class \d has 100 samples, its clients need 200"):
+    with pytest.raises(ConfigError, match=r"^partition.labels=2: too many: class \d has 100 samples, its cl"):
         lognormal_labels(np.random.default_rng(0), balanced(100), 10, 100, 2)
 
 
