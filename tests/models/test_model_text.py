@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
 
 from fedbench.errors import ConfigError
 from fedbench.fields import Choice
@@ -47,24 +46,6 @@ def test_the_row_of_padding_has_no_part() -> None:
     with torch.no_grad():
         ours.embedding.weight[0] = 9.0  # a server's momentum could move it
     torch.testing.assert_close(ours(TOKENS), before, rtol=0, atol=0)
-
-
-def test_clients_together_equal_clients_alone() -> None:
-    ours = model()
-    generator = torch.Generator().manual_seed(1)
-    params = {
-        n: torch.randn(2, *p.shape, generator=generator, dtype=torch.float64)
-        for n, p in ours.named_parameters()
-    }
-    x = torch.stack([TOKENS, TOKENS.flip(0)])
-
-    def gradient(p: dict[str, torch.Tensor], x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return grad(lambda p: functional_call(ours, p, (x,)).square().sum())(p)
-
-    together = vmap(gradient)(params, x)
-    for i in range(2):
-        for name, value in gradient({n: p[i] for n, p in params.items()}, x[i]).items():
-            torch.testing.assert_close(together[name][i], value, rtol=1e-11, atol=1e-12)
 
 
 def test_models_and_samples_that_do_not_fit() -> None:

@@ -38,7 +38,7 @@ def test_sizes_as_published(arch: str, norm: str) -> None:
     assert (BatchNorm2d in kinds) == (norm == "batch" and arch != "squeezenet1_1")
 
 
-def test_values_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_torchs() -> None:
     """With torchvision's own modules and the same parameters, in training mode."""
     from torchvision.models import get_model
 

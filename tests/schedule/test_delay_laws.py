@@ -54,14 +54,8 @@ def test_none_constant_table():
     assert (sample(name="none") == 1.0).all()
     assert (sample(name="constant", c=2.5) == 2.5).all()
     cfg = config(clients=2, delay={"name": "table", "table": [3.0, [1.0, 2.0, 4.0]]})
-    assert durations(cfg, np.array([0, 0, 1, 1, 1, 1]), np.array([0, 7, 0, 1, 2, 3])).tolist() == [
-        3,
-        3,
-        1,
-        2,
-        4,
-        1,
-    ]
+    drawn = durations(cfg, np.array([0, 0, 1, 1, 1, 1]), np.array([0, 7, 0, 1, 2, 3]))
+    assert drawn.tolist() == [3.0, 3.0, 1.0, 2.0, 4.0, 1.0]
 
 
 @pytest.mark.parametrize("preset", ["fadas_large", "fadas_mild"])

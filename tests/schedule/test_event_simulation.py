@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from naive_schedule import Naive, config
 
 from fedbench.rng import Stream, make_key
-from fedbench.schedule import STATUS, build_trace, durations, overlaps
+from fedbench.schedule import STATUS, build_trace, overlaps
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POOLS = ["idle", "idle_incl_buffered", "self", "all", "queue"]
@@ -208,22 +208,6 @@ def test_everybody_at_work_parks_slots():
     assert not trace.starved
 
 
-def test_durations_do_not_depend_on_the_policy():
-    for pool in POOLS:
-        for refill in ("immediate", "at_aggregation"):
-            delay = {"name": "lognormal", "mu": 0.0, "sigma": 1.0}
-            cfg = config(60, 15, 3, 5, delay, concurrency=8, pool=pool, refill=refill)
-            trace = build_trace(cfg)
-            duration = durations(cfg, trace.client, trace.n)
-            start = trace.dispatch_time.copy()
-            for j in range(trace.jobs) if pool == "queue" else ():
-                before = np.flatnonzero((trace.client == trace.client[j]) & (trace.n == trace.n[j] - 1))
-                if len(before):
-                    start[j] = max(start[j], trace.finish_time[before[0]])
-            begun = ~np.isnan(trace.finish_time)
-            np.testing.assert_array_equal(trace.finish_time[begun], (start + duration)[begun])
-
-
 def test_same_seed_same_bytes():
     delay = {"name": "hetero_exponential", "sigma": 1.0}
     first, again, other = (
@@ -233,13 +217,6 @@ def test_same_seed_same_bytes():
     assert len(arrays) >= 12
     assert all(getattr(first, name).tobytes() == getattr(again, name).tobytes() for name in arrays)
     assert not np.array_equal(first.client, other.client)
-
-
-def test_selection_is_uniform_over_idle_clients():
-    """Constant durations, M_c = 1: every dispatch draws among the N clients that are all idle."""
-    trace = build_trace(config(6000, 6, 1, 3, {"name": "constant", "c": 1.0}, concurrency=1))
-    counts = np.bincount(trace.client, minlength=6)
-    assert np.abs(counts - 1000).max() < 5 * np.sqrt(6000 * (1 / 6) * (5 / 6))
 
 
 def test_queue_is_fair_and_idle_is_not():

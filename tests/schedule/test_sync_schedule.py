@@ -31,19 +31,6 @@ def test_cohorts_are_drawn_in_ascending_order_from_those_left():
         assert np.array_equal(trace.training(t), trace.applied(t))
 
 
-def test_cohorts_are_uniform_without_replacement():
-    trace = build_trace(config(4000, 8, 3, 1))
-    cohorts = trace.client.reshape(4000, 3)
-    assert all(len(set(row)) == 3 for row in cohorts.tolist())
-    pairs = np.zeros((8, 8))
-    for k in range(3):
-        for other in range(3):
-            np.add.at(pairs, (cohorts[:, k], cohorts[:, other]), 1)
-    single, double = 4000 * 3 / 8, 4000 * 3 * 2 / (8 * 7)
-    assert np.abs(np.diag(pairs) - single).max() < 5 * np.sqrt(single)
-    assert np.abs(pairs[~np.eye(8, dtype=bool)] - double).max() < 5 * np.sqrt(double)
-
-
 def test_a_round_takes_as_long_as_its_slowest_job():
     delay = {"name": "lognormal", "mu": 0.0, "sigma": 1.0}
     cfg = config(50, 12, 4, 2, delay)
