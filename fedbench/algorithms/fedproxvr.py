@@ -149,5 +149,5 @@ class FedProxVR(Algorithm):
     @staticmethod
     def _chosen(w: Tensor, local: Record, client: Client) -> Tensor:
         """The iterate to send: `w` if its index was drawn, else the one chosen so far."""
-        drawn = torch.minimum(torch.floor(client.uniform * client.steps), client.steps - 1)
+        drawn = torch.minimum(torch.floor(client.draw * client.steps), client.steps - 1)
         return torch.where(client.k == drawn, w, local.sent)

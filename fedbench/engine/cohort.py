@@ -180,8 +180,8 @@ class CohortTrainer:
     def _facts(self, jobs: Jobs) -> Facts:
         """The facts of jobs, on the host, without full gradients."""
         numbers = torch.from_numpy(jobs.steps), torch.from_numpy(jobs.sizes)
-        steps, samples, uniform = (x.to(self.dtype) for x in (*numbers, self.planner.uniforms(jobs)))
-        return Facts(steps, samples, uniform, None)
+        steps, samples, draw = (x.to(self.dtype) for x in (*numbers, self.planner.uniforms(jobs)))
+        return Facts(steps, samples, draw, None)
 
     def _shares(self, weights: np.ndarray, updates: np.ndarray) -> dict[int, Tensor]:
         """For each update, the weights (C,) of a chunk's jobs in it, on the host."""

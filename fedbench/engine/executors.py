@@ -26,13 +26,13 @@ class Facts(NamedTuple):
 
     steps: Tensor
     samples: Tensor
-    uniform: Tensor
+    draw: Tensor
     full_grad: Tensor | None
 
     def row(self, c: int) -> Facts:
         """The facts of one job of a chunk."""
         full = None if self.full_grad is None else self.full_grad[c]
-        return Facts(self.steps[c], self.samples[c], self.uniform[c], full)
+        return Facts(self.steps[c], self.samples[c], self.draw[c], full)
 
     def axes(self) -> Any:
         """The position of the client axis in each field, for vmap."""
@@ -45,7 +45,7 @@ class Oracle(Client):
 
     def __init__(self, down: Vectors, mine: Vectors, facts: Facts) -> None:
         self.down, self.mine = Record(down), Record(mine)
-        self.steps, self.samples, self.uniform = facts.steps, facts.samples, facts.uniform
+        self.steps, self.samples, self.draw = facts.steps, facts.samples, facts.draw
         if facts.full_grad is not None:
             self.full_grad = facts.full_grad
 
@@ -219,7 +219,7 @@ class Work:
         facts = Facts(
             repeat_first(self.facts.steps, more),
             repeat_first(self.facts.samples, more),
-            repeat_first(self.facts.uniform, more),
+            repeat_first(self.facts.draw, more),
             None if full is None else repeat_first(full, more),
         )
         mine, statistics = pad(self.mine, more), pad(self.statistics, more)

@@ -412,7 +412,7 @@ def joined(works: Sequence[Work], width: int) -> Work:
         Facts(
             torch.cat([facts.steps for facts in every]),
             torch.cat([facts.samples for facts in every]),
-            torch.cat([facts.uniform for facts in every]),
+            torch.cat([facts.draw for facts in every]),
             full,
         ),
         shared("h"),

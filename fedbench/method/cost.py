@@ -43,7 +43,7 @@ class _ShapeClient(Client):
     def __init__(self, d: int, down: Vectors, mine: Vectors) -> None:
         self.down, self.mine = Record(down), Record(mine)
         scalar = torch.zeros(())
-        self.k = self.steps = self.samples = self.uniform = self.travelled = scalar
+        self.k = self.steps = self.samples = self.draw = self.travelled = scalar
         self.full_grad = torch.zeros(d)
         self.calls, self.descends = 0, False
 

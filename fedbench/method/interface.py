@@ -57,7 +57,7 @@ class Client:
     k: Tensor  # index of the local step, from 0 (only in local_step)
     steps: Tensor  # K_i, this client's number of local steps
     samples: Tensor  # n_i
-    uniform: Tensor  # one number in [0, 1) per job, from the addressed generator
+    draw: Tensor  # one number in [0, 1) per job, from the addressed generator
     full_grad: Tensor  # (d,) gradient of f_i at the broadcast theta, if `full_gradient`
     travelled: Tensor  # sum of the directions' weights in a job's steps (only in local_final)
     """K_i for plain SGD; more with momentum, which repeats directions in later steps: FedNova's ||a_i||_1."""
