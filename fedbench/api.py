@@ -223,11 +223,13 @@ def sweep(
         words.append(f"hydra.sweep.dir={written(str(directory))}")
     if processes is not None:
         words += ["hydra/launcher=processes", f"hydra.launcher.processes={processes}"]
+    elif not any(word.startswith("hydra/launcher=") for word in words):
+        words.append("hydra/launcher=basic")  # worker processes can break scripts and notebooks
     with _composer(config_dir) as composer, _logging_kept():
         ended = run_sweep(composer, composer.read(words))
         collect(ended.directory)
     if ended.failures:
-        counted = f"{len(ended.failures)} of {len(ended.results)} runs failed"
+        counted = f"{len(ended.failures)} of {len(ended.runs)} runs failed"
         log.warning("%s: %s (see %s)", counted, ended.failures[0], ended.directory / "runs.csv")
     return Sweep(ended.directory)
 

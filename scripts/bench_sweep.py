@@ -16,7 +16,9 @@ for models that are not measured this time are kept.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import ctypes
 import itertools
 import json
 import os
@@ -42,6 +44,7 @@ DIGITS = [
     "dataset=digits", "model=mlp", "partition=dirichlet", "partition.alpha=0.5", "clients.total=20",
     "clients.per_round=5", "local.steps=10", "local.batch_size=32", "eval.every=2", "progress=none",
 ]  # fmt: skip
+PR_SET_CHILD_SUBREAPER = 36  # of Linux: orphans below this process become its children
 ALONE = "hydra.launcher.together=1"
 GOALS = {"logistic": 3.0, "mlp": 2.0, "cnn_small": 1.8, "rnn": 2.5}
 COLUMNS = (
@@ -174,7 +177,11 @@ def measure(model: str, way: str, arguments: argparse.Namespace, cache: Path) ->
 
 
 def spent() -> float:
-    """CPU seconds of all child processes that have ended."""
+    """CPU seconds of all child processes that have ended, and of theirs. A sweep's fork server outlives it
+    for a moment, and is then a child of this process (see `main`)."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
 
@@ -196,6 +203,7 @@ def main() -> None:
     if arguments.bare:
         print(bare_run(arguments.models, arguments.root, arguments.rounds, json.loads(arguments.bare)))
         return
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     rows: list[dict[str, Any]] = []
     if arguments.out and arguments.out.exists():
         with open(arguments.out, newline="") as stream:

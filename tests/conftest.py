@@ -47,6 +47,12 @@ def fresh_hydra(nothing_registered_by_other_tests: None, monkeypatch: pytest.Mon
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(autouse=True)
+def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep is computed in the test's own process, unless it asks for several."""
+    monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 1)
+
+
 REGISTRIES = {
     "algorithm": ("fedbench.method.registry", "registered"),
     "dataset": ("fedbench.data.registry", "_REGISTRY"),

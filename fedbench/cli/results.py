@@ -211,7 +211,8 @@ def status(argv: Sequence[str]) -> int:
 
 
 def _status(directory: Path, every: bool) -> None:
-    from fedbench.sweeps.tables import STATUSES, records
+    from fedbench.sweeps.records import records
+    from fedbench.sweeps.tables import STATUSES
 
     runs = records(directory)
     counts = Counter(run.status for run in runs)
@@ -224,7 +225,7 @@ def _status(directory: Path, every: bool) -> None:
         named = [run for run in named if run.status == FAILED][:LISTED]
         print("  (--all names every run)")
     for run in named:
-        place = run.place
+        place = run.directory
         name = place.relative_to(directory) if place.is_relative_to(directory) else place
         line = f"  {coloured(f'{run.status:8}', run.status)} {name.as_posix()}"
         if (rounds := run.files.planned_rounds) is not None and run.status != MISSING:

@@ -19,7 +19,7 @@ from hydra.core.object_type import ObjectType
 from omegaconf import Container, DictConfig, OmegaConf
 
 from fedbench import process_group
-from fedbench.config.compose import Composer, config_directories, forced
+from fedbench.config.compose import Composed, Composer, config_directories
 from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.explain import nested_options
 from fedbench.config.options import conf_dir, read_config
@@ -27,7 +27,7 @@ from fedbench.config.overrides import Grid, written
 from fedbench.errors import RunError, UsageError, nearest, word
 from fedbench.fields import rules
 from fedbench.sweeps.launch import FinishedSweep, first_run, planned, run_sweep
-from fedbench.sweeps.plan import points, preview
+from fedbench.sweeps.plan import PlannedRun, points, preview
 from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
 from fedbench.version import VERSION
@@ -44,10 +44,10 @@ def main(argv: Sequence[str]) -> int:
         return 0
     flags = parser()
     args = flags.parse_intermixed_args(argv)
-    shown = [args.help, args.hydra_help, args.cfg, args.info, args.shell_completion]
+    shown = [args.help, args.hydra_help, args.cfg, args.shell_completion]
     quick = argv in ([], ["--dry-run"])
     if sum(map(bool, [*shown, args.run, args.multirun])) > 1:
-        flags.error("only one of --run, --multirun, --cfg, --info, --help, --hydra-help and -sc can be given")
+        flags.error("only one of --run, --multirun, --cfg, --help, --hydra-help and -sc can be given")
     if args.resolve and not (args.cfg or args.help):
         flags.error("--resolve goes with --cfg or --help")
     composer = Composer(args.config_name, args.config_path, args.config_dir)
@@ -78,9 +78,17 @@ def parser() -> argparse.ArgumentParser:
 
     made = get_args_parser()
     made.error = refuse  # type: ignore[method-assign]
-    for action in [one for one in made._actions if "--experimental-rerun" in one.option_strings]:
-        made._remove_action(action)  # it would execute code from a pickle
-        del made._option_string_actions["--experimental-rerun"]
+    taken_out = {
+        "--experimental-rerun",
+        "--info",
+        "-i",
+        "--package",
+        "-p",
+    }  # the first would run code of a pickle
+    for action in [one for one in made._actions if taken_out & {*one.option_strings}]:
+        made._remove_action(action)
+        for option in action.option_strings:
+            del made._option_string_actions[option]
     said = "Say what would run, and run nothing"
     made.add_argument("--dry-run", action="store_true", help=said)
     return made
@@ -99,14 +107,18 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     if not sweeps:
         composed.one_run()
     if dry:
-        runs = planned(composer, composed) if sweeps else [(composer.place(composed), composed.config)]
-        for line in preview(runs):
+        for line in preview(planned(composer, composed) if sweeps else [_single(composer, composed)]):
             print(line, flush=True)
     elif sweeps:
-        return _report(run_sweep(composer, composed, chooses=True))
+        return _report(run_sweep(composer, composed))
     else:
         run(composer, composed)
     return None
+
+
+def _single(composer: Composer, composed: Composed) -> PlannedRun:
+    place = composer.place(composed)
+    return PlannedRun(0, place.name, place, [], {}, composed.config)
 
 
 def _report(ended: FinishedSweep) -> Path:
@@ -117,7 +129,7 @@ def _report(ended: FinishedSweep) -> Path:
         print(f"\n{closing_table(table)}\n\n{table}\n{rounds}")
     if failed:
         raise RunError(
-            f"{len(failed)} of {len(ended.results)} runs failed: {failed[0]} (see {directory / RUNS})"
+            f"{len(failed)} of {len(ended.runs)} runs failed: {failed[0]} (see {directory / RUNS})"
         )
     return directory
 
@@ -126,7 +138,7 @@ def _report(ended: FinishedSweep) -> Path:
 
 
 def _show(composer: Composer, args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Print what Hydra's flags ask for: --help, --cfg, --info, --hydra-help, -sc."""
+    """Print what Hydra's flags ask for: --help, --cfg, --hydra-help, -sc."""
     hydra, name, words = composer.hydra, composer.config_name, args.overrides
     if args.shell_completion:
         if "query=" in "".join(words[:1]):  # a line that cannot be completed is no error
@@ -136,29 +148,22 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
             hydra.shell_completion(config_name=name, overrides=words)
         return
     composed, sweep = composer.read(words), ""
-    if composed.sweeps and args.cfg != "hydra" and not (args.info or args.hydra_help):
+    if composed.sweeps and args.cfg != "hydra" and not args.hydra_help:
         composed, grids = first_run(composer, composed)
         sweep = _of_sweep(grids)
     if args.help:
         print(page(composed.cfg, composer.loader))
     elif args.hydra_help:
         hydra.hydra_help(config_name=name, args_parser=parser, args=args)
-    elif args.info:
-        hydra.show_info(args.info, config_name=name, overrides=[forced(text) for text in words])
     else:
         read_config(container(composed.job), config_directories(composed.cfg.hydra))  # refuses wrong keys
         HydraConfig.instance().set_config(composed.cfg)
         hydras = OmegaConf.masked_copy(composed.cfg, ["hydra"])
-        node: Any = {"all": composed.cfg, "hydra": hydras, "job": composed.job}[args.cfg]
-        node = OmegaConf.select(node, args.package) if args.package else node
-        if node is None:
-            raise UsageError(f"--package {args.package}: there is no such section")
-        if OmegaConf.is_config(node):
-            print(sweep, end="")
-        if args.resolve and OmegaConf.is_config(node):
+        node = {"all": composed.cfg, "hydra": hydras, "job": composed.job}[args.cfg]
+        if args.resolve:
             OmegaConf.set_readonly(composed.cfg.hydra, False)  # set_config made it read-only
             OmegaConf.resolve(node)
-        print(OmegaConf.to_yaml(node) if OmegaConf.is_config(node) else node, end="")
+        print(f"{sweep}{OmegaConf.to_yaml(node)}", end="")
 
 
 def _of_sweep(grids: Sequence[Grid]) -> str:

@@ -230,12 +230,13 @@ class JobComposer:
             raise explain(error, overrides, self._loader) from error
         return cfg, [f"+{text}" if text in new else text for text in overrides]
 
-    def check_places(self, jobs: Sequence[Sequence[str]]) -> None:
-        """Refuse a `hydra.sweep.subdir` that gives two jobs the same directory. Raises ConfigError."""
+    def places(self, jobs: Sequence[Sequence[str]]) -> list[str] | None:
+        """The directories that the user's `hydra.sweep.subdir` gives these jobs; None if it is ours. Raises
+        ConfigError if two have the same."""
         raw = self._master.hydra.sweep._get_node("subdir")._value()
-        if raw == JOB_DIR or len(jobs) < 2:
-            return
-        places: set[str] = set()
+        if raw == JOB_DIR:
+            return None
+        places: dict[str, None] = {}
         for number, overrides in enumerate(jobs):
             cfg = self._loader.load_sweep_config(self._master, list(overrides))
             with open_dict(cfg):
@@ -244,7 +245,8 @@ class JobComposer:
             if place in places:
                 allowed = "must be another directory for every run, such as ${hydra.job.num}"
                 raise ConfigError("hydra.sweep.subdir", raw, f"{allowed}; two would be in {place}")
-            places.add(place)
+            places[place] = None
+        return [*places]
 
     def _base(self, words: tuple[str, ...]) -> DictConfig:
         if words not in self._bases:

@@ -37,8 +37,9 @@ from fedbench.papers.kept import (
     write_tuning,
 )
 from fedbench.runs import provenance
-from fedbench.sweeps.launch import Result, sweep_planned
+from fedbench.sweeps.launch import sweep_planned
 from fedbench.sweeps.plan import preview
+from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import duration
 from fedbench.tuning.request import SHARE, VALIDATION
 from fedbench.tuning.search import Task, TuningRuns, first_values, search, single
@@ -201,7 +202,7 @@ class Maker:
         grids: Sequence[Grid],
         further: Sequence[str] = (),
         stages: TuningRuns | None = None,
-    ) -> list[Result]:
+    ) -> list[RunRecord]:
         """Run the missing runs of a stage, with `further` overrides. `stages`: those of another task."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
         return (stages or self.stages).run(place, grids, further)

@@ -23,7 +23,8 @@ from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
 from fedbench.runs.lists import runs_of
 from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
-from fedbench.sweeps.tables import records, swept_in
+from fedbench.sweeps.records import records
+from fedbench.sweeps.tables import swept_in
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; with more, dash and marker cannot be told apart on a screen
@@ -95,7 +96,7 @@ def gather(directory: Path) -> list[PageRun]:
     tables = (directory / "runs.csv").is_file() or any(directory.rglob(METRICS))
     runs = {Path(run.source).resolve(): run for run in (read([directory]) if tables else [])}
     try:
-        found = {one.place.resolve(): one for one in records(directory)}
+        found = {one.directory.resolve(): one for one in records(directory)}
     except DataError:  # tables that are kept without their runs
         found = {}
     if not runs and not found:

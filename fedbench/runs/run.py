@@ -183,7 +183,7 @@ class Run:
             writes = self.group.is_writer
             return f"waits for the end of round {loop.version + 1}, to save it" if writes else ""
 
-        observers: list[Observer] = [Files(here), together or Shown()]
+        observers: list[Observer] = [Files(here), *([] if together else [Shown()])]
         if loggers is not None:
             observers.append(Logged(loggers, again=not self.config.resume))
         identity, seconds = run_hash(self.config), self.config.checkpoint.seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig
 
 from fedbench.config.compose import config_directories, validate
@@ -24,12 +22,11 @@ from fedbench.config.register import register_resolvers
 from fedbench.errors import UserError
 from fedbench.files import InUse
 from fedbench.runs.metrics import Outcome
-from fedbench.runs.run_directory import FAILED, PAUSED, RunDirectory
+from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, RunDirectory
 from fedbench.sweeps import together
 from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
-    from fedbench.runs.run import Run
     from fedbench.runs.session import Session
 
 _STEP_GROUPS = ("dataset", "model", "local", "loss", "optimizer")
@@ -51,12 +48,6 @@ class JobFailed(UserError):
 
     def __str__(self) -> str:
         return self.line
-
-
-def held(returned: JobReturn) -> bool:
-    """Whether a job did not run because another process has its run."""
-    error = returned._return_value if returned.status == JobStatus.FAILED else None
-    return isinstance(error, JobFailed) and error.held
 
 
 @functools.cache
@@ -82,48 +73,26 @@ def computed(config: Config, compute: Callable[[], Outcome]) -> float:
 
 
 class RunJob:
-    """Runs, resumes or reports the job of a sweep that Hydra has prepared. A `Run` that was created to check
-    the job is used again, unless another process runs the job."""
-
-    MOST = 10_000_000  # total parameters of the runs kept waiting
+    """Computes, resumes or reports the run of a sweep that Hydra has prepared."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Run] = {}
-        self._alike: Counter[str] = Counter()
-        self._kinds: dict[str, together.Kind | None] = {}
+        self._to_come: Counter[str] = Counter()
         self._ended = self._total = 0
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Announce the runs to come, so that a step that several of them need is compiled sooner."""
-        self._alike = Counter(program(config) for config in configs)
-        self._total = self._alike.total()
+        self._to_come = Counter(program(config) for config in configs)
+        self._total = self._to_come.total()
 
-    def plan(self, config: Config) -> Run:
-        """Make the checks that need the user's code and torch: hyper-parameters, data, model, device. Return
-        the run; if it is small, keep it to compute it later."""
-        from fedbench.runs.run import Run
-
-        run = Run(config, session())
-        self._kinds[_but_for_the_seed(config)] = together.kind_of(run)
-        if (
-            run.problem.layout.d + sum(other.problem.layout.d for other in self._waiting.values())
-            <= self.MOST
-        ):
-            self._waiting[digest(flat(config))] = run
-        return run
-
-    def kind(self, config: Config) -> together.Kind | None:
-        """The kind of a run that `plan` has seen with some seed; None: it has to be computed alone."""
-        kind = self._kinds.get(_but_for_the_seed(config))
-        if kind is None:
-            return None
-        return dataclasses.replace(kind, key=digest([kind.key, repr(session().data_key(config))]))
+    def to_come(self, config: Config) -> int:
+        """How many of the runs to come share this one's program, itself included."""
+        return self._to_come.get(program(config), 1)
 
     def __call__(self, cfg: DictConfig) -> float:
-        """Run the job and return its final accuracy, for sweepers that maximise it. If the run diverged,
-        return the worst possible value: 0, or -inf for an R2.
+        """Compute the run and return its final accuracy; if it diverged, the worst possible value: 0, or -inf
+        for an R2.
 
-        A failure is first recorded in the job's directory, and the sweep's tables are rewritten whatever
+        A failure is first recorded in the run's directory, and the sweep's tables are rewritten whatever
         happens.
         """
         hydra = HydraConfig.get()
@@ -133,7 +102,7 @@ class RunJob:
                 handler.addFilter(_of_a_sweep)
         try:
             score = self._run(validate(cfg, config_directories(hydra)), directory)
-            self._say(ended_line(RunDirectory(directory)))
+            self._say(directory)
             return score
         except InUse as error:
             raise JobFailed(str(error), held=True) from error
@@ -141,7 +110,7 @@ class RunJob:
             line = line_of(error)
             with contextlib.suppress(UserError, OSError):  # the first error is the one to report
                 record_failure(directory, cfg, line)
-            self._say(ended_line(RunDirectory(directory), line))
+            self._say(directory)
             raise JobFailed(line, getattr(error, "exit_code", 1)) from error
         finally:
             with contextlib.suppress(UserError, OSError):
@@ -150,24 +119,16 @@ class RunJob:
     def _run(self, config: Config, directory: Path) -> float:
         from fedbench.runs.run import Run
 
-        session().runs_to_come = self._alike.get(program(config), 1)
-        waiting = self._waiting.pop(digest(flat(config)), None)
+        session().runs_to_come = self.to_come(config)
+        return computed(config, lambda: Run(config, session()).go(directory, together.place.get()))
 
-        def compute() -> Outcome:
-            return (waiting or Run(config, session())).go(directory, together.place.get())
-
-        return computed(config, compute)
-
-    def _say(self, line: str) -> None:
+    def _say(self, directory: Path) -> None:
         self._ended += 1
+        line = ended_line(RunDirectory(directory))
         print(f"{self._ended} of {self._total}: {line}" if self._total else line, flush=True)
 
-    def __getstate__(self) -> dict[str, Any]:  # another process creates its own runs and counts none
-        return {**vars(self), "_waiting": {}, "_kinds": {}, "_ended": 0, "_total": 0}
-
-
-def _but_for_the_seed(config: Config) -> str:
-    return digest({key: value for key, value in flat(config).items() if key != "seed"})
+    def __getstate__(self) -> dict[str, Any]:  # another process counts none
+        return {**vars(self), "_ended": 0, "_total": 0}
 
 
 def _of_a_sweep(record: logging.LogRecord) -> bool:
@@ -207,13 +168,15 @@ def finished_line(found: Mapping[str, Any], directory: Path) -> str:
     return f"{how} before: {text}, {rounds} rounds: {directory} (resume=false computes it again)"
 
 
-def ended_line(run: RunDirectory, error: str | None = None) -> str:
-    """One line about a run of a sweep that has just ended, starting with its directory's name. `error`: why
-    it failed."""
-    return f"{run.path.name}: {run.outcome().text if error is None else f'failed: {error}'}"
+def ended_line(run: RunDirectory) -> str:
+    """One line about a run of a sweep that has just ended, starting with its directory's name."""
+    found = run.summary or {}
+    if found.get("status") in (*FINISHED, PAUSED):
+        return f"{run.path.name}: {run.outcome().text}"
+    return f"{run.path.name}: {found.get('status', run.status)}: {found.get('error', 'no summary.json')}"
 
 
-def record_failure(directory: Path, cfg: DictConfig, line: str) -> None:
+def record_failure(directory: Path, config: DictConfig | Config, line: str) -> None:
     """Write a summary.json with status `failed` and the error's line; an earlier summary of a failure keeps
     its other entries. Does nothing if the directory is missing or in use."""
     run = RunDirectory(directory)
@@ -221,5 +184,5 @@ def record_failure(directory: Path, cfg: DictConfig, line: str) -> None:
         return
     before = run.summary or {}
     if before.get("status") != FAILED:
-        before = {"status": FAILED, "config": flat(cfg)}
+        before = {"status": FAILED, "config": flat(config)}
     run.write_summary({**before, "error": line})

@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.types import Override
@@ -24,9 +25,8 @@ from fedbench.config.register import job_name
 from fedbench.errors import UsageError, UserError, word
 from fedbench.runs import stored
 from fedbench.runs.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from fedbench.runs.run import Run
+from fedbench.sweeps import together
+from fedbench.sweeps.together import Kind
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,19 @@ log = logging.getLogger(__name__)
 class PlannedRun:
     """One run of a sweep."""
 
+    number: int
     name: str  # its directory, relative to the sweep's
-    overrides: list[str]  # in the form for Hydra's launchers
-    choices: dict[str, Value]  # swept key -> its value
+    place: Path  # the same, relative to the current one
+    overrides: Sequence[str]  # in the form for Hydra's launchers
+    choices: Mapping[str, Value]  # swept key -> its value
     config: Config
-    seconds: float = 0.0  # estimated duration
+    kind: Kind | None = None
+    """What it has in common with runs that can be computed together with it; None: it is computed alone."""
+
+    @property
+    def launched(self) -> list[str]:
+        """The overrides for a launcher, with the run's directory."""
+        return [*self.overrides, f"hydra.sweep.subdir={written(self.name)}"]
 
 
 def grids_of(
@@ -123,18 +131,17 @@ def plan(
     fixed: Sequence[str],
     grids: Sequence[Grid],
     composer: JobComposer,
-    check: Callable[[Config], Run],
+    directory: Path,
     searchpath: Sequence[Path] = (),
     others: Sequence[str] = (),
     naming: Callable[[Config, Mapping[str, str]], str] = job_name,
 ) -> list[PlannedRun]:
-    """The runs of the grids, in order and without repeats. Raises a UserError that names the run if any of
-    them has invalid input.
+    """The runs of the grids, in order and without repeats, in the sweep's `directory`; `checked` makes the
+    checks that need torch and the data. Raises a UserError that names the run if any has invalid input.
 
-    `fixed`: overrides of all runs; a grid's keys take precedence. `check`: the checks that need torch and the
-    data, made once for all seeds. `searchpath`: the user's own directories of options. `others`: methods that
-    a file sweeps and the user may have replaced; overrides with their keys are no mistake. `naming`: of their
-    directories, from a run's configuration and its values of swept keys.
+    `fixed`: overrides of all runs; a grid's keys take precedence. `searchpath`: the user's own directories of
+    options. `others`: methods that a file sweeps and the user may have replaced; overrides with their keys
+    are no mistake. `naming`: of their directories, from a run's configuration and its values of swept keys.
     """
     every = _every(grids)
     runs: dict[str, PlannedRun] = {}
@@ -147,16 +154,35 @@ def plan(
         name = naming(config, {key: written(value) for key, value in choices.items()})
         if name in runs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
-        runs.setdefault(name, PlannedRun(name, launched, choices, config))
-    composer.check_places([run.overrides for run in runs.values()])
-    checked: dict[str, Run] = {}
-    for name, run in runs.items():
-        kind = _kind(run.config)
-        if kind not in checked:
-            with _naming_the_run(run.choices, len(every)):
-                checked[kind] = check(run.config)
-        runs[name] = replace(run, seconds=checked[kind].placement.seconds)
-    return list(runs.values())
+        runs.setdefault(name, PlannedRun(len(runs), name, Path(), launched, choices, config))
+    names = composer.places([run.overrides for run in runs.values()]) or [*runs]
+    return [
+        replace(run, name=name, place=Path(os.path.normpath(directory / name)))
+        for run, name in zip(runs.values(), names, strict=True)
+    ]
+
+
+def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
+    """Make the checks that need the user's code, torch and the data: hyper-parameters, model, device; once
+    for all seeds. Returns the runs with their kinds. `of`: how many runs the sweep has. Raises a UserError
+    that names the run."""
+    if not runs:  # and torch is not needed
+        return []
+    from fedbench.runs.run import Run
+    from fedbench.sweeps.job import session
+
+    kinds: dict[str, Kind | None] = {}
+    found = []
+    for run in runs:
+        but_for_the_seed = digest({key: value for key, value in flat(run.config).items() if key != "seed"})
+        if but_for_the_seed not in kinds:
+            with _naming_the_run(run.choices, of):
+                kinds[but_for_the_seed] = together.kind_of(Run(run.config, session()))
+        kind = kinds[but_for_the_seed]
+        if kind is not None:
+            kind = replace(kind, key=digest([kind.key, repr(session().data_key(run.config))]))
+        found.append(replace(run, kind=kind))
+    return found
 
 
 def first_of(
@@ -226,32 +252,22 @@ def _naming_the_run(choices: Mapping[str, Value], runs: int) -> Iterator[None]:
 # ---- what would run --------------------------------------------------------------------------------------
 
 
-def preview(runs: Sequence[tuple[Path, Config]]) -> Iterator[str]:
+def preview(runs: Sequence[PlannedRun]) -> Iterator[str]:
     """Yield lines that say which of these runs are finished, and which would be computed. Nothing is written.
     Raises ConfigError if a run that would be computed has invalid input, or if another run is in its
     directory."""
     said, missing = {}, []
-    for place, config in runs:
-        here = RunDirectory(place)
-        if stored.finished(here, config) is not None:
-            said[place] = "finished"
+    for run in runs:
+        here = RunDirectory(run.place)
+        if stored.finished(here, run.config) is not None:
+            said[run.place] = "finished"
         else:
-            stored.refuse_other(here, config)
-            missing.append(config)
-            begun = stored.goes_on(here, config)
-            said[place] = f"goes on from round {here.last_round}" if begun else "to run"
+            stored.refuse_other(here, run.config)
+            missing.append(run)
+            begun = stored.goes_on(here, run.config)
+            said[run.place] = f"goes on from round {here.last_round}" if begun else "to run"
     places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
     yield f"{len(said)} run{'s' if len(said) > 1 else ''} in {places}, {len(said) - len(missing)} finished"
-    if missing:
-        from fedbench.runs.run import Run
-        from fedbench.sweeps.job import session
-
-        for config in {_kind(config): config for config in reversed(missing)}.values():
-            Run(config, session())
+    checked(missing, len(runs))
     for place, what in said.items():
         yield f"  {place.name}: {what}"
-
-
-def _kind(config: Config) -> str:
-    """A digest that runs share which differ in the seed alone, so that one of them is checked for all."""
-    return digest({key: value for key, value in flat(config).items() if key != "seed"})

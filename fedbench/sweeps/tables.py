@@ -4,7 +4,6 @@ and are rebuilt from the runs' directories whenever a job ends. Also the short t
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import math
 import os
@@ -13,38 +12,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.config.identity import NOT_IDENTITY_GROUPS
-from fedbench.config.options import with_defaults
-from fedbench.errors import DataError, word
 from fedbench.files import locked, write_json, write_text
 from fedbench.runs.lists import MANIFEST, jobs_of, manifest, runs_of
-from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, rounds_to
+from fedbench.runs.metrics import COLUMN, ENDS, LEVELS
 from fedbench.runs.run_directory import (
-    CONFIG,
     FAILED,
     FINISHED,
-    METRICS,
     MISSING,
     PAUSED,
     RUNNING,
     STOPPED,
-    SUMMARY,
-    UNFINISHED,
     RunDirectory,
 )
 from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
+from fedbench.sweeps.records import OUTCOME, RunRecord
 
 RUNS, ROUNDS = "runs.csv", "rounds.csv"
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
-OUTCOME = ("status", "final_accuracy", "best_accuracy", "error", "commit")
 LIMIT = 40  # rows of the closing table; runs.csv has all
 _WAIT = 600.0  # seconds for another process to write the tables
 _DEPTH = 4  # levels above a run to search for its sweep: `hydra.sweep.subdir` may have several parts
-_UNREADABLE: dict[str, Any] = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
 
 
 # ---- sweep.json ------------------------------------------------------------------------------------------
@@ -80,19 +70,6 @@ def swept_in(directories: Iterable[Path]) -> list[str]:
         for place in below or [*directory.parents][:_DEPTH]:
             found |= dict.fromkeys(manifest(place).get("swept", []))
     return [key for key in found if key != "seed"]
-
-
-def records(directory: Path) -> list[RunRecord]:
-    """The runs of a sweep in their order, including those that have not begun; or the one run in `directory`.
-
-    Raises DataError if there is none.
-    """
-    if not directory.is_dir():
-        raise DataError(f"{directory}: no such directory")
-    found = {directory: {}} if RunDirectory(directory).has(CONFIG) else runs_of(directory)
-    if not found:
-        raise DataError(f"{directory}: no runs here, nor below it")
-    return [RunRecord(place, choices) for place, choices in found.items()]
 
 
 # ---- runs.csv and rounds.csv -----------------------------------------------------------------------------
@@ -131,72 +108,6 @@ def collect(directory: Path) -> tuple[Path, Path]:
     return directory / RUNS, directory / ROUNDS
 
 
-class RunRecord:
-    """A run of a sweep: its directory, its planned `choices` of the swept keys (if they are known), and what
-    its files say. The files are read once."""
-
-    def __init__(self, place: Path, choices: Mapping[str, Any]) -> None:
-        self.place, self.choices, self.files = place, choices, RunDirectory(place)
-        said = self.files.summary or (_UNREADABLE if self.files.has(SUMMARY) else None)
-        self.summary: dict[str, Any] = said or {"status": self.status}
-        self.config: dict[str, Any] = with_defaults(self.summary.get("config", {})) or self.files.choices
-
-    @functools.cached_property
-    def status(self) -> str:
-        """How it ended, or where it stands."""
-        return self.files.status
-
-    @property
-    def error(self) -> str | None:
-        """Why it failed."""
-        return self.summary.get("error")
-
-    @functools.cached_property
-    def rows(self) -> list[dict[str, str]]:
-        """Its measured rows, if it has ended."""
-        if self.summary.get("status") in UNFINISHED or not self.files.has(METRICS):
-            return []
-        file = (self.place / METRICS).stat()
-        return _rows(self.place, file.st_mtime_ns, file.st_size)
-
-    @functools.cached_property
-    def overrides(self) -> Mapping[str, Any]:
-        """The job's overrides as planned, else as Hydra recorded them (none if unreadable: Hydra writes its
-        files in place when a job starts, so another process may find half of one)."""
-        if self.choices:
-            return self.choices
-        try:
-            texts = yaml.safe_load((self.place / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError):
-            return {}
-        return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts or [])}
-
-    def value(self, key: str) -> Any:
-        """The value of a key of the configuration; for a key outside it (`experiment`), its override."""
-        return self.config[key] if key in self.config else self.overrides.get(key)
-
-    def identity(self, keys: Iterable[str], directory: Path) -> dict[str, str]:
-        """The cells that identify the run in a table in `directory`."""
-        place = Path(os.path.relpath(self.place, directory)).as_posix()
-        return {"dir": place, **{key: _text(self.value(key)) for key in keys}}
-
-    def outcome(self, levels: Iterable[float]) -> dict[str, str]:
-        """The cells that say how it ended, and in which round it first reached each accuracy level."""
-        curve = [
-            (int(row["round"]), float(row["test_accuracy"])) for row in self.rows if row.get("test_accuracy")
-        ]
-        reached = {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
-        said = {key: self.summary.get(key) for key in OUTCOME}
-        said |= {key: self.summary[key] for key in ENDS if key in self.summary}
-        return {key: _text(value) for key, value in {**said, **reached}.items()}
-
-
-@functools.cache
-def _rows(place: Path, modified: int, size: int) -> list[dict[str, str]]:
-    """The rows of metrics.csv, which no longer changes once its run has ended."""
-    return RunDirectory(place).rows()
-
-
 def _varied(runs: Sequence[RunRecord]) -> list[str]:
     """Without a manifest (another sweeper): the override keys whose values differ between runs, except those
     that only say how a run is saved."""
@@ -211,10 +122,6 @@ def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[Run
     first = one_per_seed(done, lambda run: {key: run.value(key) for key in keys}, lambda _: True, keys)
     repeats = set(map(id, done)) - set(map(id, first))
     return [run for run in runs if id(run) not in repeats]
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else word(value)
 
 
 def _write(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:

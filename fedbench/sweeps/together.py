@@ -27,7 +27,6 @@ from fedbench.files import write_text
 from fedbench.runs.signals import Signals
 
 if TYPE_CHECKING:
-    from fedbench.runs.progress import Progress
     from fedbench.runs.run import Run
     from fedbench.runs.together import Together
 
@@ -231,13 +230,9 @@ class _Globals:
             logger.setLevel(level)
 
 
-def compute(
-    seats: int,
-    calls: Mapping[int, Callable[[], None]],
-    said: Callable[[Sequence[Together]], None] = lambda places: None,
-) -> None:
+def compute(seats: int, calls: Mapping[int, Callable[[], None]]) -> None:
     """Call each of `calls` (by its seat) in a thread of its own, as a run of one group. In each, `place` is
-    the run's. `said`: called after every turn with those under way. Raises Interrupted after a signal."""
+    the run's. Raises Interrupted after a signal."""
     from fedbench.engine.joined import Meeting, Seat
     from fedbench.runs.together import Together
 
@@ -279,38 +274,9 @@ def compute(
             signals.relay()
         for each in places.values():
             each.signals.stop = signals.stop
-        said([*places.values()])
 
     for seat, call in calls.items():
         meeting.add(seat, member(call))
     with signals.installed():
         meeting.run(turn, between)
     signals.relay()
-
-
-class Shown:
-    """Shows how far the runs of a group are, as one line or bar for all of them."""
-
-    def __init__(self, mode: str, runs: int) -> None:
-        """`mode`: see `fedbench.runs.progress.Progress`."""
-        self.mode, self.runs = mode, runs
-        self.known: dict[int, Together] = {}
-        self.progress: Progress | None = None
-
-    def __call__(self, places: Sequence[Together]) -> None:
-        from fedbench.runs.progress import Progress
-
-        self.known |= {each.seat.number: each for each in places}
-        done = sum(each.round for each in self.known.values())
-        total = sum(each.rounds for each in self.known.values())
-        measured = [each.accuracy for each in self.known.values() if each.accuracy is not None]
-        if self.progress is None and total:
-            label = f"{self.runs} runs" if self.runs > 1 else "1 run"
-            self.progress = Progress(self.mode, label, total, done, "mean accuracy")
-        if self.progress is not None:
-            self.progress.update(done, sum(measured) / len(measured) if measured else None)
-
-    def close(self) -> None:
-        """Leave the terminal clean."""
-        if self.progress is not None:
-            self.progress.close()

@@ -15,7 +15,8 @@ import numpy as np
 
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
-from fedbench.sweeps.launch import Result, sweep
+from fedbench.sweeps.launch import sweep
+from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.methods import distance
 from fedbench.tuning.selection import Selection, select
 
@@ -214,13 +215,13 @@ class Task:
         """The runs for some values of its space, which take precedence over `fixed`."""
         return {**{key: [value] for key, value in self.fixed.items()}, "seed": list(seeds), **values}
 
-    def owns(self, run: Result) -> bool:
+    def owns(self, run: RunRecord) -> bool:
         """Whether a run belongs to this search: it has its method and context, except the searched keys."""
         fixed: Space = {key: [value] for key, value in self.fixed.items() if key not in self.space}
         allowed = fixed if self.extends else {**fixed, **self.space}
         return all(run.choices.get(key) in values for key, values in allowed.items())
 
-    def selected(self, runs: Iterable[Result]) -> Selection | None:
+    def selected(self, runs: Iterable[RunRecord]) -> Selection | None:
         """The selection among its runs; None if all of them failed."""
         return select(filter(self.owns, runs), list(self.space), self.metric)
 
@@ -233,7 +234,7 @@ class Task:
         return single(beyond(selection, self.space))
 
 
-Run = Callable[[Sequence[Grid]], Iterable[Result]]
+Run = Callable[[Sequence[Grid]], Iterable[RunRecord]]
 """Runs the union of grids."""
 
 
@@ -247,7 +248,7 @@ class TuningRuns:
     config_dir: str | None = None
     failures: list[str] = field(default_factory=list)
 
-    def run(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[Result]:
+    def run(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[RunRecord]:
         """Run the missing runs of a stage in `place`, with `further` overrides; return all its results."""
         results = sweep([*self.words, *further], grids, place, self.runs, self.config_dir)
         failed = [result for result in results if result.status == "failed"]
@@ -261,7 +262,7 @@ def search(tasks: Sequence[Task], seeds: Sequence[int], run: Run, extensions: in
     """Search all tasks together: what is tried first, then what is asked for, and finally at most
     `extensions` steps past edges. Returns the selections in the order of the tasks; None: all runs failed."""
     wanted: list[Sequence[Grid]] = [task.first for task in tasks]
-    tried: dict[Path, Result] = {}
+    tried: dict[Path, RunRecord] = {}
     found: list[Selection | None] = [None] * len(tasks)
     while any(wanted):
         grids = [task.grid(v, seeds) for task, part in zip(tasks, wanted, strict=True) for v in part]

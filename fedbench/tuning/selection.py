@@ -23,7 +23,7 @@ import pandas as pd
 from fedbench.config.grouping import in_order, plain, split
 from fedbench.config.overrides import Value
 from fedbench.runs.metrics import sign
-from fedbench.sweeps.launch import Result
+from fedbench.sweeps.records import RunRecord
 
 _LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
 _LAST += ["diverged", "failed", "role", "edge"]
@@ -34,10 +34,10 @@ class Trial:
     """One configuration of a search: its values of the tuned keys, and its runs, one per seed."""
 
     values: Mapping[str, Value]
-    runs: Sequence[Result]
+    runs: Sequence[RunRecord]
 
     @property
-    def counted(self) -> list[Result]:
+    def counted(self) -> list[RunRecord]:
         """Its runs except those that failed."""
         return [run for run in self.runs if run.status != "failed"]
 
@@ -154,7 +154,7 @@ def _ranked(trials: Iterable[Trial]) -> list[Trial]:
     return sorted(able, key=lambda one: one.rank, reverse=True)
 
 
-def select(runs: Iterable[Result], keys: Sequence[str], metric: str | None = None) -> Selection | None:
+def select(runs: Iterable[RunRecord], keys: Sequence[str], metric: str | None = None) -> Selection | None:
     """Select among runs that differ in `keys` and the seed, by accuracy or by a `metric` of eval.metrics,
     measured on validation samples if there are any. Returns None if all runs failed."""
     groups = split(list(runs), keys, lambda run: run.choices).values()
@@ -191,7 +191,7 @@ def result_row(
     row = final.row()
     best = [run.best_accuracy for run in final.runs if run.best_accuracy is not None]
     name = f"final_test_{metric}"
-    further = [value for run in final.counted if (value := run.further.get(name)) is not None]
+    further = [value for run in final.counted if (value := run.summary.get(name)) is not None]
     return {
         **{key: value for key, value in named.items() if key not in winner},
         **winner,

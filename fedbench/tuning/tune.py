@@ -11,8 +11,9 @@ import pandas as pd
 from fedbench.config.overrides import Grid, Value
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import write_json, write_text
-from fedbench.sweeps.launch import Result, sweep_planned
+from fedbench.sweeps.launch import sweep_planned
 from fedbench.sweeps.plan import preview
+from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.request import TuneOptions as TuneOptions
 from fedbench.tuning.request import TuningPlan as TuningPlan
 from fedbench.tuning.request import read as read
@@ -69,7 +70,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
 
     further = plan.of_trials
 
-    def trials(grids: Sequence[Grid]) -> list[Result]:
+    def trials(grids: Sequence[Grid]) -> list[RunRecord]:
         try:
             return stages.run(place / TRIALS, grids, further)
         finally:
@@ -114,7 +115,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     return Tuned(place, tried, results, stages.failures, [f"winners {plan.of_winners}"])
 
 
-def _final(task: Task, winner: Mapping[str, Value], runs: Sequence[Result]) -> Trial:
+def _final(task: Task, winner: Mapping[str, Value], runs: Sequence[RunRecord]) -> Trial:
     """The winner's runs, measured on the test set."""
     mine = [run for run in runs if task.owns(run) and all(run.choices.get(k) == v for k, v in winner.items())]
     return Trial(winner, mine)

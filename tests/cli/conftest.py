@@ -9,6 +9,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
@@ -28,20 +29,18 @@ class Runs:
         self.done: list[DictConfig] = []
         self.planned: list[Config] = []
         self.stops = True
-        self.seconds = 0.0
-        self.held: list[int] = []  # seeds that another process has at first
+        self.to_come: list[int] = []  # how many runs share its program, for every run that was made
+        self.held: list[int] = []  # seeds that another process takes at first
 
-    def made(self, config: Config, session: object, *more: object) -> types.SimpleNamespace:
+    def made(self, config: Config, session: Any, *more: object) -> types.SimpleNamespace:
         """Like fedbench.runs.run.Run; refuses negative step sizes."""
         imports.load(config)
         self.planned.append(config)
+        self.to_come.append(session.runs_to_come)
         lr = config.algorithm.options.get("lr")
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
-        problem = types.SimpleNamespace(layout=types.SimpleNamespace(d=1))
-        placement = types.SimpleNamespace(seconds=self.seconds)
-        go = functools.partial(self.go, config)
-        return types.SimpleNamespace(config=config, problem=problem, placement=placement, go=go)
+        return types.SimpleNamespace(config=config, go=functools.partial(self.go, config))
 
     def go(self, config: Config, directory: Path, together: object = None) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""

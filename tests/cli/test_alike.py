@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
 from fedbench.api import compose_config
-from fedbench.sweeps import job as jobs
 from fedbench.sweeps.job import RunJob, program
-from fedbench.sweeps.launch import sweep
 
 BASE = ["algorithm=padamfed", "progress=none"]
 
@@ -55,23 +52,14 @@ def test_variants_and_shapes_do_not(overrides: tuple[str, ...]) -> None:
     assert name(*overrides) != name()
 
 
-def test_a_worker_knows_how_many_are_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_knows_how_many_are_to_come(runs, fedbench) -> None:
     """Of those that are not finished; also in a process that was sent the job."""
-    seen: list[tuple[str, int]] = []
-
-    def count(self: RunJob, config: object, directory: Path) -> float:
-        sent = pickle.loads(pickle.dumps(self))
-        seen.append((config.algorithm.name, sent._alike[program(config)]))  # type: ignore[attr-defined]
-        return whole(self, config, directory)  # type: ignore[arg-type]
-
-    whole = RunJob._run
-    monkeypatch.setattr(RunJob, "_run", count)
-    common = ["rounds=1", "local.steps=1", "progress=none"]
-    grid = {"algorithm": ["fedavg", "scaffold"], "algorithm.lr": [0.1, 0.2]}
-    sweep(common, [{**grid, "seed": [0]}], tmp_path)
-    assert sorted(seen) == [("fedavg", 2), ("fedavg", 2), ("scaffold", 2), ("scaffold", 2)]
-    assert jobs.session().runs_to_come == 2
-    seen.clear()
-    sweep(common, [{**grid, "seed": [0, 1, 2]}], tmp_path)
-    assert sorted(set(seen)) == [("fedavg", 4), ("scaffold", 4)]
-    assert len(seen) == 8
+    words = ["-m", "rounds=1", "algorithm=fedavg,scaffold", "algorithm.lr=0.1,0.2"]
+    assert fedbench(*words, "seed=0")[0] == 0
+    assert runs.to_come[4:] == [2] * 4  # four were made to check them
+    assert fedbench(*words, "seed=0,1,2")[0] == 0
+    assert runs.to_come[12:] == [4] * 8
+    configs = [compose_config([*BASE, f"seed={seed}"]) for seed in range(3)]
+    job = RunJob()
+    job.expect(configs)
+    assert pickle.loads(pickle.dumps(job)).to_come(configs[1]) == 3

@@ -311,7 +311,7 @@ def test_closed_standard_streams_are_no_error(runs: object, monkeypatch: pytest.
 
 
 def test_several_loggers_may_be_chosen(fedbench: Call) -> None:
-    code, out, err = fedbench("--cfg", "job", "--package", "logger", "logger=[wandb,tensorboard]")
+    code, out, err = fedbench("--cfg", "job", "logger=[wandb,tensorboard]")
     assert (code, err) == (0, "")
     assert ("wandb:" in out, "tensorboard:" in out, "mlflow:" in out) == (True, True, False)
 

@@ -8,16 +8,13 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from hydra.core.utils import JobReturn
-from omegaconf import OmegaConf
-
-from fedbench.sweeps.launcher import Launcher, _Pool
-from fedbench.sweeps.together import alone
+from hydra.core.plugins import Plugins
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -61,13 +58,14 @@ def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, t
     assert len(rounds) == 16
     assert [row["round"] for row in rounds[:2]] == ["0", "1"]
     assert {row["dir"] for row in rounds} == {row["dir"] for row in rows}
-    assert len(runs.planned) == 8  # four kinds are checked first; their plans are run as they are
+    assert len(runs.planned) == 4 + 8  # one of each kind is checked first
     assert [config.seed for config in runs.planned[:4]] == [0] * 4
     before = {file: file.read_bytes() for file in directory.glob("r*s.csv")}
     code, out, _ = fedbench(*reversed(command[1:]), "--multirun", "engine=loop")  # the order does not matter
     assert code == 0
     assert "8 of them finished before" in out
     assert len(runs.done) == 8
+    assert len(runs.planned) == 4 + 8  # what has finished needs no check
     assert only_sweep(tmp_path) == directory
     code, out, _ = fedbench("collect", str(directory))
     assert out.split() == [str(directory / "runs.csv"), str(directory / "rounds.csv")]
@@ -80,42 +78,12 @@ def test_a_launcher_that_gives_up_is_one_line(runs, fedbench: Call, monkeypatch:
     def give_up(*_: object, **__: object) -> None:
         raise RuntimeError('Could not detect "srun",\nare you indeed on a cluster?')
 
-    monkeypatch.setattr(Launcher, "launch", give_up)
-    code, _, err = fedbench("--multirun", "seed=0,1", "hydra/launcher=processes", "hydra.sweep.dir=there")
+    basic = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+    monkeypatch.setattr(Plugins.instance().class_name_to_class[basic], "launch", give_up)
+    code, _, err = fedbench("--multirun", "seed=0,1", "hydra/launcher=basic", "hydra.sweep.dir=there")
     assert (code, err.count("\n")) == (1, 1)
-    says = 'hydra/launcher=processes: Could not detect "srun",; are you indeed on a cluster?'
+    says = 'hydra/launcher=basic: Could not detect "srun",; are you indeed on a cluster?'
     assert f"2 of 2 runs failed: {says} (see there/runs.csv)" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "seconds", "count"),
-    [
-        ((), 100.0, 3),  # a process for each of three runs
-        (("seed=range(9)",), 100.0, 4),  # for each of four cores
-        (("seed=range(9)", "threads=2"), 100.0, 2),
-        ((), 1.0, None),  # not worth their start
-        (("seed=1",), 100.0, None),
-        (("hydra/launcher=basic",), 100.0, None),
-    ],
-)
-def test_processes_are_taken_where_they_are_worth_it(
-    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], seconds: float, count
-) -> None:
-    """Four cores, memory for all; what is taken is said."""
-    taken: list[int] = []
-
-    def launch(self: Launcher, jobs: list[list[str]], initial_job_idx: int) -> list[JobReturn]:
-        taken.append(len(self.slots(len(jobs))))
-        raise RuntimeError("not now")
-
-    monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 4)
-    monkeypatch.setattr(Launcher, "launch", launch)
-    monkeypatch.setattr(runs, "seconds", seconds)
-    code, out, _ = fedbench("-m", "seed=1,2,3", "device=cpu", *words)
-    assert (code, taken) == ((0, []) if count is None else (1, [count]))
-    asked = any(word in words for word in ("seed=1", "hydra/launcher=basic"))
-    line = "one after another in this process (hydra/launcher=processes: side by side)"
-    assert (line in out) == (count is None and not asked)
 
 
 def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -123,9 +91,8 @@ def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_
     for place in ("hydra.sweep.dir=ours", "hydra.sweep.subdir=job${hydra.job.num}"):
         runs.done.clear()
         runs.held = [16, 17]
-        code, out, err = fedbench("--multirun", "seed=1,16,17,2", place)
+        code, _, err = fedbench("--multirun", "seed=1,16,17,2", place)
         assert (code, err) == (0, "")
-        assert "2 left to another process that computes them, waiting for it: " in out
         assert [cfg.seed for cfg in runs.done] == [1, 16, 17, 2, 17]
         (table,) = tmp_path.glob("ours/runs.csv" if "ours" in place else "outputs/sweeps/*/*/runs.csv")
         assert {row["seed"]: row["status"] for row in read(table)} == dict.fromkeys(
@@ -134,8 +101,9 @@ def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_
     assert sorted(path.name for path in table.parent.glob("job*")) == ["job0", "job1", "job2", "job3"]
 
 
+@pytest.mark.parametrize("launcher", ["basic", "processes"])
 def test_what_another_process_has_ended_meanwhile_is_not_visited(
-    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+    launcher: str, runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends seed 2 while seed 1 is computed here."""
     assert fedbench("-m", "seed=1,2,3", "hydra.sweep.dir=other")[0] == 0
@@ -143,25 +111,15 @@ def test_what_another_process_has_ended_meanwhile_is_not_visited(
     runs.done.clear()
     go = type(runs).go
 
-    def beside(self, config, directory: Path):
+    def beside(self, config, directory: Path, together: object = None):
         if config.seed == 1:
             shutil.copytree(ended, directory.parent / ended.name)
         return go(self, config, directory)
 
     monkeypatch.setattr(type(runs), "go", beside)
-    code, _, _ = fedbench("-m", "seed=1,2,3", "hydra.sweep.dir=ours")
+    code, _, _ = fedbench("-m", "seed=1,2,3", "hydra.sweep.dir=ours", f"hydra/launcher={launcher}")
     assert (code, [cfg.seed for cfg in runs.done]) == (0, [1, 3])
     assert [row["status"] for row in read(Path("ours/runs.csv"))] == ["completed"] * 3
-
-
-def test_the_pool_starts_no_job_that_has_ended_meanwhile(tmp_path: Path, monkeypatch) -> None:
-    """Jobs 0 and 2 of three have: one is started."""
-    launcher = Launcher(processes=1)
-    launcher.config = OmegaConf.create({"device": "cpu", "hydra": {"sweep": {"dir": str(tmp_path)}}})
-    launcher.ended = lambda job: job != 1
-    pool = _Pool(launcher, [["seed=0"], ["seed=1"], ["seed=2"]], 0, [alone(job) for job in range(3)], [None])
-    assert [pool.next(), pool.next()] == [alone(1), None]
-    assert sorted(pool.results) == [0, 2]
 
 
 def test_a_run_that_fails_in_another_process_is_run_here(runs, fedbench: Call) -> None:
@@ -337,17 +295,26 @@ def test_a_full_disk_is_one_line(
         assert err.startswith(f"fedbench: cannot write {place}: No space left on device")
 
 
-def test_a_run_that_another_process_computes_is_left_alone(runs, fedbench: Call, tmp_path: Path) -> None:
-    assert fedbench("-m", "seed=1,13", "hydra.sweep.dir=s")[0] == 1
-    rows = {row["seed"]: row for row in read(tmp_path / "s" / "runs.csv")}
-    summary = tmp_path / "s" / rows["13"]["dir"] / "summary.json"
+def test_a_run_that_another_process_computes_is_left_to_it(runs, fedbench: Call) -> None:
+    """And run here once it was left."""
+    assert fedbench("-m", "seed=1,2", "hydra.sweep.dir=s")[0] == 0
+    (summary,) = Path("s").glob("seed_2-*/summary.json")
     summary.unlink()
-    with (summary.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert fedbench("-m", "seed=1,13", "hydra.sweep.dir=s")[0] == 1
-        assert not summary.exists()
-    after = read(tmp_path / "s" / "runs.csv")
-    assert [(row["seed"], row["status"]) for row in after] == [("1", "completed"), ("13", "running")]
+    lock = (summary.parent / ".lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    runs.done.clear()
+
+    def leave() -> None:
+        rows.extend(read(Path("s/runs.csv")))
+        lock.close()
+
+    rows: list[dict[str, str]] = []
+    threading.Timer(3.0, leave).start()
+    code, out, _ = fedbench("-m", "seed=1,2", "hydra.sweep.dir=s")
+    assert code == 0
+    assert "1 left to another process that computes it, waiting for it: seed_2-" in out
+    assert [(row["seed"], row["status"]) for row in rows] == [("1", "completed"), ("2", "running")]
+    assert [cfg.seed for cfg in runs.done] == [2]
 
 
 def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -138,6 +139,11 @@ def test_a_run_that_fails_or_diverges_changes_nothing_in_the_others(
         assert ("on purpose" in log) == ("lr_0.2" in place.parent.name)
 
 
+def one_core() -> None:
+    """The process has one core, so that a sweep is computed by itself."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
 LONG = [
     sys.executable, "-m", "fedbench", *SMALL, "rounds=60", "algorithm=scaffold", "algorithm.lr=0.05,0.1",
     "checkpoint.seconds=0", "threads=1",
@@ -151,7 +157,8 @@ def reached(place: Path) -> list[int]:
 def started(place: Path, rounds: int, *more: str) -> subprocess.Popen[str]:
     """The sweep in `place`, once all four runs have done some rounds."""
     words = [*LONG, *more, f"hydra.sweep.dir={place}"]
-    sweep = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    sweep = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, preexec_fn=one_core)
     deadline = time.monotonic() + 300
     while len(reached(place)) < 4 or min(reached(place)) < rounds:
         assert sweep.poll() is None, sweep.communicate()[1]
@@ -163,9 +170,13 @@ def started(place: Path, rounds: int, *more: str) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("whole") / "sweep"
-    done = subprocess.run([*LONG, f"hydra.sweep.dir={place}"], capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stderr
+    again(f"hydra.sweep.dir={place}")
     return place
+
+
+def again(*words: str) -> None:
+    done = subprocess.run([*LONG, *words], capture_output=True, text=True, timeout=400, preexec_fn=one_core)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
@@ -191,10 +202,7 @@ def test_a_group_that_was_stopped_goes_on_with_the_same_bytes(
     assert max(stopped) < 60
     if number != signal.SIGKILL:
         assert len(set(stopped)) == 1  # a common round
-    again = subprocess.run(
-        [*LONG, *more, f"hydra.sweep.dir={place}"], capture_output=True, text=True, timeout=400
-    )
-    assert again.returncode == 0, again.stderr
+    again(*more, f"hydra.sweep.dir={place}")
     same_bytes(whole, place, sorted(tables(whole)))
 
 

@@ -51,7 +51,7 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
         assert done.stdout.startswith(str(site))
         return done.stdout
 
-    assert f"file://{site}/fedbench/conf" in run("--info", "searchpath")
+    assert f"path: {site}/fedbench/conf" in run("--cfg", "hydra")
     run("rounds=1", "progress=none", "engine=vmap")
     assert len(list(tmp_path.glob("outputs/runs/fedavg-*/summary.json"))) == 1
 

@@ -5,7 +5,6 @@ What a run holds for sure is refused (test_holes.py); what runs out of memory is
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch import nn
 
 from fedbench.engine import choose, memory
 from fedbench.engine.choose import Load, ModelCost, choose_chunk, eval_batch, measure_model
-from fedbench.sweeps import launcher
 
 
 def test_evaluation_takes_smaller_batches_where_activations_would_leave_the_cache() -> None:
@@ -64,23 +62,3 @@ def test_processes_on_a_gpu_plan_with_their_part_of_its_memory(monkeypatch: pyte
         chunks.append(choose_chunk(load, torch.device("cuda"), 4))
     client = 4 * (10 * 11_173_962 + 2e7 + 50 * 1e6)
     assert chunks == [int(0.5 * (80 << 30) / client), int(0.5 * (80 << 30) / 12 / client)]
-
-
-def test_a_worker_is_told_how_many_have_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five processes on two GPUs, and two on the CPU beside them."""
-    told: list[Any] = []
-
-    class Process:
-        def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
-            told.append(args[1])
-
-        def start(self) -> None:
-            pass
-
-    pipe = SimpleNamespace(close=lambda: None, send=lambda work: None)
-    monkeypatch.setattr(launcher, "_SPAWN", SimpleNamespace(Pipe=lambda: (pipe, pipe), Process=Process))
-    given = SimpleNamespace(config=SimpleNamespace(hydra=SimpleNamespace(sweep=SimpleNamespace(dir="."))))
-    slots = ["cuda:0", "cuda:1", "cpu", "cuda:0", "cuda:1", "cpu", "cuda:0"]
-    for worker in launcher._Pool(given, [], 0, [], slots).workers:  # type: ignore[arg-type]
-        worker.submit(())
-    assert told == list(zip([3, 2, 1, 3, 2, 1, 3], slots, strict=True))

@@ -8,21 +8,26 @@ from typing import Any
 
 import pytest
 
-from fedbench.sweeps.launch import Result
+from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.search import Task, Tuning, beyond, draws, first_values
 from fedbench.tuning.selection import select, trials_table
 
 LR = "algorithm.lr"
 
 
-def result(choices: dict[str, Any], score: float | str | None = 0.5) -> Result:
+def result(choices: dict[str, Any], score: float | str | None = 0.5) -> RunRecord:
     """A run: its score, None where it diverged, "failed" where it failed."""
     status = "diverged" if score is None else "failed" if score == "failed" else "completed"
     accuracy = score if isinstance(score, float) else None
-    return Result(Path(), choices, status, accuracy)
+    return ended(choices, status, accuracy)
 
 
-def table(scores: dict[float, list[float | str | None]], **more: float) -> list[Result]:
+def ended(choices: dict[str, Any], status: str, accuracy: float | None, **more: Any) -> RunRecord:
+    """A run as its summary.json says; `more`: further entries of it."""
+    return RunRecord(Path(), choices, {"status": status, "final_accuracy": accuracy, **more})
+
+
+def table(scores: dict[float, list[float | str | None]], **more: float) -> list[RunRecord]:
     """Runs of several seeds at each learning rate."""
     return [
         result({LR: lr, "seed": seed, **{f"algorithm.{key}": value for key, value in more.items()}}, score)
@@ -34,10 +39,10 @@ def table(scores: dict[float, list[float | str | None]], **more: float) -> list[
 def test_validation_decides_where_runs_have_it() -> None:
     """0.1 is the best on the test set, 0.03 on what was held out; what the runs themselves say stays."""
     runs = [
-        Result(Path(), {LR: lr, "seed": 0}, "completed", test, validation=held_out)
+        ended({LR: lr, "seed": 0}, "completed", test, final_validation_accuracy=held_out)
         for lr, test, held_out in ((0.03, 0.6, 0.8), (0.1, 0.9, 0.7))
     ]
-    found = select([*runs, Result(Path(), {LR: 1.0, "seed": 0}, "diverged", None)], [LR])
+    found = select([*runs, ended({LR: 1.0, "seed": 0}, "diverged", None)], [LR])
     assert found is not None
     assert found.winner == {LR: 0.03}
     assert list(found.table()["mean"]) == [0.8, 0.7, 0.0]
@@ -91,12 +96,19 @@ def test_of_equals_the_first_tried_wins_and_leads() -> None:
     assert [one.values[LR] for one in found.ranked] == [0.1, 0.01, 1.0, 0.03]
 
 
-def to_target(lr: float, *rounds: float, score: float = 0.5) -> list[Result]:
+def to_target(lr: float, *rounds: float, score: float = 0.5) -> list[RunRecord]:
     """Runs of 100 rounds at a rate, a seed each: rounds to the target, infinite where it is not reached."""
     return [
-        Result(Path(), {LR: lr, "seed": seed}, "completed", score, rounds_to_target=at, rounds=100)
+        ended({LR: lr, "seed": seed, **TARGET}, "completed", score, rounds_to_accuracy=reached(at))
         for seed, at in enumerate(rounds)
     ]
+
+
+TARGET = {"target": 0.9, "rounds": 100}
+
+
+def reached(at: float) -> dict[str, int | None]:
+    return {"0.9": int(at) if math.isfinite(at) else None}
 
 
 def test_with_a_target_the_fewest_rounds_to_it_win() -> None:
@@ -114,8 +126,8 @@ def test_with_a_target_the_fewest_rounds_to_it_win() -> None:
 def test_a_run_that_diverges_counts_twice_its_rounds() -> None:
     """Of 0.1's runs of 100 rounds one is there after 10 and one has diverged: (10 + 200) / 2 = 105, not 10.
     Of 0.03's both are there: 60. A failed one is no evidence."""
-    lost = Result(Path(), {LR: 0.1, "seed": 1}, "diverged", None, rounds_to_target=math.inf, rounds=100)
-    failed = Result(Path(), {LR: 0.03, "seed": 2}, "failed", None, rounds_to_target=math.inf, rounds=100)
+    lost = ended({LR: 0.1, "seed": 1, **TARGET}, "diverged", None)
+    failed = ended({LR: 0.03, "seed": 2, **TARGET}, "failed", None)
     found = select([*to_target(0.1, 10), lost, *to_target(0.03, 60, 60), failed], [LR])
     assert found is not None
     assert found.winner == {LR: 0.03}
@@ -137,7 +149,7 @@ def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> 
     """Equal rounds: 0.1 is more accurate; equal in both: the first. A failed run is no evidence."""
     for at in (20.0, math.inf):
         runs = [*to_target(0.01, at, score=0.6), *to_target(0.1, at, score=0.7), *to_target(1, at, score=0.7)]
-        failed = Result(Path(), {LR: 0.1, "seed": 1}, "failed", None, rounds_to_target=math.inf, rounds=100)
+        failed = ended({LR: 0.1, "seed": 1, **TARGET}, "failed", None)
         found = select([*runs, failed], [LR])
         assert found is not None
         assert found.winner == {LR: 0.1}
@@ -146,8 +158,8 @@ def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> 
 def test_a_diverged_regression_loses_to_one_below_zero() -> None:
     """R2 has no lower end: -3 is better than having diverged; of an accuracy it would be 0."""
     runs = [
-        Result(Path(), {LR: 1.0, "seed": 0}, "diverged", None, metric="R2"),
-        Result(Path(), {LR: 0.1, "seed": 0}, "completed", -3.0, metric="R2"),
+        ended({LR: 1.0, "seed": 0}, "diverged", None, metric="R2"),
+        ended({LR: 0.1, "seed": 0}, "completed", -3.0, metric="R2"),
     ]
     found = select(runs, [LR])
     assert found is not None
@@ -249,7 +261,7 @@ def test_a_random_search_chooses_within_its_space() -> None:
 def test_a_perplexity_is_shown_as_it_is_and_the_lowest_wins() -> None:
     """4.5 of 4.5, 30 and a diverged run; on what was held out, whatever the test set says."""
     runs = [
-        Result(Path(), {LR: lr, "seed": 0}, status, 0.5, further=further)
+        ended({LR: lr, "seed": 0}, status, 0.5, **further)
         for lr, status, further in (
             (0.1, "completed", {"final_test_perplexity": 2.0, "final_validation_perplexity": 30.0}),
             (0.2, "completed", {"final_test_perplexity": 9.0, "final_validation_perplexity": 4.5}),

@@ -1,0 +1,13 @@
+"""What the fork server of `hydra/launcher=processes` imports, so that its workers need not. Nothing else
+imports this module: signals sent to all processes of a job do not end it before its workers."""
+
+import signal
+
+from fedbench.engine import joined
+from fedbench.runs import run
+from fedbench.sweeps import launcher
+
+__all__ = ["joined", "launcher", "run"]
+
+for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, signal.SIG_IGN)
