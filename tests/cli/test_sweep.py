@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -295,7 +294,9 @@ def test_a_full_disk_is_one_line(
         assert err.startswith(f"fedbench: cannot write {place}: No space left on device")
 
 
-def test_a_run_that_another_process_computes_is_left_to_it(runs, fedbench: Call) -> None:
+def test_a_run_that_another_process_computes_is_left_to_it(
+    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And run here once it was left."""
     assert fedbench("-m", "seed=1,2", "hydra.sweep.dir=s")[0] == 0
     (summary,) = Path("s").glob("seed_2-*/summary.json")
@@ -303,13 +304,13 @@ def test_a_run_that_another_process_computes_is_left_to_it(runs, fedbench: Call)
     lock = (summary.parent / ".lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     runs.done.clear()
+    rows: list[dict[str, str]] = []
 
-    def leave() -> None:
+    def leave(seconds: float) -> None:
         rows.extend(read(Path("s/runs.csv")))
         lock.close()
 
-    rows: list[dict[str, str]] = []
-    threading.Timer(3.0, leave).start()
+    monkeypatch.setattr("fedbench.sweeps.launch.time.sleep", leave)  # while the sweep waits
     code, out, _ = fedbench("-m", "seed=1,2", "hydra.sweep.dir=s")
     assert code == 0
     assert "1 left to another process that computes it, waiting for it: seed_2-" in out
