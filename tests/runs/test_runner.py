@@ -15,9 +15,9 @@ import torch
 from run_files import metrics, model, same_model
 
 from fedbench.api import compose_config
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
-from fedbench.runs.run_directory import STAGING, RunDirectory
+from fedbench.runs.run_directory import STAGING
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
 
@@ -144,11 +144,6 @@ def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path
     run(config("resume=false"), tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() != before  # other wall seconds
     assert not (tmp_path / STAGING).exists()
-
-
-def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
-    with RunDirectory(tmp_path).locked(), pytest.raises(RunError, match="in use"):
-        run(config("rounds=1"), tmp_path)
 
 
 def test_divergence_is_a_result(tmp_path: Path) -> None:
