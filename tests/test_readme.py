@@ -37,7 +37,7 @@ RUN = ["algorithm=signed", "rounds=3", "progress=none", "partition=dirichlet"]
 def headings_of(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     lines = [line.lstrip("# ").lower() for line in page.read_text().splitlines() if line.startswith("#")]
-    return {"#" + re.sub(r"[^a-z0-9 -]", "", line).replace(" ", "-") for line in lines}
+    return {"#" + re.sub(r"[^a-z0-9_ -]", "", line).replace(" ", "-") for line in lines}
 
 
 def examples() -> dict[str, str]:
