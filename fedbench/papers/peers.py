@@ -76,7 +76,7 @@ def write(table: Table, runs: Path, out: Path) -> list[Path]:
     ])  # fmt: skip
     absent = int((made["ours (n)"] == "").sum())
     made = made[made["ours (n)"] != ""]
-    made = made.loc[:, (made != "").any()]
+    made = made.loc[:, (made != "").any() | made.empty]  # without rows it still has its titles
     summaries = [RunDirectory(runs / place).summary or {} for place in ours.dir]
     files = save_table(made, out, "table", *_text(table, summaries, absent))
     names = [stage.name for stage in stages]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from figures.make_results import rows, write_sweep
 
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import Claim, Evidence, judge, rows_of
 from fedbench.papers.figure import experiment
-from fedbench.papers.peers import NUMBERS, PAPERS, TABLES, rounds_to
+from fedbench.papers.peers import NUMBERS, PAPERS, TABLES, rounds_to, write
 from fedbench.sweeps.plan import points
 
 compose_experiment = functools.cache(lambda name, scale: experiment(FIGURES[f"peers/{name}"], scale))
@@ -193,6 +195,25 @@ def test_every_cell_picks_what_is_run_at_scale_paper() -> None:
             rows += [{**runs, **branch.context, **point, "algorithm": branch.algorithm}
                      for point in points(branch.along)]  # fmt: skip
         assert len(rows_of(pd.DataFrame(rows), method, dict(word.split("=") for word in where.split())))
+
+
+@pytest.mark.parametrize("scale", ["smoke", "cpu", "paper"])
+def test_rounds_to_a_target_are_counted_where_the_paper_has_numbers(scale: str) -> None:
+    """FedDyn's are known for iid clients alone: every scale runs these cells, and no others."""
+    cells = NUMBERS[NUMBERS.table == "feddyn_cifar10_rounds"]
+    assert set(cells["where"]) == {"partition=iid"}
+    branches = compose_experiment("feddyn_cifar10_rounds", scale).branches
+    assert sorted(branch.algorithm for branch in branches) == sorted(cells.method)
+    assert {branch.context["partition"] for branch in branches} == {"iid"}
+
+
+def test_a_table_of_which_no_cell_was_run_has_its_titles(tmp_path: Path) -> None:
+    """And its report can be read."""
+    write_sweep(tmp_path / "final", [{"metrics": rows(0.5, 0.6, 0, last=5), "algorithm": "led"}], [])
+    (tmp_path / "out").mkdir()
+    write(next(table for table in TABLES if table.target), tmp_path, tmp_path / "out")
+    made = pd.read_csv(tmp_path / "out" / "table.csv")
+    assert (list(made.columns[:2]), len(made)) == (["setting", "method"], 0)
 
 
 def test_numbers_from_memory_decide_nothing() -> None:
