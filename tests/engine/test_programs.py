@@ -15,7 +15,7 @@ from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.engine.choose import make_executor
+from fedbench.engine.choose import Sizes, make_executor
 from fedbench.engine.compiled import CompileCache, Programs
 
 SIZES = (3, 9, 14, 6)
@@ -37,7 +37,8 @@ def result(
     assignment = np.repeat(np.arange(len(SIZES)), SIZES)
     x, y = rng.normal(size=(len(assignment), 5)), rng.integers(0, 3, len(assignment))
     torch.manual_seed(0)
-    monkeypatch.setattr(tests_support, "make_executor", partial(make_executor, width=4, programs=programs))
+    monkeypatch.setattr(tests_support, "make_executor", partial(make_executor, programs=programs))
+    monkeypatch.setattr(tests_support, "Sizes", partial(Sizes, width=4))
     options = {"chunk": 2, **options, "engine": "loop" if programs is None else "compile"}
     algorithm = algorithms.get(name).create({"lr": 0.3, **(values or {})})
     walk = make_walk(

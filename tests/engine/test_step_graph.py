@@ -14,7 +14,7 @@ import torch
 from test_engines import close, final
 
 from fedbench.engine import graph
-from fedbench.engine.choose import make_executor
+from fedbench.engine.choose import Sizes, make_executor
 from fedbench.engine.compiled import Programs
 from fedbench.engine.graph import GraphedSteps, State, StepGraph, eagerly
 
@@ -55,9 +55,11 @@ def graphed(
     making: dict[str, object] | None = None,
     **options: object,
 ) -> torch.Tensor:
-    """`making`: further options of make_executor."""
+    """`making`: further options of make_executor; `longest` is one of its sizes."""
+    more = dict(making or {})
     with monkeypatch.context() as patched:
-        make = partial(make_executor, cuda_graph=how, **(making or {}))  # type: ignore[arg-type]
+        patched.setattr(tests_support, "Sizes", partial(Sizes, longest=more.pop("longest", 0)))
+        make = partial(make_executor, cuda_graph=how, **more)  # type: ignore[arg-type]
         patched.setattr(tests_support, "make_executor", make)
         return final(*given, **options)  # type: ignore[arg-type]
 

