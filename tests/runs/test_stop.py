@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 SLOW = """
+import os
 import time
 from pathlib import Path
 from fedbench.runs.server_loop import ServerLoop
@@ -20,7 +21,7 @@ def stuck(self):
     if self.version < 3:
         time.sleep(0.5)  # so that a checkpoint is due
         return update(self)
-    Path(f"stuck{id(self)}").touch()
+    Path(f"stuck{os.getpid()}").touch()
     time.sleep(600)
 ServerLoop.update = stuck
 """
