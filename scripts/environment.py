@@ -25,8 +25,8 @@ SIZE = """\
 fedbench: with CUDA's libraries, which torch brings along on Linux, this fetches about 3 GB and takes
   5.5 GB of disk. A smaller torch that is in .venv already is kept. Without a GPU stop this with Ctrl-C, give
     {python} -m venv --clear {venv}
-    {venv}/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu
-  (or the path of a wheel that you have), and then the same command again."""
+    {venv}/bin/pip install FILE.whl    (a wheel of torch that you have, or the line for "CPU" of pytorch.org)
+  and then the same command again."""
 
 
 def main() -> int:
