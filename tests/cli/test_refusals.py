@@ -31,8 +31,14 @@ POOL = "--multirun seed=0,1 hydra/launcher=processes hydra.launcher.devices="
         ("experiment=adamasfl", "is a directory; must be one of adamasfl/fig1, adamasfl/fig1_average, ada"),
         ("experiment=peers/", "is a directory; must be one of peers/fadas_cifar10, peers/fedavg_2nn, "),
         ("experiment=niid_fmnist", "(did you mean 'peers/niid_fmnist'?)"),
-        ("hydra.launcher.together=2", "hydra.launcher has _target_ (add hydra/launcher=processes)"),
-        ("hydra.launcher.devices=[cpu]", "hydra.launcher has _target_ (add hydra/launcher=processes)"),
+        (
+            "hydra/launcher=basic hydra.launcher.together=2",
+            "hydra.launcher has _target_ (add hydra/launcher=processes)",
+        ),
+        (
+            "hydra/launcher=basic hydra.launcher.devices=[cpu]",
+            "hydra.launcher has _target_ (add hydra/launcher=processes)",
+        ),
         ("dataset@=digits", "dataset@=digits: no such key; an option is chosen as GROUP=NAME"),
         ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
         ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),

@@ -207,7 +207,7 @@ def test_rounds_to_an_accuracy_are_columns_and_shown_when_asked(runs, fedbench: 
     """The stand-in's curves are 0.1, 0.2. The usual levels are always there, last; others once asked for."""
     assert fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")[0] == 0
     header = (tmp_path / "s" / "runs.csv").read_text().splitlines()[0].split(",")
-    assert header[header.index("error") + 1 :] == [
+    assert header[header.index("commit") + 1 :] == [
         f"rounds_to_{level}" for level in ("0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99")
     ]
     (tmp_path / "s" / read(tmp_path / "s" / "runs.csv")[0]["dir"] / "metrics.csv").write_text(
