@@ -97,7 +97,7 @@ def test_cross_entropy_is_torchs(classes: int, dtype: torch.dtype) -> None:
         assert torch.equal(ours, torchs)
 
 
-@pytest.mark.parametrize("engine", ["auto", "loop"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("loop", marks=pytest.mark.slow)])
 def test_an_eager_run_loads_no_compiler(tmp_path: Path, engine: str) -> None:
     code = (
         "import sys; from fedbench.cli import main\n"

@@ -78,6 +78,7 @@ def test_two_arguments_that_were_one_tensor_stay_two(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_another_process_compiles_nothing_and_gives_the_same_bits(tmp_path: Path, own_cache: Path) -> None:
     code = (
         "import sys; from fedbench.cli import main\n"

@@ -38,7 +38,7 @@ def job(made: Experiment, branch: MethodRuns) -> list[str]:
     return [f"experiment={made.figure.name}", f"scale={made.scale}", *words]
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ["smoke", "cpu", pytest.param("paper", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WITH_RUNS)
 def test_every_branch_validates(name: str, scale: str) -> None:
     """Every value of a context in a run; the sizes of a scale are ordered as their names say."""

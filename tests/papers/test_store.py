@@ -100,6 +100,7 @@ def test_published_pictures_have_a_column_or_a_page_in_width() -> None:
     assert widths == {round(300 * inches) for inches in WIDTHS.values()}
 
 
+@pytest.mark.slow  # the committed report is CI's
 def test_kept_results_are_current() -> None:
     """No change of the code alone makes a committed figure stale, and each is a figure's."""
     root = Path(__file__).parents[2]

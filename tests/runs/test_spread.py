@@ -229,7 +229,11 @@ COMMAND = ["-m", "fedbench", *TINY, "algorithm=scaffold"]
             "fedbench: a sweep is for one process",
             marks=pytest.mark.slow,
         ),
-        ([*COMMAND, "clients.per_round=1"], "fedbench: clients.per_round=1: must be at least"),
+        pytest.param(
+            [*COMMAND, "clients.per_round=1"],
+            "fedbench: clients.per_round=1: must be at least",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_one_line_says_what_is_refused(tmp_path: Path, words: list[str], line: str) -> None:
