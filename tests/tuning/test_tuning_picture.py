@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
+from typing import Any
 
-from fedbench.sweeps.launch import Result
+from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.picture import draw
 from fedbench.tuning.selection import Selection, select
 
 LR, BETA = "algorithm.lr", "algorithm.beta"
 
 
-def searched(*cases: tuple[float, float, float | None], **more: float) -> Selection:
-    """A search over (lr, beta) with these scores; None: diverged."""
+def searched(*cases: tuple[float, float, float | None], **more: Any) -> Selection:
+    """A search over (lr, beta) with these scores; None: diverged. `more`: further choices of all runs."""
     runs = [
-        Result(Path(f"{lr}-{beta}"), {"algorithm": "fedcm", LR: lr, BETA: beta, "seed": 0},
-               "diverged" if score is None else "completed", score, **more)
+        RunRecord(
+            Path(f"{lr}-{beta}"),
+            {"algorithm": "fedcm", LR: lr, BETA: beta, "seed": 0, **more},
+            {"status": "diverged" if score is None else "completed", "final_accuracy": score},
+        )
         for lr, beta, score in cases
-    ]  # fmt: skip
+    ]
     found = select(runs, [LR, BETA])
     assert found is not None
     return found
@@ -40,7 +43,7 @@ def test_a_point_is_the_best_trial_at_a_value_over_the_other_keys() -> None:
 
 def test_what_selects_is_what_is_drawn() -> None:
     """Rounds to a target, twice the planned ones where it is not reached; no figure of a single value."""
-    near = searched((0.1, 0.5, 0.6), (1.0, 0.5, 0.7), rounds_to_target=math.inf, rounds=100)
+    near = searched((0.1, 0.5, 0.6), (1.0, 0.5, 0.7), target=0.9, rounds=100)
     (only,) = draw([({"algorithm": "fedcm"}, near)], "test accuracy", "", Path("a")).items()
     assert only[0] == LR
     assert only[1].points.rounds_to_target_mean.tolist() == [200, 200]
