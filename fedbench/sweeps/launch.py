@@ -290,7 +290,8 @@ class _Launch:
                     if job.status == JobStatus.FAILED and not (isinstance(value, JobFailed) and value.held):
                         failed[run.name] = str(value)
         for run in runs:
-            said, here = RunDirectory(run.place).summary or {}, RunDirectory(run.place)
+            here = RunDirectory(run.place)
+            said = here.summary or {}
             if said.get("status") == FAILED and not here.in_use:
                 failed.setdefault(run.name, str(said.get("error", FAILED)))
         return failed

@@ -63,11 +63,7 @@ def grids_of(
     `picks`: an argument whose values stand in the grids picks among them instead (`_picked`).
     """
     given = {item.key_or_group for item in parse(arguments)}
-    if picks:
-        grids, kept = _picked(parse(arguments, loader), grids)
-        replaced = given - kept
-    else:
-        replaced = given
+    grids, kept = _picked(parse(arguments, loader), grids) if picks else (grids, set[str]())
     words = [f"{key}={word(value)}" for key, value in params.items() if key not in given]
     fixed: dict[str, str] = {}
     base: dict[str, list[Value]] = {}
@@ -79,7 +75,7 @@ def grids_of(
             base[key] = typed(item)
         else:
             fixed[key] = str(item.input_line)
-    wanted = [{key: values for key, values in grid.items() if key not in replaced} for grid in grids]
+    wanted = [{key: values for key, values in grid.items() if key not in given - kept} for grid in grids]
     merged: list[Grid] = []
     for grid in wanted or [{}]:  # the order of keys is the order of runs
         keys = dict.fromkeys([*(key for key in params if key in base or key in grid), *grid, *base])
