@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -21,7 +22,14 @@ _PLAIN_TEXT = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_./][\w./+-]*"
 
 def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
     """Parse the overrides with Hydra. `loader` is needed for the values of a glob()."""
-    return OverridesParser.create(config_loader=loader).parse_overrides(list(overrides))
+    parser = OverridesParser.create(config_loader=loader)
+    return [parser.parse_overrides([text])[0] if "glob(" in text else _parsed(text) for text in overrides]
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Override:
+    """An override without a glob(). Most words of a process come again, and parsing takes milliseconds."""
+    return OverridesParser.create().parse_overrides([text])[0]
 
 
 def values(override: Override) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import subprocess
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +19,9 @@ _CODE = ("fedbench", "conf", "pyproject.toml")  # what a result depends on; figu
 _PACKAGES = ("torch", "torchvision", "numpy", "hydra-core", "omegaconf", "pandas", "scikit-learn")
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python, fedbench and the packages that compute."""
+@cache
+def versions() -> Mapping[str, str]:
+    """Versions of Python, fedbench and the packages that compute: those that this process has loaded."""
     import torch
 
     found = {"python": platform.python_version(), "fedbench": VERSION}
@@ -33,9 +36,10 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def commit() -> str | None:
     """The checkout's commit, with "+dirty" if code or conf/ have changes or untracked files. None outside a
-    checkout of fedbench, or if git fails."""
+    checkout of fedbench, or if git fails. As it was when the process first asked, which runs that code."""
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return None

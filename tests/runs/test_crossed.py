@@ -36,13 +36,7 @@ def summary(directory: Path) -> dict:
 
 @pytest.mark.parametrize(
     ("words", "surveys"),
-    [
-        (["algorithm=adamasfl", *ASYNC], True),
-        (["algorithm=fedbuff", *ASYNC], False),
-        (["algorithm=padamfed", "delay=exponential"], True),
-        (["algorithm=scaffold", "delay=exponential"], False),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
+    [(["algorithm=adamasfl", *ASYNC], True), (["algorithm=scaffold", "delay=exponential"], False)],
 )
 def test_jobs_and_metrics_have_one_clock(tmp_path: Path, words: list[str], surveys: bool) -> None:
     """A version is there when the last of its jobs has come; the first jobs start when version 0 is there,
@@ -65,12 +59,8 @@ def test_further_metrics_are_those_of_the_model_that_is_evaluated(tmp_path: Path
     y, y_test = rng.integers(0, 4, 240), rng.choice([0, 1, 3], 80)
     x, x_test = (rng.normal(size=(len(labels), 5)) + np.eye(5)[labels] for labels in (y, y_test))
     np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x_test, y_test=y_test)
-    words = [
-        "dataset=npz",
-        f"dataset.path={tmp_path / 'data.npz'}",
-        "dataset.normalize=false",
-        "model=logistic",
-    ]
+    words = ["dataset=npz", f"dataset.path={tmp_path / 'data.npz'}", "dataset.normalize=false"]
+    words += ["model=logistic"]
     words += ["eval.metrics=[auroc,average_precision,perplexity,confusion_matrix]", "dtype=float64"]
     words += ["dataset.train_samples=null", "dataset.validation=0.1", "algorithm.lr=0.5"]
     thetas = []
@@ -96,8 +86,7 @@ def test_further_metrics_are_those_of_the_model_that_is_evaluated(tmp_path: Path
     assert (np.loadtxt(tmp_path / "mean/confusion_matrix.csv", delimiter=",") == counts).all()
 
 
-@pytest.mark.parametrize("place", ["memory", "disk"])
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize(("optimizer", "place"), [("adam", "memory"), ("sgd", "disk")])
 def test_one_client_that_keeps_its_optimizer_makes_one_long_job(
     tmp_path: Path, optimizer: str, place: str
 ) -> None:
@@ -119,18 +108,16 @@ def test_a_run_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> None:
     """Of a checkpoint that says 1000 seconds: later rows, the next checkpoint and the summary have more,
     however little this process has taken. Earlier rows stay."""
     file = tmp_path / "checkpoint.pt"
-    rows = go(tmp_path, "rounds=6", "checkpoint.until=2")
-    for more, before in ((["checkpoint.until=4"], 1000.0), ([], 5000.0)):
-        saved = torch.load(file, weights_only=True)
-        del saved["checksum"]
-        saved["wall_seconds"] = before
-        torch.save({**saved, "checksum": checksum(saved)}, file)
-        earlier, rows = rows, go(tmp_path, "rounds=6", *more)
-        assert rows.wall_seconds[: len(earlier)].tolist() == earlier.wall_seconds.tolist()
-        assert (rows.wall_seconds[len(earlier) :] > before).all()
-        assert torch.load(file, weights_only=True)["wall_seconds"] > before
-        assert summary(tmp_path)["wall_seconds"] > before
-    assert len(rows) == 7
+    earlier = go(tmp_path, "rounds=4", "checkpoint.until=2")
+    saved = torch.load(file, weights_only=True)
+    del saved["checksum"]
+    saved["wall_seconds"] = 1000.0
+    torch.save({**saved, "checksum": checksum(saved)}, file)
+    rows = go(tmp_path, "rounds=4")
+    assert rows.wall_seconds[:3].tolist() == earlier.wall_seconds.tolist()
+    later = *rows.wall_seconds[3:], torch.load(file, weights_only=True)["wall_seconds"]
+    assert min(*later, summary(tmp_path)["wall_seconds"]) > 1000
+    assert len(rows) == 5
 
 
 def test_of_equal_best_rounds_the_first_counts(tmp_path: Path) -> None:
@@ -142,7 +129,5 @@ def test_of_equal_best_rounds_the_first_counts(tmp_path: Path) -> None:
     assert len(best) > 1
     assert test[chosen[0]] != test[chosen[-1]]
     assert said["best_round"] == best[0]
-    assert (said["best_validation_round"], said["accuracy_at_best_validation"]) == (
-        chosen[0],
-        test[chosen[0]],
-    )
+    assert said["best_validation_round"] == chosen[0]
+    assert said["accuracy_at_best_validation"] == test[chosen[0]]

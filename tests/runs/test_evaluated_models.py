@@ -85,8 +85,7 @@ def test_a_row_tells_of_the_mean_that_is_asked_for(tmp_path: Path) -> None:
         assert same_model(tmp_path / word, tmp_path / "last")
 
 
-@pytest.mark.parametrize("engine", ["vmap", "loop"])
-@pytest.mark.parametrize("place", ["memory", "disk"])
+@pytest.mark.parametrize(("engine", "place"), [("vmap", "disk"), ("loop", "memory")])
 def test_feddyn_with_all_clients_evaluates_what_its_server_is_made_of(
     engine: str, place: str, tmp_path: Path
 ) -> None:
@@ -100,19 +99,18 @@ def test_feddyn_with_all_clients_evaluates_what_its_server_is_made_of(
     assert two.test_loss[1] < two.test_loss[0]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feddyn", "scaffold", "mime", "fedsps", "fedadt"])
-@pytest.mark.parametrize("word", [TWO, ALL])
-def test_no_number_of_the_training_changes(method: str, word: str, tmp_path: Path) -> None:
-    lr = [f"algorithm.lr={LR}"] if method != "fedsps" else []
-    base = [w for w in BASE if not w.startswith("algorithm.lr")]
-    for name, more in (("last", []), ("other", [word])):
-        Run(compose_config([*base, *lr, f"algorithm={method}", "rounds=3", *more])).go(tmp_path / name)
-    assert same_model(tmp_path / "last", tmp_path / "other")
-    last, other = metrics(tmp_path / "last"), metrics(tmp_path / "other")
-    assert last[0] == other[0]
-    assert last[3]["test_loss"] != other[3]["test_loss"]
-    for costs in ("uplink_bytes", "downlink_bytes", "gradient_evaluations"):
-        assert last[3][costs] == other[3][costs]
+@pytest.mark.parametrize("method", ["scaffold", "mime"])
+def test_no_number_of_the_training_changes(method: str, tmp_path: Path) -> None:
+    for word in ("eval.model=last", TWO, ALL):
+        go(tmp_path / word, f"algorithm={method}", "rounds=3", word)
+    last = metrics(tmp_path / "eval.model=last")
+    for word in (TWO, ALL):
+        other = metrics(tmp_path / word)
+        assert same_model(tmp_path / "eval.model=last", tmp_path / word)
+        assert last[0] == other[0]
+        assert last[3]["test_loss"] != other[3]["test_loss"]
+        for costs in ("uplink_bytes", "downlink_bytes", "gradient_evaluations"):
+            assert last[3][costs] == other[3][costs]
 
 
 @pytest.mark.parametrize(
@@ -127,8 +125,3 @@ def test_no_number_of_the_training_changes(method: str, word: str, tmp_path: Pat
 def test_where_there_is_no_mean_it_is_refused(words: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=rf"^eval\.model=mean_of_\w+: must be last: {why}"):
         Run(compose_config([*BASE, *words]))
-
-
-def test_two_server_models_are_evaluated_without_rounds_too(tmp_path: Path) -> None:
-    go(tmp_path, TWO, "schedule=async", "schedule.concurrency=3", "delay=exponential", "rounds=3")
-    assert len(RunDirectory(tmp_path).metrics.test_loss) == 4

@@ -18,23 +18,24 @@ def test_a_commit_is_dirty_where_what_computes_differs(
         run = subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
         return run.stdout.strip()
 
+    commit = provenance.commit.__wrapped__  # what a process that has not asked yet gets
     for name in ("fedbench/__init__.py", "conf/config.yaml", "outputs/README.md", "pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("one")
     (tmp_path / ".gitignore").write_text("*.pyc")
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path / "fedbench")
-    assert provenance.commit() is None
+    assert commit() is None
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "one")
     head = git("rev-parse", "HEAD")
     (tmp_path / "outputs/README.md").write_text("a report")  # results and caches change nothing
     (tmp_path / "fedbench/cached.pyc").write_text("")
-    assert provenance.commit() == head
+    assert commit() == head
     for name in ("conf/config.yaml", "pyproject.toml", "fedbench/__init__.py"):
         (tmp_path / name).write_text("two")
-        assert provenance.commit() == f"{head}+dirty", name
+        assert commit() == f"{head}+dirty", name
         git("checkout", name)
-    assert provenance.commit() == head
+    assert commit() == head
     (tmp_path / "fedbench/signed.py").write_text("a method that is in no commit")
-    assert provenance.commit() == f"{head}+dirty"
+    assert commit() == f"{head}+dirty"
