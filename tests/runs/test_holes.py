@@ -168,9 +168,9 @@ def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         (["model=mlp", "model.hidden=[1000000000000]"], r"^model=mlp: a model of 75,000,.* parameters needs"),
         (["model=mlp", f"model.hidden=[{10**18}]"], r"^model=mlp: a model of inf parameters needs about"),
         (
-            ["algorithm=scaffold", "clients.total=1000", "clients.per_round=4", "model=mlp",
-             "model.hidden=[4000000]", "state.place=memory"],
-            r"^clients\.total=1000: scaffold's state of 1,000 clients, 300,000,010 numbers each, needs about",
+            ["algorithm=scaffold", "clients.total=1400", "clients.per_round=4", "model=mlp", "dtype=float64",
+             "model.hidden=[800000]", "state.place=memory"],
+            r"^clients\.total=1400: scaffold's state of 1,400 clients, 60,000,010 numbers each, needs about",
         ),
     ],
 )  # fmt: skip
@@ -200,9 +200,7 @@ def test_a_chunk_too_large_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert same_model(tmp_path / "halved", tmp_path / "given")
 
 
-def test_out_of_memory_later_on_keeps_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_later_on_keeps_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "whole")
     update = ServerLoop.update
     errors = [

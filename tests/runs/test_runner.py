@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -36,33 +35,22 @@ def run(cfg, directory: Path) -> float | None:
     return Run(cfg).go(directory).final_accuracy
 
 
-def rows(directory: Path) -> list[dict[str, str]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
 def test_a_run_leaves_its_files(tmp_path: Path) -> None:
     cfg = config("algorithm=scaffold", "eval.train=true", "eval.grad_norm=true", "eval.every=4", "trace=true")
     accuracy = run(cfg, tmp_path)
-    found = rows(tmp_path)
+    found = metrics(tmp_path)
     assert [row["round"] for row in found] == ["0", "4", "6"]
-    assert ",".join(found[0]) == (
-        "round,virtual_time,train_loss,test_loss,test_accuracy,grad_norm,uplink_bytes,downlink_bytes,"
-        "gradient_evaluations,staleness_mean,staleness_max,wall_seconds"
-    )
-    # SCAFFOLD: 2d up, 2d down per client and round; 650 float32 numbers; K = 2 gradients
-    assert [int(row["uplink_bytes"]) for row in found] == [0, 4 * 3 * 2 * 650 * 4, 6 * 3 * 2 * 650 * 4]
-    assert [row["downlink_bytes"] for row in found] == [row["uplink_bytes"] for row in found]
+    with open(tmp_path / "metrics.csv") as stream:
+        assert next(stream) == (
+            "round,virtual_time,train_loss,test_loss,test_accuracy,grad_norm,uplink_bytes,downlink_bytes,"
+            "gradient_evaluations,staleness_mean,staleness_max,wall_seconds\n"
+        )
     assert [int(row["gradient_evaluations"]) for row in found] == [0, 24, 36]
     assert [float(row["virtual_time"]) for row in found] == [0, 4, 6]
-    assert all(float(row["train_loss"]) > 0 and float(row["grad_norm"]) > 0 for row in found)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["status"] == "completed"
+    assert (summary["status"], summary["rounds"], summary["parameters"]) == ("completed", 6, 650)
     assert summary["final_accuracy"] == accuracy == float(found[-1]["test_accuracy"])
-    assert summary["rounds"] == 6
-    assert summary["parameters"] == 650
-    assert summary["config"]["algorithm"] == "scaffold"
-    assert summary["config"]["clients.per_round"] == 3
+    assert (summary["config"]["algorithm"], summary["config"]["clients.per_round"]) == ("scaffold", 3)
     assert summary["hyper"]["lr"] == 0.05
     assert summary["data"]
     assert summary["versions"]["torch"] == torch.__version__
@@ -75,7 +63,7 @@ def test_a_run_leaves_its_files(tmp_path: Path) -> None:
 
 def test_row_zero_holds_the_survey(tmp_path: Path) -> None:
     run(config("algorithm=padamfed", "rounds=2"), tmp_path)
-    first, last = rows(tmp_path)[0], rows(tmp_path)[-1]
+    first, last = metrics(tmp_path)[0], metrics(tmp_path)[-1]
     assert int(first["uplink_bytes"]) == int(first["downlink_bytes"]) == 8 * 650 * 4
     assert int(first["gradient_evaluations"]) == 8 * 2
     assert int(last["uplink_bytes"]) == 8 * 650 * 4 + 2 * 3 * 2 * 650 * 4
@@ -83,7 +71,7 @@ def test_row_zero_holds_the_survey(tmp_path: Path) -> None:
 
 def test_rounds_zero_evaluates_the_initial_model(tmp_path: Path) -> None:
     run(config("rounds=0", "model.init=zeros"), tmp_path)
-    (row,) = rows(tmp_path)
+    (row,) = metrics(tmp_path)
     assert float(row["test_loss"]) == pytest.approx(math.log(10), rel=1e-6)
     assert all(float(value.abs().max()) == 0 for value in model(tmp_path).values())
 
@@ -97,25 +85,24 @@ def test_the_same_command_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert same_model(tmp_path / "a", tmp_path / "c")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signals_save_and_stop(tmp_path: Path, number: int, code: int, monkeypatch) -> None:
+def test_a_signal_saves_and_stops(tmp_path: Path, monkeypatch) -> None:
     update = ServerLoop.update
 
     def shot(walk: ServerLoop) -> None:
         update(walk)
         if walk.version == 3:
             os.kill(os.getpid(), signal.SIGUSR1)
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(ServerLoop, "update", shot)
     cfg = config("checkpoint.seconds=1000")
     with pytest.raises(Interrupted, match="after round 3") as stop:
         run(cfg, tmp_path)
-    assert stop.value.exit_code == code
+    assert stop.value.exit_code == 130
     assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["loop_state"]["version"] == 3
     monkeypatch.setattr(ServerLoop, "update", update)
     run(cfg, tmp_path)
-    assert [row["round"] for row in rows(tmp_path)] == list("0123456")
+    assert [row["round"] for row in metrics(tmp_path)] == list("0123456")
 
 
 def test_a_finished_run_is_reported_not_repeated(tmp_path: Path, monkeypatch) -> None:
@@ -154,19 +141,6 @@ def test_divergence_is_a_result(tmp_path: Path) -> None:
     assert summary["rounds"] < 6
 
 
-def test_epochs_and_weighting_of_the_training_loss(tmp_path: Path) -> None:
-    """Uniform client weights: the mean over clients of their mean losses; here log 10 at theta = 0."""
-    cfg = config("rounds=1", "local.steps=null", "local.epochs=1", "model.init=zeros", "eval.train=true",
-                 "loss.scale=2", "algorithm.weighting=uniform")  # fmt: skip
-    run(cfg, tmp_path)
-    assert float(rows(tmp_path)[0]["train_loss"]) == pytest.approx(2 * math.log(10), rel=1e-6)
-    sizes = np.bincount(np.load(tmp_path / "partition.npz")["client"])
-    evaluations = int(rows(tmp_path)[1]["gradient_evaluations"])
-    assert evaluations in {
-        sum(-(-sizes[list(c)] // 16)) for c in __import__("itertools").combinations(range(8), 3)
-    }
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -189,16 +163,3 @@ def test_refusals_leave_nothing(tmp_path: Path, overrides: list[str], message: s
     with pytest.raises((ConfigError, Exception), match=message):
         run(compose_config([*base, *overrides]), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {".lock"}
-
-
-def test_cuda_is_refused_where_there_is_none(tmp_path: Path) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a CUDA device")
-    with pytest.raises(ConfigError, match="device=cuda"):
-        run(config("device=cuda"), tmp_path)
-
-
-def test_start_from_a_model(tmp_path: Path) -> None:
-    run(config(), tmp_path / "a")
-    run(config("rounds=0", f"init_from={tmp_path}/a/model.pt"), tmp_path / "b")
-    assert rows(tmp_path / "b")[0]["test_accuracy"] == rows(tmp_path / "a")[-1]["test_accuracy"]

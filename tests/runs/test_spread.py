@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,12 +51,7 @@ KINDS = {
     "adamasfl": ["algorithm=adamasfl", *ASYNC],
     "ca2fl": ["algorithm=ca2fl", *ASYNC],
     "fadas": ["algorithm=fadas", *ASYNC],
-    "kept momentum": [
-        "algorithm=fedavg",
-        "optimizer.momentum=0.9",
-        "optimizer.keep=true",
-        "local.clip_norm=1",
-    ],
+    "kept momentum": ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=1"],
     "kept adam": ["algorithm=fedbuff", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01", *ASYNC],
     "rates": ["algorithm=scaffold", "lr_schedule=cosine", "server_lr_schedule=exponential"],
 }
@@ -75,18 +71,12 @@ def start(size: int, command: list[str], **more: str) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    common |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     each = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
     return [
-        subprocess.Popen(
-            [sys.executable, *command],
-            env={**os.environ, **common, **place, **mine, **more},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for mine in each
+        subprocess.Popen([sys.executable, *command], env={**common, **mine, **more}, **piped) for mine in each
     ]
 
 
@@ -202,17 +192,6 @@ def test_each_process_has_the_rows_of_its_own_clients() -> None:
     assert own.tensors["c"].shape == (2, 2)
     assert torch.equal(own.gather(ids)["c"], whole.gather(ids)["c"])
     assert torch.equal(own.tensors["c"], whole.tensors["c"][1::3])
-
-
-def test_methods_with_vectors_at_their_clients_say_so() -> None:
-    """Else their clients' jobs would be divided without regard to whose rows are where."""
-    for name in algorithms.names():
-        asynchronous = "sync" not in algorithms.get(name).schedules
-        more = [*(ASYNC if asynchronous else []), *needs(name, "async" if asynchronous else "sync")]
-        if name in ALONE:
-            more += ["clients.per_round=1"]
-        plan = Run(compose_config([*TINY, f"algorithm={name}", *more])).problem
-        assert plan.method.keeps_state or plan.cost.client_state == 0, name
 
 
 # ---- the command line ------------------------------------------------------------------------------------

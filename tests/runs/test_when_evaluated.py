@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_files import metrics
 
-from fedbench.api import Run, run
+from fedbench.api import compose_config
+from fedbench.runs.how_often import rounds_between
+from fedbench.runs.run import Run
 
 # 4,000 test samples and 20,602 parameters. In a round 2 of 10 clients, each with 100 of 1,000 samples, make
 # 20 steps of 100 samples: 2 * 20 * 100 gradients, each worth 3 forward passes, are 12,000. An evaluation of
@@ -42,15 +45,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
         (["partition=dirichlet", "partition.alpha=0.3", "seed=1"], 4),  # whoever has how many
         (["eval.train=true"], 5),  # 5,000
         (["eval.grad_norm=true"], 6),  # 4,000, and 1,000 gradients
-        (["eval.finetune_steps=1"], 9),  # every client's model on all test samples: more than a round a row
+        (["eval.finetune_steps=1"], 40),  # 4,000, 10 clients' models on 4,000, 3 * 10 * 100 for their steps
         (["dataset.test_samples=3000"], 1),  # too little to be left out
         (["eval.every=1"], 1),  # as it says
         (["eval.every=3"], 3),
     ],
     ids=lambda value: " ".join(value) or "plain" if isinstance(value, list) else str(value),
 )
-def test_evaluating_costs_at_most_a_tenth_of_training(
-    tmp_path: Path, data: str, words: list[str], every: int
-) -> None:
-    made: Run = run([*BASE, data, *words], tmp_path)
-    assert made.metrics["round"].tolist() == sorted({*range(0, 10, every), 9})
+def test_evaluating_costs_at_most_a_tenth_of_training(data: str, words: list[str], every: int) -> None:
+    assert rounds_between(Run(compose_config([*BASE, data, *words])).problem) == every
+
+
+def test_a_run_is_evaluated_so_often_and_at_its_end(data: str, tmp_path: Path) -> None:
+    run = Run(compose_config([*BASE, data, "local.steps=10", "clients.per_round=4"]))
+    run.go(tmp_path)
+    assert [row["round"] for row in metrics(tmp_path)] == ["0", "4", "8", "9"]

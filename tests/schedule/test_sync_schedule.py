@@ -7,7 +7,7 @@ from naive_schedule import config, draw
 from fedbench.schedule import build_trace, durations, survey_offset
 
 
-@pytest.mark.parametrize(("clients", "per_round"), [(1, 1), (7, 1), (7, 3), (7, 7), (600, 5), (40, 39)])
+@pytest.mark.parametrize(("clients", "per_round"), [(1, 1), (7, 3), (7, 7), (600, 5)])
 @pytest.mark.parametrize("refill", ["immediate", "at_aggregation"])
 def test_equal_durations_give_the_synchronous_cohorts(clients, per_round, refill):
     delay = {"name": "constant", "c": 0.3}
@@ -55,7 +55,7 @@ def test_without_delays_a_round_takes_one():
 
 
 def test_many_rounds_take_as_long_as_the_largest_of_their_jobs():
-    trace = build_trace(config(100_000, 100, 10, 0, {"name": "exponential", "mean": 1.0}))
+    trace = build_trace(config(20_000, 100, 10, 0, {"name": "exponential", "mean": 1.0}))
     # the mean of the largest of ten exponentials is the tenth harmonic number
     harmonic = sum(1 / k for k in range(1, 11))
-    assert trace.update_time[-1] / 100_000 == pytest.approx(harmonic, rel=0.02)
+    assert trace.update_time[-1] / 20_000 == pytest.approx(harmonic, rel=0.02)

@@ -13,20 +13,11 @@ from option_helpers import config
 from fedbench.schedule import STATUS, Trace, build_trace, cumulative_steps
 
 UNITS = [0.1, 0.3, 0.7, 1e-3, 1.1, 1000.0]
-WHOLE = (
-    "client",
-    "n",
-    "start_version",
-    "applied_update",
-    "position",
-    "status",
-    "arrival_version",
-    "in_flight",
-)
+WHOLE = ("client", "n", "start_version", "applied_update", "position", "status", "arrival_version")
 
 
 def same_in_any_unit(whole: Trace, other: Trace, unit: float) -> None:
-    for name in (*WHOLE, "parked"):
+    for name in (*WHOLE, "in_flight", "parked"):
         assert getattr(whole, name).tolist() == getattr(other, name).tolist(), name
     np.testing.assert_allclose(other.work, whole.work, rtol=1e-12)
     for name in ("dispatch_time", "finish_time", "update_time"):
@@ -40,7 +31,7 @@ def scaled(value: Any, unit: float) -> Any:
     return float(f"{value * unit:.12g}")
 
 
-@pytest.mark.parametrize("unit", [1.0, *UNITS])
+@pytest.mark.parametrize("unit", [1.0, 0.1, 1000.0])
 def test_a_job_that_ends_exactly_as_its_client_leaves_arrives(unit: float) -> None:
     """Three clients, jobs of length 1: client 0's third one ends at 3, when it leaves; it is never asked
     again, and the others go on alone."""
@@ -100,12 +91,12 @@ def test_a_speed_times_a_duration_is_a_decimal_number() -> None:
     assert slow == [3 * n / 10 for n in range(1, len(slow) + 1)]
 
 
-def test_ties_last_for_a_hundred_thousand_jobs() -> None:
+def test_ties_last_for_many_jobs() -> None:
     table = {"name": "table", "table": [0.1, 0.3]}
-    trace = build_trace(config(100_000, 2, 1, 0, table, concurrency=2, pool="self"))
+    trace = build_trace(config(40_000, 2, 1, 0, table, concurrency=2, pool="self"))
     times = trace.update_time
-    assert len(set(times.tolist())) == 75_000
-    assert times[-1] == 7500.0
+    assert len(set(times.tolist())) == 30_000
+    assert times[-1] == 3000.0
 
 
 def test_steps_of_a_job_that_its_client_leaves_are_counted_exactly() -> None:
