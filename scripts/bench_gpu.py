@@ -79,7 +79,7 @@ def made_by() -> Row:
     """What gave a row."""
     import torch
 
-    from fedbench.runs.provenance import commit
+    from fedbench.provenance import commit
 
     there = torch.cuda.is_available()
     return {

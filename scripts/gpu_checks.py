@@ -181,7 +181,7 @@ class Checks:
             command = [sys.executable, "-m", "pip", "install", *how, "--target", str(self.work / "site")]
             self.step("wheels", 60, [*command, *map(str, wheels)])
         code = (
-            "import torch, fedbench.runs.provenance as p\n"
+            "import torch, fedbench.provenance as p\n"
             "assert torch.cuda.is_available(), 'no CUDA device'\n"
             f"print(torch.cuda.get_device_name(), p.versions(), {said!r})"
         )

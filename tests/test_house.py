@@ -14,12 +14,13 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "fedbench"
 
 # What each floor may import of the package; a floor is the first name below fedbench.
-GROUND = {"errors", "fields", "files", "rng", "process_group", "torch_internals", "version"}
+GROUND = {"errors", "fields", "files", "rng", "process_group", "torch_internals", "version", "provenance"}
 BELOW: dict[str, set[str]] = {
     "": {"api"},
     "errors": set(),
     "files": set(),
     "version": set(),
+    "provenance": {"version"},
     "process_group": {"errors", "torch_internals"},
     "rng": set(),
     "torch_internals": {"errors"},

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +26,7 @@ def digits() -> Dataset:
     one, starting with the first, is a test sample. So each class has 35 to 37 test samples. Both sets keep
     the file's order.
     """
-    return _digits(_file())
-
-
-@cache
-def _digits(file: Path) -> Dataset:
-    """The digits in a table of them, read once by a process."""
+    file = _file()
     table = _table(file)
     stored, labels = np.ascontiguousarray(table[:, :-1]), table[:, -1].astype(np.int64)
     test = np.zeros(len(labels), dtype=bool)

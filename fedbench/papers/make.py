@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fedbench import provenance
 from fedbench.config.compose import load_config
 from fedbench.config.identity import NOT_IDENTITY, RUNS, digest
 from fedbench.config.overrides import Grid, written
@@ -36,7 +37,6 @@ from fedbench.papers.kept import (
     write_tables,
     write_tuning,
 )
-from fedbench.runs import provenance
 from fedbench.sweeps.launch import sweep_planned
 from fedbench.sweeps.plan import preview
 from fedbench.sweeps.records import RunRecord

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench import data, schedule
+from fedbench import data, provenance, schedule
 from fedbench.config.config import MEAN_OF_CLIENTS
 from fedbench.engine.batches import BatchPlanner, ClientIndex
 from fedbench.engine.choose import (
@@ -45,7 +45,7 @@ from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
 from fedbench.process_group import ProcessGroup
-from fedbench.runs import checks, provenance
+from fedbench.runs import checks
 from fedbench.runs.how_often import rounds_between
 from fedbench.runs.problem import Problem
 from fedbench.runs.server_loop import ServerLoop

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
+from fedbench import provenance
 from fedbench.config.config import flat
 from fedbench.config.identity import inputs, recorded
 from fedbench.errors import DataError, RunError
-from fedbench.runs import provenance
-from fedbench.runs.provenance import hardware, short, versions
+from fedbench.provenance import hardware, short, versions
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import FINISHED, MODEL, RunDirectory
 from fedbench.runs.session import Session

@@ -9,8 +9,8 @@ from fedbench.config.config import GROUPS, flat
 from fedbench.config.identity import inputs
 from fedbench.config.overrides import written
 from fedbench.files import write_text
+from fedbench.provenance import hardware, versions
 from fedbench.runs.execution import Execution
-from fedbench.runs.provenance import hardware, versions
 
 _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # left out, or said last
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
+from fedbench import provenance
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice, choose_device
 from fedbench.errors import RunError, UserError, first_line
 from fedbench.loggers.backends import RunLoggers
 from fedbench.process_group import ALONE, ProcessGroup
-from fedbench.runs import checks, data_files, provenance, stored
+from fedbench.runs import checks, data_files, stored
 from fedbench.runs.checkpoint import Checkpointer, Saved, checksum
 from fedbench.runs.ending import finish
 from fedbench.runs.execution import Execution, execution, foresee, set_numerics

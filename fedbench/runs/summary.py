@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fedbench import schedule
+from fedbench import provenance, schedule
 from fedbench.config.config import flat
 from fedbench.engine.objective import TASKS
-from fedbench.runs import provenance
 from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import LEVELS, PAUSED, Row, further_columns, is_finite, rounds_to
 from fedbench.runs.training import Trained

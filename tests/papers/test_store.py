@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from papers.keep import NAME, keep
 
+from fedbench import provenance
 from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.errors import DataError
@@ -17,7 +18,6 @@ from fedbench.figures.style import WIDTHS
 from fedbench.papers import FIGURES, figure, kept, make
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import KEPT, say_how_it_was_tuned, write_kept
-from fedbench.runs import provenance
 
 
 def test_check_says_what_is_stale(

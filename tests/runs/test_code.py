@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from fedbench import provenance
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.runs import provenance
 from fedbench.runs.replay import elsewhere
 from fedbench.runs.run import Run
 

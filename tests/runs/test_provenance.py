@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.runs import provenance
+from fedbench import provenance
 
 
 def test_a_commit_is_dirty_where_what_computes_differs(
