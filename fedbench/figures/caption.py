@@ -10,7 +10,7 @@ from typing import Any
 
 from fedbench.config.grouping import plain
 from fedbench.figures import style
-from fedbench.figures.lines import Series, band
+from fedbench.figures.lines import PlotOptions, Series, band
 from fedbench.figures.results import Run
 from fedbench.figures.style import POINTS, SPREADS
 
@@ -116,11 +116,15 @@ def band_line(series: Sequence[Series], spread: str) -> str:
 
 
 def of_runs(
-    runs: Sequence[Run], series: Sequence[Series], sources: Sequence[str | Path], *, x: str, y: str,
-    spread: str, notes: Sequence[str],
-) -> dict[str, Any]:  # fmt: skip
-    """The caption as data: the content of the JSON file, with the caption's paragraphs under `text`."""
-    shared, shown, n = common(runs), band_line(series, spread), seeds_line(series)
+    runs: Sequence[Run],
+    series: Sequence[Series],
+    sources: Sequence[str | Path],
+    options: PlotOptions,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The caption as data: the content of the JSON file, with the caption's paragraphs under `text`. `runs`:
+    all of them; `notes`: further sentences."""
+    shared, shown, n = common(runs), band_line(series, options.spread), seeds_line(series)
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     lost = ", without diverged runs (×)" if any(run.diverged for run in runs) else ""
@@ -131,8 +135,8 @@ def of_runs(
         *of_data(runs),
     ]
     return {
-        "x": x,
-        "y": y,
+        "x": options.x,
+        "y": options.y,
         "statistic": "mean over seeds",
         "band": shown,
         "n": n,

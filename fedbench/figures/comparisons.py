@@ -19,7 +19,7 @@ from fedbench.figures import caption, style
 from fedbench.figures.drawing import draw_runs
 from fedbench.figures.lines import Floats, PlotOptions, group
 from fedbench.figures.page import Drawing, Page, Panel, Trace, draw_grid, handle, marks, sheet
-from fedbench.figures.results import Run, number, read
+from fedbench.figures.results import Run, number
 from fedbench.figures.style import DASHED, DOTTED, MUTED, STRIP, LineStyle, line_styles, of_algorithm
 
 Fit = Callable[[Sequence[float], Sequence[float]], tuple[float, float]]
@@ -30,7 +30,7 @@ VARIED = {"S": "clients.per_round", "K": "local.steps"}
 """The counts that grow, one in each panel, while the other one keeps its most frequent value."""
 
 
-def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: Fit) -> Drawing:
+def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float], fit: Fit) -> Drawing:
     """Draw a panel for each count that the runs vary.
 
     `powers`: algorithm -> exponent of S K T in its theorem. `fit(x, y)`: slope of log y against log x over
@@ -38,7 +38,7 @@ def draw_speedup(directories: Sequence[Path], powers: Mapping[str, float], fit: 
     the theorems, then over seeds. Grey lines have the theorems' slopes and start at the highest first point.
     Raises DataError if no run has gradient norms.
     """
-    runs = [run for run in read(directories) if run.choices.get("algorithm") in powers]
+    runs = [run for run in runs if run.choices.get("algorithm") in powers]
     norms = _norms(runs)
     if norms.empty:
         raise DataError("no run has gradient norms; eval.grad_norm=true writes them")
@@ -122,18 +122,18 @@ _RATE = "algorithm.lr"
 _NOTE = "1 is each method's own learning rate: the one of its theorem, or the tuned one."
 
 
-def draw_relative(directory: Path, factors: Sequence[float]) -> Drawing:
-    """Draw a sweep in which every algorithm, in each of its variants, ran with `factors` times its own
-    learning rate. Raises DataError if no run has a rate."""
-    runs = [run for run in read([directory]) if number(run.choices.get(_RATE))]
+def draw_relative(runs: Sequence[Run], source: Path, factors: Sequence[float]) -> Drawing:
+    """Draw runs of which every algorithm, in each of its variants, has `factors` times its own learning rate.
+    `source`: where they are. Raises DataError if no run has a rate."""
+    runs = [run for run in runs if number(run.choices.get(_RATE))]
     if not runs:
-        raise DataError(f"{directory}: no run has a learning rate")
+        raise DataError(f"{source}: no run has a learning rate")
     alike = {series.label: series.runs for series in group(runs, along=[_RATE])}
     own = {label: _own(label, part, factors) for label, part in alike.items()}
     runs = [_with_factor(run, own[label]) for label, part in alike.items() for run in part]
-    runs, options = [run for run in runs if run.status != "failed"], PlotOptions(width="two")
-    along = ["factor", _RATE]
-    drawing = draw_runs(runs, [directory], "factor", "final_accuracy", options, along, notes=[_NOTE])
+    runs = [run for run in runs if run.status != "failed"]
+    options = PlotOptions("factor", "final_accuracy", width="two")
+    drawing = draw_runs(runs, [source], options, ["factor", _RATE], [_NOTE])
     return replace(drawing, points=drawing.points.assign(reference=drawing.points.series.map(own)))
 
 
@@ -162,15 +162,15 @@ _NAMES = {"dataset.split": "EMNIST {}", "model.cell": "cell {}"}
 
 
 def draw_settings(
-    directories: Sequence[Path], powers: Mapping[str, float], levels: Sequence[float] = ()
+    runs: Sequence[Run], source: Path, powers: Mapping[str, float], levels: Sequence[float] = ()
 ) -> Drawing:
-    """Draw the final accuracy in a row for each setting of the runs in `directories`.
+    """Draw the final accuracy in a row for each setting of the runs, which are in `source`.
 
     A run without noise has one client, whose batch is all of its data. The server's step size tells which S K
     it stands for. `powers`: algorithm -> the exponent p of its path length (S K T)^p, of which each round
     contributes 1/T. `levels`: accuracies to mark. Raises DataError if no run has several clients.
     """
-    runs = [run for run in read(directories) if run.status != "failed"]
+    runs = [run for run in runs if run.status != "failed"]
     data = settings_table(runs, powers)
     along = {key for run in runs for key in run.settings()} - {*_METHOD}  # settings are rows, not lines
     series = group(runs, _METHOD, sorted(along))
@@ -178,9 +178,8 @@ def draw_settings(
     counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in runs if _is_whole(run))
     samples = " or ".join(f"{count:,}" for count in filter(None, counts)) or "all"
     note = f"Tick: the same steps along gradients of {samples} training samples."
-    said = caption.of_runs(
-        runs, series, directories, x="final_accuracy", y="setting", spread="minmax", notes=[note]
-    )
+    options = PlotOptions("final_accuracy", "setting", spread="minmax")
+    said = caption.of_runs(runs, series, [source], options, [note])
     tick = {"marker": "|", "markersize": 7, "markeredgewidth": 1.3}
     with sheet():
         page = Page("two", len(rows) * 0.2 + 0.45)
@@ -325,10 +324,9 @@ def by_task(table: pd.DataFrame) -> pd.Series:
     return table.groupby(["schedule", "method", "task"], sort=False).relative.mean()
 
 
-def draw_untuned(directories: Sequence[Path]) -> Drawing:
+def draw_untuned(runs: Sequence[Run], source: Path) -> Drawing:
     """Draw a row for each method with a point for each task, their median and their worst. Each schedule has
-    a panel of its own, side by side."""
-    runs = read(directories)
+    a panel of its own, side by side. `source`: where the runs are."""
     table = scores(runs)
     groups = {kind: part.droplevel(0).unstack("task", sort=False)
               for kind, part in by_task(table).groupby("schedule", sort=False)}  # fmt: skip
@@ -354,7 +352,7 @@ def draw_untuned(directories: Sequence[Path]) -> Drawing:
             ax.tick_params(axis="y", length=0)
             ax.set_title(style.option(kind), loc="left", pad=4.0)
             ax.text(1.06, 1.0, "median, worst", transform=ax.transAxes, va="bottom", color=MUTED)
-        return Drawing(page, table, _of_scores(table, runs, directories))
+        return Drawing(page, table, _of_scores(table, runs, source))
 
 
 def _label(method: str) -> str:
@@ -387,7 +385,7 @@ def _draw_tasks(ax: Axes, shares: Floats, place: int, look: LineStyle, lost: flo
     )
 
 
-def _of_scores(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path]) -> dict[str, object]:
+def _of_scores(table: pd.DataFrame, runs: Sequence[Run], source: Path) -> dict[str, object]:
     """The caption, as data."""
     shared, seeds = caption.common(runs), sorted({str(seed) for seed in table.seed})
     tasks = {kind: list(dict.fromkeys(part.task)) for kind, part in table.groupby("schedule", sort=False)}
@@ -400,12 +398,11 @@ def _of_scores(table: pd.DataFrame, runs: Sequence[Run], places: Sequence[Path])
     )
     tuned = table[table.tuned].drop_duplicates(["schedule", "method"])[["schedule", "method", "setting"]]
     text = " ".join([text.removeprefix(". "), *caption.of_data(runs)])
-    sources = [caption.place(place) for place in places]
     return {
         "settings": shared,
         "tasks": tasks,
         "tuned": tuned.to_dict("records"),
         "seeds": seeds,
-        "sources": sources,
+        "sources": [caption.place(source)],
         "text": [text],
     }

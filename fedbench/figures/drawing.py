@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,12 @@ def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
     metrics.csv. The x axis of results is logarithmic if x spans a decade or more. Raises DataError if there
     is nothing to read and ConfigError for a bad column or choice.
     """
-    runs = select(read(paths), options.where)
+    return draw_results(read(paths), paths, options)
+
+
+def draw_results(runs: Sequence[Run], sources: Sequence[str | Path], options: PlotOptions) -> Drawing:
+    """The same of runs that were read before. `sources`: where they are, for the caption."""
+    runs = select(runs, options.where)
     x, y = ALIASES.get(options.x, options.x), options.y
     if x in METRICS:
         check_columns(runs, x=x, y=y)
@@ -63,7 +68,7 @@ def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
         known = [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
         check_choice("y", y, known)
         x = _key(x, runs)
-    return draw_runs(runs, paths, x, y, options, along=() if x in METRICS else [x])
+    return draw_runs(runs, sources, replace(options, x=x, y=y), along=() if x in METRICS else [x])
 
 
 def _key(x: str, runs: Sequence[Run]) -> str:
@@ -81,11 +86,15 @@ def _key(x: str, runs: Sequence[Run]) -> str:
 
 
 def draw_runs(
-    runs: Sequence[Run], paths: Sequence[str | Path], x: str, y: str, options: PlotOptions,
-    along: Sequence[str], notes: Sequence[str] = (),
-) -> Drawing:  # fmt: skip
-    """The figure of these runs. `along`: keys whose values do not make separate lines; `notes`: sentences for
-    the caption. Raises DataError if there is nothing to draw."""
+    runs: Sequence[Run],
+    sources: Sequence[str | Path],
+    options: PlotOptions,
+    along: Sequence[str],
+    notes: Sequence[str] = (),
+) -> Drawing:
+    """The figure of these runs. `options.x`: a column or a whole key; `along`: keys whose values do not make
+    separate lines; `notes`: sentences for the caption. Raises DataError if there is nothing to draw."""
+    x, y = options.x, options.y
     points = curve if x in METRICS else results
     found = rows_of(runs, listed(options.rows or ""), options.by, along).items()
     rows = {title: [points(one, x, y, options.spread) for one in part] for title, part in found}
@@ -97,10 +106,8 @@ def draw_runs(
         line.lost or line.points["mean"].notna().any() or line.points.diverged.any() for line in lines
     ):
         raise DataError(f"x={x}, y={y}: no run has numbers of both")
-    said = caption.of_runs(
-        runs, [line.series for line in lines], paths, x=x, y=y, spread=options.spread, notes=notes
-    )
-    picture = _Picture(rows, x, y, options)
+    said = caption.of_runs(runs, [line.series for line in lines], sources, options, notes)
+    picture = _Picture(rows, options)
     with sheet():
         page = picture.page(said["text"] if options.caption else ())
     return Drawing(page, table(lines, x, y, picture.of_curves), said)
@@ -111,9 +118,17 @@ class _Picture:
     """The lines of a figure, a panel for each title, and how they are drawn."""
 
     rows: Mapping[str, Sequence[Line]]
-    x: str
-    y: str
     options: PlotOptions
+
+    @property
+    def x(self) -> str:
+        """The column or key on the x axis."""
+        return self.options.x
+
+    @property
+    def y(self) -> str:
+        """What is drawn against it."""
+        return self.options.y
 
     @property
     def of_curves(self) -> bool:

@@ -1,12 +1,13 @@
-"""Reading results: run directories, and sweep directories through their runs.csv and rounds.csv.
+"""Reading results: run directories, and tables of runs (runs.csv, rounds.csv) whose own files are not there.
 
-Numbers come from the CSV files. summary.json (or config.yaml while a run is in progress) adds the settings
-that a figure's caption states, and the hyper-parameters that a theorem gave. Needs neither torch nor
-matplotlib.
+A run's own files say everything: metrics.csv the numbers, summary.json (or config.yaml while it is in
+progress) its choices and hyper-parameters. A table that is kept without them has a row for every run; the
+tables of a kept figure have all choices, those of a sweep the swept ones. Needs neither torch nor matplotlib.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import pandas as pd
 
 from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
-from fedbench.config.options import with_defaults
+from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.style import TITLES
 from fedbench.runs.lists import runs_of
@@ -26,13 +27,18 @@ from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import CONFIG, SUMMARY, UNFINISHED, RunDirectory
 from fedbench.runs.run_directory import METRICS as METRICS_CSV
 
+RUNS_CSV = "runs.csv"
 METRICS = COLUMNS
 """All columns that a metrics.csv may have."""
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
 """Columns of runs.csv other than a run's directory and its choices."""
+PARTS = ("hyper", "hardware", "versions")
+"""Parts of a run's summary whose values are columns of a kept figure's runs.csv: `hyper.lr`."""
+_FURTHER = ("dir", "run", "commit", "data_note", "metric", "title")  # columns that are neither
 TUNING, TRIALS, FINAL = "tune.json", "trials", "final"
 """Of a tuning: the file that marks its directory, and the sweeps of its search and its winners in there
 (winners that were run again: `final-...`)."""
+_NO_ROWS = pd.DataFrame(columns=list(METRICS), dtype=float)
 _FIRST = (*GROUPS, "seed", "rounds")  # the first columns of choices in a table of runs
 
 
@@ -160,7 +166,8 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def parse(cell: object) -> object:
-    """A cell of runs.csv as the value that a config has: a number, true, false, null (or empty), or text."""
+    """A cell of runs.csv as the value that a config has: a number, true, false, null (or empty), a list, or
+    text."""
     if not isinstance(cell, str):
         return cell
     word = cell.strip()
@@ -173,7 +180,10 @@ def parse(cell: object) -> object:
             return kind(word)
         except ValueError:
             continue
-    return word
+    try:
+        return ast.literal_eval(word) if word.startswith("[") else word
+    except (SyntaxError, ValueError):
+        return word
 
 
 def number(value: object) -> float | None:
@@ -184,23 +194,35 @@ def number(value: object) -> float | None:
 
 
 def _directory(path: Path) -> Iterator[Run]:
-    sweep, here = (path / "runs.csv").is_file(), RunDirectory(path)
-    if here.has(METRICS_CSV) and not sweep:
-        yield _run(here)
+    if RunDirectory(path).has(METRICS_CSV) and not (path / RUNS_CSV).is_file():
+        yield _run(RunDirectory(path))
         return
-    listed = list(_sweep(path)) if sweep else []
-    yield from listed
-    known = {run.source for run in listed}
-    others = runs_of(path, lambda place: is_trial(place, path))
-    for place in map(RunDirectory, others):  # a sweep's table has only the runs that have ended
-        if place.has(METRICS_CSV) and _name(place.path) not in known:
-            yield _run(place)
+    rows = _rows(path)
+    there = {
+        place: run
+        for place in dict.fromkeys([*rows, *runs_of(path, lambda place: is_trial(place, path))])
+        for run in [RunDirectory(place)]
+        if run.has(METRICS_CSV) or (place in rows and run.has(SUMMARY))
+    }
+    gone = {place: row for place, row in rows.items() if place not in there}
+    measured = _measured(path / "rounds.csv") if gone else {}
+    for place in dict.fromkeys([*rows, *there]):
+        if place in there:
+            yield _run(there[place])
+        elif gone[place].get("status") not in UNFINISHED:  # such a row says nothing of a run that is gone
+            own = measured.get(gone[place].get("run", gone[place].get("dir", "")), _NO_ROWS)
+            yield _of_row(place, gone[place], own)
 
 
 def _run(place: RunDirectory) -> Run:
+    """A run as its own files say it."""
     summary = _summary(place)
-    choices = summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {})
-    return _made(place.path, with_defaults(choices), summary, summary, place.metrics)
+    choices = with_defaults(summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {}))
+    if summary.get("title"):
+        TITLES[str(choices.get("algorithm"))] = str(summary["title"])
+    metrics = place.metrics.astype(float) if place.has(METRICS_CSV) else _NO_ROWS
+    outcome = {name: summary.get(name) for name in OUTCOMES}
+    return Run(_name(place.path), choices, outcome, metrics, summary.get("hyper") or {}, summary)
 
 
 def _summary(place: RunDirectory) -> dict[str, Any]:
@@ -211,19 +233,35 @@ def _summary(place: RunDirectory) -> dict[str, Any]:
     return found or {}
 
 
-def _sweep(path: Path) -> Iterator[Run]:
-    runs, rounds = _texts(path / "runs.csv"), path / "rounds.csv"
-    metrics = _metrics(rounds) if rounds.is_file() else {}
-    outside = {*OUTCOMES, *METRICS, "dir", "commit"}
-    for row in runs.to_dict("records"):
-        if row.get("status") in UNFINISHED:
-            continue  # `_directory` reads the current state from the run's own directory
-        place = Path(os.path.normpath(path / str(row.get("dir") or ".")))
-        said = {str(key): parse(row[key]) for key in row}
-        choices = {k: v for k, v in said.items() if k not in outside and not k.startswith(COLUMN)}
-        summary = _summary(RunDirectory(place))
-        own = metrics.get(str(row.get("dir")), pd.DataFrame(columns=list(METRICS), dtype=float))
-        yield _made(place, {**with_defaults(summary.get("config", {})), **choices}, said, summary, own)
+def _rows(path: Path) -> dict[Path, dict[str, str]]:
+    """The rows of a directory's runs.csv, by the place of the run; none without one."""
+    if not (path / RUNS_CSV).is_file():
+        return {}
+    rows: Any = _texts(path / RUNS_CSV).to_dict("records")
+    return {Path(os.path.normpath(path / (row.get("dir") or "."))): row for row in rows}
+
+
+def _of_row(place: Path, row: Mapping[str, str], metrics: pd.DataFrame) -> Run:
+    """A run as a table says it. An empty cell is null where the run's options have that key; else the run has
+    no such key, which another one in the table has."""
+    said = {key: parse(cell) for key, cell in row.items()}
+    outside = {*OUTCOMES, *METRICS, *_FURTHER}
+    choices = {
+        key: value
+        for key, value in said.items()
+        if key not in outside and not key.startswith((COLUMN, *(f"{part}." for part in PARTS)))
+    }
+    declared = defaults(choices)
+    choices = {key: value for key, value in choices.items() if value is not None or key in declared}
+    parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    for key, value in said.items():
+        part, _, name = key.partition(".")
+        if part in parts and value is not None:
+            parts[part][name] = value
+    outcome = {name: said.get(name) for name in OUTCOMES}
+    extra = {name: said[name] for name in _FURTHER if said.get(name) is not None}
+    extra |= {part: found for part, found in parts.items() if found}
+    return Run(_name(place), choices, outcome, metrics, parts["hyper"], extra)
 
 
 def read_table(file: Path, **how: Any) -> pd.DataFrame:
@@ -239,34 +277,22 @@ def _texts(file: Path) -> pd.DataFrame:
     return read_table(file, dtype=str, keep_default_na=False)
 
 
-def _metrics(file: Path) -> dict[str, pd.DataFrame]:
-    """The metrics of every run of rounds.csv, by its `dir`, with rows ordered by round. Empty cells are
-    NaN."""
+def _measured(file: Path) -> dict[str, pd.DataFrame]:
+    """The metrics of every run of rounds.csv, by its `run` or else its `dir`, with rows ordered by round.
+    Empty cells are NaN."""
+    if not file.is_file():
+        return {}
     table = _texts(file)
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
-    columns: dict[str, Any] = {"dir": table.get("dir", "")}
+    columns: dict[str, Any] = {"of": table.get("run", table.get("dir", ""))}
     for name in [name for name in METRICS if name in table]:
         try:  # Python's float reads back exactly what a run wrote; pandas' own parser does not
             columns[name] = np.array([float(cell) if cell else np.nan for cell in table[name]])
         except ValueError as error:
             raise DataError(f"{file}: column '{name}': {error}") from None
     rows = pd.DataFrame(columns).sort_values("round", kind="stable")
-    return {
-        str(place): part.drop(columns="dir").reset_index(drop=True) for place, part in rows.groupby("dir")
-    }
-
-
-def _made(
-    path: Path, choices: Mapping[str, Any], said: Mapping[str, object], summary: dict[str, Any],
-    metrics: pd.DataFrame,
-) -> Run:  # fmt: skip
-    """The run in `path`, with the outcome from `said`."""
-    outcome = {name: said.get(name) for name in OUTCOMES}
-    hyper = summary.get("hyper") or {}
-    if summary.get("title"):
-        TITLES[str(choices.get("algorithm"))] = str(summary["title"])
-    return Run(_name(path), dict(choices), outcome, metrics.astype(float), hyper, summary)
+    return {str(of): part.drop(columns="of").reset_index(drop=True) for of, part in rows.groupby("of")}
 
 
 def _name(path: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedbench.fields import AVERAGE
 from fedbench.papers.claims import Claim, ClaimTest, ClaimTests, Test, on_figure, slope
-from fedbench.papers.figure import Figure, Paper, Search, picture, save_table
+from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
 from fedbench.papers.scores import OverTasks, Range
 from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
@@ -27,40 +27,39 @@ UNTUNED = {"padamfed": ("fedavg", "scaffold", "scaffold_m"), "adamasfl": ("fedbu
 """Method with a theorem's step sizes -> the tuned methods that it is compared with."""
 
 
-def by_work(runs: Path, out: Path) -> list[Path]:
+def by_work(out: Path) -> list[Path]:
     """Draw the mean gradient norm against S K T."""
     from fedbench.figures.comparisons import draw_speedup
 
-    return draw_speedup(sorted(runs.glob("final*")), POWERS, slope).save(out / "speedup")
+    return draw_speedup(runs_in(out), POWERS, slope).save(out / "speedup")
 
 
-def by_loss_scale(runs: Path, out: Path) -> list[Path]:
+def by_loss_scale(out: Path) -> list[Path]:
     """Draw the final accuracy against the factor on the loss, for synchronous and asynchronous algorithms."""
     files = []
     for schedule in ("sync", "async"):
-        where = {"schedule": [schedule]}
-        files += picture(runs, out, schedule, "loss.scale", "final-scale", where=where)
+        files += picture(out, schedule, "loss.scale", where={"schedule": [schedule]})
     return files
 
 
-def by_relative_lr(runs: Path, out: Path) -> list[Path]:
+def by_relative_lr(out: Path) -> list[Path]:
     """Draw the final accuracy against the learning rate relative to each algorithm's own."""
     from fedbench.figures.comparisons import draw_relative
 
-    return draw_relative(runs / "final", FACTORS).save(out / "lr_relative")
+    return draw_relative(runs_in(out), out, FACTORS).save(out / "lr_relative")
 
 
-def over_tasks(runs: Path, out: Path) -> list[Path]:
+def over_tasks(out: Path) -> list[Path]:
     """Draw the relative accuracy on a range of tasks with one setting per method, and write it as a table."""
     from fedbench.figures.comparisons import by_task, draw_untuned
 
-    drawing = draw_untuned(sorted(runs.glob("final*")))
+    drawing = draw_untuned(runs_in(out), out)
     files = drawing.save(out / "untuned")
     table = by_task(drawing.points).unstack("method").reset_index()
     return [*files, *save_table(table, out, "tasks")]
 
 
-def stepsizes(_: Path, out: Path) -> list[Path]:
+def stepsizes(out: Path) -> list[Path]:
     """Draw the prescribed step sizes of synchronous and of asynchronous methods."""
     from fedbench.figures.theory import draw_stepsizes
 
@@ -69,7 +68,7 @@ def stepsizes(_: Path, out: Path) -> list[Path]:
     ]
 
 
-def comparison(_: Path, out: Path) -> list[Path]:
+def comparison(out: Path) -> list[Path]:
     """Write the papers' comparison tables as comparison.csv and comparison.md."""
     from fedbench.theory.comparison import TABLES, markdown, write_csv
 

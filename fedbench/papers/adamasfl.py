@@ -32,30 +32,29 @@ START = {
 """What is tried first at 1,000 updates: plain averaging; for FADAS and MasFL the best of 150 updates."""
 
 
-def by_updates(runs: Path, out: Path) -> list[Path]:
+def by_updates(out: Path) -> list[Path]:
     """Accuracy against server updates and against virtual time. Time is logarithmic because an update of
     DeFedAvg-niid, which waits for all of its clients, takes several times as long as one of the others."""
     y = "test_accuracy"
     return [
-        *picture(runs, out, "updates", "round", "final", y=y, inset=(500, 1000, 0.78, 0.88)),
-        *picture(runs, out, "virtual_time", "virtual_time", "final", y=y, log=("x",)),
+        *picture(out, "updates", "round", y=y, inset=(500, 1000, 0.78, 0.88)),
+        *picture(out, "virtual_time", "virtual_time", y=y, log=("x",)),
     ]
 
 
-def by_concurrency(runs: Path, out: Path) -> list[Path]:
+def by_concurrency(out: Path) -> list[Path]:
     """Final accuracy against M_c, a point for each seed: seeds form two groups if some fail to train."""
-    return picture(runs, out, "concurrency", M_C, "final-concurrency", spread="points")
+    return picture(out, "concurrency", M_C, spread="points")
 
 
-def by_updates_averaging(runs: Path, out: Path) -> list[Path]:
+def by_updates_averaging(out: Path) -> list[Path]:
     """Accuracy against server updates where the server averages: eta of the theorem, and of another task."""
-    return picture(runs, out, "average", "round", "final", f"final-{ELSEWHERE}", y="test_accuracy")
+    return picture(out, "average", "round", "final", f"final-{ELSEWHERE}", y="test_accuracy")
 
 
-def by_concurrency_averaging(runs: Path, out: Path) -> list[Path]:
+def by_concurrency_averaging(out: Path) -> list[Path]:
     """Accuracy against M_c where the server averages: eta of the theorem, and chosen at the smallest M_c."""
-    stages = ("final-concurrency", f"final-{CHOSEN}-concurrency")
-    return picture(runs, out, "average", M_C, *stages, spread="points")
+    return picture(out, "average", M_C, "final-concurrency", f"final-{CHOSEN}-concurrency", spread="points")
 
 
 def _averaged(figure: str, test: Callable[[str], Test]) -> ClaimTests:

@@ -10,9 +10,9 @@ from typing import Any
 from fedbench.config.identity import MARK, identity
 from fedbench.config.overrides import written
 from fedbench.errors import ConfigError
+from fedbench.figures.results import read as read_runs
 from fedbench.papers.claims import Claim, ClaimTest, Finding
 from fedbench.papers.figure_page import short_commit
-from fedbench.papers.kept import configurations
 from fedbench.papers.verdicts import MARKS, Results, gather, mark_of_readings
 
 
@@ -44,7 +44,9 @@ def _runs(tested: ClaimTest, finding: Finding, results: Results) -> Iterator[str
     commits = ", ".join(map(short_commit, data.made.get("commit", [])))
     made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
     yield f"{made}; {len(runs)} runs, whose tables are in {out}" if runs else f"{made}, without runs"
-    configs = configurations(out)
+    configs = {
+        "/".join(Path(run.source).parts[-2:]): run.choices for run in (read_runs([out]) if runs else ())
+    }
     for run in runs:
         row = rows.loc[run]
         yield f"   {row.get('final_accuracy')} (best {row.get('best_accuracy')}), {row.status}: {run}"

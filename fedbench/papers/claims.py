@@ -33,6 +33,8 @@ AFTER = "we added this test when its result was already known"
 ALPHA, FEWEST_SEEDS, FEWEST_TASKS = 0.05, 3, 3
 LEVEL = 0.9
 """A method counts as near the best accuracy if it reaches at least this share of it."""
+STEPS = {"algorithm.lr", "algorithm.server_lr", "algorithm.beta"}
+"""What a theorem gives where no number is chosen."""
 COUNTS = ("clients.per_round", "local.steps", "rounds")
 Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
 
@@ -44,9 +46,9 @@ Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not h
 class Evidence:
     """What one figure's sweeps produced.
 
-    `runs`: columns of runs.csv (dir, dataset, partition, model, algorithm, schedule, seed, swept keys,
-    status, final_accuracy, ...) and the stage, the first part of `dir`. `rounds`: columns of rounds.csv
-    (the same choices, and the metrics). `settings`: choices that all runs share, under dotted keys. `tables`:
+    `runs`: columns of runs.csv (dir, all choices, status, final_accuracy, ...) and the stage, the first part
+    of `dir`. `rounds`: columns of rounds.csv (the metrics), and dir and seed of the run. `settings`: choices
+    that all runs share, under dotted keys. `tables`:
     the CSV tables that the figure draws, by name. `made`: the content of made.json. `tuned_on_test`: whether
     hyper-parameters were chosen by test accuracy.
     """
@@ -75,15 +77,23 @@ def read(directory: Path) -> Evidence | None:
     content = made(directory)
     if content is None:
         return None
-    found = {file.stem: pd.read_csv(file) for file in sorted(directory.glob("*.csv"))}
-    runs, rounds = (found.get(name, pd.DataFrame()) for name in ("runs", "rounds"))
-    drawn = {file.removesuffix(".csv") for file in content.get("files", []) if file.endswith(".csv")}
-    if "dir" in runs:
-        runs = runs.assign(stage=runs.dir.map(str).str.split("/").str[0])
+    runs, rounds = tables(directory)
+    drawn = [file for file in content.get("files", []) if file.endswith(".csv")]
+    found = {name.removesuffix(".csv"): directory / name for name in sorted(drawn)}
     settings = {key: value for key, value in content.get("shared", {}).items() if value is not None}
-    tables = {name: found[name] for name in sorted(drawn & set(found))}
-    on_test = "tuning" in found and not content.get("validation")
-    return Evidence(runs, rounds, settings, tables, content, on_test)
+    others = {name: pd.read_csv(file) for name, file in found.items() if file.is_file()}
+    on_test = (directory / "tuning.csv").is_file() and not content.get("validation")
+    return Evidence(runs, rounds, settings, others, content, on_test)
+
+
+def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A figure's runs.csv with the stage of every run, and its rounds.csv with dir and seed of the run; empty
+    without them."""
+    if not (directory / "runs.csv").is_file():
+        return pd.DataFrame(), pd.DataFrame()
+    runs, rounds = (pd.read_csv(directory / f"{name}.csv", low_memory=False) for name in ("runs", "rounds"))
+    runs = pd.concat([runs, runs.dir.str.split("/").str[0].rename("stage")], axis=1)
+    return runs, rounds.merge(runs[["run", "dir", "seed"]], on="run")
 
 
 def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
@@ -120,7 +130,7 @@ def _plain(value: object) -> str:
 def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the configuration with the best mean final accuracy over its seeds.
 
-    Configurations differ in `algorithm.*` columns. Rows without any number there take everything from the
+    Configurations differ in `algorithm.*` columns. Rows without any of the `STEPS` take them from the
     theorem. If a method has such rows, they are its configuration and nothing is chosen by accuracy.
     """
     return rows[_of_the_best(rows.final_accuracy, *_configurations(rows))]
@@ -138,10 +148,10 @@ def curve(rows: pd.DataFrame, key: str) -> pd.Series:
 
 
 def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """For each row: whether all its numbers come from the theorem, and the index of its configuration."""
+    """For each row: whether its step sizes come from the theorem, and the index of its configuration."""
     keys = [key for key in rows.columns if key.startswith("algorithm.")]
     untouched = pd.Series(True, index=rows.index)
-    for key in keys:
+    for key in STEPS & set(keys):
         untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
     if not keys:
         return untouched, pd.Series(0, index=rows.index)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.figures.results import Run, number, read
+from fedbench.figures.results import Run, number
 from fedbench.files import write_text
 from fedbench.papers.claims import Claim, ClaimTest, FrontPageRow, on_figure
-from fedbench.papers.figure import Figure, Paper, Search, picture, save_table
+from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
 from fedbench.papers.scores import Column
 from fedbench.papers.tests import Leads, Moves, Near
 
@@ -58,7 +58,7 @@ def searches(table: str) -> Iterator[Search]:
         yield Search("free", {**where, "algorithm.lr": 0.1}, {"algorithm.lr": RATES, **OTHERS}, lacks)
 
 
-def by_beta_tau(runs: Path, out: Path) -> list[Path]:
+def by_beta_tau(out: Path) -> list[Path]:
     """Draw the loss against rounds for each beta and for each tau, a panel for each task and estimator."""
     options: dict[str, Any] = {"rows": f"dataset,model,{ESTIMATOR}", "own_y": True, "log": ("y",)}
     files = []
@@ -66,27 +66,26 @@ def by_beta_tau(runs: Path, out: Path) -> list[Path]:
         ("final-beta-estimator", "beta", "algorithm.beta"),
         ("final-estimator-steps", "tau", "local.steps"),
     ):
-        files += picture(runs, out, name, "round", stage, y="test_loss", by=(key,), **options)
+        files += picture(out, name, "round", stage, y="test_loss", by=(key,), **options)
     return files
 
 
-def by_mu(runs: Path, out: Path) -> list[Path]:
+def by_mu(out: Path) -> list[Path]:
     """Draw training loss and accuracy against rounds for each mu, a panel for each estimator. The y axis
     leaves out the values of the first rounds, next to which all mu look the same."""
     files = []
     for y, ends in (("train_loss", (0.4, 1.6)), ("test_accuracy", (0.5, 0.86))):
         limits = {"y": ends}
-        files += picture(runs, out, y, "round", "final-mu", y=y, by=(MU,), rows=ESTIMATOR, limits=limits)
+        files += picture(out, y, "round", y=y, by=(MU,), rows=ESTIMATOR, limits=limits)
     return files
 
 
-def best_table(runs: Path, out: Path, smoothness: float) -> list[Path]:
+def best_table(out: Path, smoothness: float) -> list[Path]:
     """Write the table of best hyper-parameters as CSV, Markdown and JSON: a row per reading and method."""
     found = [
         {"reading": reading, **_row(run, smoothness)}
         for stage, reading in READINGS.items()
-        if (runs / stage).is_dir()
-        for run in read([runs / stage])
+        for run in runs_in(out, stage)
     ]
     methods = pd.DataFrame(found).groupby(["reading", "method"], sort=False)
     made = methods[["tau", "lr", "beta", "mu", "B"]].first()
@@ -120,14 +119,14 @@ def _row(run: Run, smoothness: float) -> dict[str, Any]:
         "beta": 1 / (lr * smoothness),
         "mu": config.get(MU) or 0,
         "B": config.get("local.batch_size"),
-        "T": run.extra.get("best_round", 0),
-        "best": number(run.extra.get("best_accuracy")),
+        "T": run.outcome.get("best_round") or 0,
+        "best": number(run.outcome.get("best_accuracy")),
         "final": number(run.outcome.get("final_accuracy")),
         "task": f"{data}, {config.get('model')}, {config.get('rounds')}",
     }
 
 
-def optimum(_: Path, out: Path) -> list[Path]:
+def optimum(out: Path) -> list[Path]:
     """Draw optimal parameters (reduced problem, free beta, SVRG) and the cost of the reduction."""
     from fedbench.figures.theory import draw_optimum, draw_reduction_cost
 

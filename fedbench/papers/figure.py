@@ -20,6 +20,7 @@ from fedbench.config.config import flat
 from fedbench.config.identity import digest, identity
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
+from fedbench.figures.results import Run, read
 from fedbench.files import write_text
 from fedbench.papers.claims import SCALES, Claim, FrontPageRow
 from fedbench.sweeps.plan import of_file
@@ -86,8 +87,8 @@ class Search:
 class Figure:
     """One figure or table.
 
-    `about`: one line on what it shows. `draw(runs, out)`: draws the stages below the directory `runs` into
-    the directory `out` and returns the files. `tuned`: the algorithms' grids are searched first. `search`:
+    `about`: one line on what it shows. `draw(out)`: draws the runs whose tables are in the directory
+    `out` into it and returns the files. `tuned`: the algorithms' grids are searched first. `search`:
     random searches that replace the grid for some branches. `start`: method -> key -> values of a grid that
     are tried first with the effort of scale cpu, instead of those nearest to the defaults. `effort`: scale ->
     the scale whose tuning effort it uses (absent: its own). `factors`: the learning rates of the final stage
@@ -97,7 +98,7 @@ class Figure:
 
     name: str
     about: str
-    draw: Callable[[Path, Path], Sequence[Path]]
+    draw: Callable[[Path], Sequence[Path]]
     tuned: bool = False
     search: Sequence[Search] = ()
     start: Mapping[str, Grid] = field(default_factory=dict)
@@ -121,31 +122,28 @@ class Paper:
     rows: tuple[FrontPageRow, ...] = ()
 
 
+def runs_in(out: Path, *stages: str) -> list[Run]:
+    """The runs whose tables are in `out`, stage by stage: of these stages, or of all by their names."""
+    found: dict[str, list[Run]] = {}
+    for run in read([out]):
+        found.setdefault(Path(run.source).parent.name, []).append(run)
+    return [run for stage in stages or sorted(found) for run in found.get(stage, ())]
+
+
 def picture(
-    runs: Path, out: Path, name: str, x: str, *stages: str, y: str = "final_accuracy", **options: Any
+    out: Path, name: str, x: str, *stages: str, y: str = "final_accuracy", **options: Any
 ) -> list[Path]:
-    """Draw `y` against `x` from the `stages` that exist below `runs`, as `<out>/<name>.*`. Returns the files.
+    """Draw `y` against `x` of the runs in `out`, of these `stages` or all, as `<out>/<name>.*`. Returns the
+    files.
 
     `options`: those of `PlotOptions`. With `rows` the figure is two columns wide.
     """
-    from fedbench.figures.drawing import draw  # Matplotlib is not loaded before a figure is drawn
+    from fedbench.figures.drawing import draw_results  # Matplotlib is not loaded before a figure is drawn
     from fedbench.figures.lines import PlotOptions
 
-    places = [runs / stage for stage in stages if (runs / stage).is_dir()]
     width = "two" if options.get("rows") else "one"
-    return draw(places, PlotOptions(x, y, width=width, **options)).save(out / name)
-
-
-def of_stages(stages: Sequence[Path], name: str, **how: Any) -> pd.DataFrame:
-    """A table (`runs`, `rounds`) of several stages of a sweep as one; `dir` is the stage and the run's name.
-    `how`: options of pandas.read_csv."""
-    tables: dict[str, pd.DataFrame] = {
-        stage.name: pd.read_csv(stage / f"{name}.csv", **how) for stage in stages
-    }
-    parts = [
-        table.assign(dir=f"{stage}/" + table.dir.str.rpartition("/")[2]) for stage, table in tables.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
+    asked = PlotOptions(x, y, width=width, **options)
+    return draw_results(runs_in(out, *stages), [out], asked).save(out / name)
 
 
 def save_table(table: pd.DataFrame, out: Path, name: str, *texts: str) -> list[Path]:

@@ -27,12 +27,11 @@ from fedbench.papers.figure import (
 )
 from fedbench.papers.kept import (
     Chosen,
-    draw_kept,
     how_tuned,
+    made_from,
     redraw,
     say_how_it_was_tuned,
     states,
-    write_kept,
     write_made,
     write_tables,
     write_tuning,
@@ -56,7 +55,7 @@ def make(figure: Figure, scale: str, extra: Sequence[str] = (), root: Path = Pat
     out.mkdir(parents=True, exist_ok=True)
     if figure.runs:
         return Maker(experiment(figure, scale), extra, root, out).go()
-    write_made(out, figure, scale, "", figure.draw(root, out))
+    write_made(out, figure, scale, figure.draw(out), made_from([]))
     return []
 
 
@@ -83,13 +82,13 @@ class Maker:
             selection = next((found for task, found in chosen if task.is_same_task(branch)), None)
             stages.setdefault(branch.stage, []).append(self.final(branch, selection))
         place /= digest([self.made.digest, stages])  # other winners are in another list
-        results = [result for stage, grids in stages.items() for result in self.sweep(place / stage, grids)]
-        write_tables(self.out, [place / stage for stage in stages])
-        write_kept(self.out, [place / stage for stage in stages], self.root)
-        files, places = draw_kept(self.figure, self.out), [result.directory for result in results]
+        runs = {f"{stage}/{run.directory.name}": run
+                for stage, grids in stages.items() for run in self.sweep(place / stage, grids)}  # fmt: skip
+        write_tables(self.out, runs)
+        files = self.figure.draw(self.out)
         say_how_it_was_tuned(self.out, files, self.validation)
-        tuned = how_tuned(chosen, self.validation)
-        write_made(self.out, self.figure, self.made.scale, self.made.digest, files, places, tuned)
+        said = {**how_tuned(chosen, self.validation), **made_from(runs.values())}
+        write_made(self.out, self.figure, self.made.scale, files, said)
         return [f"{self.figure.name}: {line}" for line in self.stages.failures]
 
     def forecast(self) -> Iterator[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
-from fedbench.papers.claims import Claim, ClaimTests, Filter, FrontPageRow, Test, on_figure
-from fedbench.papers.figure import Figure, Paper, of_stages, picture, save_table
+from fedbench.papers.claims import Claim, ClaimTests, Filter, FrontPageRow, Test, on_figure, tables
+from fedbench.papers.figure import Figure, Paper, picture, runs_in, save_table
 from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
 from fedbench.papers.tests import Above, Leads, Moves
 
@@ -54,52 +54,51 @@ EFFORT = {"paper": "cpu"}
 """All grids would take 924 runs a figure, 45 minutes of an H200; a few points, extended at edges, took 18."""
 
 
-def by_split(runs: Path, out: Path) -> list[Path]:
+def by_split(out: Path) -> list[Path]:
     """Accuracy against rounds, iid beside Dirichlet."""
-    return picture(runs, out, "accuracy", "round", "final", y="test_accuracy", rows="partition")
+    return picture(out, "accuracy", "round", y="test_accuracy", rows="partition")
 
 
-def by_step_size(runs: Path, out: Path) -> list[Path]:
+def by_step_size(out: Path) -> list[Path]:
     """Accuracy against eta and against gamma, iid beside Dirichlet."""
     options: dict[str, Any] = {"rows": "partition", "levels": tuple(LEVELS.values())}
     files = []
     for key in ("lr", "server_lr"):
-        files += picture(runs, out, key, f"algorithm.{key}", f"final-{key}", "final", **options)
+        files += picture(out, key, f"algorithm.{key}", f"final-{key}", "final", **options)
     return files
 
 
-def averaging(runs: Path, out: Path) -> list[Path]:
+def averaging(out: Path) -> list[Path]:
     """Accuracy against eta where the server averages, and the decades of eta in which a method is near the
     best, as a table."""
-    files = picture(runs, out, "average", "algorithm.lr", "final-lr", "final", rows="partition",
-                    levels=tuple(LEVELS.values()))  # fmt: skip
-    table = widths(of_stages([runs / "final-lr"], "runs"), "algorithm.lr", "partition", LEVELS)
+    files = picture(out, "average", "algorithm.lr", rows="partition", levels=tuple(LEVELS.values()))
+    table = widths(tables(out)[0], "algorithm.lr", "partition", LEVELS)
     return [*files, *save_table(table, out, "widths")]
 
 
-def by_split_averaging(runs: Path, out: Path) -> list[Path]:
+def by_split_averaging(out: Path) -> list[Path]:
     """Accuracy against rounds where the server averages: eta of the theorem, and of another task."""
     stages = ("final", f"final-{ELSEWHERE}")
-    return picture(runs, out, "average", "round", *stages, y="test_accuracy", rows="partition")
+    return picture(out, "average", "round", *stages, y="test_accuracy", rows="partition")
 
 
-def by_lr(runs: Path, out: Path) -> list[Path]:
+def by_lr(out: Path) -> list[Path]:
     """Accuracy against the learning rate."""
-    return picture(runs, out, "lr", "algorithm.lr", "final-lr", "final", levels=tuple(LEVELS.values()))
+    return picture(out, "lr", "algorithm.lr", "final-lr", "final", levels=tuple(LEVELS.values()))
 
 
-def by_setting(runs: Path, out: Path) -> list[Path]:
+def by_setting(out: Path) -> list[Path]:
     """Accuracy in several settings with the theorems' step sizes, and the bound set by their path length."""
     from fedbench.figures.comparisons import draw_settings
 
     powers = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
-    stages = [runs / stage for stage in ("final-norm", "final") if (runs / stage).is_dir()]
-    return draw_settings(stages, powers, tuple(LEVELS.values())).save(out / "settings")
+    runs = runs_in(out, "final-norm", "final")
+    return draw_settings(runs, out, powers, tuple(LEVELS.values())).save(out / "settings")
 
 
-def by_rounds(runs: Path, out: Path) -> list[Path]:
+def by_rounds(out: Path) -> list[Path]:
     """Accuracy against rounds, for each model."""
-    return picture(runs, out, "accuracy", "round", "final", y="test_accuracy", rows="model")
+    return picture(out, "accuracy", "round", y="test_accuracy", rows="model")
 
 
 def _everywhere(

@@ -24,10 +24,19 @@ from fedbench.config.compose import load_config
 from fedbench.config.config import flat
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.overrides import written
-from fedbench.papers.claims import Claim, FrontPageRow, Untested, on_figure, rows_of, said, short, tuned
-from fedbench.papers.figure import Figure, Paper, experiment, of_stages, picture, save_table
+from fedbench.papers.claims import (
+    Claim,
+    FrontPageRow,
+    Untested,
+    on_figure,
+    rows_of,
+    said,
+    short,
+    tables,
+    tuned,
+)
+from fedbench.papers.figure import Figure, Paper, experiment, picture, runs_in, save_table
 from fedbench.papers.tests import Leads, Near
-from fedbench.runs.run_directory import RunDirectory
 
 PEERS = Path(__file__).with_name("peers.yaml")
 NUMBERS = pd.read_csv(PEERS.with_suffix(".csv"), dtype=str, keep_default_na=False)
@@ -64,11 +73,10 @@ class Table:
         return Figure(f"peers/{self.name}", f"{self.paper}: {self.about}", partial(write, self))
 
 
-def write(table: Table, runs: Path, out: Path) -> list[Path]:
+def write(table: Table, out: Path) -> list[Path]:
     """Write the table as CSV and Markdown, with a row for each cell that was run, and draw its curves.
     Returns the files."""
-    stages = sorted(runs.glob("final*"))
-    ours, rounds = of_stages(stages, "runs"), of_stages(stages, "rounds")
+    ours, rounds = tables(out)
     made = pd.DataFrame([
         {"setting": setting, "method": short(str(method)), "published": _published(lines),
          **_ours(table, ours, rounds, _where(str(where)), str(method)), "note": lines.note.iloc[0]}
@@ -77,12 +85,11 @@ def write(table: Table, runs: Path, out: Path) -> list[Path]:
     absent = int((made["ours (n)"] == "").sum())
     made = made[made["ours (n)"] != ""]
     made = made.loc[:, (made != "").any() | made.empty]  # without rows it still has its titles
-    summaries = [RunDirectory(runs / place).summary or {} for place in ours.dir]
-    files = save_table(made, out, "table", *_text(table, summaries, absent))
-    names = [stage.name for stage in stages]
+    configs = [run.choices for run in runs_in(out)]
+    files = save_table(made, out, "table", *_text(table, configs, absent))
     for y in table.curves.get("y", ()):
         by, rows = table.curves["by"], ",".join(table.curves["rows"])
-        files += picture(runs, out, y, "round", *names, y=y, by=by, rows=rows)
+        files += picture(out, y, "round", y=y, by=by, rows=rows)
     return files
 
 
@@ -155,14 +162,14 @@ def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
     return pd.Series(found, dtype=float)
 
 
-def _differs(table: Table, summaries: Sequence[dict[str, Any]]) -> list[str]:
+def _differs(table: Table, configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Settings of our runs that the preset uses nowhere at scale paper, with its value: `rounds=15 (50)`."""
     paper, words = experiment(table.figure, "paper"), {}
     first = {key: values[0] for key, values in {**paper.params, **paper.branches[0].along}.items()}
     first |= {**paper.branches[0].context, "algorithm": paper.branches[0].algorithm}
     given = [f"{key}={written(value)}" for key, value in first.items()]
     theirs = flat(load_config([f"experiment={paper.figure.name}", "scale=paper", *given]))
-    for config in (summary.get("config", {}) for summary in summaries):
+    for config in configs:
         for key, value in config.items():
             if key not in theirs or key in (*NOT_IDENTITY, "seed", "algorithm") or key.startswith("eval."):
                 continue
@@ -174,8 +181,8 @@ def _differs(table: Table, summaries: Sequence[dict[str, Any]]) -> list[str]:
     return list(words.values())
 
 
-def _text(table: Table, summaries: Sequence[dict[str, Any]], absent: int) -> Iterator[str]:
-    last = max((summary.get("final_k") or 1 for summary in summaries), default=1)
+def _text(table: Table, configs: Sequence[Mapping[str, Any]], absent: int) -> Iterator[str]:
+    last = max((config.get("eval.final_k") or 1 for config in configs), default=1)
     if table.target:
         yield f"Rounds to {table.target:.0%} test accuracy, interpolated. Ours: median (number of seeds)."
     else:
@@ -183,7 +190,7 @@ def _text(table: Table, summaries: Sequence[dict[str, Any]], absent: int) -> Ite
         yield f"Test accuracy, {when}. Ours: mean +- standard deviation (number of seeds)."
     if any(table.numbers.tag == "memory"):
         yield "Numbers from memory were not checked against the paper and decide no verdict."
-    if differs := _differs(table, summaries):
+    if differs := _differs(table, configs):
         yield f"Differs from scale paper (values there): {', '.join(differs)}."
     if absent:
         yield f"{absent} more cells are run at scale paper only."

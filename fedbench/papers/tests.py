@@ -211,6 +211,7 @@ class Slope(Test):
         others = [count for count in COUNTS if count in rows and count != self.key]
         groups = [part for _, part in rows.groupby(others, dropna=False)] if others else [rows]
         rows = max(groups, key=lambda part: part[self.key].nunique())
+        rows = rows.drop_duplicates([self.key, "seed"])  # a run of two stages counts once
         mine = data.rounds[data.rounds.dir.isin(rows.dir)]
         mine = mine[mine["round"] < mine.groupby("dir")["round"].transform("max")]  # the theorems' 0..T-1
         norm = pd.to_numeric(mine.grad_norm, errors="coerce").groupby(mine.dir).mean()

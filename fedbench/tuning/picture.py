@@ -34,8 +34,7 @@ def draw(chosen: Chosen, measure: str, rule: str, directory: Path) -> dict[str, 
             run for _, selection in chosen for trial in _best(selection, key) for run in _runs(trial, y, key)
         ]
         if len({run.choices[key] for run in runs}) > 1:
-            notes = [_RULE, rule]
-            found[key] = draw_runs(runs, [directory], key, y, PlotOptions(y=y), keys, notes)
+            found[key] = draw_runs(runs, [directory], PlotOptions(key, y), keys, [_RULE, rule])
     return found
 
 

@@ -20,6 +20,7 @@ from fedbench.errors import DataError
 from fedbench.figures import style
 from fedbench.figures.comparisons import (
     by_task,
+    draw_relative,
     draw_settings,
     draw_speedup,
     draw_untuned,
@@ -48,7 +49,7 @@ def marked(ax: Axes, gid: str) -> list[Any]:
 def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
     """Three S, one seed: n - 2 = 1 degree of freedom, and scipy's own regression; grey: the theorems' slopes
     from the highest start."""
-    from fedbench.papers.across import POWERS, by_work
+    from fedbench.papers.across import POWERS
 
     norms = {1: 0.9, 2: 0.8, 4: 0.62}
     runs = []
@@ -58,15 +59,14 @@ def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
         metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, 0, last=20)]
         metrics[-1]["grad_norm"] = 100.0  # of the last round, which the theorems' mean leaves out
         runs.append({"metrics": metrics, "algorithm": name, "config": config})
-    write_sweep(tmp_path / "final", runs, ["clients.per_round"])
-    by_work(tmp_path, tmp_path / "out")
-    points = pd.read_csv(tmp_path / "out" / "speedup.csv").query("algorithm == 'padamfed'")
+    drawing = draw_speedup(read([write_sweep(tmp_path, runs, ["clients.per_round"])]), POWERS, slope)
+    points = drawing.points.query("algorithm == 'padamfed'")
     assert points.work.tolist() == [40, 80, 160]
     assert points.grad_norm.tolist() == pytest.approx(list(norms.values()))
     fit = linregress(np.log([40, 80, 160]), np.log(list(norms.values())))
     assert points.slope.tolist() == pytest.approx([fit.slope] * 3)
     assert points.slope_half.tolist() == pytest.approx([12.7062 * fit.stderr] * 3, rel=1e-4)
-    (ax,) = draw_speedup([tmp_path / "final"], POWERS, slope).figure.axes
+    (ax,) = drawing.figure.axes
     x, grey = (
         np.array([40, 80, 160]),
         [mark for mark in ax.lines if to_hex(mark.get_color()).upper() == style.MUTED],
@@ -78,26 +78,21 @@ def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
 def test_relative_rates_of_a_line_that_lacks_one(tmp_path: Path) -> None:
     """All runs at FedAvg's lowest rate failed: its others stand where they belong. Where nothing says which
     rate is missing, it is said instead of guessed."""
-    from fedbench.papers.across import FACTORS, by_relative_lr
+    from fedbench.papers.across import FACTORS
 
     runs = [
         {"metrics": rows(0.5, 0.6, 0, last=10), "algorithm": name, "config": {"algorithm.lr": own * factor},
          "status": "failed" if (name, factor) == ("fedavg", FACTORS[0]) else "completed"}
         for name, own in (("fedavg", 0.1), ("scaffold", 3.0)) for factor in FACTORS
     ]  # fmt: skip
-    path = write_sweep(tmp_path / "final", runs, ["algorithm", "algorithm.lr"])
-    by_relative_lr(tmp_path, tmp_path / "out")
-    points = pd.read_csv(tmp_path / "out" / "lr_relative.csv")
+    found = read([write_sweep(tmp_path, runs, ["algorithm", "algorithm.lr"])])
+    points = draw_relative(found, tmp_path, FACTORS).points
     for name, own, factors in (("fedavg", 0.1, FACTORS[1:]), ("scaffold", 3.0, FACTORS)):
         part = points[points.algorithm == name]
         assert part.factor.tolist() == pytest.approx(factors)
         assert part.reference.tolist() == pytest.approx([own] * len(factors))
-    lines = [line for line in (path / "runs.csv").read_text().splitlines() if ",failed," not in line]
-    (path / "runs.csv").write_text("\n".join(lines) + "\n")
-    for file in ("summary.json", "metrics.csv"):
-        (path / "fedavg-0" / file).unlink()
     with pytest.raises(DataError, match=r"FedAvg: 8 learning rates, but 9 factors"):
-        by_relative_lr(tmp_path, tmp_path / "out")
+        draw_relative([run for run in found if run.status != "failed"], tmp_path, FACTORS)
 
 
 # ---- settings ------------------------------------------------------------------------------------------
@@ -167,7 +162,7 @@ def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
         made.append({"metrics": exact([0.1, accuracy]), "algorithm": "padamfed", "seed": one["seed"],
                      "config": config, "hyper": {"server_lr": server_lr}})  # fmt: skip
     path = write_sweep(tmp_path / "s", made, ["clients.per_round", "clients.total"])
-    (ax,) = draw_settings([path], {"padamfed": 1 / 4}, (0.8,)).figure.axes
+    (ax,) = draw_settings(read([path]), path, {"padamfed": 1 / 4}, (0.8,)).figure.axes
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["Dirichlet(0.5)", "S=20"]
     (dots,) = marked(ax, "accuracy")
     np.testing.assert_allclose(dots.get_xydata(), [[0.55, -0.24], [0.8, 0.76]])  # of one method
@@ -239,7 +234,7 @@ def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
 
 def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path) -> None:
     """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others."""
-    page = laid_out(draw_untuned([sweep(tmp_path / "sweep")]))
+    page = laid_out(draw_untuned(read([sweep(tmp_path)]), tmp_path))
     (ax,) = page.figure.axes
     (cross,) = (line for line in ax.lines if line.get_gid() == "diverged")
     strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()
@@ -258,7 +253,7 @@ def test_a_task_without_a_run_of_a_method_counts_nowhere(tmp_path: Path) -> None
          "algorithm": name, "config": {"partition": task, "partition.alpha": None}}
         for (name, task), accuracy in shares.items()
     ]  # fmt: skip
-    (ax,) = laid_out(draw_untuned([write_sweep(tmp_path / "sweep", runs, ["partition"])])).figure.axes
+    (ax,) = laid_out(draw_untuned(read([write_sweep(tmp_path, runs, ["partition"])]), tmp_path)).figure.axes
     assert [line.get_gid() for line in ax.lines] == ["task", "task"]
     assert [len(line.get_xdata()) for line in ax.lines] == [2, 3]
     numbers = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
@@ -276,11 +271,11 @@ def test_schedules_are_judged_apart(tmp_path: Path) -> None:
 
 def test_the_picture_says_how_it_was_judged(tmp_path: Path) -> None:
     """What was tuned and the tasks are beside it; nothing finished is an error."""
-    said = draw_untuned([sweep(tmp_path / "sweep")]).said
+    said = draw_untuned(read([sweep(tmp_path)]), tmp_path).said
     assert said["tuned"] == [{"schedule": "sync", "method": "fedavg", "setting": "lr=1"}]
     assert said["tasks"] == {"sync": ["iid", "shards(2)"]}
     assert "×: diverged with every seed. Of 16 runs: 2 diverged." in said["text"][0]
-    runs = read([tmp_path / "sweep"])
+    runs = read([tmp_path])
     with pytest.raises(DataError, match="no finished run"):
         scores([run for run in runs if run.status == "failed"])
 
@@ -296,7 +291,7 @@ def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) ->
         for task, value in zip(("iid", "shards", "powerlaw"), values, strict=True)
         for seed in (0, 1)
     ]  # fmt: skip
-    (ax,) = draw_untuned([write_sweep(tmp_path / "s", runs, ["partition"])]).figure.axes
+    (ax,) = draw_untuned(read([write_sweep(tmp_path, runs, ["partition"])]), tmp_path).figure.axes
     rows = {"FedAvg": [1.0, 1.0, 0.75], "SCAFFOLD": [0.5, 0.75, 1.0]}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == list(rows)
     for rank, (name, values) in enumerate(rows.items()):

@@ -9,8 +9,18 @@ import pandas as pd
 
 from fedbench.papers.claims import MADE
 from fedbench.papers.figure import command, shown
+from fedbench.papers.kept import write_tables
+from fedbench.sweeps.records import RunRecord
 
 NAME = "adamasfl/fig1"
+
+
+def keep_runs(root: Path) -> Path:
+    """The tables that a figure keeps of all runs in `<root>/sweeps/<stage>/`; returns their directory."""
+    places = sorted(file.parent for file in (root / "sweeps").rglob("summary.json"))
+    (root / "out").mkdir()
+    write_tables(root / "out", {f"{one.parent.name}/{one.name}": RunRecord(one, {}) for one in places})
+    return root / "out"
 
 
 def keep(root: Path, scores: dict[str, float], name: str = NAME, stage: str = "final", scale: str = "cpu",
@@ -25,9 +35,8 @@ def keep(root: Path, scores: dict[str, float], name: str = NAME, stage: str = "f
          "final_accuracy": score + 0.0001 * seed * (method == "adamasfl"), "best_accuracy": score}
         for method, score in scores.items() for seed in (0, 1, 2)
     ]  # fmt: skip
-    for table in ("runs", "rounds"):
-        rounds = [{**row, "round": 1, "test_accuracy": 0.5} for row in rows]
-        pd.DataFrame(rounds).to_csv(out / f"{table}.csv", index=False)
+    pd.DataFrame(rows).to_csv(out / "runs.csv", index_label="run")
+    pd.DataFrame({"run": range(len(rows)), "round": 1, "test_accuracy": 0.5}).to_csv(out / "rounds.csv")
     (out / "updates.png").write_bytes(b"png")
     (out / "updates.json").write_text(json.dumps({"text": ["Fifteen runs."]}))
     content = {"figure": name, "scale": scale, "digest": "", "files": ["updates.json", "updates.png"],

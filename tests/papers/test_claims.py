@@ -479,8 +479,9 @@ def test_evidence_is_read_from_the_kept_tables(tmp_path):
     table = runs(("a", [0.9] * 3, {}), ("b", [0.8] * 3, {}), ("a", [0.7] * 3, {}), ("b", [0.8] * 3, {}))
     stages = ["final"] * 6 + ["final-free"] * 6
     table = table.assign(dir=[f"{one}/{run}" for one, run in zip(stages, table.dir, strict=True)])
-    table.to_csv(tmp_path / "runs.csv", index=False)
-    curves(table, {"a": 5, "b": 2}).to_csv(tmp_path / "rounds.csv", index=False)
+    table.to_csv(tmp_path / "runs.csv", index_label="run")
+    rounds = curves(table.assign(run=table.index), {"a": 5, "b": 2})
+    rounds[["run", "round", "test_accuracy"]].to_csv(tmp_path / "rounds.csv", index=False)
     pd.DataFrame({"x": [0.1]}).to_csv(tmp_path / "accuracy.csv", index=False)
     table[:1].to_csv(tmp_path / "tuning.csv", index=False)
     for validation in (None, 0.1):
@@ -495,6 +496,9 @@ def test_evidence_is_read_from_the_kept_tables(tmp_path):
         data = read(tmp_path)
         assert data.tuned_on_test == (validation is None)
     assert (len(data.runs), len(data.rounds), list(data.tables)) == (12, 132, ["accuracy"])
+    assert data.rounds.groupby("dir").seed.unique().map(list).to_dict() == {
+        row.dir: [row.seed] for row in table.itertuples()
+    }
     assert data.settings == {"dataset": "emnist", "rounds": 400}
     assert Leads("a", ("b",), where={"stage": "final"})(data).verdict == YES
     assert Leads("a", ("b",), where={"stage": "final-free"})(data).verdict == OPPOSITE

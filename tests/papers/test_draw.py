@@ -9,19 +9,19 @@ from typing import Any
 import pandas as pd
 import pytest
 from figures.make_results import rows, write_sweep
+from papers.keep import keep_runs
 
 from fedbench.figures import comparisons
 from fedbench.figures.style import of_algorithm
 from fedbench.papers import FIGURES, across, fedproxvr
 from fedbench.papers.claims import slope
-from fedbench.papers.figure import experiment
+from fedbench.papers.figure import experiment, runs_in
 
 
-def invented(name: str, root: Path) -> None:
-    """Sweep directories for a figure's branches: two values along each swept key, two seeds."""
+def invented(name: str, root: Path) -> Path:
+    """The kept tables of a figure's branches: two values along each swept key, two seeds."""
     made = experiment(FIGURES[name], "smoke")
     stages: dict[str, list[dict[str, Any]]] = {}
-    keys: dict[str, list[str]] = {}
     for rank, branch in enumerate(made.branches):
         points: list[dict[str, Any]] = [{}]
         for key, values in branch.along.items():
@@ -42,9 +42,9 @@ def invented(name: str, root: Path) -> None:
                         "hyper": {"server_lr": 0.03},
                     }
                 )
-                keys.setdefault(branch.stage, []).extend(config)
     for stage, runs in stages.items():
-        write_sweep(root / stage, runs, ["algorithm", "seed", *dict.fromkeys(keys[stage])])
+        write_sweep(root / "sweeps" / stage, runs, [])
+    return keep_runs(root)
 
 
 KINDS = {getattr(one.draw, "func", one.draw): one.name for one in reversed(FIGURES.values()) if one.runs}
@@ -54,9 +54,7 @@ KINDS = {getattr(one.draw, "func", one.draw): one.name for one in reversed(FIGUR
 @pytest.mark.parametrize("name", sorted(KINDS.values()))
 def test_a_figure_of_each_kind_is_drawn(name: str, tmp_path: Path) -> None:
     """All files exist; a picture has its points and its caption beside it."""
-    invented(name, tmp_path)
-    (tmp_path / "out").mkdir()
-    files = FIGURES[name].draw(tmp_path, tmp_path / "out")
+    files = FIGURES[name].draw(invented(name, tmp_path))
     assert files
     assert all(file.is_file() for file in files)
     for picture in (file for file in files if file.suffix == ".png"):
@@ -66,25 +64,24 @@ def test_a_figure_of_each_kind_is_drawn(name: str, tmp_path: Path) -> None:
 
 def test_the_speed_up_is_drawn_against_the_work(tmp_path: Path) -> None:
     """S = 1 and 2 at K = 5, T = 100: S K T = 500 and 1000; mean of 1/(1+t) over t = 0, 5, 10, 15."""
-    invented("speedup", tmp_path)
-    across.by_work(tmp_path, tmp_path / "out")
-    points = pd.read_csv(tmp_path / "out" / "speedup.csv")
+    out = invented("speedup", tmp_path)
+    across.by_work(out)
+    points = pd.read_csv(out / "speedup.csv")
     mine = points[(points.algorithm == "padamfed") & (points.varied == "S")]
     assert list(mine.work) == [500.0, 1000.0]
     assert mine.grad_norm.tolist() == pytest.approx([(1 + 1 / 6 + 1 / 11 + 1 / 16) / 4] * 2, rel=1e-12)
 
 
-def legend(directories: list[Path]) -> dict[str, Any]:
+def legend(out: Path) -> dict[str, Any]:
     """The names in the legend of the speed-up, with their colours."""
-    (found,) = comparisons.draw_speedup(directories, across.POWERS, slope).figure.legends
+    (found,) = comparisons.draw_speedup(runs_in(out), across.POWERS, slope).figure.legends
     return {text.get_text(): line.get_color()
             for text, line in zip(found.get_texts(), found.get_lines(), strict=True)}  # fmt: skip
 
 
 def test_the_speed_ups_methods_have_a_colour_each(tmp_path: Path) -> None:
     """PAdaMFed and AdaMasFL have the same colour in pictures of one of them; PAdaMFed keeps it here."""
-    invented("speedup", tmp_path)
-    colours = {name.split(",")[0]: colour for name, colour in legend(sorted(tmp_path.glob("final*"))).items()}
+    colours = {name.split(",")[0]: colour for name, colour in legend(invented("speedup", tmp_path)).items()}
     looks = {name: colours[name] for name in ("PAdaMFed", "PAdaMFed-VR", "MasFL", "AdaMasFL")}
     assert len(set(looks.values())) == 4
     assert looks["PAdaMFed"] == of_algorithm("padamfed").colour
@@ -92,13 +89,13 @@ def test_the_speed_ups_methods_have_a_colour_each(tmp_path: Path) -> None:
 
 def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:
     """The factors come back whatever the reference is, also where two readings of a norm have two."""
-    invented("lr_relative", tmp_path)
-    listed = tmp_path / "final" / "runs.csv"
+    out = invented("lr_relative", tmp_path)
+    listed = out / "runs.csv"
     runs = pd.read_csv(listed)
     runs.loc[runs["algorithm.norm"] == "tensor", "algorithm.lr"] *= 2
     runs.to_csv(listed, index=False)
-    across.by_relative_lr(tmp_path, tmp_path / "out")
-    points = pd.read_csv(tmp_path / "out" / "lr_relative.csv")
+    across.by_relative_lr(out)
+    points = pd.read_csv(out / "lr_relative.csv")
     assert len(set(points.series)) == 9  # five baselines, PAdaMFed and PAdaMFed-VR in two readings
     for _, part in points.groupby("series"):
         assert sorted(part.factor) == pytest.approx(sorted(across.FACTORS))
@@ -107,22 +104,18 @@ def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:
 
 def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
     """FedAvg and both estimators in each of three readings, with accuracies of two seeds averaged."""
-    invented("fedproxvr/table1_searched", tmp_path)
-    for file in tmp_path.glob("final*/*/summary.json"):
-        content = {**json.loads(file.read_text()), "hyper": {"lr": 0.0025}}
-        content["config"]["dataset.train_samples"] = 20000
-        file.write_text(json.dumps(content))
-    (tmp_path / "out").mkdir()
-    fedproxvr.best_table(tmp_path, tmp_path / "out", smoothness=40)
-    table = pd.read_csv(tmp_path / "out" / "table.csv")
+    out = invented("fedproxvr/table1_searched", tmp_path)
+    runs = pd.read_csv(out / "runs.csv").assign(**{"hyper.lr": 0.0025, "dataset.train_samples": 20000})
+    runs.to_csv(out / "runs.csv", index=False)
+    fedproxvr.best_table(out, smoothness=40)
+    table = pd.read_csv(out / "table.csv")
     assert list(table.method) == ["fedavg", "fedproxvr svrg", "fedproxvr sarah"] * 3
     assert list(table.reading.unique()) == ["paper's rows", "one rule, searched", "tuned freely"]
     assert list(table.B[:3]) == [16, 32, 32]  # as in the paper's table
     assert list(table.beta) == pytest.approx([10] * 9, rel=1e-12)  # 1 / (0.0025 * 40)
-    runs = pd.read_csv(tmp_path / "final" / "runs.csv")
-    expected = runs[runs.algorithm == "fedavg"].best_accuracy.mean()
+    expected = runs[runs.dir.str.startswith("final/") & (runs.algorithm == "fedavg")].best_accuracy.mean()
     assert table["best accuracy"][0] == pytest.approx(expected, rel=1e-12)
-    text = (tmp_path / "out" / "table.md").read_text()
+    text = (out / "table.md").read_text()
     assert "| paper's rows | fedavg |" in text
     what = "fmnist (20,000 of its training samples), cnn, 100"  # of the invented runs
     assert f"Data, model, rounds: {what}." in text
@@ -130,7 +123,7 @@ def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
 
 def test_comparison_is_written(tmp_path: Path) -> None:
     """Both papers' tables in one file."""
-    files = across.comparison(tmp_path, tmp_path)
+    files = across.comparison(tmp_path)
     assert len(pd.read_csv(files[0])) == 14
     lines = files[1].read_text().splitlines()
     assert sum(line.startswith("| ---") for line in lines) == 2
@@ -147,13 +140,12 @@ def test_the_speed_ups_slopes_stand_beside_the_names(tmp_path: Path) -> None:
             metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, 0, last=20)]
             config = {**base, "clients.per_round": S}
             runs.append({"metrics": metrics, "algorithm": name, "config": config})
-    write_sweep(tmp_path / "final", runs, ["clients.per_round"])
-    across.by_work(tmp_path, tmp_path / "out")
-    points = pd.read_csv(tmp_path / "out" / "speedup.csv").set_index("algorithm")
+    write_sweep(tmp_path / "sweeps" / "final", runs, [])
+    out = keep_runs(tmp_path)
+    across.by_work(out)
+    points = pd.read_csv(out / "speedup.csv").set_index("algorithm")
     assert set(points.varied) == {"S"}
     assert points.loc["padamfed", "slope"].tolist() == pytest.approx([-0.25] * 3, rel=1e-9)
     assert points.loc["padamfed", "slope_half"].tolist() == pytest.approx([0.0] * 3, abs=1e-9)
     assert points.loc["masfl", "slope"].isna().all()
-    assert {"PAdaMFed, S \N{MINUS SIGN}0.25 \N{PLUS-MINUS SIGN} 0.00", "MasFL"} <= {
-        *legend([tmp_path / "final"])
-    }
+    assert {"PAdaMFed, S \N{MINUS SIGN}0.25 \N{PLUS-MINUS SIGN} 0.00", "MasFL"} <= {*legend(out)}

@@ -97,7 +97,7 @@ def one_is_tuned_and_run_as_it_says() -> None:
     points = pd.read_csv(out / "accuracy.csv")
     at = {"algorithm": "padamfed", "algorithm.norm": "tensor", "round": 10}
     final = points.loc[(points[list(at)] == pd.Series(at)).all(axis=1), "test_accuracy_mean"].item()
-    rounds = pd.read_csv(out / "rounds.csv")
+    rounds = pd.read_csv(out / "rounds.csv").merge(runs, on="run")
     rows = rounds[(rounds[list(at)] == pd.Series(at)).all(axis=1)]
     assert final == pytest.approx(rows.test_accuracy.mean(), abs=1e-12)
     made = json.loads((out / "made.json").read_text())
@@ -167,9 +167,9 @@ def one_is_drawn_again_without_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert not Path("outputs/runs").exists()
     assert main(["figures", "--check"]) == 0
     capsys.readouterr()
-    (out / "kept.json").unlink()
+    (out / "runs.csv").unlink()
     assert main(["figures", REDRAWN, "--scale", "smoke", "--redraw"]) == 2
-    assert "cannot be redrawn" in capsys.readouterr().err
+    assert "no runs here" in capsys.readouterr().err
     assert main(["figures", REDRAWN, "--scale", "smoke", "--redraw", "threads=1"]) == 2
     assert "nothing is computed" in capsys.readouterr().err
     shutil.rmtree(shown("loss_scale", "smoke"))

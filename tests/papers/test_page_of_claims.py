@@ -16,11 +16,11 @@ from papers.keep import NAME, keep
 from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.identity import run_hash
+from fedbench.figures.results import read
 from fedbench.papers import CLAIMS, FIGURES, PAPERS, peers
 from fedbench.papers.behind import behind, command_of
 from fedbench.papers.claims import CONSISTENT, MADE, SCALES, YES, Claim, Evidence, on_figure
 from fedbench.papers.figure import Paper, command, shown
-from fedbench.papers.kept import configurations
 from fedbench.papers.report import anchor, write_report
 from fedbench.papers.tests import Leads
 from fedbench.papers.verdicts import MARKS, judgements
@@ -100,10 +100,10 @@ def test_the_runs_behind_a_number_have_it_as_their_mean() -> None:
 @pytest.mark.parametrize("name", ["padamfed/fig1", "adamasfl/fig2", "fedproxvr/table1", "peers/niid_fmnist"])
 def test_the_command_of_a_kept_run_computes_that_run(name: str) -> None:
     """Composed, its words have the identity that the run is named after."""
-    run, choices = list(configurations(shown(name, "cpu", ROOT)).items())[-1]
-    program, *words = shlex.split(command_of(choices))
+    run = read([shown(name, "cpu", ROOT)])[-1]
+    program, *words = shlex.split(command_of(run.choices))
     assert program == "fedbench"
-    assert run.endswith(f"-{run_hash(compose(words).config)}")
+    assert run.source.endswith(f"-{run_hash(compose(words).config)}")
 
 
 @pytest.mark.slow

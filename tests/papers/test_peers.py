@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from figures.make_results import rows, write_sweep
+from papers.keep import keep_runs
 
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import Claim, Evidence, judge, rows_of
@@ -209,10 +210,10 @@ def test_rounds_to_a_target_are_counted_where_the_paper_has_numbers(scale: str) 
 
 def test_a_table_of_which_no_cell_was_run_has_its_titles(tmp_path: Path) -> None:
     """And its report can be read."""
-    write_sweep(tmp_path / "final", [{"metrics": rows(0.5, 0.6, 0, last=5), "algorithm": "led"}], [])
-    (tmp_path / "out").mkdir()
-    write(next(table for table in TABLES if table.target), tmp_path, tmp_path / "out")
-    made = pd.read_csv(tmp_path / "out" / "table.csv")
+    write_sweep(tmp_path / "sweeps/final", [{"metrics": rows(0.5, 0.6, 0, last=5), "algorithm": "led"}], [])
+    out = keep_runs(tmp_path)
+    write(next(table for table in TABLES if table.target), out)
+    made = pd.read_csv(out / "table.csv")
     assert (list(made.columns[:2]), len(made)) == (["setting", "method"], 0)
 
 

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from papers.keep import NAME, keep
+from figures.make_results import rows, write_run
+from papers.keep import NAME, keep, keep_runs
 
 from fedbench import provenance
 from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.errors import DataError
+from fedbench.figures.results import read
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import FIGURES, figure, kept, make
 from fedbench.papers.figure import Figure, shown
-from fedbench.papers.kept import KEPT, say_how_it_was_tuned, write_kept
+from fedbench.papers.kept import say_how_it_was_tuned
 
 
 def test_check_says_what_is_stale(
@@ -82,15 +84,30 @@ def test_published_results_name_a_commit_that_they_were_made_from(
     assert main(["figures", "speedup", "--scale", "smoke"]) == 0
 
 
-def test_what_is_kept_of_a_run_says_on_what_it_was_computed(tmp_path: Path) -> None:
-    """`threads` of the hardware is kept; that of the configuration, which changes no result, is not."""
-    stage = tmp_path / "runs" / "final"
-    (stage / "one").mkdir(parents=True)
-    said = {"config": {"threads": 1, "rounds": 2}, "hardware": {"cpu": "a", "threads": 1}}
-    (stage / "one" / "summary.json").write_text(json.dumps(said))
-    write_kept(tmp_path, [stage], tmp_path)
-    common = json.loads((tmp_path / KEPT).read_text())["common"]
-    assert common == {"config/rounds": 2, "hardware/cpu": "a", "hardware/threads": 1}
+def test_a_kept_run_is_read_as_its_own_files_say_it(tmp_path: Path) -> None:
+    """Of two methods in two stages: choices, outcome, hyper-parameters, measurements, and what they were
+    computed on; `threads` of the hardware is kept, that of the configuration, which changes no result, is
+    not. A key that only one method has is no choice of the other, and null stays null."""
+    methods = (
+        ("final", "padamfed", {"algorithm.lr": None, "algorithm.norm": "vector"}),
+        ("final-lr", "fedavg", {"algorithm.lr": 0.1, "local.batch_size": None}),
+    )
+    for stage, name, more in methods:
+        place = tmp_path / "sweeps" / stage / name
+        config = {**more, "threads": 1, "model": "mlp", "model.hidden": [32, 16], "seed": 3}
+        summary = write_run(place, rows(0.7, 0.6, 3), algorithm=name, seed=3, config=config,
+                            hyper={"lr": 1e-05})  # fmt: skip
+        own = {"hardware": {"cpu": "a, b", "threads": 1}, "data_note": "a.npz", "commit": "abc"}
+        (place / "summary.json").write_text(json.dumps({**summary, **own}))
+    kept_runs = {Path(run.source).name: run for run in read([keep_runs(tmp_path)])}
+    for run in read([tmp_path / "sweeps"]):
+        kept_run = kept_runs[Path(run.source).name]
+        assert kept_run.settings() == run.settings()
+        assert "threads" not in kept_run.choices
+        assert kept_run.outcome == run.outcome
+        assert kept_run.hyper == run.hyper
+        pd.testing.assert_frame_equal(kept_run.metrics, run.metrics)
+        assert {name: kept_run.extra[name] for name in own} == own
 
 
 def test_published_pictures_have_a_column_or_a_page_in_width() -> None:
@@ -111,17 +128,15 @@ def test_kept_results_are_current() -> None:
 
 
 def test_kept_runs_are_named_after_their_identity() -> None:
-    """So a default that changes is noticed here: the run would have another name if it was made today."""
-    files = list((Path(__file__).parents[2] / "outputs/figures").rglob(KEPT))
-    assert files
-    for file in files:
-        said = json.loads(file.read_text())
-        for name, own in said["runs"].items():
-            every = {**said["common"], **own}.items()
-            config = {key.removeprefix("config/"): value for key, value in every if key.startswith("config/")}
-            assert name.endswith(f"-{run_hash(config)}"), f"{file}: {name}"
-        for table in ("runs.csv", "rounds.csv"):
-            assert {*pd.read_csv(file.parent / table).dir} <= {*said["runs"]}, f"{file.parent}: {table}"
+    """So a default that changes is noticed here: the run would have another name if it was made today. Every
+    measurement is of one of the runs."""
+    places = [file.parent for file in (Path(__file__).parents[2] / "outputs/figures").rglob("rounds.csv")]
+    assert places
+    for place in places:
+        runs = read([place])
+        for run in runs:
+            assert run.source.endswith(f"-{run_hash(run.choices)}"), run.source
+            assert len(run.metrics), run.source
 
 
 @pytest.mark.parametrize(
