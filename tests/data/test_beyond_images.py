@@ -27,22 +27,6 @@ def read(path: Path, arrays: dict[str, Any], **keys: Any) -> Any:
     return load({"name": "npz", "path": str(path / "a.npz"), **keys}, "unused", seed=0, clients=2)
 
 
-def test_targets_of_a_regression_are_columns_of_floats(tmp_path: Path) -> None:
-    y = {"y_train": np.arange(8), "y_test": np.linspace(0, 1, 4)}
-    data = read(tmp_path, {**FEATURES, **y}, task="regression")
-    assert (data.task, data.classes, data.y_train.dtype, data.y_test.dtype) == (
-        ("regression", 1, torch.float32, torch.float64)
-    )
-    assert data.y_train.tolist() == [[float(i)] for i in range(8)]
-
-
-def test_several_labels(tmp_path: Path) -> None:
-    y = {"y_train": RNG.integers(0, 2, (8, 5)), "y_test": RNG.random((4, 5)) > 0.5}
-    data = read(tmp_path, {**FEATURES, **y}, task="multilabel")
-    assert (data.classes, data.y_test.dtype) == (5, torch.float32)
-    assert np.array_equal(data.y_test, y["y_test"])
-
-
 @pytest.mark.parametrize(
     ("keys", "arrays", "said"),
     [
@@ -186,13 +170,6 @@ def test_skew_is_that_of_a_beta_and_a_dirichlet_law(skew: float) -> None:
     assert theirs < variance < theirs + 3 * (0.09 / n).mean() + 0.15 * theirs
 
 
-def test_users_differ_by_skew() -> None:
-    shares = {
-        skew: np.std([user_reviews(0, user, 10, skew)[1].mean() for user in range(40)]) for skew in (0.0, 4.0)
-    }
-    assert shares[4.0] > 3 * shares[0.0]
-
-
 # ---- a user's own data set -----------------------------------------------------------------------------
 
 
@@ -201,14 +178,6 @@ def gauges(root: Path, clients: int, noise: float = 0.1) -> Any:
     x = np.arange(4.0 * clients)[:, None]
     own = np.repeat(np.arange(clients), 4)
     return from_arrays("gauges", x, noise * x, x, x, task="regression", client=own, test_client=own)
-
-
-def test_a_registered_function_gets_what_it_asks_for(tmp_path: Path) -> None:
-    options = read_dataset({"name": "gauges", "noise": 0.5, "train_samples": 6})
-    data = load_options(options, str(tmp_path), seed=0, clients=3)
-    assert len(data.y_train) == 6
-    assert data.y_train.tolist() == (0.5 * (data.x_train * 1.0)).tolist()
-    assert data.mean is not None
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,25 @@
-"""Keys of data sets that cannot be: one line that names key, value and what is allowed."""
+"""Keys of data sets that cannot be: one line that names key, value and what is allowed; and which partition a
+data set brings along."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 from option_helpers import load
 
+from fedbench.api import compose_config
 from fedbench.errors import ConfigError
 
 LABELS = "must be a list of two or more different labels, such as [0, 1, 7], or null (all)"
-SEED = "must be an integer >= 0 and < 2**64, or null (the run's seed)"
 REFUSED: list[tuple[str, str, Any, str]] = [
     ("digits", "augment", "crop", "must be one of none, crop_flip (did you mean 'crop_flip'?)"),
-    ("digits", "normalize", "often", "must be true or false"),
     ("digits", "train_samples", 1438, "must be at most 1437, which is all there are, or null"),
     ("digits", "test_samples", 0, "must be an integer >= 1, or null (all)"),
-    ("digits", "test_samples", 2.5, "must be an integer >= 1, or null (all)"),
     ("digits", "classes", [3, 3], LABELS),
     ("digits", "classes", 5, LABELS),
     ("synthetic", "alpha", -1, "must be a number >= 0"),
-    ("synthetic", "alpha", "a", "must be a number >= 0"),
-    ("synthetic", "beta", math.nan, "must be a number >= 0"),
-    ("synthetic", "iid", 1, "must be true or false"),
-    ("synthetic", "test_fraction", 0, "must be a number in (0, 0.9]"),
     ("synthetic", "test_fraction", 1.0, "must be a number in (0, 0.9]"),
-    ("synthetic", "seed", -1, SEED),
-    ("synthetic", "seed", 1.5, SEED),
 ]
 
 
@@ -46,3 +38,17 @@ def test_a_label_that_is_not_there_and_a_name_that_is_none() -> None:
     assert str(error.value) == f"dataset.classes=10: {there}"
     with pytest.raises(ConfigError, match=r"^dataset=digit: must be one of digits, synthetic, mnist"):
         load({"name": "digit"}, "unused", seed=0, clients=3)
+
+
+@pytest.mark.parametrize(
+    ("words", "partition"),
+    [
+        ([], "iid"),
+        (["dataset=synthetic"], "natural"),
+        (["partition=dirichlet", "dataset=synthetic", "partition.alpha=2"], "dirichlet"),
+    ],
+)
+def test_synthetic_takes_its_natural_partition_unless_told_otherwise(
+    words: list[str], partition: str
+) -> None:
+    assert compose_config(words).partition.name == partition

@@ -18,23 +18,10 @@ def make(labels: np.ndarray, clients: int, alpha: float, seed: int = 0, min_size
     return partition(cfg, labels, int(labels.max()) + 1, clients, seed)
 
 
-@pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 1.0, 10.0])
-@pytest.mark.parametrize("clients", [5, 100])
-def test_proportions_have_the_moments_of_the_law(alpha: float, clients: int) -> None:
-    rows = 1_500_000 // clients // (1 if alpha < 0.1 else 5)
-    p = proportions(np.random.default_rng(1), alpha, rows, clients)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    mean, variance = 1 / clients, (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
-    assert abs(p.mean(axis=0) - mean).max() < 5 * np.sqrt(variance / rows)
-    # E[sum of squares] over a row is (alpha + 1) / (N alpha + 1); its error from the sample itself
-    squares = (p**2).sum(axis=1)
-    error = squares.std() / np.sqrt(rows)
-    assert abs(squares.mean() - (alpha + 1) / (clients * alpha + 1)) < 5 * error + 1e-12
-
-
-@pytest.mark.parametrize(("alpha", "clients"), [(0.3, 4), (2.0, 10)])
+@pytest.mark.parametrize(("alpha", "clients"), [(0.01, 100), (0.3, 4), (2.0, 10), (10.0, 100)])
 def test_a_share_has_the_beta_law(alpha: float, clients: int) -> None:
     p = proportions(np.random.default_rng(2), alpha, 4000, clients)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
     marginal = stats.beta(alpha, (clients - 1) * alpha)
     assert stats.kstest(p[:, 1], marginal.cdf).pvalue > 1e-4
 
@@ -75,7 +62,7 @@ def test_samples_of_a_class_are_shuffled() -> None:
     assert abs(first.mean() - second.mean()) < 5 * np.sqrt(p * (1 - p) * 4 / 20_000)
 
 
-@pytest.mark.parametrize("min_size", [1, 10, 100])
+@pytest.mark.parametrize("min_size", [10, 100])
 def test_alpha_a_hundredth_with_500_clients(min_size: int) -> None:
     labels = np.random.default_rng(0).integers(0, 10, 50_000)
     client = make(labels, 500, 0.01, seed=1, min_size=min_size)

@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from option_helpers import load
 from run_files import metrics, model
 from sklearn.datasets import load_digits
 
 from fedbench.cli import main
+from fedbench.data.dataset import Dataset, subset
+from fedbench.errors import DataError
 
 BASE = [
     "rounds=0",
@@ -21,7 +27,8 @@ BASE = [
     "dtype=float64",
     "engine=loop",
 ]
-BASE += ["eval.train=true", "eval.grad_norm=true", "progress=none", "threads=1", "hydra.run.dir=run"]
+BASE += ["eval.train=true", "eval.grad_norm=true", "engine=loop", "progress=none", "threads=1"]
+BASE += ["hydra.run.dir=run"]
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -82,7 +89,6 @@ def measured(arrays: Arrays, mean: np.ndarray, std: np.ndarray) -> dict[str, flo
     [
         ([], None, "channel"),
         (["dataset.normalize=false"], None, "no"),
-        (["dataset.normalize_per=pixel"], None, "pixel"),
         (["dataset.classes=[7,1,4]"], [7, 1, 4], "channel"),
         (["dataset.classes=[3,8]", "dataset.normalize_per=pixel"], [3, 8], "pixel"),
     ],
@@ -131,3 +137,37 @@ def test_pooled_data_are_divided_client_by_client(pool: str, training: int) -> N
     total = row["train_loss"] * training + row["test_loss"] * (1797 - training)
     assert total == pytest.approx(1797 * whole["test_loss"], rel=1e-9)
     assert f"{training:,} training" in json.dumps(json.loads(Path("run/summary.json").read_text()))
+
+
+def test_a_subset_keeps_samples_labels_and_clients_together_in_order() -> None:
+    x, y = torch.arange(100.0)[:, None], torch.arange(40.0)[:, None]
+    numbered = Dataset("own", x, x[:, 0].long(), y, y[:, 0].long(), 100, client=np.arange(100), note="ours")
+    data = subset(numbered, 30, 7)
+    assert (len(data.y_train), len(data.y_test)) == (30, 7)
+    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
+        assert torch.equal(x[:, 0].long(), y)
+        assert (y.diff() > 0).all()  # in order, so none twice
+    assert data.client is not None
+    assert data.client.tolist() == data.y_train.tolist()
+    assert data.note == "ours; 30 of 100 training samples were used; 7 of 40 test samples were used"
+    assert set(subset(numbered, 10, None).y_train.tolist()) < set(data.y_train.tolist())
+    whole = subset(numbered, None, None)
+    assert (len(whole.y_train), len(whole.y_test), whole.note) == (100, 40, "ours")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"no table", gzip.compress(b"1,2\n3,4\n"), gzip.compress(b"a" * 99)[:30]],
+    ids=["no archive", "another table", "cut off"],
+)
+def test_a_damaged_table_of_digits_is_named(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """As scikit-learn's package would hold it."""
+    file = Path("sklearn/datasets/data/digits.csv.gz")
+    file.parent.mkdir(parents=True)
+    Path("sklearn/__init__.py").touch()
+    file.write_bytes(content)
+    monkeypatch.delitem(sys.modules, "sklearn")
+    monkeypatch.syspath_prepend(Path.cwd())
+    line = rf"^dataset=digits: .*{file} is damaged, install scikit-learn again \(.+\)"
+    with pytest.raises(DataError, match=line):
+        load({"name": "digits"}, "unused", seed=0, clients=3)

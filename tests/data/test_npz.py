@@ -52,35 +52,20 @@ def refused(file: Path, **keys: Any) -> str:
     return line.removeprefix(f"{file}: ")
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_features_are_taken_as_they_are(tmp_path: Path, save: Any) -> None:
-    data = read(write(tmp_path / "a.npz", save))
-    assert np.array_equal(data.x_train, GOOD["x_train"])
-    assert np.array_equal(data.y_test, [0, 1, 2, 2])
-    assert (data.shape, data.classes, data.name, data.note) == ((3,), 3, "npz", None)
-    assert data.y_test.dtype == torch.int64
-    np.testing.assert_allclose(data.mean, GOOD["x_train"].astype(float).mean(0), rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("stored", "kept"),
-    [
-        (np.float16, torch.float32),
-        ("<f4", torch.float32),
-        (">f4", torch.float32),
-        (np.float64, torch.float64),
-    ],
+    [(np.float16, torch.float32), (">f4", torch.float32), (np.float64, torch.float64)],
 )
-def test_float_types(tmp_path: Path, stored: Any, kept: torch.dtype) -> None:
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_float_types(tmp_path: Path, stored: Any, kept: torch.dtype, save: Any) -> None:
     x = np.arange(24).reshape(8, 3).astype(stored)
-    data = read(write(tmp_path / "a.npz", x_train=x, x_test=x[:4]))
+    data = read(write(tmp_path / "a.npz", save, x_train=x, x_test=x[:4]))
+    assert (data.shape, data.classes, data.y_test.tolist()) == ((3,), 3, [0, 1, 2, 2])
     assert data.x_train.dtype == kept
     assert data.x_train.tolist() == np.arange(24).reshape(8, 3).tolist()
 
 
-@pytest.mark.parametrize(
-    ("shape", "channels"), [((28, 20), 1), ((28, 20, 3), 3), ((5, 4, 1), 1), ((6, 5, 9), 9)]
-)
+@pytest.mark.parametrize(("shape", "channels"), [((28, 20), 1), ((28, 20, 3), 3), ((6, 5, 9), 9)])
 def test_images_become_channels_first(tmp_path: Path, shape: tuple[int, ...], channels: int) -> None:
     x = np.random.default_rng(1).integers(0, 256, (8, *shape), dtype=np.uint8)
     data = read(write(tmp_path / "a.npz", x_train=x, x_test=x[:4]), augment="crop_flip")
@@ -97,26 +82,20 @@ def _float(*shape: int) -> np.ndarray:
 
 NOT_FINITE = GOOD["x_train"].copy()
 NOT_FINITE[5, 1] = np.nan
-INFINITE = np.where(np.isnan(NOT_FINITE), -np.inf, NOT_FINITE)
 
 
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
         ({"x_train": None}, "needs the arrays x_train, y_train, x_test, y_test; x_train is missing, found y"),
-        ({"y_test": None}, "y_test is missing"),
         ({"x_train": np.zeros((8, 3), dtype=np.int64)}, "x_train is int64 of shape (8, 3); uint8 or a float"),
-        ({"x_train": np.zeros((8, 3), dtype=np.complex64)}, "x_train is complex64"),
-        ({"x_train": _float(8)}, "x_train is float32 of shape (8,); images (n, h, w)"),
-        ({"x_train": _float(8, 0)}, "x_train is float32 of shape (8, 0); images"),
+        ({"x_train": np.where(np.isnan(NOT_FINITE), -np.inf, NOT_FINITE)}, "an infinity in sample 5"),
         ({"x_test": _float(0, 3), "y_test": np.zeros(0, int)}, "x_test is float32 of shape (0, 3)"),
         ({"x_train": _float(8, 3, 32, 32)}, "(n, h, w, c) with 1 to 4 channels, last, or more where h is"),
         ({"x_test": _float(4, 5)}, "x_train (float32 (3,)) and x_test (float32 (5,)) must have one shape"),
         ({"x_test": np.zeros((4, 3))}, "x_train (float32 (3,)) and x_test (float64 (3,)) must have one"),
         ({"x_train": NOT_FINITE}, "x_train has a NaN or an infinity in sample 5"),
-        ({"x_train": INFINITE}, "x_train has a NaN or an infinity in sample 5"),
         ({"y_train": np.zeros(8)}, "y_train is float64 of shape (8,); integers, one for each sample"),
-        ({"y_train": np.zeros(8, dtype=bool)}, "y_train is bool of shape (8,); integers"),
         ({"y_train": np.zeros((8, 1), int)}, "y_train is int64 of shape (8, 1); (8,), one label per sample"),
         ({"y_train": np.zeros(7, int)}, "y_train is int64 of shape (7,); (8,)"),
         ({"y_train": np.array([0, 1, 2, 0, 1, 2, 0, -1])}, "y_train holds the label -1"),
@@ -124,7 +103,6 @@ INFINITE = np.where(np.isnan(NOT_FINITE), -np.inf, NOT_FINITE)
         ({"y_test": np.array([0, 1, 2, 3])}, "y_test holds the label 3, but npz has 3 classes, 0 .. 2"),
         ({"y_train": np.array([{}] * 8)}, "y_train cannot be read (Object arrays cannot be loaded"),
         ({"client": np.zeros(8, int), "user": np.zeros(8, int)}, "has both client and user; one of them is"),
-        ({"client": np.zeros(8)}, "client is float64 of shape (8,); integers (8,), one client per sample"),
     ],
 )  # fmt: skip
 def test_everything_wrong_is_one_line(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
@@ -157,9 +135,7 @@ def lying(path: Path, shape: tuple[int, ...], save: Any) -> Path:
 
 
 @pytest.mark.parametrize("save", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-@pytest.mark.parametrize(
-    "shape", [(10**12, 3), (10**16,), (-12,), (2, 5), (2**63, 2**63), (2**32, 2**32), (0,)]
-)
+@pytest.mark.parametrize("shape", [(10**12, 3), (-12,), (2, 5), (2**63, 2**63), (0,)])
 def test_a_header_that_does_not_fit_the_file(tmp_path: Path, shape: tuple[int, ...], save: int) -> None:
     """96 bytes follow: too few, or more than it says. Nothing is filled with what is not there."""
     assert refused(lying(tmp_path / "bad.npz", shape, save)).startswith("x_train cannot be read (")

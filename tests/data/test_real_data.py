@@ -52,15 +52,6 @@ def test_known_statistics(
     assert counts.sum(axis=1).min() >= 10
 
 
-def test_emnist_stand_in(real_data: Callable[..., Path]) -> None:
-    cfg = {"name": "emnist", "normalize": True, "augment": "none", "split": "balanced"}
-    data = load(cfg, str(real_data("emnist")), seed=0, clients=10)
-    assert (data.shape, data.classes) == ((1, 28, 28), 47)
-    if data.note is not None:  # the project's own subset
-        assert "99,845 training and 20,000 test samples, where the balanced split has 112,800" in data.note
-        assert (len(data.y_train), len(data.y_test)) == (99_845, 20_000)
-
-
 def test_emnist_digits_of_the_stand_in(real_data: Callable[..., Path]) -> None:
     data = load({"name": "emnist", "split": "digits"}, str(real_data("emnist")), seed=0, clients=10)
     assert data.classes == 10

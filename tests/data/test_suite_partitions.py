@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from option_helpers import partition
 from scipy import stats
 
-from fedbench.cli import main
 from fedbench.data import class_counts
 from fedbench.rng import Stream, host_generator
 
@@ -94,13 +92,6 @@ def test_balance_evens_sizes_and_redraw_only_conditions() -> None:
     np.testing.assert_array_equal(free[good], few[good])
 
 
-def test_shares_of_a_class_have_dirichlets_moments() -> None:
-    """E p^2 of a share of Dir(alpha) over N clients is (alpha + 1) / (N (N alpha + 1)): 1.5 / 60."""
-    tables = [table(make("dirichlet", seed=s, redraw=True), BALANCED, 10) for s in range(150)]
-    squares = np.array([(counts[:, 1] / 600) ** 2 for counts in tables]).mean(axis=1)
-    assert abs(squares.mean() - 0.025) < 5 * squares.std() / math.sqrt(150)
-
-
 # ---- FedDyn's Dirichlet ----------------------------------------------------------------------------------
 
 
@@ -141,9 +132,10 @@ def test_the_same_law_as_one_turn_after_another() -> None:
             if not room[i]:
                 continue
             room[i] -= 1
-            for _ in range(100_000):
-                c = min(int(np.argmax(rng.random() <= prior[i])), 2)
-                if left[c]:
+            for draws in (4, 1000, 100_000):
+                drawn = np.minimum(np.searchsorted(prior[i], rng.random(draws)), 2)
+                if (there := left[drawn] > 0).any():
+                    c = drawn[there.argmax()]
                     break
             else:
                 c = int(np.argmax(left))
@@ -153,7 +145,7 @@ def test_the_same_law_as_one_turn_after_another() -> None:
 
     theirs = np.array([loop(np.random.default_rng(s)) for s in range(600)])
     ours = np.array(
-        [table(make("dirichlet_clients", labels, N, s, alpha=alpha), labels, N) for s in range(3000)]
+        [table(make("dirichlet_clients", labels, N, s, alpha=alpha), labels, N) for s in range(1000)]
     )
     for statistic in (
         (lambda c: (c**2).sum((1, 2))),
@@ -162,7 +154,7 @@ def test_the_same_law_as_one_turn_after_another() -> None:
     ):
         a, b = statistic(theirs), statistic(ours)
         assert abs(a.mean() - b.mean()) < 4.5 * math.hypot(
-            a.std() / math.sqrt(600), b.std() / math.sqrt(3000)
+            a.std() / math.sqrt(600), b.std() / math.sqrt(1000)
         )
 
 
@@ -214,15 +206,6 @@ def test_quantity_is_a_cut_by_a_draw_that_is_large_enough() -> None:
     np.testing.assert_array_equal(make("quantity", seed=7), expected)
 
 
-def test_quantity_leaves_labels_iid() -> None:
-    counts = table(make("quantity", seed=3), BALANCED, 10)
-    sizes = counts.sum(axis=1, keepdims=True)
-    assert sizes.max() > 2 * sizes.min()
-    large = counts[sizes[:, 0] > 200] / sizes[sizes[:, 0] > 200]
-    z = (large - 0.1) / np.sqrt(0.09 / sizes[sizes[:, 0] > 200])
-    assert abs(z).max() < 4.5
-
-
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 def test_similarity_is_random_for_its_share_and_sorted_for_the_rest(share: float) -> None:
     client = make("similarity", share=share)
@@ -245,9 +228,7 @@ def test_similarity_is_random_for_its_share_and_sorted_for_the_rest(share: float
 # ---- a subset of natural users ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "users", [np.arange(30), np.arange(30) * 7 - 3, np.array([f"writer {u}" for u in range(30)])]
-)
+@pytest.mark.parametrize("users", [np.arange(30) * 7 - 3, np.array([f"writer {u}" for u in range(30)])])
 def test_a_subset_of_the_users_is_drawn_whole(users: np.ndarray) -> None:
     who = np.random.default_rng(0).permutation(np.repeat(np.arange(30), 5))
     client = partition({"name": "natural"}, np.zeros(150, int), 1, 12, 1, users[who])
@@ -266,23 +247,3 @@ def test_a_subset_of_the_users_is_drawn_whole(users: np.ndarray) -> None:
             np.unique(who[partition({"name": "natural"}, np.zeros(150, int), 1, 12, seed, users[who]) >= 0])
         ] += 1
     assert abs(often / 300 - 0.4).max() < 4.5 * math.sqrt(0.24 / 300)
-
-
-# ---- the picture -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["partition=dirichlet_clients", "partition.alpha=0.3"], "Dirichlet of clients(0.3)"),
-        (["partition=classes", "partition.per_client=3"], "classes(3)"),
-        (["partition=quantity"], "quantity(0.5)"),
-        (["partition=similarity", "partition.share=0.2"], "similarity(0.2)"),
-        (["partition=dirichlet", "partition.balance=true", "partition.redraw=true"], "Dirichlet(0.5)"),
-    ],
-)
-def test_each_is_drawn(words: list[str], said: str, tmp_path: Path) -> None:
-    assert main([*words, "rounds=0", "clients.total=10", "progress=none", f"hydra.run.dir={tmp_path}"]) == 0
-    assert main(["plot", "--partition", str(tmp_path), "--out", str(tmp_path / "p.pdf")]) == 0
-    text = next(tmp_path.glob("p*.json")).read_text()
-    assert said in text

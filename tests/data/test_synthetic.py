@@ -56,12 +56,6 @@ def test_moments_with_alpha_and_beta_as_standard_deviations() -> None:
     np.testing.assert_allclose(pooled, np.arange(1, 61) ** -1.2, rtol=5 * np.sqrt(2 / freedom))
 
 
-def test_zero_alpha_and_beta_centre_everything() -> None:
-    drawn = [user_data(1, user, 0.0, 0.0, False) for user in range(300)]
-    means = np.array([w.mean() for _, _, w, _ in drawn])
-    assert abs(means.std() - 1 / np.sqrt(600)) < 4 / np.sqrt(600) / np.sqrt(2 * 300)
-
-
 def test_iid_users_share_one_model_and_a_flat_centre() -> None:
     drawn = [user_data(5, user, 0.0, 0.0, True) for user in range(30)]
     for _, _, weight, bias in drawn[1:]:
@@ -70,12 +64,6 @@ def test_iid_users_share_one_model_and_a_flat_centre() -> None:
     x = np.concatenate([x for x, _, _, _ in drawn]).astype(np.float64)
     standard = x.mean(axis=0) * np.sqrt(len(x)) / np.arange(1, 61) ** -0.6
     assert abs(standard).max() < 4.5  # 60 standard normal numbers: centre 0 in every feature
-
-
-def test_few_classes_per_user_as_known_of_this_data() -> None:
-    for alpha, beta in ((0.0, 0.0), (0.5, 0.5), (1.0, 1.0)):
-        seen = [len(np.unique(user_data(0, user, alpha, beta, False)[1])) for user in range(100)]
-        assert 1.5 < np.mean(seen) < 3.5
 
 
 def test_split_per_user_and_natural_partition(tmp_path: Path) -> None:
@@ -93,12 +81,6 @@ def test_split_per_user_and_natural_partition(tmp_path: Path) -> None:
         assert np.array_equal(data.x_test.numpy()[test : test + held_out], x[-held_out:])
         train, test = train + len(y) - held_out, test + held_out
     assert (train, test) == (len(data.y_train), len(data.y_test))
-
-
-def test_a_user_does_not_depend_on_the_others(tmp_path: Path) -> None:
-    few, many = (load(CFG, str(tmp_path), seed=4, clients=n) for n in (3, 6))
-    n = len(few.y_train)
-    assert np.array_equal(few.x_train, many.x_train[:n])
 
 
 def test_own_seed_replaces_the_runs(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_every_client_has_its_labels_and_ten_of_each_at_least(
         assert count.min() >= 10
 
 
-@pytest.mark.parametrize("clients", range(1, 41))
+@pytest.mark.parametrize("clients", [1, 2, 9, 10, 11, 19, 20, 21, 40])
 def test_any_number_of_clients_is_served(clients: int) -> None:
     labels = balanced(1500)
     client = lognormal_labels(np.random.default_rng(clients), labels, 10, clients, 2)
@@ -62,7 +62,7 @@ class _Draws:
         return low
 
 
-@pytest.mark.parametrize("clients", [3, 5, 9, 10, 22, 25, 30])
+@pytest.mark.parametrize("clients", [5, 9, 10, 22, 30])
 def test_sizes_follow_the_table_of_shares(clients: int) -> None:
     """By hand: of one class of 41,000 samples, client u gets 10, and floor(40,000 share) + 10 more, doubled
     with at most 20 clients; its share stands in row floor(10 u / N), or u with fewer than 10 clients."""
@@ -121,17 +121,6 @@ def test_a_share_of_every_clients_samples_becomes_the_test_set() -> None:
         assert (client[test] == u).sum() == n - int(0.75 * n)
     assert test.min() < 300  # drawn at random
     assert test.max() > 700
-
-
-def test_the_share_of_every_client_is_rounded_as_its_decimals_say() -> None:
-    """By hand: a fifth of 90 samples is 18, of 89 it is 17.8, so 17; 3/10 of 10 is 3, and 7/10 of it 7."""
-    client = np.concatenate([np.repeat(np.arange(17), 90), np.repeat(np.arange(17, 20), 89)])
-    train, test = held_out(client, 0.8, np.random.default_rng(0))
-    assert np.bincount(client[train]).tolist() == [18] * 17 + [17] * 3
-    assert len(test) == 1797 - 357
-    for share, kept in ((0.7, 3), (0.3, 7), (0.9, 1), (0.1, 9)):
-        train, _ = held_out(np.repeat([0, 1], 10), share, np.random.default_rng(0))
-        assert len(train) == 2 * kept
 
 
 def test_a_client_with_one_sample_trains_on_it() -> None:

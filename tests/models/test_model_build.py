@@ -48,15 +48,10 @@ def test_parameter_counts(config: dict, shape: tuple[int, ...], expected: int) -
     assert count_parameters(build(config, shape, 10, 0)) == expected
 
 
-def test_pfls_network_on_emnist_is_that_of_adaptive_federated_optimization() -> None:
-    assert count_parameters(build({"name": "conv", "preset": "pfl"}, MNIST, 62, 0)) == 1_206_590
-
-
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
         ("logistic", (60,)),
-        ("logistic", (3, 8, 8)),
         ("mlp", (60,)),
         ("mlp", (1, 8, 8)),
         ("cnn", (1, 8, 8)),
@@ -73,44 +68,20 @@ def test_logits_for_samples_of_many_shapes(name: str, shape: tuple[int, ...]) ->
     assert build({"name": name}, shape, 7, 0)(torch.rand(3, *shape)).shape == (3, 7)
 
 
-def test_options_shape_the_model() -> None:
-    # 64*30+30, 2*30 (gain and bias), 30*20+20, 2*20, 20*5+5
-    layered = build({"name": "mlp", "hidden": [30, 20], "norm": "layer", "dropout": 0.1}, (1, 8, 8), 5, 0)
-    assert count_parameters(layered) == 1950 + 60 + 620 + 40 + 105
-    assert count_parameters(build({"name": "mlp", "hidden": []}, (60,), 5, 0)) == 305
-    for norm in ("group", "batch"):
-        normed = build({"name": "cnn", "norm": norm}, MNIST, 10, 0)
-        assert count_parameters(normed) == 1_663_370 + 2 * 32 + 2 * 64
-
-
 @pytest.mark.parametrize(
     ("config", "shape", "line"),
     [
         ({"name": "rnn"}, (60,), "model=rnn: needs images"),
-        ({"name": "resnet18"}, (60,), "model=resnet18: needs images"),
         ({"name": "cnn"}, (1, 4, 4), "model=cnn: needs images of at least 5x5 pixels; these are 4x4"),
         ({"name": "cnn_small"}, (1, 8, 8), "model=cnn_small: needs images of at least 16x16"),
         ({"name": "cnnn"}, MNIST, "(did you mean 'cnn'?)"),
-        (
-            {"name": "mlp", "hiden": [3]},
-            MNIST,
-            "model.hiden=[3]: no such key; model=mlp has hidden,",
-        ),
-        (
-            {"name": "logistic", "norm": "group"},
-            MNIST,
-            "model.norm=group: no such key; model=logistic",
-        ),
+        ({"name": "mlp", "hiden": [3]}, MNIST, "model.hiden=[3]: no such key; model=mlp has hidden,"),
         ({"name": "mlp", "hidden": 200}, MNIST, "model.hidden=200"),
         ({"name": "mlp", "hidden": [0]}, MNIST, "model.hidden=[0]"),
         ({"name": "mlp", "dropout": 1.0}, MNIST, "model.dropout=1.0"),
         ({"name": "mlp", "norm": "batch"}, MNIST, "model.norm=batch"),
-        ({"name": "cnn", "norm": "grup"}, MNIST, "(did you mean 'group'?)"),
         ({"name": "cnn", "norm": "group", "groups": 5}, MNIST, "model.groups=5: must divide"),
         ({"name": "resnet18", "norm": "none"}, CIFAR, "model.norm=none"),
-        ({"name": "rnn", "cell": "relu"}, MNIST, "model.cell=relu"),
-        ({"name": "rnn", "layers": 0}, MNIST, "model.layers=0"),
-        ({"name": "mlp", "init": "ones"}, MNIST, "model.init=ones"),
     ],
 )
 def test_misfits_are_one_line(config: dict, shape: tuple[int, ...], line: str) -> None:
@@ -120,26 +91,16 @@ def test_misfits_are_one_line(config: dict, shape: tuple[int, ...], line: str) -
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["logistic", "mlp", "cnn", "cnn_small", "rnn"])
+@pytest.mark.parametrize("name", ["mlp", "rnn"])
 def test_seed_addresses_the_initial_parameters(name: str) -> None:
+    """They do not depend on torch's own generator, nor move it."""
     torch.manual_seed(1)
-    first = build({"name": name}, MNIST, 10, 7).state_dict()
-    torch.manual_seed(2)
-    again, other = build({"name": name}, MNIST, 10, 7), build({"name": name}, MNIST, 10, 8)
+    first, before = build({"name": name}, MNIST, 10, 7).state_dict(), torch.manual_seed(2).get_state()
+    again, other = build({"name": name}, MNIST, 10, 7), build({"name": name}, MNIST, 10, 2**64 - 1)
+    assert torch.equal(torch.get_rng_state(), before)
     for key, value in again.state_dict().items():
         assert torch.equal(value, first[key])
         assert not torch.equal(value, other.state_dict()[key])
-
-
-def test_large_seed_is_allowed() -> None:
-    build({"name": "logistic"}, (4,), 3, 2**64 - 1)
-
-
-def test_global_generator_is_untouched() -> None:
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    build({"name": "cnn_small"}, MNIST, 10, 3)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_default_parameters_follow_torchs_initialisers() -> None:
@@ -147,15 +108,6 @@ def test_default_parameters_follow_torchs_initialisers() -> None:
     weight = build({"name": "mlp"}, MNIST, 10, 0).state_dict()["1.weight"]
     assert weight.abs().max() <= bound
     assert weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.01)
-
-
-def test_zeros() -> None:
-    model = build({"name": "resnet18", "init": "zeros", "norm": "batch"}, (1, 8, 8), 10, 0)
-    for name, value in model.named_parameters():
-        gain = name.endswith("weight") and (".bn" in f".{name}" or "downsample.1" in name)
-        assert bool((value == (1.0 if gain else 0.0)).all()), name
-    logits = build({"name": "logistic", "init": "zeros"}, MNIST, 10, 0)(torch.rand(2, *MNIST))
-    assert torch.equal(logits, torch.zeros(2, 10))
 
 
 def test_names_and_a_model_of_the_users_own() -> None:
@@ -181,10 +133,11 @@ def test_layers_that_cannot_run_here_are_refused(layer: nn.Module) -> None:
         build({"name": "unsuitable"}, (3,), 4, 0)
 
 
-@pytest.mark.parametrize("arch", ["regnet_x_400mf", "regnet_y_400mf"])
-def test_a_regnet_is_torchvisions(arch: str, tmp_path: Path) -> None:
+def test_a_regnet_is_torchvisions(tmp_path: Path) -> None:
     """It reads numbers of tensors as it is built, so its size is not known before."""
     from torchvision import models as theirs
+
+    arch = "regnet_y_400mf"
 
     model = build({"name": "torchvision", "arch": arch, "init": "default"}, (3, 32, 32), 10, 0)
     plain = getattr(theirs, arch)(num_classes=10)

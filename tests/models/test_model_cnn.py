@@ -4,42 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 
-from fedbench.models.feedforward import Cnn, SmallCnn
 from fedbench.models.layers import Convolution
-
-
-def by_the_book(model: nn.Sequential, x: Tensor) -> Tensor:
-    """Convolution, norm, ReLU, pool, twice, then the linear layers, with the same parameters."""
-    after: list[nn.Module] = []
-    for layer in model:
-        if isinstance(layer, nn.ReLU) and isinstance(after[-1], nn.MaxPool2d):
-            after.insert(len(after) - 1, layer)
-        else:
-            after.append(nn.MaxPool2d(2) if type(layer).__name__ == "MaxPool2x2" else layer)
-    kinds = [type(layer) for layer in after if isinstance(layer, nn.ReLU | nn.MaxPool2d)]
-    assert kinds == [nn.ReLU, nn.MaxPool2d, nn.ReLU, nn.MaxPool2d, nn.ReLU]
-    out: Tensor = nn.Sequential(*after)(x)
-    return out
-
-
-@pytest.mark.parametrize("norm", ["none", "group"])
-@pytest.mark.parametrize("kind", [Cnn, SmallCnn])
-def test_relu_after_the_pool_is_relu_before_it(kind: type[Cnn | SmallCnn], norm: str) -> None:
-    """Values and gradients are the same to the bit; half of the first layer's inputs are equal, so are
-    entries of a window."""
-    torch.manual_seed(0)
-    model = kind(norm=norm).build((1, 16, 16), 10)
-    assert isinstance(model, nn.Sequential)
-    x, y = torch.randn(4, 1, 16, 16), torch.arange(4)
-    x[:2, :, :, 8:] = -1.0
-    found = []
-    for out in (model(x), by_the_book(model, x)):
-        found.append((out, *torch.autograd.grad(cross_entropy(out, y), list(model.parameters()))))
-    for ours, books in zip(*found, strict=True):
-        assert torch.equal(ours, books)
 
 
 @pytest.mark.parametrize("padding", [0, 2])

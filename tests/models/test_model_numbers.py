@@ -68,20 +68,6 @@ def test_group_norm_of_a_network_is_over_its_groups() -> None:
     np.testing.assert_allclose(norm(x).detach(), expected.reshape(3, 10, 4, 4), rtol=1e-10)
 
 
-def test_defaults_of_the_models() -> None:
-    """One hidden layer of 200; three tanh layers of 128; a one-layer LSTM of 64 on 32 numbers a word."""
-    from fedbench.fields import defaults
-    from fedbench.models.registry import get
-
-    assert defaults(get("mlp")) == {"hidden": [200], "dropout": 0.0, "norm": "none", "init": "default"}
-    assert defaults(get("rnn")) == {"cell": "tanh", "hidden": 128, "layers": 3, "init": "default"}
-    text = {"cell": "lstm", "embedding": 32, "hidden": 64, "layers": 1, "init": "default"}
-    assert defaults(get("embedding_rnn")) == text
-    assert defaults(get("resnet18")) == {"norm": "group", "groups": 2, "width": 64, "init": "default"}
-    for name in ("cnn", "cnn_small"):
-        assert defaults(get(name)) == {"norm": "none", "groups": 2, "dropout": 0.0, "init": "default"}
-
-
 def test_recurrent_layers_start_within_one_over_root_of_their_units() -> None:
     model = build({"name": "rnn", "hidden": 100, "layers": 2}, (1, 4, 400), 3, 0)
     for name, parameter in model.recurrent.named_parameters():

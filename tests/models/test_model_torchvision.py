@@ -83,8 +83,8 @@ def test_stochastic_depth_keeps_or_drops_whole_samples() -> None:
 @pytest.mark.parametrize(("arch", "norm"), [("shufflenet_v2_x0_5", "batch"), ("mobilenet_v3_small", "group")])
 def test_clients_together_equal_clients_alone(tmp_path: Path, arch: str, norm: str) -> None:
     random = np.random.default_rng(0)
-    x, y = random.integers(0, 255, (40, 32, 32, 1)).astype(np.uint8), np.arange(40) % 3
-    np.savez(tmp_path / "data.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
+    x, y = random.integers(0, 255, (16, 32, 32, 1)).astype(np.uint8), np.arange(16) % 3
+    np.savez(tmp_path / "data.npz", x_train=x[:12], y_train=y[:12], x_test=x[12:], y_test=y[12:])
     found = []
     for engine in ("loop", "vmap"):
         run = Run(
@@ -93,7 +93,7 @@ def test_clients_together_equal_clients_alone(tmp_path: Path, arch: str, norm: s
                     "dataset=npz", f"dataset.path={tmp_path / 'data.npz'}", "model=torchvision",
                     f"model.arch={arch}", f"model.norm={norm}", "model.groups=4", f"engine={engine}",
                     "rounds=1", "clients.total=3", "clients.per_round=2", "local.steps=1",
-                    "local.batch_size=8", "algorithm.lr=1e-3", "dtype=float64",
+                    "local.batch_size=4", "algorithm.lr=1e-3", "dtype=float64",
                 ]
             )
         )  # fmt: skip

@@ -21,8 +21,8 @@ MODELS = [
     ({"name": "rnn", "hidden": 4}, (1, 5, 3)),
     ({"name": "rnn", "hidden": 4, "cell": "gru"}, (1, 5, 3)),
     ({"name": "rnn", "hidden": 4, "cell": "lstm"}, (1, 5, 3)),
-    ({"name": "resnet18", "norm": "batch"}, (1, 4, 4)),
-    pytest.param({"name": "resnet18"}, (1, 8, 8), marks=pytest.mark.slow),
+    ({"name": "resnet18", "norm": "batch", "width": 4}, (1, 4, 4)),
+    ({"name": "resnet18", "width": 4}, (1, 8, 8)),
 ]
 CLIENTS, BATCH = 2, 4
 
@@ -74,17 +74,6 @@ def test_vmap_equals_a_loop(config: dict, shape: tuple[int, ...]) -> None:
             for name, value in reference.items():
                 torch.testing.assert_close(part[name][i], value, rtol=1e-9, atol=1e-10, msg=name)
     assert any(v.abs().max() > 0 for v in together[0].values())
-
-
-def test_gradient_agrees_with_autograd() -> None:
-    model = build({"name": "cnn", "norm": "batch", "dropout": 0.3}, (1, 8, 8), 3, 0).double().train()
-    x, y = torch.rand(4, 1, 8, 8, dtype=torch.float64), torch.tensor([0, 1, 2, 0])
-    ours, moved = gradient(model, dict(model.named_parameters()), dict(model.named_buffers()), x, y)
-    cross_entropy(model(x), y).backward()
-    for name, value in model.named_parameters():
-        torch.testing.assert_close(ours[name], value.grad, rtol=1e-9, atol=1e-10)
-    for name, value in moved.items():
-        torch.testing.assert_close(value, model.get_buffer(name))
 
 
 @pytest.mark.slow

@@ -210,10 +210,6 @@ def test_each_constant_that_is_needed_is_asked_for_and_no_other(algorithm):
             prescribe(algorithm, COUNTS, Constants(**{k: v for k, v in known.items() if k != missing}))
 
 
-def test_only_the_parameter_free_methods_need_nothing():
-    assert {name for name, rule in RULES.items() if not rule.needs} == {"padamfed", "padamfed_vr", "adamasfl"}
-
-
 @pytest.mark.parametrize("algorithm", ["fedbuff", "ca2fl", "fadas"])
 def test_rules_that_restrict_nothing_without_staleness(algorithm):
     with pytest.raises(VoidRule, match="restricts no step size"):
