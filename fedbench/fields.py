@@ -35,11 +35,19 @@ class _Dataclass(Protocol):
 
 T = TypeVar("T", bound=_Dataclass)
 
-PACKAGE = "fedbench."
-"""What the names of our own modules begin with."""
 REGISTERED: dict[tuple[str, str], type[Any]] = {}
 """The classes that modules have registered in this process as options, by group and name: methods, models,
 data sets."""
+
+
+def registered(group: str) -> dict[str, Any]:
+    """The registered classes of a group, by name."""
+    return {name: cls for (of, name), cls in REGISTERED.items() if of == group}
+
+
+def is_own(cls: Any) -> bool:
+    """Whether a class or function is fedbench's, and not a user's."""
+    return bool(cls.__module__.startswith("fedbench."))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Everything that uses torch's private interface, with a public fallback for versions of torch that lack it,
-or knows the words of its messages.
+"""Everything that uses torch's private interface, or knows the words of its messages. Without the pieces of
+torch.func the public function is used, slower.
 
 Gradients: `torch.func.grad_and_value` imports `torch._dynamo` on its first call (1.5 s of CPU time), only to
 switch off something that is not on. This module takes the same steps without that, from its private pieces.
@@ -35,6 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedbench.errors import RunError
 
 try:
+    from torch._C._functorch import is_functorch_wrapped_tensor as is_transformed
     from torch._C._functorch import peek_interpreter_stack
     from torch._functorch.eager_transforms import (
         _create_differentiable,
@@ -46,9 +47,6 @@ try:
     _PIECES = True
 except ImportError:
     _PIECES = False
-try:
-    from torch._C._functorch import is_functorch_wrapped_tensor as is_transformed
-except ImportError:
 
     def is_transformed(tensor: Tensor) -> bool:
         """Whether the tensor is wrapped by torch.func. This torch cannot tell, so it may be."""
@@ -61,7 +59,6 @@ __all__ = [
     "compile_alone",
     "grad_and_value",
     "in_transform",
-    "in_use",
     "is_transformed",
     "load",
     "pack",
@@ -69,21 +66,10 @@ __all__ = [
     "stands_alone",
 ]
 
-_STANDALONE = (Path(torch.__file__).parent / "_inductor" / "standalone_compile.py").is_file()
-_LOADER: Any = getattr(getattr(torch._C, "_aoti", None), "AOTIModelPackageLoader", None)
 _MANY = 2**20
 
 Vectors = dict[str, Tensor]
 Found = tuple[Vectors, tuple[Tensor, Vectors]]
-
-
-def in_use() -> dict[str, str]:
-    """Which implementations are used with this torch: the private ones or their public fallbacks."""
-    return {
-        "gradients": "pieces of torch.func" if _PIECES else "torch.func.grad_and_value",
-        "programs": "AOTInductor's loader" if _LOADER else "torch._inductor.aoti_load_package",
-        "programs on CUDA": "standalone_compile" if _STANDALONE else "AOTInductor",
-    }
 
 
 def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:
@@ -142,7 +128,7 @@ class _Shape:
 
 def stands_alone(device: torch.device) -> bool:
     """Whether programs for the device need no C++ compiler."""
-    return device.type == "cuda" and _STANDALONE
+    return device.type == "cuda"
 
 
 def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: Path) -> None:
@@ -217,13 +203,8 @@ _Opened = tuple[Callable[[list[Tensor]], Sequence[Tensor]], str | None]
 
 def _opened(file: Path, device: torch.device) -> _Opened:
     index = -1 if device.index is None else device.index
-    if _LOADER is not None:
-        program = _LOADER(str(file), "model", True, 1, index)
-        return program.boxed_run, program.get_metadata().get(_ENTRY)
-    from torch._inductor import aoti_load_package
-
-    model = aoti_load_package(str(file), device_index=index)
-    return lambda tensors: model(*tensors), model.get_metadata().get(_ENTRY)
+    program = torch._C._aoti.AOTIModelPackageLoader(str(file), "model", True, 1, index)
+    return program.boxed_run, program.get_metadata().get(_ENTRY)
 
 
 def _opened_artifact(file: Path) -> _Opened:

@@ -54,34 +54,15 @@ def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 1)
 
 
-REGISTRIES = {
-    "algorithm": ("fedbench.method.registry", "registered"),
-    "dataset": ("fedbench.data.registry", "_REGISTRY"),
-    "model": ("fedbench.models.registry", "_REGISTRY"),
-}
-
-
 @pytest.fixture(autouse=True)
 def nothing_registered_by_other_tests() -> Iterator[None]:
     """A method, data set or model that a test registers is known to that test alone."""
-
-    def registry(group: str) -> dict[str, Any]:
-        module, name = REGISTRIES[group]
-        return getattr(sys.modules.get(module), name, {})
-
-    def strangers() -> set[tuple[str, str]]:
-        return {
-            (group, name)
-            for group in REGISTRIES
-            for name, made in registry(group).items()
-            if not made.__module__.startswith("fedbench.")
-        }
-
-    before = strangers()
+    known = getattr(sys.modules.get("fedbench.fields"), "REGISTERED", {})
+    before = {*known}
     yield
-    for group, name in strangers() - before:
-        del registry(group)[name]
-        sys.modules["fedbench.fields"].REGISTERED.pop((group, name), None)
+    for key in {*known} - before:
+        if not known[key].__module__.startswith("fedbench."):
+            del known[key]
 
 
 @pytest.fixture

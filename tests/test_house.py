@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,10 +78,6 @@ NO_TORCH = (
 )
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py") if "conf" not in path.relative_to(PACKAGE).parts)
-
-
 def floor(dotted: str) -> str:
     parts = dotted.split(".")
     return parts[1] if len(parts) > 1 else ""
@@ -106,37 +103,42 @@ def imported(tree: ast.AST) -> Iterator[str]:
                 yield f"{node.module}.{alias.name}" if node.module == "fedbench" else str(node.module)
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_imports_point_downwards(path: Path) -> None:
-    here = floor(name_of(path))
-    assert here in BELOW, f"say in {Path(__file__).name} where the new floor {here} stands"
-    for other in imported(ast.parse(path.read_text())):
-        if other.split(".")[0] != "fedbench" or floor(other) not in BELOW:
-            continue  # another package
+MODULES = {
+    name_of(path): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if "conf" not in path.relative_to(PACKAGE).parts
+}
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+
+
+def test_imports_point_downwards() -> None:
+    for name, tree in TREES.items():
+        here = floor(name)
+        assert here in BELOW, f"say in {Path(__file__).name} where the new floor {here} stands"
         allowed = BELOW[here] | GROUND | {here}
-        assert floor(other) in allowed, f"{name_of(path)} imports {other}"
+        for other in imported(tree):
+            ours = other.split(".")[0] == "fedbench" and floor(other) in BELOW
+            assert not ours or floor(other) in allowed, f"{name} imports {other}"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports for the type checker count."""
-    names = {name_of(path): path for path in modules()}
     graph = {}
-    for name, path in names.items():
+    for name, tree in TREES.items():
         found = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module in names:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module in TREES:
                 here = {f"{node.module}.{alias.name}" for alias in node.names}
-                found |= {full for full in here if full in names} or {node.module}
+                found |= {full for full in here if full in TREES} or {node.module}
         graph[name] = found - {name}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if light(name_of(p))], ids=name_of)
-def test_no_torch_at_module_level(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            assert not any(name.split(".")[0] in ("torch", "torchvision") for name in imported(node))
+def test_no_torch_at_module_level() -> None:
+    for name, tree in TREES.items():
+        at_once = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        tops = {other.split(".")[0] for node in at_once for other in imported(node)}
+        assert not (light(name) and tops & {"torch", "torchvision"}), name
 
 
 def test_starting_the_command_line_imports_neither_torch_nor_pandas() -> None:
@@ -150,9 +152,7 @@ def test_starting_the_command_line_imports_neither_torch_nor_pandas() -> None:
 def test_one_file_alone_knows_the_inside_of_hydra() -> None:
     """Private modules may change with any version; what public API can do is done with it."""
     knowing = [
-        name_of(path)
-        for path in modules()
-        if any(name.startswith("hydra._") for name in imported(ast.parse(path.read_text())))
+        name for name, tree in TREES.items() if any(other.startswith("hydra._") for other in imported(tree))
     ]
     assert knowing == ["fedbench.cli.run"]
 
@@ -177,27 +177,73 @@ def test_no_room_has_the_name_of_a_function_of_the_python_interface() -> None:
 
 
 def test_a_file_is_read_in_one_sitting() -> None:
-    longest = max(modules(), key=lambda path: len(path.read_text().splitlines()))
-    assert len(longest.read_text().splitlines()) <= 550, name_of(longest)
+    for name, path in MODULES.items():
+        assert len(path.read_text().splitlines()) <= 550, name
 
 
 COMPUTING = {"data", "models", "method", "algorithms", "schedule", "theory", "engine", "runs"}
-REGISTRIES = {
-    "fedbench.method.registry",
-    "fedbench.models.registry",
-    "fedbench.data.registry",
-}  # names that modules enter when imported
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if floor(name_of(p)) in COMPUTING], ids=name_of)
-def test_what_computes_a_run_keeps_nothing_in_its_module(path: Path) -> None:
+def test_what_computes_a_run_keeps_nothing_in_its_module() -> None:
     """What runs share is held by their session: no module-level collection that fills, no cached function."""
-    tree = ast.parse(path.read_text())
-    for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and name_of(path) not in REGISTRIES:
-            assert ast.unparse(node.value or ast.Constant(1)) not in ("{}", "[]", "set()", "dict()", "list()")
+    for name, tree in TREES.items():
+        if floor(name) not in COMPUTING:
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                value = ast.unparse(node.value or ast.Constant(1))
+                assert value not in ("{}", "[]", "set()", "dict()", "list()"), name
+        for node in ast.walk(tree):
+            for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+                function = ast.unparse(decorator).split("(")[0].split(".")[-1]
+                assert function not in ("cache", "lru_cache"), name
+            assert not isinstance(node, ast.Global), f"{name} has module-level state"
+
+
+TESTS = Path(__file__).parent
+STILL_PRIVATE = {
+    "algorithms/test_optimizers.py",
+    "engine/test_compile_cache.py",
+    "engine/test_engines.py",
+    "engine/test_full_device.py",
+    "engine/test_step_graph.py",
+    "runs/null_cuda.py",
+    "runs/null_cuda_worker.py",
+    "runs/test_cuda.py",
+    "runs/test_personal.py",
+    "runs/test_validation.py",
+}
+"""These files use private names of the package. The list only gets shorter."""
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """The names with an underscore that a module defines: at its top, in classes, and on `self`."""
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            for decorator in node.decorator_list:
-                assert ast.unparse(decorator).split("(")[0].split(".")[-1] not in ("cache", "lru_cache")
-        assert not isinstance(node, ast.Global), "no module-level state"
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own = isinstance(node, ast.Name) or getattr(node.value, "id", "") in ("self", "cls")
+            names |= {node.id if isinstance(node, ast.Name) else node.attr} if own else set()
+    return {name for name in names if name.startswith("_") and not name.endswith("_") and name != "_"}
+
+
+def used(tree: ast.AST) -> Iterator[str]:
+    """The names that a test uses of others: imported, as attributes, and in the texts of monkeypatch."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedbench"):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "os")):
+                yield node.attr
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "setattr":
+            yield from (str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant))
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"fedbench[.\w]+", str(node.value)):
+            yield str(node.value).rpartition(".")[2]
+
+
+def test_tests_use_no_private_names_of_the_package() -> None:
+    """They use what users use, so that the inside can change."""
+    private = set[str]().union(*map(private_names, TREES.values()))
+    for file in sorted(TESTS.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        found = ({*used(tree)} & private) - private_names(tree)
+        assert not found or file.relative_to(TESTS).as_posix() in STILL_PRIVATE, f"{file}: {sorted(found)}"

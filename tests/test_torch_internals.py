@@ -8,6 +8,8 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,8 +61,15 @@ def test_it_is_torchs_gradient_with_and_without_vmap() -> None:
 def test_a_torch_without_the_pieces_takes_its_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
     params, x = arguments(clients=1)
     expected = torch_internals.grad_and_value(lambda p: loss(p, x), params)
-    monkeypatch.setattr(torch_internals, "_PIECES", False)
-    assert same(torch_internals.grad_and_value(lambda p: loss(p, x), params), expected)
+    monkeypatch.delattr("torch._functorch.eager_transforms.grad_increment_nesting")
+    source = Path(str(torch_internals.__file__))
+    without: Any = ModuleType("fedbench.without_pieces")
+    monkeypatch.setitem(sys.modules, without.__name__, without)
+    exec(compile(source.read_text(), source, "exec"), vars(without))
+    monkeypatch.undo()
+    assert same(without.grad_and_value(lambda p: loss(p, x), params), expected)
+    assert without.in_transform()
+    assert without.is_transformed(x)
 
 
 def test_outside_of_transforms_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,34 +118,6 @@ def test_an_eager_run_loads_no_compiler(tmp_path: Path, engine: str) -> None:
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
-
-
-def test_this_torch_has_all_private_pieces_that_are_used() -> None:
-    """A newer torch that lacks one takes the public way, slower; then this test says so."""
-    assert torch_internals.in_use() == {
-        "gradients": "pieces of torch.func",
-        "programs": "AOTInductor's loader",
-        "programs on CUDA": "standalone_compile",
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler")
-def test_a_torch_without_the_loader_takes_the_public_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def step(state: State, k: Tensor) -> tuple[State, Tensor]:
-        return {"w": state["w"] * 2 + k, "b": state["b"]}, state["w"].sum()
-
-    given = {"w": torch.arange(6.0).view(2, 3), "b": torch.ones(2)}, torch.tensor(3.0)
-    file = tmp_path / "program.pt2"
-    torch_internals.pack(step, given, (), file)
-    monkeypatch.setattr(torch_internals, "_LOADER", None)
-    assert torch_internals.in_use()["programs"] == "torch._inductor.aoti_load_package"
-    state, total = torch_internals.load(file, (), torch.device("cpu"))(*given)
-    torch.testing.assert_close(state["w"], torch.tensor([[3.0, 5, 7], [9, 11, 13]]))
-    assert state["b"] is given[0]["b"]
-    assert float(total) == 15
 
 
 @pytest.mark.slow

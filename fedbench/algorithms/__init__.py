@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import cast
 
 from fedbench.errors import OWN_CODE, unknown_option
+from fedbench.fields import registered
 from fedbench.method import Algorithm
-from fedbench.method.registry import registered
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -35,16 +36,16 @@ for _module in pkgutil.iter_modules(__path__):
 
 def names() -> list[str]:
     """The sorted names of all methods, including those of the user's modules that are imported."""
-    return sorted(registered)
+    return sorted(registered("algorithm"))
 
 
 def every() -> list[type[Algorithm]]:
     """All methods, by name."""
-    return [registered[name] for name in names()]
+    return [registered("algorithm")[name] for name in names()]
 
 
 def get(name: str) -> type[Algorithm]:
     """Return the class registered under `name`. Raises ConfigError with the nearest match otherwise."""
-    if name not in registered:
+    if name not in (known := registered("algorithm")):
         raise unknown_option("algorithm", name, names(), OWN_CODE)
-    return registered[name]
+    return cast(type[Algorithm], known[name])

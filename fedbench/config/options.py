@@ -113,7 +113,7 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
         return ["name", *fields.options_of(CLASSES[group][name])]
     keys = ["name", *(fields.options_of(UserDataset) if group == "dataset" else ())]
     own = fields.REGISTERED.get((group, name))
-    own = own if own and not own.__module__.startswith("fedbench.") else None
+    own = None if own is None or fields.is_own(own) else own
     keys += fields.options_of(own) if own else ()
     ours = conf_dir()  # searched last, unless `searchpath` contains it
     places = [*searchpath, *([] if ours in searchpath else [ours])]

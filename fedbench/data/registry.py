@@ -32,13 +32,12 @@ from fedbench.data.options import (
 from fedbench.data.tables import load_table
 from fedbench.data.transforms import PAD, mean_std, pixel_mean_std
 from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, first_line, unknown_option, word
-from fedbench.fields import REGISTERED, options_of_function, read
+from fedbench.fields import REGISTERED, options_of_function, read, registered
 from fedbench.files import as_given
 
 F = TypeVar("F", bound=Callable[..., Dataset])
 _GIVEN = ("root", "seed", "clients")
 _MAPPED = "samples of a directory of .npy files stay on the disk as they are"
-_REGISTRY: dict[str, Callable[..., Dataset]] = {}
 
 
 def register_dataset(name: str) -> Callable[[F], F]:
@@ -53,9 +52,10 @@ def register_dataset(name: str) -> Callable[[F], F]:
         raise ValueError(f"{name} is a data set of fedbench's own")
 
     def enter(function: F) -> F:
-        _REGISTRY[name] = function
         options = options_of_function(name, function, _GIVEN)
-        REGISTERED["dataset", name] = dataclasses.make_dataclass(name, options, frozen=True)
+        made = dataclasses.make_dataclass(name, options, frozen=True)
+        made.function = staticmethod(function)  # type: ignore[attr-defined]
+        REGISTERED["dataset", name] = made
         return function
 
     return enter
@@ -65,11 +65,10 @@ def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -
     """The data set that the registered function returns. Raises ConfigError for an unknown name or option,
     DataError if the function fails or returns something else."""
     name = options.name
-    if name not in _REGISTRY:
-        names = sorted([*DATASETS, *_REGISTRY])
-        raise unknown_option("dataset", name, names, OWN_CODE)
-    function = _REGISTRY[name]
-    own = read(REGISTERED["dataset", name], options.chosen.options, "dataset", f"dataset={name}")
+    if name not in (users := registered("dataset")):
+        raise unknown_option("dataset", name, sorted([*DATASETS, *users]), OWN_CODE)
+    own = read(users[name], options.chosen.options, "dataset", f"dataset={name}")
+    function: Callable[..., Dataset] = users[name].function
     here: dict[str, Any] = {"root": root, "seed": seed, "clients": clients}
     wanted = {key: here[key] for key in here.keys() & inspect.signature(function).parameters.keys()}
     try:

@@ -7,11 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fedbench.fields import PACKAGE, REGISTERED, check_declared
+from fedbench.fields import REGISTERED, check_declared, is_own, registered
 from fedbench.method.interface import Algorithm
-
-registered: dict[str, type[Algorithm]] = {}
-"""Every method known so far. Importing `fedbench.algorithms` registers the package's own."""
 
 A = TypeVar("A", bound=type[Algorithm])
 
@@ -28,9 +25,9 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
     def enter(cls: A) -> A:
         cls = dataclass(cls)  # type: ignore[assignment]
         cls.name = name
-        if not cls.__module__.startswith(PACKAGE):
+        if not is_own(cls):
             importlib.import_module("fedbench.algorithms")  # whose names must be known now
-            if name in registered and registered[name].__module__.startswith(PACKAGE):
+            if (known := registered("algorithm").get(name)) and is_own(known):
                 raise ValueError(f"{name} is a method of fedbench's own: yours needs another name")
             check_declared(cls)
         if cls.server_step is Algorithm.server_step:
@@ -38,8 +35,8 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
                 f"{cls.__name__} lacks server_step(self, server, mean, n, h), the next server state"
             )
         body = {"__doc__": cls.__doc__, "__module__": cls.__module__}
-        registered[name] = dataclass(type(cls.__name__, (*variants, cls), body)) if variants else cls
-        REGISTERED["algorithm", name] = registered[name]
+        whole = dataclass(type(cls.__name__, (*variants, cls), body)) if variants else cls
+        REGISTERED["algorithm", name] = whole
         return cls
 
     return enter

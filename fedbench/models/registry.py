@@ -17,14 +17,15 @@ from torch import nn
 
 from fedbench.errors import OWN_CODE, ConfigError, unknown_option
 from fedbench.fields import (
-    PACKAGE,
     REGISTERED,
     Choice,
     check_declared,
     choice,
+    is_own,
     options_of,
     options_of_function,
     read,
+    registered,
 )
 from fedbench.models.layers import NORM_TYPES
 from fedbench.rng import Stream, make_key
@@ -58,7 +59,6 @@ class Model(ABC):
 
 Factory = Callable[..., nn.Module]
 R = TypeVar("R", bound=Factory | type[Model])
-_REGISTRY: dict[str, type[Model]] = {}
 
 
 def register_model(name: str) -> Callable[[R], R]:
@@ -74,14 +74,15 @@ def register_model(name: str) -> Callable[[R], R]:
 
     def enter(made: R) -> R:
         is_model = isinstance(made, type) and issubclass(made, Model)
-        if not made.__module__.startswith(PACKAGE):
+        if not is_own(made):
             _load_package()
-            if name in _REGISTRY and _REGISTRY[name].__module__.startswith(PACKAGE):
+            if (known := registered("model").get(name)) and is_own(known):
                 raise ValueError(f"{name} is a model of fedbench's own: yours needs another name")
             if is_model:
                 check_declared(cast(type[Model], made), (Model,))
-        _REGISTRY[name] = cast(type[Model], made) if is_model else _of_factory(name, cast(Factory, made))
-        REGISTERED["model", name] = _REGISTRY[name]
+        REGISTERED["model", name] = (
+            cast(type[Model], made) if is_model else _of_factory(name, cast(Factory, made))
+        )
         return made
 
     return enter
@@ -119,16 +120,16 @@ def _of_factory(name: str, factory: Factory) -> type[Model]:
 def names() -> list[str]:
     """All registered names, sorted."""
     _load_package()
-    return sorted(_REGISTRY)
+    return sorted(registered("model"))
 
 
 def get(name: str) -> type[Model]:
     """The class registered under `name`; ConfigError with the nearest match otherwise."""
-    if name not in _REGISTRY:
+    if ("model", name) not in REGISTERED:
         _load_package()
-    if name not in _REGISTRY:
+    if ("model", name) not in REGISTERED:
         raise unknown_option("model", name, names(), OWN_CODE)
-    return _REGISTRY[name]
+    return cast(type[Model], REGISTERED["model", name])
 
 
 def read_model(chosen: Choice) -> Model:

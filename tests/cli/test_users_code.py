@@ -13,7 +13,6 @@ import fedbench as api
 from fedbench.config import imports
 from fedbench.fields import REGISTERED
 from fedbench.method import Algorithm, positive, register
-from fedbench.method.registry import registered
 
 Call = Callable[..., tuple[int, str, str]]
 SMALL = ("rounds=1", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none", "threads=1")
@@ -43,8 +42,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty directory; as in a process of its own, nothing of a user's has been executed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(imports, "executed", {})
-    for registry, name in ((registered, "signed"), (REGISTERED, ("algorithm", "signed"))):
-        monkeypatch.delitem(registry, name, raising=False)  # type: ignore[misc]
+    monkeypatch.delitem(REGISTERED, ("algorithm", "signed"), raising=False)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
 
 
@@ -202,7 +200,7 @@ def test_what_a_users_class_lacks_is_said_before_a_run(fedbench: Call, module: s
     assert f"fedbench: imports=mine.py: failed while it was executed: {line}" in err
     assert f"({Path('mine.py').resolve()}, line " in err
     assert [path.name for path in Path().iterdir()] == ["mine.py"]
-    assert registered["scaffold"].__module__ == "fedbench.algorithms.scaffold"
+    assert REGISTERED["algorithm", "scaffold"].__module__ == "fedbench.algorithms.scaffold"
 
 
 def test_a_class_of_ones_own_may_set_an_option_anew_and_keep_constants(fedbench: Call) -> None:
@@ -234,5 +232,5 @@ def test_the_quickstart_weights_clients_alike() -> None:
 
     text = (conf_dir() / "experiment" / "quickstart.yaml").read_text()
     assert "algorithm.weighting: uniform" in text
-    assert dataclasses.is_dataclass(registered["padamfed"])
-    assert "weighting" not in registered["padamfed"].options()
+    assert dataclasses.is_dataclass(REGISTERED["algorithm", "padamfed"])
+    assert "weighting" not in REGISTERED["algorithm", "padamfed"].options()

@@ -14,9 +14,9 @@ from sklearn.metrics import r2_score
 
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.data import registry
 from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
+from fedbench.fields import REGISTERED
 from fedbench.runs.clients import summary_of
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run import Run
@@ -248,7 +248,7 @@ def test_a_users_own_data_set_on_the_command_line(
     assert main(["replay", "one"]) == 0
     assert main(["plot", "--partition", "one"]) == 2
     assert "dataset=stations has no classes to draw (regression)" in capsys.readouterr().err
-    monkeypatch.delitem(registry._REGISTRY, "stations")  # as in a process of its own
+    monkeypatch.delitem(REGISTERED, ("dataset", "stations"))  # as in a process of its own
     others = [word for word in words if not word.startswith("imports")]
     assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
     assert "or your own, which imports=[FILE.py] registers" in capsys.readouterr().err
