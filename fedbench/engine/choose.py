@@ -238,7 +238,7 @@ def make_executor(
         depends, check = step_depends(program, sizes.chunk, sizes.width), cuda_graph == "auto"
         graphs = GraphedSteps(programs.pools, sizes.chunk, check, sizes.longest, (engine, depends))
     if engine == "vmap":
-        return VmapExecutor(program, wide, graphs)
+        return VmapExecutor(program, wide, graphs, programs.tapes)
     return CompileExecutor(program, sizes.chunk, sizes.width, programs, wide, graphs)
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.graph import PoolOfProcess
+from fedbench.engine.tape import Tapes
 from fedbench.errors import RunError, first_line
 from fedbench.files import atomically, locked, user_cache
 from fedbench.models.recurrence import tell_compiler
@@ -179,7 +180,7 @@ class Programs:
         self.cache, self.objective, self.tensors = cache, objective, tensors
         self._kept: dict[Hashable, Function] = {}
         self._said: set[str] = set()
-        self.pools = PoolOfProcess()
+        self.pools, self.tapes = PoolOfProcess(), Tapes()
 
     def __len__(self) -> int:
         return len(self._kept)

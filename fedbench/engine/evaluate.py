@@ -14,7 +14,7 @@ from fedbench.engine.objective import CLASSIFICATION, Objective, Task
 from fedbench.method import Vectors
 
 SMALL = 2**26
-"""Most numbers in a test set that is kept as the model's input."""
+"""Most numbers in a set of samples that is kept as the model's input."""
 
 
 class Evaluator:
@@ -119,7 +119,7 @@ class Evaluator:
 
     def _weighted_loss(self, params: Vectors, statistics: Vectors, weights: Tensor, at: Tensor) -> Tensor:
         data = self.objective.data
-        out = functional_call(self.model, {**params, **statistics}, (self.to_input(data.x[at]),))
+        out = functional_call(self.model, {**params, **statistics}, (data.input(at),))
         return (self.objective.loss(out, data.y[at]) * weights[at]).sum()
 
     def _objective(self, loss: Tensor, theta: Tensor) -> Tensor:

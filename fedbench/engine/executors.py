@@ -5,6 +5,7 @@ clients; and the plain executor, which runs one client after another. Others vec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -129,6 +130,13 @@ class LocalProgram:
         own = {} if self.optimizer.plain else self.optimizer.numbers
         clip = {} if self.clip_norm is None else {CLIP_NORM: self.clip_norm}
         return {**{OPTIMIZER + name: value for name, value in own.items()}, **clip}
+
+    @property
+    def depends(self) -> Hashable | None:
+        """What the programs depend on besides the objective and the shapes of their arguments; None: that
+        cannot be known."""
+        key, optimizer, clips = self.algorithm.key, self.optimizer.shape, self.clip_norm is not None
+        return None if key is None else (key, self.masked, self.keeps_models, optimizer, clips)
 
     @property
     def keeps_state(self) -> bool:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, to_device
-from fedbench.engine.executors import Executor, Facts, LocalProgram, Result, Work, pad
+from fedbench.engine.executors import Executor, Facts, Result, Work, pad
 from fedbench.engine.graph import GraphedSteps
 from fedbench.engine.vectorised import VmapExecutor, packs_of
 from fedbench.errors import first_line
@@ -263,7 +263,7 @@ class Task(ABC):
         if own is not None:
             program = "joined", own.program
             graphs = GraphedSteps(own.pools, seats * self.width, own.check, own.longest, program)
-        return VmapExecutor(self.own.program, self.own.wide, graphs)
+        return VmapExecutor(self.own.program, self.own.wide, graphs, self.own.tapes)
 
 
 class JoinedExecutor(Executor):
@@ -283,8 +283,8 @@ class JoinedExecutor(Executor):
 
     @cached_property
     def depends(self) -> Hashable:
-        """What its steps depend on besides the shapes of what they read."""
-        return depends(self.program)
+        """What its steps depend on besides the shapes of what they read, in this process."""
+        return id(self.program.objective), self.program.depends
 
     def run(self, work: Work) -> Result:
         """Run the chunk's local work."""
@@ -297,13 +297,6 @@ class JoinedExecutor(Executor):
             return self.own.gradients(theta, statistics, batches, weights)
         total: Tensor = self.seat.ask(Gradients(self, theta, statistics, batches, weights))
         return total
-
-
-def depends(program: LocalProgram) -> Hashable:
-    """What the functions of a program depend on. Two programs of one process with equal keys are the same."""
-    optimizer, clips = program.optimizer.shape, program.clip_norm is not None
-    own = program.masked, program.keeps_models, optimizer, clips
-    return id(program.objective), program.algorithm.key, *own
 
 
 class Chunk(Task):

@@ -165,6 +165,11 @@ class DeviceData:
     augment: Callable[[Tensor, tuple[Tensor, Tensor]], Tensor] | None = None
     noise: Tensor | None = None  # (n,) standard deviation of the noise added to each training input
     tensors: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here
+    inputs: Tensor | None = None  # the model's input of all of x, if that was made beforehand
+
+    def input(self, samples: Tensor) -> Tensor:
+        """The model's input of the samples (..., B), without what is random."""
+        return self.to_input(self.x[samples]) if self.inputs is None else self.inputs[samples]
 
 
 class Objective:
@@ -232,7 +237,7 @@ class Objective:
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
     def _gather(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        x = self.data.to_input(self.data.x[batch.samples])
+        x = self.data.input(batch.samples)
         if self.data.augment is not None:
             assert batch.keys is not None
             x = self.data.augment(x, (batch.keys[0, 0], batch.keys[0, 1]))

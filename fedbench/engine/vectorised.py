@@ -14,22 +14,28 @@ from fedbench.engine.batches import BatchIndices, repeat_first, to_device
 from fedbench.engine.compiled import Compiled, Programs
 from fedbench.engine.executors import Executor, LocalProgram, Result, Work, cut
 from fedbench.engine.graph import GraphedSteps, eagerly
+from fedbench.engine.tape import Tapes
 from fedbench.method import Vectors
 from fedbench.torch_internals import pytree
 
 
 class VmapExecutor(Executor):
-    """All clients of the chunk at once, eagerly."""
+    """All clients of the chunk at once."""
 
     name = "vmap"
 
     def __init__(
-        self, program: LocalProgram, wide: float = math.inf, graphs: GraphedSteps | None = None
+        self,
+        program: LocalProgram,
+        wide: float = math.inf,
+        graphs: GraphedSteps | None = None,
+        tapes: Tapes | None = None,
     ) -> None:
         """`wide`: batch size from which `gradients` takes one batch after another, which is then faster.
-        `graphs`: runs the steps as CUDA graphs; None: no graphs."""
+        `graphs`: runs the steps as CUDA graphs; None: no graphs. `tapes`: of the objective's programs, kept
+        for later runs."""
         super().__init__(program)
-        self.wide, self.graphs = wide, graphs
+        self.wide, self.graphs, self.tapes = wide, graphs, tapes or Tapes()
         self._mapped: dict[Hashable, Callable[..., Any]] = {}
 
     def run(self, work: Work) -> Result:
@@ -92,10 +98,12 @@ class VmapExecutor(Executor):
         return clients
 
     def _map(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-        """A function of the program, vectorised over clients."""
-        key = (name, str(in_dims))
+        """A function of the program, vectorised over clients, and recorded if all that it depends on is
+        known."""
+        key, depends = (name, str(in_dims)), self.program.depends
         if key not in self._mapped:
-            self._mapped[key] = torch.func.vmap(getattr(self.program, name), in_dims=in_dims)
+            mapped = torch.func.vmap(getattr(self.program, name), in_dims=in_dims)
+            self._mapped[key] = mapped if depends is None else self.tapes.of((depends, *key), mapped)
         return self._mapped[key]
 
     def _hot(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
@@ -128,7 +136,7 @@ class CompileExecutor(VmapExecutor):
     ) -> None:
         """`chunk`: clients in a full chunk. `width`: samples in a batch. `programs`: keeps compiled steps for
         later runs. `wide`, `graphs`: see VmapExecutor."""
-        super().__init__(program, wide, graphs)
+        super().__init__(program, wide, graphs, programs.tapes)
         self.chunk, self.programs = chunk, programs
         self._compiled: dict[Hashable, Compiled] = {}
         self._depends = {
@@ -168,8 +176,8 @@ class CompileExecutor(VmapExecutor):
         """A compiled function over clients, kept for later runs if all that it depends on is known."""
         key = (name, str(in_dims))
         if key not in self._compiled:
-            alone = self.chunk == 1
-            function = of_one(getattr(self.program, name), in_dims) if alone else self._map(name, in_dims)
+            vectorised = of_one if self.chunk == 1 else torch.func.vmap
+            function = vectorised(getattr(self.program, name), in_dims)
             self._compiled[key] = Compiled(function, self.programs, self._depends[name])
         return self._compiled[key]
 
@@ -197,7 +205,5 @@ def _row(value: Any, axes: Any) -> Any:
 def step_depends(program: LocalProgram, chunk: int, width: int) -> Hashable | None:
     """What a compiled step depends on besides the objective and the shapes of its arguments. Those shapes
     follow from it, except for the size of the data. None if the dependencies cannot be known."""
-    key = program.algorithm.key
-    plain = program.optimizer.plain and program.clip_norm is None
-    own = () if plain else (program.optimizer.shape, program.clip_norm is None)
-    return None if key is None else ("step", key, program.masked, chunk, width, *own)
+    depends = program.depends
+    return None if depends is None else ("step", depends, chunk, width)

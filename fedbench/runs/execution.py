@@ -37,7 +37,7 @@ from fedbench.engine.choose import (
 )
 from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.compiled import CompileCache, Programs, place
-from fedbench.engine.evaluate import Evaluator
+from fedbench.engine.evaluate import SMALL, Evaluator
 from fedbench.engine.executors import LocalProgram
 from fedbench.engine.joined import Seat
 from fedbench.engine.memory import keep_memory
@@ -285,10 +285,11 @@ def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDe
         options = sorted((key, repr(value)) for key, value in config.model.options.items())
         how = placement.device, problem.dtype, config.precision, config.deterministic, placement.threads
         noise = config.dataset.noise and (config.dataset.noise, problem.division.assignment.tobytes())
-        rest = (config.model.name, *options), config.loss, *how, *([noise] if noise else [])
+        more = [noise] if noise else []
+        rest = (config.model.name, *options), config.loss, *how, _is_reused(problem, placement), *more
 
     def make() -> OnDevice:
-        objective = _objective(problem, placement.device)
+        objective = _objective(problem, placement)
         own, loss = config.dataset, objective.loss
         augmented = dataset.augment, own.pad_mode, own.augment_probability
         facts = own.name, dataset.classes, *augmented, loss.__module__, loss.__qualname__
@@ -298,8 +299,16 @@ def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDe
     return session.on_device(dataset, rest, make)
 
 
-def _objective(problem: Problem, device: torch.device) -> Objective:
+def _is_reused(problem: Problem, placement: Placement) -> bool:
+    """Whether to convert the training samples once, not in every mini-batch. On a GPU that costs nothing."""
+    load, x = placement.load, problem.dataset.x_train
+    drawn = load.calls * load.cohort * load.batch
+    return placement.device.type == "cpu" and x.numel() <= SMALL and drawn >= len(x)
+
+
+def _objective(problem: Problem, placement: Placement) -> Objective:
     """Losses and gradients of the model on the training data, all on the device."""
+    device = placement.device
     ds, dtype, loss, chosen = problem.dataset, problem.dtype, problem.config.loss, problem.config.dataset
     mean, std = (None if value is None else value.to(device, dtype) for value in (ds.mean, ds.std))
     black = None if ds.augment == "none" else ds.black.to(device, dtype)
@@ -318,10 +327,11 @@ def _objective(problem: Problem, device: torch.device) -> Objective:
     if share := chosen.noise:
         each = torch.from_numpy(np.maximum(problem.division.assignment, 0)) * (share / (problem.counts.N - 1))
         noise = each.to(device, dtype)
-    tensors = (x, y, *(tensor for tensor in (mean, std, black, noise) if tensor is not None))
+    inputs = to_input(x) if _is_reused(problem, placement) else None
+    tensors = (x, y, *(tensor for tensor in (mean, std, black, noise, inputs) if tensor is not None))
     return Objective(
         copy.deepcopy(problem.model).to(device),
-        DeviceData(x, y, to_input, None if black is None else augment, noise, tensors),
+        DeviceData(x, y, to_input, None if black is None else augment, noise, tensors, inputs),
         TASKS[ds.task].losses,
         weight_decay=loss.weight_decay,
         scale=loss.scale,
