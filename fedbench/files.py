@@ -112,11 +112,16 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
-    """Write plain values as YAML. Keys keep their order."""
-    write_text(
-        path, yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+def as_yaml(value: Any) -> str:
+    """Plain values as YAML. Keys keep their order."""
+    return str(
+        yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
     )
+
+
+def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
+    """Write plain values as YAML."""
+    write_text(path, as_yaml(value))
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

@@ -1,18 +1,21 @@
-"""One job of Hydra: the function that every launcher calls, alone or inside a sweep."""
+"""One job: what Hydra prepares for it, and the function that every launcher calls, alone or in a sweep."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from hydra.core.utils import configure_log
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fedbench.config.compose import config_directories, validate
 from fedbench.config.config import Config, flat
@@ -20,7 +23,7 @@ from fedbench.config.explain import line_of
 from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
 from fedbench.errors import UserError
-from fedbench.files import InUse
+from fedbench.files import InUse, as_yaml
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, RunDirectory
 from fedbench.sweeps import together
@@ -58,6 +61,46 @@ def session() -> Session:
     return Session()
 
 
+@contextlib.contextmanager
+def prepared(cfg: DictConfig, place: Path) -> Iterator[None]:
+    """The directory `place` of a job, its log and its files in .hydra/ while the job of the composed
+    configuration is computed: what Hydra's run_job does, with the same bytes, in a tenth of its time."""
+    before, here = HydraConfig.instance().cfg, os.getcwd()
+    with read_write(cfg.hydra), open_dict(cfg.hydra.runtime):
+        cfg.hydra.runtime.output_dir = os.path.abspath(place)
+    plain: Any = OmegaConf.to_container(cfg, resolve=False, enum_to_str=True)
+    hydra = plain.pop("hydra")
+    try:
+        HydraConfig.instance().cfg = cfg  # type: ignore[assignment]  # set_config would copy it first
+        files = place / ".hydra"
+        files.mkdir(parents=True, exist_ok=True)
+        sections = [_section(name, value) for name, value in hydra.items()]
+        texts = {"hydra": f"hydra:\n{''.join(sections)}", "config": as_yaml(plain)}
+        texts["overrides"] = as_yaml(hydra["overrides"]["task"])
+        for name, text in texts.items():
+            (files / f"{name}.yaml").write_text(text, encoding="utf-8")
+        if cfg.hydra.job.chdir:
+            os.chdir(place)
+        configure_log(cfg.hydra.job_logging, cfg.hydra.verbose)
+        yield
+    finally:
+        HydraConfig.instance().cfg = before
+        os.chdir(here)
+
+
+def _section(name: str, value: Any) -> str:
+    """A section of hydra.yaml. Those that are the same in all jobs of a sweep hold long texts, which
+    OmegaConf's slow writer folds in its own way."""
+    if name in ("job", "overrides", "runtime"):
+        return as_yaml({"hydra": {name: value}}).removeprefix("hydra:\n")
+    return _same_section(name, json.dumps(value))
+
+
+@functools.lru_cache(maxsize=64)
+def _same_section(name: str, value: str) -> str:
+    return OmegaConf.to_yaml({"hydra": {name: json.loads(value)}}).removeprefix("hydra:\n")
+
+
 def computed(config: Config, compute: Callable[[], Outcome]) -> float:
     """Compute a run in the directory that Hydra has prepared; return its score. An error's traceback goes to
     run.log."""
@@ -78,6 +121,7 @@ class RunJob:
     def __init__(self) -> None:
         self._to_come: Counter[str] = Counter()
         self._ended = self._total = 0
+        self._next_tables = 0.0
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Announce the runs to come, so that a step that several of them need is compiled sooner."""
@@ -92,8 +136,8 @@ class RunJob:
         """Compute the run and return its final accuracy; if it diverged, the worst possible value: 0, or -inf
         for an R2.
 
-        A failure is first recorded in the run's directory, and the sweep's tables are rewritten whatever
-        happens.
+        A failure is first recorded in the run's directory, and the sweep's tables are brought up to date
+        whatever happens.
         """
         hydra = HydraConfig.get()
         directory = Path(hydra.runtime.output_dir)
@@ -114,7 +158,15 @@ class RunJob:
             raise JobFailed(line, getattr(error, "exit_code", 1)) from error
         finally:
             with contextlib.suppress(UserError, OSError):
-                collect(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
+                self._make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
+
+    def _make_tables(self, directory: Path) -> None:
+        """They hold all runs of the sweep, so this process leaves them for nine times as long as they took.
+        The sweep makes them at its end."""
+        begun = time.monotonic()
+        if begun >= self._next_tables:
+            collect(directory)
+            self._next_tables = time.monotonic() + 9 * (time.monotonic() - begun)
 
     def _run(self, config: Config, directory: Path) -> float:
         from fedbench.runs.run import Run
@@ -128,7 +180,7 @@ class RunJob:
         print(f"{self._ended} of {self._total}: {line}" if self._total else line, flush=True)
 
     def __getstate__(self) -> dict[str, Any]:  # another process counts none
-        return {**vars(self), "_ended": 0, "_total": 0}
+        return {**vars(self), "_ended": 0, "_total": 0, "_next_tables": 0.0}
 
 
 def _of_a_sweep(record: logging.LogRecord) -> bool:

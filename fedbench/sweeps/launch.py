@@ -243,7 +243,7 @@ class _Launch:
             prepare()
         missing = checked(missing, len(runs))
         hydra = self.cfg.hydra
-        if hydra.job.chdir or hydra.job.env_set:  # a job changes its whole process
+        if hydra.job.chdir:  # a job changes its whole process
             missing = [replace(run, kind=None) for run in missing]
         before = f", {len(runs) - len(missing)} of them finished before" if len(missing) < len(runs) else ""
         log.info("%d run%s%s, in %s", len(runs), "s" if len(runs) != 1 else "", before, directory)
@@ -257,11 +257,14 @@ class _Launch:
         self.task.expect(run.config for run in missing)
         failed: dict[str, str] = {}
         size = self.cfg.hydra.sweeper.max_batch_size or (1 if self.name == BASIC else max(len(missing), 1))
-        while missing:
-            for start in range(0, len(missing), size):
-                failed |= self._launched(missing[start : start + size])
-            missing = _left_by_others([run for run in missing if run.name not in failed])
-        collect(directory)
+        try:
+            while missing:
+                for start in range(0, len(missing), size):
+                    failed |= self._launched(missing[start : start + size])
+                collect(directory)
+                missing = _left_by_others([run for run in missing if run.name not in failed])
+        finally:
+            collect(directory)
         return [_record(run, failed.get(run.name)) for run in runs]
 
     def _launched(self, runs: Sequence[PlannedRun]) -> dict[str, str]:

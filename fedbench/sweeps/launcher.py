@@ -28,7 +28,7 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobStatus, configure_log, run_job, setup_globals
+from hydra.core.utils import configure_log, setup_globals
 from hydra.types import HydraContext
 from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
@@ -41,7 +41,7 @@ from fedbench.runs import stored
 from fedbench.runs.run_directory import FAILED, FINISHED, SUMMARY, RunDirectory
 from fedbench.runs.signals import Interrupted, Signals
 from fedbench.sweeps import together as groups_of
-from fedbench.sweeps.job import JobFailed, RunJob, ended_line, record_failure
+from fedbench.sweeps.job import JobFailed, RunJob, ended_line, prepared, record_failure
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.tables import collect
 
@@ -105,25 +105,19 @@ class Work:
         return cfg
 
     def _run(self, place: Path, cfg: DictConfig) -> None:
-        HydraConfig.instance().set_config(cfg)
-        result = run_job(
-            hydra_context=self.context,
-            task_function=self.task,
-            config=cfg,
-            job_dir_key="hydra.sweep.dir",
-            job_subdir_key="hydra.sweep.subdir",
-        )
-        error = result._return_value if result.status == JobStatus.FAILED else None
-        held = isinstance(error, JobFailed) and error.held
-        if error is not None and not held and RunDirectory(place).status != FAILED:
-            raise error  # which could not be written down
+        try:
+            with prepared(cfg, place):
+                self.task(without_hydra(cfg))
+        except JobFailed as error:
+            if not error.held and RunDirectory(place).status != FAILED:
+                raise  # it could not be written down
 
 
 def _is_finished(place: Path, cfg: DictConfig) -> bool:
     here = RunDirectory(place)
     if not here.has(SUMMARY):
         return False
-    HydraConfig.instance().set_config(cfg)
+    HydraConfig.instance().cfg = cfg  # type: ignore[assignment]
     config = validate(without_hydra(cfg), config_directories(cfg.hydra))
     return stored.finished(here, config) is not None
 

@@ -6,6 +6,7 @@ the first one's files, log and lines are the run's.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 from collections.abc import Sequence
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import JobStatus, configure_log, run_job
-from omegaconf import DictConfig
+from hydra.core.utils import configure_log
 
 from fedbench import process_group
 from fedbench.config.compose import Composed, Composer
@@ -26,7 +26,7 @@ from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.stored import refuse_other, reported
 from fedbench.sweeps.formats import evaluations
-from fedbench.sweeps.job import computed, finished_line, session
+from fedbench.sweeps.job import computed, finished_line, prepared, session
 
 if TYPE_CHECKING:
     from fedbench.runs.run import Run
@@ -68,19 +68,10 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
             made.go(Path(place))
         return
 
-    def task(cfg: DictConfig) -> float:
-        return computed(config, lambda: made.go(Path(HydraConfig.get().runtime.output_dir)))
-
-    with one_line_os_errors(f"write {here.path}"):  # Hydra's own files
-        result = run_job(
-            hydra_context=composer.context(),
-            task_function=task,
-            config=cfg,
-            job_dir_key="hydra.run.dir",
-            job_subdir_key=None,
-        )
-    if result.status == JobStatus.FAILED:
-        raise result._return_value
+    with contextlib.ExitStack() as stack:
+        with one_line_os_errors(f"write {here.path}"):  # what is prepared
+            stack.enter_context(prepared(cfg, here.path))
+        computed(config, lambda: made.go(Path(HydraConfig.get().runtime.output_dir)))
     if config.progress != "none":
         print(evaluations(here.rows()))
 

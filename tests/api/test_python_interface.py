@@ -109,6 +109,11 @@ def test_a_sweep_its_results_and_its_figure(caplog: pytest.LogCaptureFixture) ->
     mean = np.mean([run.metrics["test_accuracy"] for run in swept.runs[:2]], axis=0)
     assert any(np.allclose(ys, mean) for ys in drawn)
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    looks = {"by": "seed", "y": "test_loss", "where": {"algorithm": ["fedavg"]}, "log": "y"}
+    (axes,) = fedbench.plot(swept, **looks).axes
+    drawn = [line.get_ydata() for line in axes.get_lines() if line.get_gid() == "mean"]
+    np.testing.assert_allclose(drawn, [run.metrics["test_loss"] for run in swept.runs[:2]])
+    assert axes.get_yscale() == "log"
 
     # a run that has not ended is a row too
     (swept.runs[0].directory / "summary.json").unlink()

@@ -10,46 +10,21 @@ from fedbench.api import compose_config
 from fedbench.sweeps.job import RunJob, program
 
 BASE = ["algorithm=padamfed", "progress=none"]
+SHARED = [
+    "algorithm.lr=0.3 algorithm.beta=0.5", "seed=4", "rounds=7", "clients.total=31", "threads=1",
+    "engine=compile", "eval.every=2", "partition=dirichlet",
+]  # fmt: skip
+ITS_OWN = [
+    "algorithm=scaffold", "algorithm.normalise=false", "algorithm.norm=tensor", "model=mlp",
+    "dataset=synthetic", "local.batch_size=7", "clients.per_round=6", "loss.weight_decay=0.1",
+    "dtype=float64",
+]  # fmt: skip
 
 
-def name(*overrides: str) -> str:
-    return program(compose_config([*BASE, *overrides]))
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("algorithm.lr=0.3",),
-        ("algorithm.lr=0.3", "algorithm.beta=0.5"),
-        ("seed=4",),
-        ("rounds=7",),
-        ("clients.total=31",),
-        ("threads=1",),
-        ("engine=compile",),
-        ("eval.every=2",),
-        ("partition=dirichlet",),
-    ],
-)
-def test_numbers_and_seeds_share_a_step(overrides: tuple[str, ...]) -> None:
-    assert name(*overrides) == name()
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("algorithm=scaffold",),
-        ("algorithm.normalise=false",),
-        ("algorithm.norm=tensor",),
-        ("model=mlp",),
-        ("dataset=synthetic",),
-        ("local.batch_size=7",),
-        ("clients.per_round=6",),
-        ("loss.weight_decay=0.1",),
-        ("dtype=float64",),
-    ],
-)
-def test_variants_and_shapes_do_not(overrides: tuple[str, ...]) -> None:
-    assert name(*overrides) != name()
+@pytest.mark.parametrize("words", [*SHARED, *ITS_OWN])
+def test_numbers_and_seeds_share_a_step_and_variants_and_shapes_do_not(words: str) -> None:
+    one, other = (program(compose_config([*BASE, *more])) for more in ([], words.split()))
+    assert (one == other) == (words in SHARED)
 
 
 def test_a_run_knows_how_many_are_to_come(runs, fedbench) -> None:

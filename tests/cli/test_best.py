@@ -116,8 +116,13 @@ def test_a_setting_without_the_metric_is_said_to_lack_it(fedbench: Call) -> None
     out = fedbench("best", "d", "--metric", "final_test_macro_f1")[1]
     assert "(1 setting left out: no final_test_macro_f1 (eval.metrics))" in out
     assert "(1 setting left out: a run failed, diverged or not ended)" in out
-    code, _, err = fedbench("best", "d", "--metric", "final_test_auroc")
-    assert (code, err) == (2, "fedbench: d: no run has a final_test_auroc (eval.metrics)\n")
+    for words, says in (
+        (["--metric", "final_test_auroc"], "d: no run has a final_test_auroc (eval.metrics)\n"),
+        (["--metric", "accuracy"], "--metric=accuracy: must be one of "),
+        (["--by", "algorithm.lrr"], "(did you mean 'algorithm.lr'?)\n"),
+    ):
+        code, _, err = fedbench("best", "d", *words)
+        assert (code, says in err, err.count("\n")) == (2, True, 1)
 
 
 def test_a_table_of_several_tasks_for_a_paper(fedbench: Call) -> None:

@@ -34,24 +34,22 @@ def completed(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize(
-    ("line", "word", "found"),
-    [
-        ("fedbench sta", 1, ["state."]),
-        ("fedbench tune --pru", 2, []),
-        (
-            "fedbench algorithm=fedada",
-            1,
-            [f"algorithm={name}" for name in ("fedadagrad", "fedadam", "fedadamw")],
-        ),
-    ],
-)
-def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) -> None:
+def test_bash_completes(tmp_path: Path) -> None:
     """With the function that the script gives to `complete`, as Tab calls it."""
-    script = ASK.format(line=line, word=word)
+    script = ASK.format(line="fedbench algorithm=fedada", word=1)
     env = {**os.environ, "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+    found = [f"algorithm={name}" for name in ("fedadagrad", "fedadam", "fedadamw")]
     assert (done.stdout.split(), done.stderr) == (found, "")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_it_installs_for_other_shells(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(COMMAND)])
+    assert main(["-sc", f"install={shell}"]) == 0
+    assert "fedbench" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -59,19 +57,17 @@ def test_bash_completes(tmp_path: Path, line: str, word: int, found: list[str]) 
     [
         ("fedbench tune algorithm=fedavg,fedadam partition=pow", ["partition=powerlaw"]),
         ("fedbench -m algorithm.lr=0.1 clients.per", ["clients.per_round="]),
-        (
-            "fedbench -m algorithm=fedavg,scaffold_m",
-            ["algorithm=fedavg,scaffold_m", "algorithm=fedavg,scaffold_m_vr"],
-        ),
+        ("fedbench -m algorithm=fedavg,scaffold_m",
+         ["algorithm=fedavg,scaffold_m", "algorithm=fedavg,scaffold_m_vr"]),
         ("fedbench partition=dirichlet partition.a", ["partition.alpha="]),
         ("fedbench experiment=peers/ni", [f"experiment=peers/niid_{name}" for name in ("cifar10", "fmnist")]),
         ("fedbench -m experiment=untuned,adamasfl/fig2_", ["experiment=untuned,adamasfl/fig2_average"]),
-        ("fedbench --dry", []),
-        ("fedbench collect S", []),
+        ("fedbench sta", ["state."]),
+        ("fedbench tune --pru", []),
         ("fedbench plot DI", []),
         ("fedbench 'algorithm=(", []),
     ],
-)
+)  # fmt: skip
 def test_words(
     line: str, found: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fedbench import compose_config
-from fedbench.config.grouping import differing, plain, settings, split
+from fedbench.config.grouping import differing, one_per_seed, settings, split
+from fedbench.runs.run_directory import FINISHED
 
 BASE: dict[str, Any] = {"algorithm": "fedavg", "algorithm.lr": 0.1, "rounds": 3, "seed": 0, "dataset": "npz"}
 
@@ -21,26 +22,20 @@ def test_a_directory_used_three_times_differs_in_rounds_and_rate() -> None:
     assert [len(members) for members in split(runs, keys, lambda run: run).values()] == [2, 2, 2]
 
 
-def test_two_options_of_one_name_differ_in_what_they_say() -> None:
-    assert differing([{**BASE, "dataset.path": "a.npz"}, {**BASE, "dataset.path": "b.npz"}]) == [
-        "dataset.path"
-    ]
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("one", "other", "keys"),
     [
-        ("seed", 1),
-        ("engine", "vmap"),
-        ("eval.every", 7),
-        ("data.root", "x"),
-        ("checkpoint.seconds", 1),
-        ("trace", 1),
+        ({"dataset.path": "a.npz"}, {"dataset.path": "b.npz"}, ["dataset.path"]),  # two options of one name
+        ({"rounds": None}, {}, ["rounds"]),
+        ({"eval.every": None, "seed": 0}, {"eval.every": 7, "seed": 1}, []),  # no experiment of their own
+        ({"loss.scale": 1}, {"loss.scale": 1.0}, []),
+        ({"model.hidden": [200]}, {"model.hidden": [100]}, ["model.hidden"]),
     ],
 )
-def test_seed_and_how_a_run_was_computed_are_no_experiment(key: str, value: Any) -> None:
-    assert key not in settings({**BASE, key: value})
-    assert differing([{**BASE, key: None}, {**BASE, key: value}]) == []
+def test_what_differs(one: dict[str, Any], other: dict[str, Any], keys: list[str]) -> None:
+    assert differing([{**BASE, **one}, {**BASE, **other}]) == keys
+    unsaid = {key: value for key, value in BASE.items() if key != "rounds"}
+    assert differing([BASE, unsaid]) == []
 
 
 def test_rates_of_two_methods_are_told_by_their_names() -> None:
@@ -48,16 +43,6 @@ def test_rates_of_two_methods_are_told_by_their_names() -> None:
     assert differing([BASE, other]) == ["algorithm"]
     assert differing([BASE, other, {**other, "algorithm.lr": 0.3}]) == ["algorithm", "algorithm.lr"]
     assert differing([BASE, {**other, "rounds": 9}]) == ["algorithm", "rounds"]  # rounds belongs to no method
-
-
-def test_a_key_that_a_run_does_not_say_is_no_difference() -> None:
-    assert differing([BASE, {key: value for key, value in BASE.items() if key != "rounds"}]) == []
-
-
-def test_numbers_and_lists_compare_by_value() -> None:
-    assert plain(1.0) == plain(1)
-    assert differing([{"model.hidden": [200]}, {"model.hidden": [200]}]) == []
-    assert differing([{"model.hidden": [200]}, {"model.hidden": [100]}]) == ["model.hidden"]
 
 
 def test_every_other_key_makes_another_experiment() -> None:
@@ -76,3 +61,18 @@ def test_every_other_key_makes_another_experiment() -> None:
     for key in ("dtype", "precision", "rounds", "clients.per_round", "loss.scale", "partition.seed", "delay"):
         found = differing([{**configs[0], key: "one"}, {**configs[0], key: "other"}])
         assert found[0] == key or key in found
+
+
+def test_of_runs_with_one_seed_the_first_finished_one_stays_in_its_place() -> None:
+    """By the keys given and the seed; a run without a seed repeats nothing."""
+    runs = [
+        {"name": name, "lr": lr, "seed": seed, "status": status}
+        for name, lr, seed, status in (
+            ("a", 0.1, 0, "running"), ("b", 0.1, 1, "completed"), ("c", 0.1, 0, "starved"),
+            ("d", 0.1, 0, "completed"), ("e", 0.1, 0, "completed"), ("f", 0.2, 0, "missing"),
+            ("g", 0.1, None, "completed"), ("h", 0.1, None, "completed"), ("i", 0.10, 1.0, "completed"),
+        )
+    ]  # fmt: skip
+    for keys, expected in ((["lr"], "cbfgh"), ([], "cbgh"), (["lr", "name"], "abcdefghi")):
+        found = one_per_seed(runs, lambda run: run, lambda run: run["status"] in FINISHED, keys)
+        assert "".join(str(run["name"]) for run in found) == expected

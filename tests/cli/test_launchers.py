@@ -68,7 +68,7 @@ def test_paths_are_relative_to_where_the_command_was_given(
     assert main([*words, "hydra.run.dir=one", "hydra.job.chdir=true"]) == 0  # a single run
     Path("there.csv").write_text("client,from,to\n0,0,\n1,0,\n")
     words += ["participation=file", "participation.path=there.csv"]
-    words += ["-m", "rounds=1", "dataset.normalize=true,false", "seed=0,1", f"hydra/launcher={launcher}"]
+    words += ["-m", "rounds=1", "seed=0,1", f"hydra/launcher={launcher}"]
     assert main([*words, "hydra.sweep.dir=plain"]) == 0
     assert main([*words, "hydra.sweep.dir=moved", "hydra.job.chdir=true"]) == 0
     tables = [

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.config.grouping import one_per_seed
 from fedbench.figures.plot import main as plot_command
-from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.tables import closing_table, swept_in
 
 Call = Callable[..., tuple[int, str, str]]
@@ -73,26 +71,6 @@ def test_a_seed_counts_once_in_every_table(tuned, fedbench: Call, tmp_path: Path
     assert float(row["test_accuracy_mean"]) == pytest.approx(statistics.fmean(tuned.values()))
 
 
-def test_one_directory_used_for_two_sweeps_counts_a_seed_once(runs, fedbench: Call) -> None:
-    """The directory of a run is named after what is swept, so that the second sweep runs seed 0 again."""
-    fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")
-    fedbench("-m", "seed=0,1", "algorithm.lr=0.1,0.2", "hydra.sweep.dir=s")
-    rows = read(Path("s/runs.csv"))
-    assert sorted((row["algorithm.lr"], row["seed"]) for row in rows) == [
-        ("0.1", "0"), ("0.1", "1"), ("0.2", "0"), ("0.2", "1"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("swept", ["engine=loop,vmap", "eval.every=1,2", "init_from=null,other.pt"])
-def test_what_is_swept_is_no_repeat(runs, fedbench: Call, tmp_path: Path, swept: str) -> None:
-    """Keys that are no experiment of their own elsewhere: each value has its row and its line."""
-    (tmp_path / "other.pt").write_text("a model")
-    fedbench("-m", swept, "seed=0,1", "hydra.sweep.dir=s")
-    assert len(read(Path("s/runs.csv"))) == 4
-    lines = fedbench("best", "s", "--by", swept.partition("=")[0])[1].splitlines()
-    assert [line.split()[-1] for line in lines[1:3]] == ["2", "2"]
-
-
 def test_of_several_attempts_the_completed_one_counts(runs, fedbench: Call) -> None:
     """Seed 1 has failed in one sweep and completed in the next: the setting is whole, in every order."""
     for name in ("a", "b", "c"):
@@ -111,41 +89,6 @@ def test_of_several_attempts_the_completed_one_counts(runs, fedbench: Call) -> N
     assert statuses == ["failed", "paused", "completed"]
 
 
-def test_the_first_of_equals_stays_in_its_place() -> None:
-    """By the keys given and the seed; a run without a seed repeats nothing."""
-    runs = [
-        {"name": name, "lr": lr, "seed": seed, "status": status}
-        for name, lr, seed, status in (
-            ("a", 0.1, 0, "running"), ("b", 0.1, 1, "completed"), ("c", 0.1, 0, "starved"),
-            ("d", 0.1, 0, "completed"), ("e", 0.1, 0, "completed"), ("f", 0.2, 0, "missing"),
-            ("g", 0.1, None, "completed"), ("h", 0.1, None, "completed"), ("i", 0.10, 1.0, "completed"),
-        )
-    ]  # fmt: skip
-
-    def names(keys: list[str]) -> str:
-        found = one_per_seed(runs, lambda run: run, lambda run: run["status"] in FINISHED, keys)
-        return "".join(str(run["name"]) for run in found)
-
-    assert names(["lr"]) == "cbfgh"
-    assert names([]) == "cbgh"
-    assert names(["lr", "name"]) == "abcdefghi"
-
-
-def test_tuned_values_are_said_of_winners(tuned, fedbench: Call, tmp_path: Path) -> None:
-    """One rate a method, which no two runs of a method differ in: a column nevertheless, in both tables."""
-    pytest.importorskip("plotly", reason="plotly is not installed (the extra `report` has it)")
-    lines = [line.split() for line in fedbench("best", "T/final")[1].splitlines()]
-    assert lines[0][:2] == ["algorithm", "algorithm.lr"]
-    assert {tuple(line[:2]) for line in lines[1:3]} == {("fedavg", "0.2"), ("scaffold", "0.4")}
-    assert fedbench("report", "T/final")[0] == 0
-    page = (tmp_path / "T/final/report.html").read_text()
-    table = page[page.index('id="settings"') :]
-    table = table[: table.index("</table>")]
-    assert ">algorithm.lr<" in table
-    assert ">0.2<" in table
-    assert ">0.4<" in table
-
-
 def test_the_only_value_of_a_searched_key_is_said(runs, fedbench: Call) -> None:
     """One method, one winner: nothing differs but the seed."""
     fedbench("-m", "algorithm.lr=0.2", "seed=0,1", "hydra.sweep.dir=one")
@@ -154,3 +97,8 @@ def test_the_only_value_of_a_searched_key_is_said(runs, fedbench: Call) -> None:
     assert swept_in([Path("s/final/run")]) == ["algorithm.lr"]
     assert swept_in([Path("s/final/part/run"), Path("one/run"), Path("nowhere/run")]) == ["algorithm.lr"]
     assert fedbench("best", "s")[1].splitlines()[0].split()[:2] == ["algorithm", "algorithm.lr"]
+    pytest.importorskip("plotly", reason="plotly is not installed (the extra `report` has it)")
+    assert fedbench("report", "s/final")[0] == 0
+    page = Path("s/final/report.html").read_text()
+    table = page[page.index('id="settings"') :].partition("</table>")[0]
+    assert (">algorithm.lr<" in table, ">0.2<" in table) == (True, True)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
 from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 Call = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.skipif(find_spec("plotly") is None, reason="plotly is not installed")
 
 
 class Page(HTMLParser):
@@ -64,13 +65,8 @@ class Page(HTMLParser):
         return json.loads(found[1])
 
 
-@pytest.fixture
-def plotly() -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed (the extra `report` has it)")
-
-
 def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(
-    plotly, runs, fedbench: Call, tmp_path: Path
+    runs, fedbench: Call, tmp_path: Path
 ) -> None:
     fedbench("-m", "algorithm.lr=0.1,0.2", "local.steps=2,4", "seed=0,1", "hydra.sweep.dir=s")
     fedbench("-m", "algorithm.lr=0.3", "local.steps=2", "seed=13,14", "hydra.sweep.dir=s")
@@ -110,7 +106,7 @@ def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(
     assert not re.search(r"url\(|@import", Path("s/report.html").read_text().split("</style>")[0])
 
 
-def test_nothing_that_a_run_says_becomes_markup(plotly, runs, fedbench: Call) -> None:
+def test_nothing_that_a_run_says_becomes_markup(runs, fedbench: Call) -> None:
     fedbench("-m", "algorithm.lr=0.1,0.2", "seed=0,13", "hydra.sweep.dir=s")
     evil = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>"
     for file in Path("s").glob("*/summary.json"):
@@ -136,7 +132,7 @@ def test_nothing_that_a_run_says_becomes_markup(plotly, runs, fedbench: Call) ->
     assert all("<" not in name and evil in unescape(name) for name in names)
 
 
-def test_real_runs_of_which_one_diverges(plotly, fedbench: Call, tmp_path: Path, monkeypatch) -> None:
+def test_real_runs_of_which_one_diverges(fedbench: Call, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
     assert fedbench("-m", *small, "algorithm.lr=0.1,1e38", "seed=0,1", "hydra.sweep.dir=s")[0] == 0
@@ -154,7 +150,7 @@ def test_real_runs_of_which_one_diverges(plotly, fedbench: Call, tmp_path: Path,
     assert files.count("metrics.csv") == files.count("reproduce") == 4
 
 
-def test_what_is_left_out_is_said(plotly, runs, fedbench: Call, monkeypatch) -> None:
+def test_what_is_left_out_is_said(runs, fedbench: Call, monkeypatch) -> None:
     from fedbench.report import plots
 
     monkeypatch.setattr(plots, "PAIRS", 2)
@@ -169,7 +165,7 @@ def test_what_is_left_out_is_said(plotly, runs, fedbench: Call, monkeypatch) -> 
     assert figure["layout"]["yaxis"]["title"]["text"] == "Test accuracy (one in 5 evaluations)"
 
 
-def test_one_run_and_a_page_elsewhere(plotly, runs, fedbench: Call, tmp_path: Path) -> None:
+def test_one_run_and_a_page_elsewhere(runs, fedbench: Call, tmp_path: Path) -> None:
     """Links start from where the page is."""
     fedbench("seed=3", "hydra.run.dir=r")
     Path("pages/deep").mkdir(parents=True)
@@ -180,25 +176,18 @@ def test_one_run_and_a_page_elsewhere(plotly, runs, fedbench: Call, tmp_path: Pa
     assert page.data["heat"] == []
     assert [row[0] for row in page.tables["runs"][1:]] == ["r"]
     assert "../../r/metrics.csv" in page.links
-    code, _, err = fedbench("report", "r", "--out", "nowhere/one.html")
-    assert (code, err.count("\n")) == (1, 1)
-    assert sorted(path.name for path in Path("pages/deep").iterdir()) == ["one.html"]
-
-
-def test_a_run_that_failed_before_it_measured_anything(plotly, runs, fedbench: Call) -> None:
-    fedbench("seed=13", "hydra.run.dir=r")
-    Path("r/metrics.csv").unlink()
+    Path("r/metrics.csv").unlink()  # a run that failed before it measured anything
     Path("r/summary.json").write_text('{"status": "failed", "error": "no memory"}')
-    assert fedbench("report", "r")[0] == 0
-    assert Page(Path("r/report.html")).tables["troubles"][1] == ["r", "failed", "0", "no memory"]
-
-
-def test_where_there_is_nothing_to_report(plotly, fedbench: Call, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("empty").mkdir()
-    assert fedbench("report", "empty") == (2, "", "fedbench: empty: no runs here, nor below it\n")
-    assert fedbench("report", "nowhere") == (2, "", "fedbench: nowhere: no such directory\n")
-    assert os.listdir("empty") == []
+    assert fedbench("report", "r", "--out", "pages/deep/one.html")[0] == 0
+    assert Page(Path("pages/deep/one.html")).tables["troubles"][1] == ["r", "failed", "0", "no memory"]
+    for words, status, says in (
+        (["report", "r", "--out", "nowhere/one.html"], 1, ""),
+        (["report", "pages"], 2, "fedbench: pages: no runs here, nor below it\n"),
+        (["status", "nowhere"], 2, "fedbench: nowhere: no such directory\n"),
+    ):
+        code, _, err = fedbench(*words)
+        assert (code, err.count("\n"), says in err) == (status, 1, True)
+    assert sorted(path.name for path in Path("pages/deep").iterdir()) == ["one.html"]
 
 
 def test_without_plotly_one_line_says_how_to_get_it(runs, fedbench: Call, monkeypatch) -> None:

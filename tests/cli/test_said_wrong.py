@@ -1,4 +1,4 @@
-"""Words of Hydra's that are taken, and damaged tables of runs, which are named."""
+"""Damaged tables of runs, which are named."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ import pytest
 
 Call = Callable[..., tuple[int, str, str]]
 SMALL = ("rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none", "threads=1")
-
-
-@pytest.mark.parametrize(
-    "word", ["++hydra.run.dir=here", "~logger", "hydra.verbose=true", "hydra/job_logging=stdout"]
-)
-def test_what_can_be_set_is_taken(runs: object, fedbench: Call, word: str) -> None:
-    assert fedbench("rounds=3", word)[0] == 0
 
 
 DAMAGE = {

@@ -22,9 +22,6 @@ def test_a_page_has_equations_costs_and_check(fedbench: Call) -> None:
         "test_padamfed.py",
     ):
         assert part in out
-    lines = out.splitlines()
-    assert all(len(line) <= 120 for line in lines)
-    assert lines == [line.rstrip() for line in lines]
 
 
 @pytest.mark.parametrize(("name", "takes"), [("fedavg", True), ("feddyn", True), ("fafed", False)])
@@ -35,15 +32,8 @@ def test_a_page_says_which_optimizers_a_run_takes(fedbench: Call, name: str, tak
     assert fedbench(*run)[0] == (0 if takes else 2)
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_method_has_a_page(fedbench: Call, name: str) -> None:
-    code, out, _ = fedbench("show", name)
-    assert code == 0
-    assert out.startswith(f"{name}: {get(name).paper}\n")
-
-
-def test_an_unknown_method_is_one_line(fedbench: Call) -> None:
-    code, out, err = fedbench("show", "fedagv")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("fedbench: algorithm=fedagv: must be one of ")
-    assert err.endswith("(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)\n")
+def test_every_method_has_a_page(fedbench: Call) -> None:
+    for name in names():
+        code, out, _ = fedbench("show", name)
+        assert (code, out.partition("\n")[0]) == (0, f"{name}: {get(name).paper}")
+        assert all(line == line.rstrip() for line in out.splitlines()), name

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
-import errno
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.core.utils import run_job
+
+from fedbench.config.compose import composing
+from fedbench.sweeps.job import prepared
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -281,17 +284,16 @@ def test_places_that_cannot_be_written(runs, fedbench: Call, tmp_path: Path) -> 
         assert err.count("\n") == 1
 
 
-def test_a_full_disk_is_one_line(
-    runs, fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("hydra.core.utils._save_config", full)
-    for given, place in [(["hydra.run.dir=here"], "here"), (["-m", "hydra.sweep.dir=there"], "there")]:
+def test_a_full_disk_is_one_line(runs, fedbench: Call) -> None:
+    for given, place in (
+        (["hydra.run.dir=here"], "here"),
+        (["-m", "hydra.sweep.dir=there", "hydra.sweep.subdir=${hydra.job.num}"], "there/0"),
+    ):
+        Path(place, ".hydra").mkdir(parents=True)
+        Path(place, ".hydra", "hydra.yaml").symlink_to("/dev/full")
         code, _, err = fedbench("seed=1", *given)
         assert (code, err.count("\n")) == (1, 1)
-        assert err.startswith(f"fedbench: cannot write {place}: No space left on device")
+        assert err.startswith(f"fedbench: cannot write {place.partition('/')[0]}: No space left on device")
 
 
 def test_a_run_that_another_process_computes_is_left_to_it(
@@ -331,3 +333,23 @@ def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, 
     code, _, err = fedbench(*given, "algorithm.beta=1")
     assert code == 2
     assert "algorithm=own has lr" in err
+
+
+def test_the_files_of_hydra_are_those_that_hydra_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, with texts and lists of all kinds."""
+    monkeypatch.chdir(tmp_path)
+    words = ["dataset=npz", "dataset.path='a: b #c'", "model=mlp", "model.hidden=[3,4]", "target=1e-5"]
+    written = []
+    with composing() as composer:
+        cfg = composer.read([*words, "hydra.run.dir=a b"]).cfg
+        key = {"job_dir_key": "hydra.run.dir", "job_subdir_key": None}
+        run_job(lambda _: None, cfg, hydra_context=composer.context(), **key)
+        written.append({file.name: file.read_text() for file in Path("a b/.hydra").iterdir()})
+        shutil.rmtree("a b")
+        with prepared(cfg, Path("a b")):
+            assert HydraConfig.get().runtime.output_dir == str(tmp_path / "a b")
+        written.append({file.name: file.read_text() for file in Path("a b/.hydra").iterdir()})
+    assert written[0].keys() == {"config.yaml", "hydra.yaml", "overrides.yaml"}
+    assert written[0] == written[1]

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fedbench.cli.results import collect as collect_command
-from fedbench.errors import ConfigError
 from fedbench.sweeps.tables import closing_table, write_manifest
 
 Call = Callable[..., tuple[int, str, str]]
@@ -37,20 +35,6 @@ def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: C
     assert "\n".join(table) in out
     assert [line.split()[-1] for line in table] == ["n", "2", "2", "2"]
     assert table[0].split()[:2] == ["rounds", "algorithm.lr"]
-
-
-def test_two_options_of_one_name_are_told_apart(runs, fedbench: Call, tmp_path: Path) -> None:
-    """Both data sets are called npz; what differs is the path."""
-    (tmp_path / "mine" / "dataset").mkdir(parents=True)
-    for name in ("mine", "other"):
-        (tmp_path / f"{name}.npz").write_text(name)
-        text = f"name: npz\npath: {name}.npz\nnormalize: true\ntrain_samples: null\ntest_samples: null\n"
-        (tmp_path / "mine" / "dataset" / f"{name}.yaml").write_text(text)
-    code, out, err = fedbench("-cd", "mine", "-m", "dataset=mine,other", "seed=0,1", "hydra.sweep.dir=s")
-    assert (code, err) == (0, "")
-    rows = read(tmp_path / "s" / "runs.csv")
-    assert [row["dataset.path"] for row in rows] == ["mine.npz"] * 2 + ["other.npz"] * 2
-    assert out.count(" 2\n") == 2
 
 
 def test_the_closing_table_is_sorted_by_the_result_and_says_n(tmp_path: Path) -> None:
@@ -153,20 +137,19 @@ def test_damaged_files_are_said(runs, fedbench: Call, tmp_path: Path) -> None:
     assert f"{second / 'metrics.csv'}: 2 damaged rows are left out" in out + err
 
 
-@pytest.mark.parametrize(("overrides", "config"), [("", ""), ("- 'see", "seed: [1,"), ("", "x: ${")])
-def test_a_job_that_has_just_begun_has_its_row(
-    runs, fedbench: Call, tmp_path: Path, overrides: str, config: str
-) -> None:
-    """Hydra writes its files in place, and other jobs make the tables meanwhile: what is planned counts."""
+def test_a_job_that_has_just_begun_has_its_row(runs, fedbench: Call, tmp_path: Path) -> None:
+    """Other launchers write their files in place, and other jobs make the tables meanwhile: what is planned
+    counts."""
     fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")
     begun = next(Path("s").glob("seed_1*"))
     for file in filter(Path.is_file, begun.iterdir()):
         file.unlink()
-    (begun / ".hydra" / "overrides.yaml").write_text(overrides)
-    (begun / ".hydra" / "config.yaml").write_text(config)
-    assert fedbench("collect", "s")[0] == 0
-    rows = [(row["seed"], row["status"]) for row in read(tmp_path / "s" / "runs.csv")]
-    assert rows == [("0", "completed"), ("1", "missing")]
+    for overrides, config in (("", ""), ("- 'see", "seed: [1,"), ("", "x: ${")):
+        (begun / ".hydra" / "overrides.yaml").write_text(overrides)
+        (begun / ".hydra" / "config.yaml").write_text(config)
+        assert fedbench("collect", "s")[0] == 0
+        rows = [(row["seed"], row["status"]) for row in read(tmp_path / "s" / "runs.csv")]
+        assert rows == [("0", "completed"), ("1", "missing")]
 
 
 @pytest.mark.slow
@@ -195,20 +178,14 @@ def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path, m
     assert fedbench("-m", *words, "seed=0,1,2")[0] == 0  # it goes on with what is missing
 
 
-def test_a_single_run_is_no_sweep(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "summary.json").write_text(json.dumps({"status": "completed"}))
-    with pytest.raises(ConfigError, match="it is that of a single run"):
-        collect_command([str(tmp_path / "run")])
-    assert not (tmp_path / "run" / "runs.csv").exists()
-
-
 def test_rounds_to_an_accuracy_are_columns_and_shown_when_asked(runs, fedbench: Call, tmp_path: Path) -> None:
-    """The stand-in's curves are 0.1, 0.2. The usual levels are always there, last; others once asked for."""
-    assert fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")[0] == 0
+    """The stand-in's curves are 0.1, 0.2. The usual levels are always there, last, and the accuracy at which
+    runs stop; others once asked for."""
+    code, out, _ = fedbench("-m", "seed=0,1", "hydra.sweep.dir=s", "target=0.2")
+    assert (code, "rounds to 0.2" in out) == (0, True)
     header = (tmp_path / "s" / "runs.csv").read_text().splitlines()[0].split(",")
     assert header[header.index("commit") + 1 :] == [
-        f"rounds_to_{level}" for level in ("0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99")
+        f"rounds_to_{level}" for level in ("0.2", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99")
     ]
     (tmp_path / "s" / read(tmp_path / "s" / "runs.csv")[0]["dir"] / "metrics.csv").write_text(
         "round,test_accuracy\n0,0.1\n4,0.15\n8,0.2\n"
@@ -225,17 +202,12 @@ def test_rounds_to_an_accuracy_are_columns_and_shown_when_asked(runs, fedbench: 
     assert "rounds_to_0.15" in (tmp_path / "s" / "runs.csv").read_text()
 
 
-@pytest.mark.parametrize("levels", ["0", "1.1", "high"])
-def test_levels_that_are_no_accuracies_are_refused(runs, fedbench: Call, levels: str) -> None:
-    """Exit code 2, with the value."""
-    fedbench("-m", "seed=0,1", "hydra.sweep.dir=s")
-    code, _, err = fedbench("collect", "s", "--levels", levels)
-    assert (code, err) == (
-        2, f"fedbench: --levels={levels}: must be accuracies in (0, 1], such as 0.8,0.9\n",
-    )  # fmt: skip
-
-
-def test_the_target_of_a_sweep_is_in_its_closing_table(runs, fedbench: Call) -> None:
-    """The accuracy at which its runs stop is one that it counts rounds to."""
-    _, out, _ = fedbench("-m", "seed=0,1", "hydra.sweep.dir=s", "target=0.2")
-    assert "rounds to 0.2" in out
+def test_what_cannot_be_collected_is_refused(runs, fedbench: Call) -> None:
+    assert fedbench("seed=0", "hydra.run.dir=s/run")[0] == 0
+    for words, says in (
+        (["s/run"], "SWEEP_DIR=s/run: must be the directory of a sweep; it is that of a single run"),
+        *((["s", "--levels", level], f"--levels={level}: must be accuracies in (0, 1], such as 0.8,0.9")
+          for level in ("0", "1.1", "high")),
+    ):  # fmt: skip
+        assert fedbench("collect", *words) == (2, "", f"fedbench: {says}\n")
+    assert not list(Path("s").rglob("runs.csv"))

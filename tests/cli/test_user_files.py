@@ -15,46 +15,31 @@ from fedbench.models.registry import get as model
 Call = Callable[..., tuple[int, str, str]]
 RUN = "# @package _global_\n"
 REFUSED = [
-    (
-        "experiment/e",
-        RUN + "sede: 3\n",
-        "sede=3: no such key; `fedbench --help` shows all keys",
-        "(did you mean 'seed'?)",
-    ),
+    ("experiment/e", RUN + "sede: 3\n",
+     "sede=3: no such key; `fedbench --help` shows all keys", "(did you mean 'seed'?)"),
     ("experiment/e", RUN + "rounds: many\n", "rounds=many: must be an integer >= 0"),
-    ("experiment/e", RUN + "clients: {per_round: 0}\n", "clients.per_round=0: must be an integer >= 1"),
     ("experiment/e", RUN + "clients: 3\n", "clients=3: is a section; write clients.KEY=VALUE"),
     ("experiment/e", RUN + "algorithm: {lrr: 0.1}\n", "algorithm.lrr=0.1: no such key", "'algorithm.lr'"),
-    (
-        "experiment/e",
-        RUN + "defaults: [override /delay: constant]\ndelay: {c: -1}\n",
-        "delay.c=-1: must be a number > 0",
-    ),
+    ("experiment/e", RUN + "defaults: [override /delay: constant]\ndelay: {c: -1}\n",
+     "delay.c=-1: must be a number > 0"),
     ("experiment/e", RUN + "rounds: [\n", "e.yaml"),
     ("experiment/e", "rounds: 3\n", "must begin with the line '# @package _global_'"),
     ("experiment/e", "", "must begin with the line '# @package _global_'"),
     ("experiment/e", RUN + "- a\n", "Cannot merge DictConfig with ListConfig"),
-    ("experiment/e", RUN + "local: 3\n", "local=3: is a section; write local.KEY=VALUE"),
     ("experiment/e", RUN + "imports: 5\n", "imports=5: must be a list such as [a, b]"),
     ("experiment/e", RUN + "seed: {a: 1}\n", "seed.a=1: no such key"),
-    (
-        "experiment/e",
-        RUN + "defaults: [override /dataset: [mnist, fmnist]]\n",
-        "one option, not several in a file's defaults",
-    ),
+    ("experiment/e", RUN + "defaults: [override /dataset: [mnist, fmnist]]\n",
+     "one option, not several in a file's defaults"),
+    ("experiment/e", RUN + "rounds: 3 # \xe9\n", "e.yaml: must be UTF-8, but line 2 has the byte 0xe9"),
     ("main", "defaults: [config, _self_]\nround: 3\n", "round=3: no such key", "(did you mean 'rounds'?)"),
     ("algorithm/a", "", "its file must hold keys with values, 'name: ...' among them"),
     ("algorithm/a", "- a\n- b\n", "algorithm/a.yaml: must hold keys with values, not a list"),
     ("algorithm/a", "lr: 0.1\n", "its file must hold keys", "'name: ...' among them; it has lr"),
-    (
-        "dataset/d",
-        "name: npzz\n",
-        "dataset.name=npzz: must be the name of an option: digits, ",
-        "(did you mean 'npz'?)",
-    ),
+    ("algorithm/a", "name: x # \xe9\n", "a.yaml: must be UTF-8, but line 1 has the byte 0xe9"),
+    ("dataset/d", "name: npzz\n",
+     "dataset.name=npzz: must be the name of an option: digits, ", "(did you mean 'npz'?)"),
     ("delay/d", "name: constant\nd: 3\n", "delay.d=3: no such key; delay=constant has c, speed"),
-    ("delay/d", "name: constant\nc: x\n", "delay.c=x: must be a number > 0"),
-]
+]  # fmt: skip
 FINE = [
     ("experiment/e", RUN + "rounds: ${oc.env:ROUNDS,3}\nalgorithm: {lr: 1e-3}\nhydra: {sweeper: {}}\n"),
     ("experiment/e", RUN + "defaults: [override /delay: pareto]\ndelay: {cap: null, min: 2}\n"),
@@ -74,7 +59,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def write(directory: Path, name: str, text: str) -> None:
     file = directory / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    file.write_text(text, encoding="latin-1")
 
 
 def arguments(name: str) -> list[str]:
@@ -102,29 +87,16 @@ def test_what_may_be_right_is_left_alone(fedbench: Call, tmp_path: Path, name: s
     assert (code, err) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["experiment/e", "algorithm/a"])
-def test_what_is_not_utf8_is_named_with_its_line(fedbench: Call, tmp_path: Path, name: str) -> None:
-    write(tmp_path / "mine", name, "")
-    (tmp_path / "mine" / f"{name}.yaml").write_bytes(b"# @package _global_\nrounds: 3 # \xe9\n")
-    code, _, err = fedbench(*arguments(name))
-    assert code == 2
-    assert f"{name}.yaml: must be UTF-8, but line 2 has the byte 0xe9" in err
-
-
-def test_the_command_line_names_the_file_and_no_other(
-    fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_names_the_file_and_no_other(fedbench: Call, tmp_path: Path) -> None:
     for name in ("algorithm/bad", "experiment/bad"):
-        write(tmp_path, f"mine/{name}", "")
-        (tmp_path / "mine" / f"{name}.yaml").write_bytes(b"name: x # \xe9\n")
+        write(tmp_path, f"mine/{name}", "name: x # \xe9\n")
     write(tmp_path, "mine/experiment/base", RUN + "defaults:\n  - override /model: mpl\n")
     for words, says in [
-        ("experiment=bad", "mine/experiment/bad.yaml: must be UTF-8, but line 1 has the byte 0xe9"),
-        ("algorithm=bad", "mine/algorithm/bad.yaml: must be UTF-8, but line 1 has the byte 0xe9"),
+        ("experiment=bad", "mine/experiment/bad.yaml: must be UTF-8, "),
+        ("algorithm=bad", "mine/algorithm/bad.yaml: must be UTF-8, "),
         ("experiment=base", "(did you mean 'mlp'?)"),
     ]:
-        code, out, err = fedbench("--config-dir", "mine", *words.split())
+        code, out, err = fedbench("--config-dir", "mine", words)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert says in err
 
@@ -178,15 +150,13 @@ def test_list_shows_a_users_options_and_executes_nothing(fedbench: Call, tmp_pat
 def test_an_unknown_method_or_model_says_how_ones_own_is_brought(
     runs, fedbench: Call, tmp_path: Path
 ) -> None:
-    write(tmp_path, "mine/algorithm/own", "name: own\n")
     for words in ("algorithm=foo", "model=foo"):
         code, _, err = fedbench(words)
         assert code == 2
         assert "or your own, which imports=[FILE.py] registers" in err
-    with pytest.raises(UserError, match=r"algorithm=own: .*imports=\[FILE.py\]"):
-        algorithms.get("own")
-    with pytest.raises(UserError, match=r"model=own: .*imports=\[FILE.py\]"):
-        model("own")
+    for get, key in ((algorithms.get, "algorithm"), (model, "model")):
+        with pytest.raises(UserError, match=rf"{key}=own: .*imports=\[FILE.py\]"):
+            get("own")
 
 
 def test_a_hook_runs_but_makes_no_other_run(runs, fedbench: Call, tmp_path: Path) -> None:

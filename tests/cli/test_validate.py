@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedbench.config import imports
-from fedbench.config.compose import compose, validate
+from fedbench.config.compose import validate
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.options import conf_dir, option_keys, options
 from fedbench.data.options import Digits
@@ -49,14 +48,6 @@ def test_what_is_read_is_typed_and_has_the_defaults_of_the_classes(cfg: DictConf
     assert all(OmegaConf.select(cfg, key, default="absent") != "absent" for key, _ in rules(Settings))
 
 
-def test_boundaries_are_allowed(cfg: DictConfig) -> None:
-    cfg.rounds, cfg.seed = 0, 2**64 - 1
-    cfg.clients.per_round = cfg.clients.total
-    cfg.local.batch_size, cfg.local.epochs = None, 1
-    cfg.loss.weight_decay, cfg.checkpoint.seconds = 0.0, 0.0
-    validate(cfg)
-
-
 def test_the_users_own_options_are_found_with_what_they_build_upon(cfg: DictConfig, tmp_path: Path) -> None:
     (tmp_path / "algorithm").mkdir()
     (tmp_path / "algorithm" / "mine.yaml").write_text(
@@ -86,26 +77,10 @@ def test_imports_execute_once_and_say_so(
     assert len([r for r in caplog.records if "executing the code of" in r.message]) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("no_such_module_anywhere", "must be a module importable from here, or a path to a .py file"),
-        ("no/such/file.py", "must be a module importable from here, or a path to a .py file"),
-        ("broken_c.py", "failed while it was executed: ZeroDivisionError"),
-    ],
-)
-def test_imports_that_cannot_be_executed(
-    cfg: DictConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, says: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken_c.py").write_text("1 / 0\n")
+@pytest.mark.parametrize("name", ["no_such_module_anywhere", "no/such/file.py"])
+def test_imports_that_cannot_be_executed(cfg: DictConfig, name: str) -> None:
     cfg.imports = [name]
-    with pytest.raises(ConfigError, match=says) as caught:
+    with pytest.raises(
+        ConfigError, match=f"^imports={name}: must be a module importable from here, or a pat"
+    ):
         imports.load(cfg)
-    assert str(caught.value).startswith(f"imports={name}: ")
-
-
-def test_a_configuration_can_be_sent_to_a_worker() -> None:
-    """Classes that it is made of are found by their names; a spawned process must read it."""
-    cfg = compose(["rounds=3"]).job
-    assert pickle.loads(pickle.dumps(cfg)) == cfg
