@@ -24,7 +24,7 @@ from fedbench.config.overrides import written
 from fedbench.errors import DataError, UsageError
 from fedbench.process_group import refuse_several
 from fedbench.runs.run_directory import MODEL, RunDirectory
-from fedbench.runs.stored import reported
+from fedbench.runs.stored import finished
 from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def run(
             composed = _one(composer, _words(overrides))
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
-    if reported(RunDirectory(place), config) is None:  # a finished run is reported without torch
+    if finished(RunDirectory(place), config) is None:  # a finished run is reported without torch
         from fedbench.runs.run import Run as ComputedRun
         from fedbench.sweeps.job import session
 

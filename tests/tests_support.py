@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedbench.config.config import Eval
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.choose import Sizes, make_executor
 from fedbench.engine.cohort import CohortTrainer
@@ -120,8 +121,9 @@ def make_walk(
     trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)
+    config = SimpleNamespace(eval=Eval())
     problem: Any = SimpleNamespace(
-        method=algorithm, trace=trace, counts=counts, hyper=values, rates=rates or {}, evaluates="last"
+        config=config, method=algorithm, trace=trace, counts=counts, hyper=values, rates=rates or {}
     )
     walk = ServerLoop(problem, trainer, theta, objective.statistics_of(model))
     walk.start()

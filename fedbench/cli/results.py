@@ -228,6 +228,6 @@ def _status(directory: Path, every: bool) -> None:
         place = run.directory
         name = place.relative_to(directory) if place.is_relative_to(directory) else place
         line = f"  {coloured(f'{run.status:8}', run.status)} {name.as_posix()}"
-        if (rounds := run.files.planned_rounds) is not None and run.status != MISSING:
+        if (rounds := run.files.choices.get("rounds")) is not None and run.status != MISSING:
             line += f": round {run.files.last_round} of {rounds}"
         print(line + (f": {run.error}" if run.error and run.status == FAILED else ""))

@@ -1,29 +1,25 @@
-"""What loggers get of a run, the loggers (TensorBoard, MLflow, Weights & Biases), and a run's set.
+"""What loggers get of a run, and the loggers: TensorBoard, MLflow, Weights & Biases.
 
 A logger's package is imported when the logger is opened.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
-from fedbench.errors import first_line
 from fedbench.files import as_given, locked, read_json, write_json
-from fedbench.loggers.options import LoggerOptions, MLflow, TensorBoard, WandB
-
-log = logging.getLogger(__name__)
+from fedbench.loggers.options import MLflow, TensorBoard, WandB
 
 
 @dataclass(frozen=True)
@@ -65,9 +61,9 @@ class LoggedRun:
         return remembered if remembered.get("identity", self.identity) == self.identity else {}
 
     def remember(self, logger: str, **what: Any) -> None:
-        """Add to what a logger has remembered of this run."""
+        """Remember this of the run for a logger."""
         self._file(logger).parent.mkdir(exist_ok=True)
-        write_json(self._file(logger), {**self.remembered(logger), **what, "identity": self.identity})
+        write_json(self._file(logger), {**what, "identity": self.identity})
 
     def forget(self, logger: str) -> None:
         """Forget what a logger has remembered, because the run is computed again."""
@@ -269,58 +265,3 @@ BACKENDS: dict[str, Any] = {
     "wandb": WandBLogger,
 }
 """Logger class by option of `logger=`. Each is made from its options and a LoggedRun."""
-
-
-class RunLoggers:
-    """The loggers of a run: `start`, `log` for every point, `close`.
-
-    If one fails, a warning is logged, and the run goes on without it.
-    """
-
-    def __init__(self, options: Sequence[LoggerOptions], run: LoggedRun) -> None:
-        self.options, self.run = {logger.name: logger for logger in options}, run
-        self._loggers: dict[str, Logger] = {}
-
-    @property
-    def behind(self) -> bool:
-        """Whether a logger has not received all of the run, which has ended."""
-        all_to = {name: self.run.remembered(name).get("all_to") for name in self.options}
-        return all_to != {name: dataclasses.asdict(options) for name, options in self.options.items()}
-
-    def start(self, points: Sequence[Point], again: bool = False) -> None:
-        """Open all loggers. `points`: what a resumed run has measured; `again`: the run starts over."""
-
-        def begin(name: str, logger: Logger) -> None:
-            self.run.remember(name, all_to=None)
-            logger.open()
-            logger.log(points)
-
-        for name in self.options if again else ():
-            self.run.forget(name)
-        self._loggers = {name: BACKENDS[name](own, self.run) for name, own in self.options.items()}
-        self._each(begin)
-
-    def log(self, point: Point) -> None:
-        """Add a point."""
-        self._each(lambda name, logger: logger.log([point]))
-
-    def close(self, results: Mapping[str, Any] | None) -> None:
-        """Wait until all points have arrived. `results`: of a run that has ended; None: it was stopped."""
-
-        def end(name: str, logger: Logger) -> None:
-            logger.close(results)
-            if results is not None:
-                self.run.remember(name, all_to=dataclasses.asdict(self.options[name]))
-
-        self._each(end)
-        self._loggers = {}
-
-    def _each(self, call: Callable[[str, Logger], None]) -> None:
-        for name, logger in list(self._loggers.items()):
-            try:
-                call(name, logger)
-            except (Exception, SystemExit) as error:  # whatever a library does
-                del self._loggers[name]
-                reason = first_line(error, named=True)
-                rest = "the run goes on without it (the same command sends the rest)"
-                log.warning("logger=%s: %s; %s", name, reason, rest)

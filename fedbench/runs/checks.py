@@ -191,12 +191,6 @@ def check_place(place: str, processes: int) -> None:
         raise ConfigError("state.place", place, allowed)
 
 
-def may_overlap(config: Config, method: Algorithm) -> bool:
-    """Whether jobs of a client that keeps state might overlap, as only the trace can tell."""
-    keeps = method.keeps_state or config.optimizer.keep
-    return keeps and schedule.overlaps(config, method.dispatch)
-
-
 def check_overlaps(config: Config, method: Algorithm, trace: schedule.Trace) -> None:
     """Refuse clients' state if jobs of the same client overlap."""
     if len(trace.parallel):

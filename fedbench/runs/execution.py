@@ -31,7 +31,6 @@ from fedbench.engine.choose import (
     eval_batch,
     make_executor,
     measure_model,
-    rough_seconds,
     step_threads,
     wide_batch,
 )
@@ -46,11 +45,10 @@ from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
 from fedbench.process_group import ProcessGroup
 from fedbench.runs import checks
-from fedbench.runs.how_often import rounds_between
+from fedbench.runs.costs import Spent, rounds_between, spent_by
 from fedbench.runs.problem import Problem
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import OnDevice, Session
-from fedbench.runs.spent import Spent, spent
 
 # ---- what can be said before anything is put on the device -----------------------------------------------
 
@@ -66,11 +64,6 @@ class Placement:
     choice: EngineChoice  # as far as memory depends on it: loop, or a chunk at once (vmap, compiled or not)
     state_bytes: int  # that this process's clients keep between their jobs
     threads: int  # CPU threads: as configured, else those that the work of a step is worth; with a GPU all
-
-    @property
-    def seconds(self) -> float:
-        """Rough amount of work, to decide by, not to show."""
-        return rough_seconds(self.load, self.device)
 
 
 def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Placement:
@@ -198,14 +191,15 @@ def execution(
     moving = {name: value.to(device) for name, value in objective.statistics_of(model).items()}
     loop = ServerLoop(problem, trainer, theta.clone().to(device), moving)
     notes = (*problem.notes, *([line] if line else []))
+    begin = schedule.survey_offset(config) if problem.method.survey == "once" else 0.0
     return Execution(
         problem,
         placement,
         choice,
         loop,
         _evaluator(problem, placement, objective),
-        times=_times(problem),
-        spent=_spent(problem),
+        times=np.concatenate([[0.0], problem.trace.update_time]) + begin,
+        spent=spent_by(problem),
         every=rounds_between(problem),
         compiles=compiles,
         notes=notes,
@@ -258,20 +252,6 @@ def _evaluator(problem: Problem, placement: Placement, objective: Objective) -> 
     batch = asked.batch_size or eval_batch(device, placement.load.cost, *sample)
     few, trained = asked.batch_size or DIFFERENTIATED, torch.from_numpy(problem.division.trained)
     return Evaluator(objective, test, (batch, few), TASKS[ds.task], trained, asked.metrics)
-
-
-def _times(problem: Problem) -> np.ndarray:
-    """The virtual time (T + 1,) at which every version exists."""
-    offset = schedule.survey_offset(problem.config) if problem.method.survey == "once" else 0.0
-    times: np.ndarray = np.concatenate([[0.0], problem.trace.update_time]) + offset
-    return times
-
-
-def _spent(problem: Problem) -> Spent:
-    """What every version has cost."""
-    sizes, B, item = problem.division.sizes, problem.batch, problem.dtype.itemsize
-    passes = np.ones_like(sizes) if B is None else -(-sizes // B)
-    return spent(problem.trace, problem.cost, item, problem.steps, passes, problem.method.first_step)
 
 
 # ---- the objective on the device -------------------------------------------------------------------------

@@ -4,13 +4,12 @@ and how the run ended."""
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.config import CONFUSION, METRICS, Eval
-from fedbench.files import one_line_os_errors, write_text
 
 Row = dict[str, Any]
 """The numbers of an evaluated round, by column; None is written as an empty field. The task defines what an
@@ -51,52 +50,6 @@ def further_columns(asked: Eval, validated: bool) -> list[str]:
     parts = ["test", *(["validation"] if validated else [])]
     found = [f"{part}_{name}" for part in parts for name in names]
     return [*found, *(FINETUNED if asked.finetune_steps else ())]
-
-
-class MetricsFile:
-    """metrics.csv of a run: rewritten from a checkpoint's rows on resume, then appended to. Floats have
-    the shortest form that reads back exactly."""
-
-    def __init__(self, path: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        self.path, self.columns = path, columns
-        write_text(path, "".join([",".join(columns) + "\n", *map(self._line, rows)]))
-
-    def append(self, row: Row) -> None:
-        """Add a row."""
-        with one_line_os_errors(f"write {self.path}"), open(self.path, "a") as stream:
-            stream.write(self._line(row))
-
-    def _line(self, row: Row) -> str:
-        values = (row.get(name) for name in self.columns)
-        return ",".join("" if value is None else str(value) for value in values) + "\n"
-
-
-class ClientsFile:
-    """clients.csv of a run: a row per client and evaluation. On resume it keeps the rounds that metrics.csv
-    keeps."""
-
-    def __init__(self, path: Path, rounds: Container[int], finetuned: bool) -> None:
-        """`rounds`: those that stay. `finetuned`: whether there is a column for what a client's own steps
-        make of its accuracy."""
-        self.path = path
-        self.columns = ["round", "client", "samples", "accuracy", *(["finetuned_accuracy"] * finetuned)]
-        kept: list[str] = []
-        if path.is_file():
-            with one_line_os_errors(f"read {path}"):
-                head, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
-            whole = [line for line in lines if line.count(",") == len(self.columns) - 1]
-            there = whole if head == ",".join(self.columns) else []
-            kept = [line for line in there if (at := line.partition(",")[0]).isdigit() and int(at) in rounds]
-        write_text(path, "".join(f"{line}\n" for line in [",".join(self.columns), *kept]))
-
-    def append(self, version: int, samples: Sequence[int], *columns: Sequence[float]) -> None:
-        """Add the rows of a round. `samples`: of every client; `columns`: its numbers, NaN for none."""
-        lines = []
-        for client, (count, *values) in enumerate(zip(samples, *columns, strict=True)):
-            cells = ["" if math.isnan(value) else repr(float(value)) for value in values]
-            lines.append(",".join([str(version), str(client), str(int(count)), *cells]) + "\n")
-        with one_line_os_errors(f"write {self.path}"), open(self.path, "a", encoding="utf-8") as stream:
-            stream.writelines(lines)
 
 
 def stopping_accuracy(row: Row) -> float:

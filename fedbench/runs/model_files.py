@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedbench import models
 from fedbench.config import imports
@@ -60,20 +59,8 @@ def load_parameters(model: nn.Module, path: Path, said: str) -> None:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise DataError(f"{said}: cannot be read as a model's state_dict") from error
-    if reason := _misfit(model.state_dict(), state):
-        raise DataError(f"{said}: {reason}")
-    model.load_state_dict(state)
-
-
-def _misfit(own: Mapping[str, Tensor], given: object) -> str | None:
-    """Why a state_dict is not one of the model, or None."""
-    if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
-        return "holds no model's state_dict"
-    for name in [name for name in own if name not in given]:
-        return f"has no {name}, which the model has"
-    for name, value in given.items():
-        if name not in own:
-            return f"has {name}, which the model does not have"
-        if value.shape != own[name].shape:
-            return f"{name} has shape {tuple(value.shape)}, the model's has {tuple(own[name].shape)}"
-    return None
+    try:
+        model.load_state_dict(state)
+    except Exception as error:
+        *_, reason = str(error).splitlines()
+        raise DataError(f"{said}: does not fit the model: {reason.strip()}") from error

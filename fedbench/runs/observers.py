@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
+from tqdm import tqdm
 
+from fedbench.config.config import Config, flat
+from fedbench.config.identity import run_hash
 from fedbench.engine.objective import TASKS
-from fedbench.loggers.backends import Point, RunLoggers
+from fedbench.errors import first_line
+from fedbench.files import one_line_os_errors, write_text
+from fedbench.loggers.backends import BACKENDS, LoggedRun, Logger, Point
 from fedbench.runs.execution import Execution
-from fedbench.runs.metrics import ClientsFile, MetricsFile, Row, columns
-from fedbench.runs.progress import Progress
+from fedbench.runs.metrics import ENDS, Row, columns
 from fedbench.runs.run_directory import CLIENTS, METRICS, RunDirectory
-from fedbench.runs.stored import logged
+
+LINE_SECONDS = 30.0
+_LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
+
+log = logging.getLogger(__name__)
 
 
 class Observer:
@@ -34,66 +47,115 @@ class Observer:
 
 
 class Files(Observer):
-    """metrics.csv and clients.csv."""
+    """metrics.csv, and clients.csv with a row per client and evaluation: written with a checkpoint's rows,
+    then appended to. Floats have the shortest form that reads back exactly."""
 
     def __init__(self, here: RunDirectory) -> None:
-        self.here = here
+        self.metrics, self.clients = here.path / METRICS, here.path / CLIENTS
 
     def begin(self, execution: Execution, rows: Sequence[Row]) -> None:
         asked, division = execution.problem.config.eval, execution.problem.division
-        names = columns(asked, len(division.validation) > 0)
-        self.metrics, self.sizes = MetricsFile(self.here.path / METRICS, rows, names), division.sizes.tolist()
-        self.clients: ClientsFile | None = None
+        self.columns, self.sizes = columns(asked, len(division.validation) > 0), division.sizes.tolist()
+        write_text(self.metrics, "".join([",".join(self.columns) + "\n", *map(self._line, rows)]))
         if asked.clients:
-            rounds = {row["round"] for row in rows}
-            self.clients = ClientsFile(self.here.path / CLIENTS, rounds, bool(asked.finetune_steps))
+            tuned = ["finetuned_accuracy"] if asked.finetune_steps else []
+            head = ["round", "client", "samples", "accuracy", *tuned]
+            with one_line_os_errors(f"read {self.clients}"):
+                there = self.clients.read_text().splitlines()[1:] if self.clients.is_file() else []
+            cells, rounds = [line.split(",") for line in there], {str(row["round"]) for row in rows}
+            kept = [row for row in cells if row[0] in rounds and len(row) == len(head)]
+            write_text(self.clients, "".join(",".join(row) + "\n" for row in [head, *kept]))
 
     def row(self, row: Row, each: Sequence[np.ndarray]) -> None:
-        if self.clients is not None:  # before the row: a row's clients are never missing
-            self.clients.append(row["round"], self.sizes, *(scores.tolist() for scores in each))
-        self.metrics.append(row)
+        scores = zip(self.sizes, *(scores.tolist() for scores in each), strict=True) if each else ()
+        lines = []
+        for client, (samples, *values) in enumerate(scores):
+            cells = ["" if math.isnan(value) else repr(value) for value in values]
+            lines.append(",".join([str(row["round"]), str(client), str(samples), *cells]) + "\n")
+        if lines:  # before the row: a row's clients are never missing
+            self._append(self.clients, lines)
+        self._append(self.metrics, [self._line(row)])
+
+    def _line(self, row: Row) -> str:
+        values = (row.get(name) for name in self.columns)
+        return ",".join("" if value is None else str(value) for value in values) + "\n"
+
+    def _append(self, file: Path, lines: Sequence[str]) -> None:
+        with one_line_os_errors(f"write {file}"), open(file, "a") as stream:
+            stream.writelines(lines)
 
 
 class Shown(Observer):
-    """A bar or lines on stderr."""
+    """Rounds done, their pace, the time left and the last accuracy, on stderr: a bar on a terminal, elsewhere
+    a line every LINE_SECONDS at most."""
 
-    progress: Progress | None = None
-    accuracy: float | None = None
+    bar: tqdm[Any] | None = None
 
     def begin(self, execution: Execution, rows: Sequence[Row]) -> None:
         problem, version, total = execution.problem, execution.loop.version, execution.problem.trace.updates
-        label, metric = (
-            f"{problem.method.name} seed={problem.config.seed}",
-            TASKS[problem.dataset.task].metric,
-        )
-        self.progress = Progress(problem.config.progress, label, total, version, metric)
+        mode, self.metric = problem.config.progress, TASKS[problem.dataset.task].metric
+        on_terminal = mode == "bar" or (mode == "auto" and sys.stderr.isatty())
+        how = {} if on_terminal else {"mininterval": LINE_SECONDS, "delay": LINE_SECONDS, "ncols": 80}
+        self.bar = tqdm(
+            desc=f"{problem.method.name} seed={problem.config.seed}", total=total, initial=version,
+            disable=mode == "none", unit=" rounds", leave=False, dynamic_ncols=on_terminal, **how,
+        )  # fmt: skip
         if execution.compiles and version < total:
-            self.progress.compiling()
+            self.bar.set_postfix_str("compiling ...")
 
     def row(self, row: Row, each: Sequence[np.ndarray]) -> None:
-        self.accuracy = row["test_accuracy"]
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"{self.metric} {row['test_accuracy']:.4f}", refresh=False)
 
     def updated(self, version: int) -> None:
-        if self.progress is not None:
-            self.progress.update(version, self.accuracy)
+        if self.bar is not None:
+            self.bar.update(version - self.bar.n)
 
     def end(self, results: Mapping[str, Any] | None) -> None:
-        if self.progress is not None:
-            self.progress.close()
+        if self.bar is not None:
+            self.bar.close()
 
 
 class Logged(Observer):
-    """The loggers of a run."""
+    """The loggers of a run. If one fails, a warning is logged, and the run goes on without it."""
 
-    def __init__(self, loggers: RunLoggers, again: bool) -> None:
-        """`again`: the run is computed again."""
-        self.loggers, self.again = loggers, again
+    def __init__(self, here: RunDirectory, config: Config) -> None:
+        choices = {key: value for key, value in flat(config.given).items() if not key.startswith("logger.")}
+        self.config, self.run = config, LoggedRun(here.path, choices, _sweep(here), run_hash(config))
+        self.loggers: dict[str, Logger] = {}
 
     def begin(self, execution: Execution, rows: Sequence[Row]) -> None:
-        self.loggers.start([Point.of(row) for row in rows], again=self.again)
+        for options in self.config.logger:
+            if not self.config.resume:
+                self.run.forget(options.name)
+            self.loggers[options.name] = BACKENDS[options.name](options, self.run)
+        points = [Point.of(row) for row in rows]
+        self._each(lambda logger: logger.open())
+        self._each(lambda logger: logger.log(points))
 
     def row(self, row: Row, each: Sequence[np.ndarray]) -> None:
-        self.loggers.log(Point.of(row))
+        self._each(lambda logger: logger.log([Point.of(row)]))
 
     def end(self, results: Mapping[str, Any] | None) -> None:
-        self.loggers.close(None if results is None else logged(results))
+        known = {key: results[key] for key in _LOGGED if results.get(key) is not None} if results else None
+        self._each(lambda logger: logger.close(known))
+        self.loggers = {}
+
+    def _each(self, call: Callable[[Logger], None]) -> None:
+        for name, logger in list(self.loggers.items()):
+            try:
+                call(logger)
+            except (Exception, SystemExit) as error:  # whatever a library does
+                del self.loggers[name]
+                reason = first_line(error, named=True)
+                log.warning("logger=%s: %s; the run goes on without it", name, reason)
+
+
+def _sweep(here: RunDirectory) -> str | None:
+    """The directory of the sweep that computes the run, as Hydra has recorded it; None: a single run."""
+    try:
+        said = yaml.safe_load((here.path / ".hydra" / "hydra.yaml").read_text(encoding="utf-8"))["hydra"]
+        where = Path(said["runtime"]["cwd"], said["sweep"]["dir"])
+        return str(where) if said["mode"] == "MULTIRUN" else None
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return None

@@ -57,6 +57,8 @@ class Problem:
     method: Algorithm  # bound to the setting
     setting: Setting
     steps: np.ndarray  # (N,) K_i
+    equal_steps: bool  # whether all jobs make the same number of local steps
+    steps_or_epochs: tuple[int | None, int | None]  # the steps, or the epochs, asked for: one of them is None
     batch: int | np.ndarray | None  # samples of a mini-batch, (N,) of each client's; None: all of a client's
     hyper: dict[str, float]
     rates: dict[str, Callable[[int], float]]  # of rates that change over rounds, the factor in each round
@@ -72,21 +74,6 @@ class Problem:
     def dtype(self) -> torch.dtype:
         """Of parameters and vectors."""
         return torch.float64 if self.config.dtype == "float64" else torch.float32
-
-    @property
-    def evaluates(self) -> str:
-        """The choice of `eval.model`."""
-        return self.config.eval.model
-
-    @property
-    def equal_steps(self) -> bool:
-        """Whether all jobs make the same number of local steps."""
-        return _equal_steps(self.config, self.steps)
-
-    @property
-    def steps_or_epochs(self) -> tuple[int | None, int | None]:
-        """The local steps, or the epochs, that are asked for: one of them is None."""
-        return _steps_or_epochs(self.config.local, self.method)
 
     @property
     def sample_weights(self) -> np.ndarray:
@@ -124,9 +111,16 @@ def problem_of(config: Config, session: Session) -> Problem:
     batch: int | np.ndarray | None = config.local.batch_size
     if config.local.batch_share is not None:
         batch = batches_of_share(division.sizes, config.local.batch_share)
-    steps = local_steps(division.sizes, *_steps_or_epochs(config.local, method), batch)
-    rates = _rates(config)
-    setting = _setting(config, layout, model, steps, tuple(rates))
+    work = _steps_or_epochs(config.local, method)
+    steps = local_steps(division.sizes, *work, batch)
+    less = config.participation.stragglers > 0 and config.participation.straggler_work == "partial"
+    equal = not less and config.local.epochs_range is None and bool((steps == steps[0]).all())
+    schedules = {"lr": config.lr_schedule, "server_lr": config.server_lr_schedule}
+    changing = {name: rate for name, rate in schedules.items() if rate != UNSCHEDULED}
+    rates = {name: partial(rate.factor_at, rounds=config.rounds) for name, rate in changing.items()}
+    K = int(steps[0]) if equal else None
+    counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
+    setting = _setting(config, layout, model, counts, tuple(rates))
     if reason := method.refusal(setting):
         raise ConfigError("algorithm", method.name, reason)
     method.bind(setting)
@@ -141,10 +135,11 @@ def problem_of(config: Config, session: Session) -> Problem:
         cost = replace(cost, **{kept: getattr(cost, kept) + layout.d})
     checks.check_local_steps(config, method, hyper, cost)
     problem = Problem(
-        config, dataset, division, model, layout, method, setting, steps, batch, hyper, rates, cost,
-        tuple([*notes, dataset.note] if dataset.note else notes),
+        config, dataset, division, model, layout, method, setting, steps, equal, work, batch, hyper,
+        {**rates}, cost, tuple([*notes, dataset.note] if dataset.note else notes),
     )  # fmt: skip
-    if checks.may_overlap(config, method):
+    keeps = method.keeps_state or config.optimizer.keep
+    if keeps and schedule.overlaps(config, method.dispatch):  # only the trace can tell whether jobs do
         checks.check_overlaps(config, method, problem.trace)
     return problem
 
@@ -179,25 +174,10 @@ def _steps_or_epochs(local: Local, method: Algorithm) -> tuple[int | None, int |
     return (DEFAULT_STEPS, None) if steps is None and epochs is None else (steps, epochs)
 
 
-def _equal_steps(config: Config, steps: np.ndarray) -> bool:
-    some = config.participation
-    less = some.stragglers > 0 and some.straggler_work == "partial"
-    return not less and config.local.epochs_range is None and bool((steps == steps[0]).all())
-
-
-def _rates(config: Config) -> dict[str, Callable[[int], float]]:
-    """The factors of the rates that change over rounds."""
-    schedules = {"lr": config.lr_schedule, "server_lr": config.server_lr_schedule}
-    changing = {name: rate for name, rate in schedules.items() if rate != UNSCHEDULED}
-    return {name: partial(rate.factor_at, rounds=config.rounds) for name, rate in changing.items()}
-
-
 def _setting(
-    config: Config, layout: Layout, model: nn.Module, steps: np.ndarray, rates: tuple[str, ...]
+    config: Config, layout: Layout, model: nn.Module, counts: Counts, rates: tuple[str, ...]
 ) -> Setting:
     """What a method is told of the run."""
-    K = int(steps[0]) if _equal_steps(config, steps) else None
-    counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
     norm, clips = layout.positions(set(norm_parameters(model))), config.local.clip_norm is not None
     sizes = tuple(layout.sizes)
     return Setting(counts, config.schedule.name, layout.d, norm, sizes, config.optimizer, clips, rates)

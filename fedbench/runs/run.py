@@ -5,37 +5,41 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from fedbench import provenance
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice, choose_device
+from fedbench.engine.joined import Seat
 from fedbench.errors import RunError, UserError, first_line
-from fedbench.loggers.backends import RunLoggers
 from fedbench.process_group import ALONE, ProcessGroup
-from fedbench.runs import checks, data_files, stored
-from fedbench.runs.checkpoint import Checkpointer, Saved, checksum
-from fedbench.runs.ending import finish
+from fedbench.runs import checks, stored
+from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.execution import Execution, execution, foresee, set_numerics
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.observers import Files, Logged, Observer, Shown
 from fedbench.runs.problem import problem_of
-from fedbench.runs.reproduce import write_reproduce
+from fedbench.runs.results import finish, write_reproduce
 from fedbench.runs.run_directory import CHECKPOINT, FAILED, REPRODUCE, SUMMARY, RunDirectory
 from fedbench.runs.session import Session
 from fedbench.runs.signals import Signals
-from fedbench.runs.together import Together
 from fedbench.runs.training import train
 from fedbench.torch_internals import is_out_of_memory
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class Together:
+    """What a run of a group gets. Its process handles signals for all runs, and shows no progress."""
+
+    seat: Seat
+    signals: Signals = field(default_factory=lambda: Signals(lambda: ""))
 
 
 class Run:
@@ -51,17 +55,6 @@ class Run:
         checks.check_processes(config, device, group.size)
         self.problem = problem_of(config, self.session)
         self.placement = foresee(self.problem, device, group)
-
-    def facts(self) -> dict[str, Any]:
-        """What must be the same in all processes, since each computes the server's vectors itself."""
-        return {
-            "the run (a hash of its configuration and files)": run_hash(self.config),
-            "torch": torch.__version__,
-            "the kind of device": self.placement.device.type,
-            "the number of threads": self.placement.threads,
-            "the data's partition": checksum(torch.from_numpy(self.problem.division.assignment)),
-            "the initial model": checksum(dict(self.problem.model.state_dict())),
-        }
 
     def prepare(
         self, state: Path = Path("state"), kept: EngineChoice | None = None, together: Together | None = None
@@ -82,8 +75,8 @@ class Run:
         with here.locked():
             stored.refuse_other(here, config)
             if config.resume:
-                data_files.refuse_other(here.path, config, self.problem.dataset.files)
-            if stored.reported(here, config) is None:
+                stored.refuse_other_data(here.path, config, self.problem.dataset.files)
+            if stored.finished(here, config) is None:
                 self._go(here, together)
             outcome = here.outcome()
             log.info(outcome.line)
@@ -92,16 +85,17 @@ class Run:
     def _go(self, here: RunDirectory, together: Together | None) -> None:
         """Compute it. With resume=false, use a staging directory, whose files then replace the old ones."""
         config, start = self.config, time.monotonic()
-        file = here.path / CHECKPOINT
-        saved = self._shared(Checkpointer(file, run_hash(config)).load() if config.resume else None)
+        last = Checkpointer(here.path / CHECKPOINT, run_hash(config)).load() if config.resume else None
+        saved = self._shared(last)
         target = here if config.resume else here.staging()
         target.write_config(config.given)
         target.write_partition(self.problem.division.partition, self.problem.division.assignment)
-        data_files.record(target.path, config, self.problem.dataset.files)
-        loggers = stored.loggers(here, config) if config.logger else None
+        stored.record_data(target.path, config, self.problem.dataset.files)
+        observers: list[Observer] = [Files(target), *([] if together else [Shown()])]
+        observers += [Logged(here, config)] if config.logger else []
         try:
             set_numerics(self.problem, self.placement)
-            self._compute(target, saved, loggers, together)
+            self._compute(target, saved, observers, together)
         except UserError:
             raise
         except Exception as error:
@@ -127,7 +121,7 @@ class Run:
         self,
         here: RunDirectory,
         saved: Saved | None,
-        loggers: RunLoggers | None,
+        observers: Sequence[Observer],
         together: Together | None,
     ) -> None:
         """Compute from what is saved to the last file. If the device's memory is too small for a chunk of
@@ -144,7 +138,7 @@ class Run:
             try:
                 running = self.prepare(stored.state_place(here, self.config), kept, together)
                 running = replace(running, notes=(*running.notes, *notes))
-                self._train(running, here, saved, loggers, together)
+                self._train(running, here, saved, observers, together)
                 return
             except Exception as error:
                 if not is_out_of_memory(error):
@@ -166,7 +160,7 @@ class Run:
         running: Execution,
         here: RunDirectory,
         saved: Saved | None,
-        loggers: RunLoggers | None,
+        observers: Sequence[Observer],
         together: Together | None,
     ) -> None:
         """Train it, and write its last files."""
@@ -184,9 +178,6 @@ class Run:
             writes = self.group.is_writer
             return f"waits for the end of round {loop.version + 1}, to save it" if writes else ""
 
-        observers: list[Observer] = [Files(here), *([] if together else [Shown()])]
-        if loggers is not None:
-            observers.append(Logged(loggers, again=not self.config.resume))
         identity, seconds = run_hash(self.config), self.config.checkpoint.seconds
         checkpointer = Checkpointer(here.path / CHECKPOINT, identity, seconds)
         results: Mapping[str, Any] | None = {"status": FAILED}

@@ -44,16 +44,8 @@ SUMMARY, CONFIG, CHECKPOINT = "summary.json", "config.yaml", "checkpoint.pt"
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
 CLIENTS = "clients.csv"
 LOCK, STAGING, STATE = ".lock", ".again", "state"
-_WRITTEN = (
-    METRICS,
-    PARTITION,
-    MODEL,
-    CHECKPOINT,
-    JOBS,
-    CLIENTS,
-)  # summary.json says how many bytes they have
+_WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS, CLIENTS)  # summary.json has their sizes in bytes
 _TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
-_TAIL = 2000  # bytes at the end of metrics.csv that hold its last rows
 
 FINISHED = ("completed", "diverged", "starved")
 """Statuses of a run that has ended, as in summary.json."""
@@ -188,25 +180,11 @@ class RunDirectory:
 
     @property
     def last_round(self) -> int:
-        """The round of the last whole row of metrics.csv; 0 without one. Fast, since it is asked for often
-        while a run is under way."""
-        file = self.path / METRICS
-        try:
-            with file.open("rb") as stream:
-                at = stream.readline().decode(errors="replace").strip().split(",").index("round")
-                start = max(stream.tell(), file.stat().st_size - _TAIL)
-                cut = start > stream.tell()
-                stream.seek(start)
-                rows = stream.read().decode(errors="replace").split("\n")[cut:-1]
-            return int(rows[-1].split(",")[at])
-        except (OSError, ValueError, IndexError):
-            return 0
-
-    @property
-    def planned_rounds(self) -> int | None:
-        """The planned number of rounds; None if nothing says it."""
-        rounds = self.choices.get("rounds")
-        return rounds if isinstance(rounds, int) else None
+        """The round of the last whole row of metrics.csv; 0 without one."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            header, *rows = (self.path / METRICS).read_text(errors="replace").split("\n")[:-1]
+            return int(rows[-1].split(",")[header.split(",").index("round")])
+        return 0
 
     @property
     def status(self) -> str:

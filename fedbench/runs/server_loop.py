@@ -29,7 +29,7 @@ class ServerLoop:
         """`theta` (d,): the initial model; `statistics`: of its batch norm."""
         self.algorithm, self.trace, self.counts = problem.method, problem.trace, problem.counts
         self.trainer, self.group, self.rates = trainer, trainer.group, dict(problem.rates)
-        self.version, self.statistics, self.evaluates = 0, statistics, problem.evaluates
+        self.version, self.statistics, self.evaluates = 0, statistics, problem.config.eval.model
         if self.algorithm.averages and self.algorithm.convention == "G" and "lr" in self.rates:
             self.rates["server_lr"] = self.rates["lr"]  # it is eta K of each round
         self.server: Vectors = {"theta": theta}

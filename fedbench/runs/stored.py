@@ -1,4 +1,6 @@
-"""What a directory holds of the run of a configuration: all of it, a part to go on from, or another run.
+"""What a directory holds of the run of a configuration: all of it, a part to go on from, or another run; and
+whether the files below data.root are those that it has read. (Files that `dataset.path` and its like name are
+part of its identity.)
 
 Imports no torch: a finished run is reported without it.
 """
@@ -6,25 +8,19 @@ Imports no torch: a finished run is reported without it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import Any
 
 from fedbench.config import identity as inputs
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import difference, identity, identity_in, run_hash
+from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
 from fedbench.errors import ConfigError, UsageError, word
-from fedbench.files import as_given
-from fedbench.runs import data_files
-from fedbench.runs.metrics import ENDS, PAUSED
-from fedbench.runs.run_directory import CHECKPOINT, FINISHED, METRICS, MODEL, STAGING, STATE, RunDirectory
+from fedbench.files import as_given, content_hash, files_below, read_json, write_json
+from fedbench.runs.metrics import PAUSED
+from fedbench.runs.run_directory import FINISHED, METRICS, STAGING, STATE, RunDirectory
 
-if TYPE_CHECKING:
-    from fedbench.loggers.backends import RunLoggers
-
-_LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
+_DATA = "data.json"  # in a run's directory: {path below data.root: its size, time and hash}, if it reads any
 
 log = logging.getLogger(__name__)
 
@@ -40,23 +36,17 @@ def finished(here: RunDirectory, config: Config) -> dict[str, Any] | None:
     if found.get("status") not in FINISHED and not paused:
         return None
     there = here.sizes()
-    for name, size in found.get("files", dict.fromkeys((METRICS, MODEL))).items():
-        whole = there.get(name, 0)
-        if not whole or size not in (whole, None):
-            odd = f"is {whole} bytes long, not {size}" if whole else "is missing or empty"
+    for name, size in found.get("files", {}).items():
+        if (now := there.get(name, 0)) != size:
+            odd = f"is {now} bytes long, not {size}" if now else "is missing or empty"
             log.warning("%s %s: the run is not finished", here.path / name, odd)
             return None
     said = found.get("config")  # what config.yaml says too, read faster
     before = identity_in(here.path, said) if isinstance(said, dict) else here.identity
     if before != identity(config):
         return None
-    data_files.refuse_changed(here.path, config)
+    _refuse_changed_data(here.path, config)
     return found
-
-
-def goes_on(here: RunDirectory, config: Config) -> bool:
-    """Whether the run, if it has not ended here, would go on from a checkpoint."""
-    return config.resume and here.has(CHECKPOINT)
 
 
 def refuse_other(here: RunDirectory, config: Config) -> None:
@@ -77,45 +67,75 @@ def refuse_other(here: RunDirectory, config: Config) -> None:
         raise ConfigError(key, given, allowed + "give another directory, or that value")
 
 
-def reported(here: RunDirectory, config: Config) -> dict[str, Any] | None:
-    """The summary of the run if it is `finished` here. Gives loggers what they lack of it: a logger may have
-    failed, been cut off, or be named for the first time."""
-    from fedbench.loggers.backends import Point
-
-    found = finished(here, config)
-    if found is not None and config.logger and (behind := loggers(here, config)).behind:
-        behind.start([Point.of(row) for row in here.rows()])
-        behind.close(logged(found))
-    return found
-
-
-def loggers(here: RunDirectory, config: Config) -> RunLoggers:
-    """The loggers of the run here; none is opened yet."""
-    from fedbench.loggers.backends import LoggedRun, RunLoggers
-
-    choices = {k: v for k, v in flat(config.given).items() if not k.startswith("logger.")}
-    sweep = _sweep(here) if config.logger else None
-    return RunLoggers(config.logger, LoggedRun(here.path, choices, sweep, run_hash(config)))
-
-
-def _sweep(here: RunDirectory) -> str | None:
-    """The directory of the sweep that computes the run, as Hydra has recorded it; None: a single run."""
-    try:
-        said = yaml.safe_load((here.path / ".hydra" / "hydra.yaml").read_text(encoding="utf-8"))["hydra"]
-        where = Path(said["runtime"]["cwd"], said["sweep"]["dir"])
-        return str(where) if said["mode"] == "MULTIRUN" else None
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
-        return None
-
-
-def logged(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What loggers are told of a run that has ended."""
-    return {key: summary[key] for key in _LOGGED if summary.get(key) is not None}
-
-
 def state_place(here: RunDirectory, config: Config) -> Path:
     """Where the run, computed here, keeps clients' state if that lies on disk."""
     if config.state.directory is None:
         return here.path / STATE
     again = STAGING if here.path.name == STAGING else ""
     return as_given(config.state.directory) / f"fedbench-{run_hash(config)}{again}"
+
+
+# ---- the files below data.root that it has read ----------------------------------------------------------
+
+
+def record_data(directory: Path, config: Config, files: Sequence[Mapping[str, Any]]) -> None:
+    """Save size, time and hash of the `files` ({"path", "sha256"}) that lie below data.root."""
+    found = {
+        name: {**_state(file), "sha256": sha256}
+        for name, (file, sha256) in _below_root(config, files).items()
+    }
+    if found:
+        write_json(directory / _DATA, found)
+
+
+def refuse_other_data(directory: Path, config: Config, files: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ConfigError if the run in `directory` has read other files than `files`, those read now."""
+    before, now = read_json(directory / _DATA) or {}, _below_root(config, files)
+    for name in sorted({*before, *now}) if before else ():
+        if name not in before or name not in now or before[name]["sha256"] != now[name][1]:
+            raise _changed_data(directory, config, name)
+
+
+def _refuse_changed_data(directory: Path, config: Config) -> None:
+    """As `refuse_other_data`, before the data are read: files that are no longer there are let pass, and one
+    is hashed only if its size or time differs."""
+    root, before = as_given(config.data.root), read_json(directory / _DATA) or {}
+    own = f"{config.dataset.name}.npz"  # is read in place of the official files
+    if before and own not in before and (root / own).is_file():
+        raise _changed_data(directory, config, own)
+    for name, then in before.items():
+        file = root / name
+        now = _state(file) if file.exists() else then
+        if file.is_dir():  # its hash is one of pixels
+            changed = any(now[key] != then.get(key) for key in now)
+        else:
+            changed = any(now[key] != then.get(key) for key in ("bytes", "modified") if key in now)
+            changed = changed and content_hash(file) != then["sha256"]
+        if changed:
+            raise _changed_data(directory, config, name)
+
+
+def _below_root(config: Config, files: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Path, str]]:
+    """The files that lie below data.root and their hashes, by their path from there."""
+    root, found = as_given(config.data.root), {}
+    for given in files:
+        path = Path(str(given.get("path", "")))
+        if path.is_relative_to(root) and path.exists() and "sha256" in given:
+            found[path.relative_to(root).as_posix()] = path, str(given["sha256"])
+    return found
+
+
+def _state(file: Path) -> dict[str, Any]:
+    """What a file's or directory's record says besides its hash."""
+    if file.is_dir():
+        each = [(str(part.relative_to(file)), part.stat().st_size) for part in files_below(file)]
+        return {"listing": digest(each)}
+    status = file.stat()
+    return {"bytes": status.st_size, "modified": status.st_mtime_ns}
+
+
+def _changed_data(directory: Path, config: Config, name: str) -> ConfigError:
+    allowed = (
+        f"{name} there is not what the run in {directory} read; give another directory, or undo the change"
+    )
+    return ConfigError("data.root", config.data.root, allowed)

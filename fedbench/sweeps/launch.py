@@ -306,7 +306,7 @@ def _ours(cfg: DictConfig) -> Launcher:
 
 
 def _has_ended(run: PlannedRun) -> bool:
-    return stored.reported(RunDirectory(run.place), run.config) is not None
+    return stored.finished(RunDirectory(run.place), run.config) is not None
 
 
 def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:

@@ -24,7 +24,7 @@ from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
 from fedbench.config.register import job_name
 from fedbench.errors import UsageError, UserError, word
 from fedbench.runs import stored
-from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
 from fedbench.sweeps import together
 from fedbench.sweeps.together import Kind
 
@@ -260,7 +260,7 @@ def preview(runs: Sequence[PlannedRun]) -> Iterator[str]:
         else:
             stored.refuse_other(here, run.config)
             missing.append(run)
-            begun = stored.goes_on(here, run.config)
+            begun = run.config.resume and here.has(CHECKPOINT)
             said[run.place] = f"goes on from round {here.last_round}" if begun else "to run"
     places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
     yield f"{len(said)} run{'s' if len(said) > 1 else ''} in {places}, {len(said) - len(missing)} finished"

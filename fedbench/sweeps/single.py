@@ -20,11 +20,11 @@ from hydra.core.utils import configure_log
 from fedbench import process_group
 from fedbench.config.compose import Composed, Composer
 from fedbench.config.explain import line_of
-from fedbench.errors import SaidElsewhere, UsageError, UserError
+from fedbench.errors import SaidElsewhere, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.runs.stored import refuse_other, reported
+from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.formats import evaluations
 from fedbench.sweeps.job import computed, finished_line, prepared, session
 
@@ -45,7 +45,7 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         if not group.is_writer:
             return None
         refuse_other(here, config)
-        return reported(here, config)
+        return finished(here, config)
 
     done = group.agree(before)
     if group.broadcast(done is not None):
@@ -61,8 +61,6 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         return Run(config, session(), group)
 
     made = group.agree(check)
-    if group.size > 1:
-        group.agree(lambda: _refuse_unlike(made, group))
     if not group.is_writer:
         with tempfile.TemporaryDirectory(prefix="fedbench-") as place:
             made.go(Path(place))
@@ -74,15 +72,6 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         computed(config, lambda: made.go(Path(HydraConfig.get().runtime.output_dir)))
     if config.progress != "none":
         print(evaluations(here.rows()))
-
-
-def _refuse_unlike(made: Run, group: ProcessGroup) -> None:
-    """Raise UsageError if this process's run is not that of the first one."""
-    mine = made.facts()
-    for name, there in group.broadcast(mine).items():
-        if mine[name] != there:
-            line = f"{name} is {there}, in process {group.rank} {mine[name]}; the processes must be alike"
-            raise UsageError(line)
 
 
 def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool, here: ProcessGroup) -> None:

@@ -27,8 +27,7 @@ from fedbench.files import write_text
 from fedbench.runs.signals import Signals
 
 if TYPE_CHECKING:
-    from fedbench.runs.run import Run
-    from fedbench.runs.together import Together
+    from fedbench.runs.run import Run, Together
 
 FILE = "together.json"
 OF_A_RUN = 2**22
@@ -234,7 +233,7 @@ def compute(seats: int, calls: Mapping[int, Callable[[], None]]) -> None:
     """Call each of `calls` (by its seat) in a thread of its own, as a run of one group. In each, `place` is
     the run's. Raises Interrupted after a signal."""
     from fedbench.engine.joined import Meeting, Seat
-    from fedbench.runs.together import Together
+    from fedbench.runs.run import Together
 
     meeting, places = Meeting(seats), dict[int, Together]()
     states: dict[int, _Globals] = {}

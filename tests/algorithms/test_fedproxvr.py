@@ -17,8 +17,8 @@ from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
+from fedbench.runs.costs import spent
 from fedbench.runs.run import Run
-from fedbench.runs.spent import spent
 from fedbench.schedule.trace import APPLIED
 from fedbench.theory.curvature import largest_curvature
 

@@ -29,7 +29,6 @@ from fedbench.engine.choose import (
     compiled_chunk,
     expected_gain_seconds,
     measure_model,
-    rough_seconds,
     step_threads,
     wide_batch,
 )
@@ -98,14 +97,6 @@ def test_dropout_is_no_reason_to_compile(
 def test_on_cuda_auto_takes_the_steps_that_a_graph_launches(load: Load) -> None:
     for step in (CompiledStep(), CompiledStep(compiled=True)):
         assert choose_engine("auto", replace(load, calls=10**9), torch.device("cuda"), step) == ("vmap", None)
-
-
-def test_runs_on_cuda_are_work_too_although_nothing_is_compiled_there(load: Load) -> None:
-    """Else a sweep would never take the processes of several GPUs unasked."""
-    cuda, run = torch.device("cuda"), Run(compose_config(["device=cpu", "progress=none"]))
-    assert expected_gain_seconds(load, cuda) == 0 < rough_seconds(load, cuda)
-    there = replace(run.placement, device=cuda)
-    assert there.seconds == rough_seconds(there.load, cuda) > 0
 
 
 def test_without_a_compiler_it_says_so_once_it_would_have_compiled(

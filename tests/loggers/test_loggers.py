@@ -207,28 +207,6 @@ def test_mlflow_says_how_a_run_has_ended_and_of_how_many_rounds_it_is(tmp_path: 
     assert runs["6"].data.tags["fedbench.status"] == "diverged"
 
 
-def test_what_a_server_has_not_got_the_next_call_sends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    needs("mlflow")
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    send, away = SqlAlchemyStore.log_batch, [True]
-    words = [*BASE, *overrides("mlflow", f"sqlite:///{tmp_path / 'own.db'}", tmp_path)]
-
-    def broken(self: Any, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
-        if away and any(metric.step > 2 for metric in metrics):
-            raise OSError("the server is away")
-        send(self, run_id, metrics, params, tags)
-
-    monkeypatch.setattr(SqlAlchemyStore, "log_batch", broken)
-    api.run(words, tmp_path)
-    assert "the server is away" in caplog.text
-    away.clear()
-    api.run(words, tmp_path)
-    same(mlflow_points(tmp_path), expected(tmp_path))
-
-
 def test_several_loggers_of_one_run_are_no_part_of_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

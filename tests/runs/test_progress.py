@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tqdm import tqdm
 
 from fedbench.api import compose_config
-from fedbench.runs.progress import Progress
+from fedbench.runs import observers
 from fedbench.runs.run import Run
 
-
-def test_a_bar_has_rounds_and_the_last_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("bar", "fedavg seed=0", 10, 3, "R2")
-    progress.update(4, -0.25)
-    progress.update(5, None)
-    progress.bar.refresh()
-    progress.close()
-    said = capsys.readouterr().err.split("\r")
-    assert any("fedavg seed=0" in line and " 3/10 " in line for line in said)
-    assert any(" 5/10 " in line and "R2 -0.2500" in line for line in said)
-    assert said[-1].strip() == ""
+WORDS = ["rounds=9", "clients.total=4", "clients.per_round=2", "local.steps=1", "engine=vmap"]
 
 
-@pytest.mark.parametrize("mode", ["auto", "lines", "none"])
-def test_a_short_run_without_a_terminal_shows_nothing(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(mode, "fedavg seed=0", 1000, 0, "accuracy")
-    for done in range(1, 1001):
-        progress.update(done, 0.5)
-    progress.close()
+def test_a_bar_has_rounds_and_the_last_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a run that goes on from round 3; its last line is blank."""
+    monkeypatch.setattr(observers, "tqdm", partial(tqdm, mininterval=0))
+    Run(compose_config([*WORDS, "progress=none", "checkpoint.until=3"])).go(tmp_path)
+    assert capsys.readouterr().err == ""
+    outcome = Run(compose_config([*WORDS, "progress=bar", "eval.every=9"])).go(tmp_path / "whole")
+    shown = capsys.readouterr().err.split("\r")
+    assert any(line.startswith("fedavg seed=0:") and " 4/9 " in line for line in shown)
+    assert any(f"accuracy {outcome.final_accuracy:.4f}" in line for line in shown)
+    assert shown[-1].strip() == ""
+    Run(compose_config([*WORDS, "progress=bar"])).go(tmp_path)
+    shown = capsys.readouterr().err.split("\r")
+    assert " 3/9 " in next(line for line in shown if "fedavg" in line)
+
+
+@pytest.mark.parametrize("mode", ["auto", "lines"])
+def test_a_short_run_without_a_terminal_shows_nothing(
+    tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Run(compose_config([*WORDS, f"progress={mode}"])).go(tmp_path)
     assert capsys.readouterr().err == ""
 
 
 def test_a_run_says_that_it_compiles_where_it_does(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    packed: list[Callable],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: list[Callable]
 ) -> None:
-    monkeypatch.setenv("FEDBENCH_CACHE", str(tmp_path / "cache"))
-    words = ["rounds=1", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=lines"]
     for name, engine, count in (("a", "compile", 1), ("b", "compile", 0), ("c", "vmap", 0)):
-        Run(compose_config([*words, f"engine={engine}"])).go(tmp_path / name)
+        Run(compose_config([*WORDS, "rounds=1", "progress=lines", f"engine={engine}"])).go(tmp_path / name)
         assert capsys.readouterr().err.count("compiling ...") == count, name
         assert len(packed) == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,6 @@ import fedbench
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.config.identity import identity
-from fedbench.engine.compiled import compiler_missing
 from fedbench.runs.run import Run
 
 BASE = ["rounds=3", "clients.total=6", "clients.per_round=3", "local.steps=2", "progress=none"]
@@ -93,10 +90,8 @@ def test_a_moved_run_is_replayed_with_its_data_where_they_are_now(
     assert len(fedbench.Run(moved).model.state_dict()) == 2
     monkeypatch.setenv("FEDBENCH_DATA", str(moved.parent))
     assert main(["replay", str(moved), f"data.root={moved.parent / 'other'}"]) == 0  # the key counts first
-
-
-def test_a_replay_takes_other_places_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", str(tmp_path), "algorithm.lr=0.1"]) == 2
+    capsys.readouterr()
+    assert main(["replay", str(moved), "algorithm.lr=0.1"]) == 2
     said = "fedbench: replay: algorithm.lr=0.1: only places can be changed in a replay: data.root, "
     assert capsys.readouterr().err.startswith(said)
 
@@ -133,18 +128,3 @@ def test_changed_data_and_unfinished_runs_are_refused(
     (directory / "summary.json").unlink()
     assert main(["replay", str(directory)]) == 1
     assert capsys.readouterr().err == f"fedbench: {directory} holds no finished run\n"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler here")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_cpu_run_does_not_speak_of_cuda(tmp_path: Path) -> None:
-    code = (
-        "import torch\nfrom fedbench.engine.compiled import Compiled, Programs\n"
-        "Compiled(torch.func.vmap(lambda x: x + 1), Programs(), None)(torch.zeros(2))"
-    )
-    env = {"CUDA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    where = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=where)
-    assert done.returncode == 0, done.stderr
-    assert "CUDA" not in done.stderr

@@ -105,13 +105,6 @@ def test_a_signal_saves_and_stops(tmp_path: Path, monkeypatch) -> None:
     assert [row["round"] for row in metrics(tmp_path)] == list("0123456")
 
 
-def test_a_finished_run_is_reported_not_repeated(tmp_path: Path, monkeypatch) -> None:
-    cfg = config()
-    accuracy = run(cfg, tmp_path)
-    monkeypatch.setattr(ServerLoop, "update", lambda walk: pytest.fail("computed again"))
-    assert run(cfg, tmp_path) == accuracy
-
-
 def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path, monkeypatch) -> None:
     run(config(), tmp_path)
     before = (tmp_path / "metrics.csv").read_bytes()

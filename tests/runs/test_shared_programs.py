@@ -127,21 +127,6 @@ def test_no_program_holds_a_value_of_another_run(
         torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-6)
 
 
-def test_variants_have_programs_of_their_own(
-    tmp_path: Path, session: Session, compiled: list[Callable]
-) -> None:
-    """Whatever is chosen by name counts, numbers do not."""
-    outcome(tmp_path / "1", "algorithm=padamfed", session=session)
-    before = len(compiled)  # the survey's program too
-    outcome(tmp_path / "2", "algorithm=padamfed", "algorithm.normalise=false", session=session)
-    assert len(compiled) == before + 1
-    words = ["algorithm=padamfed", "algorithm.normalise=false", "algorithm.lr=0.5"]
-    outcome(tmp_path / "3", *words, session=session)
-    assert len(compiled) == before + 1
-    outcome(tmp_path / "4", "algorithm=padamfed", "algorithm.control_variates=false", session=session)
-    assert len(compiled) == before + 2
-
-
 def test_batch_norm_statistics_start_anew(tmp_path: Path, session: Session, compiled: list[Callable]) -> None:
     """The first run's statistics move; the second starts from those of a new model."""
     model = ("model=cnn", "model.norm=batch")
@@ -203,14 +188,14 @@ def test_no_more_programs_are_kept_than_said(compiled: list[Callable]) -> None:
 def test_a_process_compiles_more_programs_than_torch_keeps_for_one_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Twelve of one code object (torch's limits are 8, and 256 in all), none mixed up with another, none
-    compiled twice."""
+    """Five of one code object (torch's limits are 2, and 4 in all), none mixed up with another, none compiled
+    twice."""
     import torch._dynamo.config as dynamo
 
     monkeypatch.setattr("fedbench.engine.compiled.pack", refuse)
-    with dynamo.patch(accumulated_recompile_limit=4):
+    with dynamo.patch(recompile_limit=2, accumulated_recompile_limit=4):
         programs = Programs()
-        functions = [torch.func.vmap(lambda x, n=n: x * n + n) for n in range(12)]
+        functions = [torch.func.vmap(lambda x, n=n: x * n + n) for n in range(5)]
         compiled = [Compiled(function, programs, n) for n, function in enumerate(functions)]
         x = torch.arange(3.0)
         for n, function in enumerate(compiled):
@@ -246,9 +231,7 @@ def test_a_compiled_program_serves_another_learning_rate_and_seed(
 @pytest.mark.parametrize(
     "words",
     [
-        ("model=rnn", "algorithm=padamfed"),
-        ("model=rnn", "model.cell=gru"),
-        ("model=rnn", "model.cell=lstm", "algorithm=scaffold"),
+        ("model=rnn", "model.cell=gru", "algorithm=padamfed"),
         ("model=cnn_small", "algorithm=fedproxvr", "algorithm.lr=0.1"),
         ("model=resnet18", "model.norm=batch", "model.width=8", "rounds=1"),
         ("model=mlp", "local.steps=null", "local.epochs=2", "partition=dirichlet", "algorithm=scaffold"),

@@ -20,6 +20,7 @@ from fedbench import algorithms
 from fedbench.api import compose_config
 from fedbench.engine.state import MemoryStore, OwnedStore
 from fedbench.errors import ConfigError, RunError
+from fedbench.method import Algorithm
 from fedbench.process_group import ProcessGroup
 from fedbench.runs.replay import replay
 from fedbench.runs.run import Run
@@ -34,23 +35,11 @@ FULL = ["clients.per_round=7"]
 BN = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "eval.clients=true"]
 UNEQUAL = ["local.steps=null", "local.epochs=2"]
 
-KINDS = {
-    "fedavg": ["algorithm=fedavg"],
+BESIDES = {
     "unequal steps": ["algorithm=fedavg", *UNEQUAL],
     "loop": ["algorithm=fedavg", "engine=loop", *UNEQUAL],
     "chunks": ["algorithm=scaffold", "chunk=1"],
-    "scaffold": ["algorithm=scaffold"],
-    "scaffold_m": ["algorithm=scaffold_m"],
-    "padamfed": ["algorithm=padamfed"],
-    "padamfed_vr": ["algorithm=padamfed_vr"],
-    "fedproxvr": ["algorithm=fedproxvr"],
-    "mime": ["algorithm=mime"],
-    "vrl_sgd": ["algorithm=vrl_sgd", *FULL],
-    "fedbn": ["algorithm=fedbn", *BN],
     "validation": ["algorithm=fedbn", *BN, "dataset.validation=0.1", "target=0.9"],
-    "adamasfl": ["algorithm=adamasfl", *ASYNC],
-    "ca2fl": ["algorithm=ca2fl", *ASYNC],
-    "fadas": ["algorithm=fadas", *ASYNC],
     "kept momentum": ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=1"],
     "kept adam": ["algorithm=fedbuff", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01", *ASYNC],
     "rates": ["algorithm=scaffold", "lr_schedule=cosine", "server_lr_schedule=exponential"],
@@ -123,21 +112,10 @@ def summary(directory: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
-    alone(tmp_path / "one", KINDS)
-    several(2, tmp_path / "two", KINDS)
-    for name in KINDS:
-        same(tmp_path / "one" / name, tmp_path / "two" / name)
-    assert summary(tmp_path / "two/scaffold")["processes"] == 2
-    assert summary(tmp_path / "one/scaffold")["processes"] == 1
-    with pytest.raises(RunError, match="was computed by 2 processes"):
-        replay(tmp_path / "two/scaffold")
-
-
-@pytest.mark.slow
 def test_any_number_of_processes_goes_on(tmp_path: Path) -> None:
     """From what 3 have saved, with uploads under way and clients' state: 2, and one alone; from one's: 2."""
-    cases = {"scaffold": KINDS["scaffold"], "ca2fl": KINDS["ca2fl"], "fedbn": KINDS["fedbn"]}
+    cases = {"scaffold": [], "ca2fl": ASYNC, "fedbn": BN}
+    cases = {name: [f"algorithm={name}", *more] for name, more in cases.items()}
     until = {name: [*more, "checkpoint.until=2"] for name, more in cases.items()}
     alone(tmp_path / "one", cases)
     several(3, tmp_path / "three", {**until, **{f"{name} alone": more for name, more in until.items()}})
@@ -152,19 +130,40 @@ def test_any_number_of_processes_goes_on(tmp_path: Path) -> None:
     same(tmp_path / "one/scaffold", tmp_path / "three/from one")
 
 
+def kind(method: type[Algorithm], schedule: str) -> tuple[object, ...]:
+    """What of a method several processes may get wrong."""
+    hooks = (
+        "client_init",
+        "server_init",
+        "broadcast",
+        "local_init",
+        "local_final",
+        "arrival_weight",
+        "personal",
+    )
+    own = [getattr(method, name) is not getattr(Algorithm, name) for name in hooks]
+    kept = method.survey, method.keeps_buffers, method.caches, method.recalls
+    return schedule, *own, *kept
+
+
 @pytest.mark.slow
-def test_every_method_under_every_schedule(tmp_path: Path) -> None:
+def test_methods_of_every_kind_under_every_schedule(tmp_path: Path) -> None:
     """By three processes, among which a cohort of four divides unevenly."""
-    cases = {}
+    kinds = {}
     for name in algorithms.names():
         method = algorithms.get(name)
         for schedule, more in (("sync", []), ("async", ASYNC)):
             if schedule in method.schedules and name not in ALONE:
-                cases[f"{name} {schedule}"] = [f"algorithm={name}", *more, *needs(name, schedule)]
+                words = [f"algorithm={name}", *more, *needs(name, schedule)]
+                kinds.setdefault(kind(method, schedule), (f"{name} {schedule}", words))
+    cases = {**dict(kinds.values()), **BESIDES}
     alone(tmp_path / "one", cases)
     several(3, tmp_path / "several", cases)
     for name in cases:
         same(tmp_path / "one" / name, tmp_path / "several" / name)
+    assert [summary(tmp_path / where / "loop")["processes"] for where in ("one", "several")] == [1, 3]
+    with pytest.raises(RunError, match="was computed by 3 processes"):
+        replay(tmp_path / "several/loop")
 
 
 SECOND = ProcessGroup(rank=1, size=3)
@@ -203,11 +202,6 @@ COMMAND = ["-m", "fedbench", *TINY, "algorithm=scaffold"]
     ("words", "line"),
     [
         (["-m", "fedbench", "plot", "."], "fedbench: fedbench plot is for one process"),
-        pytest.param(
-            [*COMMAND, "--multirun", "seed=0,1"],
-            "fedbench: a sweep is for one process",
-            marks=pytest.mark.slow,
-        ),
         pytest.param(
             [*COMMAND, "clients.per_round=1"],
             "fedbench: clients.per_round=1: must be at least",

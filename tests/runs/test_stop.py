@@ -33,8 +33,6 @@ POOL = [
     "hydra/launcher=processes",
     "hydra.launcher.processes=2",
 ]
-
-
 SECOND = "; a second Ctrl-C stops at once"
 
 
@@ -64,16 +62,15 @@ def said(process: subprocess.Popen, place: Path, text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [2, 15], ids=["INT", "TERM"])
-def test_a_run_says_what_it_waits_for_and_a_second_signal_ends_it(tmp_path: Path, number: int) -> None:
+def test_a_run_says_what_it_waits_for_and_a_second_signal_ends_it(tmp_path: Path) -> None:
     run = start(tmp_path, "hydra.run.dir=run")
     until(run, tmp_path, "stuck*", 1)
     saved = (tmp_path / "run" / "checkpoint.pt").read_bytes()
-    run.send_signal(number)
+    run.send_signal(signal.SIGTERM)
     said(run, tmp_path, "stopping: waits for the end of round 4, to save it" + SECOND)
     assert run.poll() is None
-    run.send_signal(number)
-    assert run.wait(60) == 128 + number
+    run.send_signal(signal.SIGTERM)
+    assert run.wait(60) == 143
     assert "Traceback" not in (tmp_path / "errors").read_text()
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == saved
     assert not list(tmp_path.glob("run/.*.tmp"))
@@ -89,15 +86,10 @@ def test_a_sweep_stops_all_its_workers_together(tmp_path: Path) -> None:
     sweep = start(tmp_path, *POOL)
     until(sweep, tmp_path, "stuck*", 2)
     os.kill(sweep.pid, signal.SIGINT)
-    said(
-        sweep,
-        tmp_path,
-        "stopping: waits for 2 runs to end a round and save it; a second Ctrl-C stops at once",
-    )
+    said(sweep, tmp_path, "stopping: waits for 2 runs to end a round and save it" + SECOND)
     os.kill(sweep.pid, signal.SIGINT)
     assert sweep.wait(60) == 130
-    assert (
-        "stopped at once; the same command goes on with what is missing" in (tmp_path / "errors").read_text()
-    )
+    line = "stopped at once; the same command goes on with what is missing"
+    assert line in (tmp_path / "errors").read_text()
     assert len(list(tmp_path.glob("seed*/checkpoint.pt"))) == 2
     assert not list(tmp_path.glob("seed*/.*.tmp"))

@@ -235,9 +235,3 @@ def test_the_tables_of_a_sweep_have_its_columns_where_a_run_has_them(tmp_path: P
     assert runs.loc[0.2, "final_validation_accuracy"] == own.validation_accuracy.iloc[-1]
     assert runs.loc[0.2, "best_validation_accuracy"] == own.validation_accuracy.max()
     assert rounds[rounds["dataset.validation"] == 0].validation_loss.isna().all()
-
-
-@pytest.mark.parametrize("value", ["1", "-0.1", "x"])
-def test_a_share_that_cannot_be_is_one_line(value: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^dataset\.validation={value}: must be a number in \[0, 1\)"):
-        compose_config([f"dataset.validation={value}"])

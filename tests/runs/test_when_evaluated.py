@@ -9,7 +9,7 @@ import pytest
 from run_files import metrics
 
 from fedbench.api import compose_config
-from fedbench.runs.how_often import rounds_between
+from fedbench.runs.costs import rounds_between
 from fedbench.runs.run import Run
 
 # 4,000 test samples and 20,602 parameters. In a round 2 of 10 clients, each with 100 of 1,000 samples, make

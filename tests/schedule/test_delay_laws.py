@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from naive_schedule import config
 from scipy import stats
 
-from fedbench.rng import Stream, fold, make_key, uniform
+from fedbench.rng import Stream, make_key, uniform
 from fedbench.schedule import durations, survey_offset
 from fedbench.schedule.classes import PRESETS
-from fedbench.schedule.delays import BlockwiseDraws, Delays
-from fedbench.schedule.laws import Exponential
+from fedbench.schedule.delays import BlockwiseDraws
 
 N, JOBS = 200, 100
 WHO, WHICH = np.divmod(np.arange(N * JOBS), JOBS)
@@ -106,12 +105,6 @@ def test_durations_are_addressed():
     assert exponential[0] == pytest.approx(-2 * np.log(1 - u), rel=1e-14)
 
 
-def test_large_batches_equal_small_ones():
-    delay = Delays(Exponential(mean=1.0), clients=N, seed=0)
-    who, n = np.arange(150_000) % N, np.arange(150_000) // N
-    assert np.array_equal(delay(who, n)[70_000:70_100], delay(who[70_000:70_100], n[70_000:70_100]))
-
-
 def test_speed_is_a_factor_of_the_client():
     base = sample(name="uniform", a=1.0, b=2.0)
     factors = np.linspace(0.5, 3, N)
@@ -143,8 +136,3 @@ def test_served_ahead_equals_computed_directly(clients, expected, data):
         client = favourite if rng.random() < 0.5 else int(rng.integers(clients))
         assert ahead.next(client) == client * 1e6 + used[client]
         used[client] += 1
-
-
-def test_failure_key_is_not_the_duration_key():
-    assert make_key(0, Stream.FAILURE, 3, 4) != make_key(0, Stream.DURATION, 3, 4)
-    assert fold(make_key(0, Stream.DURATION, 3), 4) == make_key(0, Stream.DURATION, 3, 4)

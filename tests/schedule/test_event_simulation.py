@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_schedule import Naive, config
 
-from fedbench.rng import Stream, make_key
 from fedbench.schedule import STATUS, build_trace, overlaps
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -194,10 +193,3 @@ def test_no_updates_no_jobs():
     for cfg in (config(0), config(0, concurrency=4), config(0, staleness=2)):
         trace = build_trace(cfg)
         assert (trace.jobs, trace.updates, trace.starved) == (0, 0, False)
-
-
-def test_streams_do_not_collide():
-    """The SELECT stream's two families of addresses and a job's DURATION key are different keys."""
-    words = [0, 1, (1 << 61), (1 << 61) + 1]
-    keys = {make_key(0, Stream.SELECT, word) for word in words} | {make_key(0, Stream.DURATION, 0, 0)}
-    assert len(keys) == 5

@@ -52,10 +52,3 @@ def test_a_round_takes_as_long_as_its_slowest_job():
 def test_without_delays_a_round_takes_one():
     assert build_trace(config(7, 5, 2)).update_time.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert survey_offset(config(7, 5, 2)) == 1.0
-
-
-def test_many_rounds_take_as_long_as_the_largest_of_their_jobs():
-    trace = build_trace(config(20_000, 100, 10, 0, {"name": "exponential", "mean": 1.0}))
-    # the mean of the largest of ten exponentials is the tenth harmonic number
-    harmonic = sum(1 / k for k in range(1, 11))
-    assert trace.update_time[-1] / 20_000 == pytest.approx(harmonic, rel=0.02)

@@ -1,20 +1,73 @@
-"""summary.json: how a run ended, what it measured, and what computed it."""
+"""What a run writes besides its rows: `reproduce` when it begins; its model, its jobs and summary.json, which
+says how it ended, what it measured and what computed it, at its end."""
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedbench import provenance, schedule
-from fedbench.config.config import flat
+from fedbench.config.config import CONFUSION, GROUPS, flat
+from fedbench.config.identity import inputs
+from fedbench.config.overrides import written
 from fedbench.engine.objective import TASKS
+from fedbench.files import atomically, write_text
+from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import LEVELS, PAUSED, Row, further_columns, is_finite, rounds_to
+from fedbench.runs.run_directory import CHECKPOINT, JOBS, MODEL, RunDirectory
 from fedbench.runs.training import Trained
 
+_HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # left out, or said last
 
-def summary(execution: Execution, trained: Trained) -> dict[str, Any]:
+
+def write_reproduce(file: Path, execution: Execution) -> None:
+    """Write `reproduce`: a shell script that computes the run again. Its comments say what computed it."""
+    config, placement, choice = execution.problem.config, execution.placement, execution.choice
+    choices = dict(flat(config))
+    lines = ["#!/bin/sh", "# Computes this run again; `fedbench replay DIRECTORY` also compares the numbers."]
+    found: dict[str, object] = {**provenance.versions(), "commit": execution.commit}
+    found |= {**provenance.hardware(placement.device), "device": placement.device}
+    if placement.group.size > 1:
+        found["processes"] = placement.group.size  # the command uses one: the same up to rounding
+    lines += [f"# {name}: {value}" for name, value in found.items()]
+    lines += [f"# {key}: sha256 {digest}" for key, digest in inputs(flat(config)).items()]
+    for read in execution.problem.dataset.files:
+        lines.append("# data: " + ", ".join(f"{name} {value}" for name, value in read.items()))
+    groups = {key: choices.pop(key) for key in GROUPS if key in choices}  # first; the engine used comes last
+    rest = {k: value for k, value in choices.items() if k not in _HOW and not k.startswith("logger.")}
+    said = {**groups, **rest, "engine": choice.engine, "chunk": choice.chunk}
+    words = [f"  {shlex.quote(f'{key}={written(value)}')}" for key, value in said.items()]
+    write_text(file, "\n".join([*lines, " \\\n".join(["fedbench", *words])]) + "\n")
+
+
+def finish(execution: Execution, trained: Trained, here: RunDirectory) -> dict[str, Any]:
+    """Write the model, the jobs and the summary, which is returned."""
+    problem, loop, config = execution.problem, execution.loop, execution.problem.config
+    tensors = {**problem.model.state_dict(), **problem.layout.unflatten(loop.theta), **loop.statistics}
+    state = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+    write_torch(here.path / MODEL, state)
+    if config.trace:
+        begin = float(execution.times[0])
+        atomically(here.path / JOBS, lambda file: schedule.write_jobs_csv(problem.trace, file, begin))
+    if (further := execution.evaluator.further) and CONFUSION in further.metrics:
+        execution.evaluator.whole(loop.evaluated(), loop.statistics)
+        further.draw_confusion(here.path / f"{CONFUSION}.png")
+    found = _summary(execution, trained)
+    kept = config.checkpoint.keep or found["status"] == PAUSED
+    sizes = {name: size for name, size in here.sizes().items() if kept or name != CHECKPOINT}
+    here.write_summary({**found, "files": sizes})
+    if not kept:
+        (here.path / CHECKPOINT).unlink(missing_ok=True)
+    if found["status"] != PAUSED:  # whose checkpoint refers to the files of clients' state
+        loop.trainer.store.remove()
+    return found
+
+
+def _summary(execution: Execution, trained: Trained) -> dict[str, Any]:
     """The content of a run's summary.json but the sizes of files."""
     problem, placement, loop = execution.problem, execution.placement, execution.loop
     config, method, executor = problem.config, problem.method, loop.trainer.executor

@@ -1,0 +1,83 @@
+"""What a run costs, by its sizes and its trace alone: what it has sent and computed when a version exists,
+and how often it is evaluated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedbench import schedule
+from fedbench.data.label_skew import UNUSED
+from fedbench.method.cost import Cost
+from fedbench.runs.problem import Problem
+
+SHARE = 10
+"""Training costs at least so many times what evaluating does, if `eval.every` is null."""
+GRADIENT = 3
+"""What a sample's gradient costs, in forward passes: the backward pass takes two. Measured on a CPU: 4 to 18,
+since mini-batches are small."""
+SMALL = 2**26
+"""Samples of an evaluation times parameters up to which every round is evaluated: some hundredths of a
+second."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Arrays of length updates + 1: what has been spent when version t exists. Entry 0 is the survey."""
+
+    uplink_bytes: np.ndarray
+    downlink_bytes: np.ndarray
+    gradient_evaluations: np.ndarray
+
+
+def spent(
+    trace: schedule.Trace, cost: Cost, item_bytes: int, steps: np.ndarray, passes: np.ndarray, first_step: int
+) -> Spent:
+    """Add up `cost` over the trace.
+
+    `steps`: (N,) K_i; `passes`: (N,) mini-batches in one full local pass; `first_step`: local steps whose
+    gradient is the full one. A dispatched job costs its download. A received job (applied, or discarded on
+    arrival) costs its upload and all its gradients. A job that failed or was stopped after the part u of its
+    work costs floor(u (K - first_step)) local steps and floor(u passes) mini-batches of a full pass.
+    """
+    counts = schedule.counters(trace)
+    evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps, first_step)
+    evaluations = evaluations + cost.full_passes * schedule.cumulative_passes(trace, passes)
+    up, down = cost.uplink * counts.received, cost.downlink * counts.dispatched
+    if cost.survey_uplink:
+        up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
+        evaluations = evaluations + int(steps.sum())
+    return Spent(item_bytes * up, item_bytes * down, evaluations)
+
+
+def spent_by(problem: Problem) -> Spent:
+    """What every version of a run has cost."""
+    sizes, B, item = problem.division.sizes, problem.batch, problem.dtype.itemsize
+    passes = np.ones_like(sizes) if B is None else -(-sizes // B)
+    return spent(problem.trace, problem.cost, item, problem.steps, passes, problem.method.first_step)
+
+
+def rounds_between(problem: Problem) -> int:
+    """Rounds from one evaluation to the next: `eval.every`. If that is null, the fewest with which evaluating
+    costs at most a part of SHARE of training, in forward passes of samples.
+
+    It follows from sizes that methods, seeds and machines share: clients, local work (steps or epochs),
+    samples (whose mean counts as every client's) and what is measured.
+    """
+    config, asked, N, division = problem.config, problem.config.eval, problem.counts.N, problem.division
+    if asked.every is not None:
+        return asked.every
+    n, m = int(np.count_nonzero(division.partition != UNUSED)), len(problem.dataset.y_test)
+    share, size, (steps, epochs) = config.local.batch_share, config.local.batch_size, problem.steps_or_epochs
+    batch = n / N * share if share else min(size or math.inf, n / N)
+    work = batch * steps if steps else n / N * (epochs or 1)
+    owned = division.test_client is not None and bool((division.test_client >= 0).any())
+    passes: float = m * (N if problem.method.is_personal and not owned else 1) + len(division.validation)
+    passes += n * asked.train + GRADIENT * n * asked.grad_norm
+    if asked.finetune_steps:
+        passes += m * (1 if owned else N) + GRADIENT * N * asked.finetune_steps * batch
+    if passes * problem.layout.d <= SMALL:
+        return 1
+    return math.ceil(SHARE * passes / (GRADIENT * problem.counts.S * work))
