@@ -22,9 +22,8 @@ from fedbench.config.config import Config, flat
 from fedbench.config.explain import line_of
 from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
-from fedbench.errors import UserError
+from fedbench.errors import RunError, UserError
 from fedbench.files import InUse, as_yaml
-from fedbench.runs.metrics import Outcome
 from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, RunDirectory
 from fedbench.sweeps import together
 from fedbench.sweeps.tables import collect
@@ -39,18 +38,6 @@ log = logging.getLogger(__name__)
 _traceback_log = logging.getLogger("fedbench.traceback")  # goes to run.log alone
 
 register_resolvers()  # a launcher's worker process imports this module before it resolves a configuration
-
-
-class JobFailed(UserError):
-    """A job's error in a form that can be sent to another process: its line, its exit code, and whether the
-    only reason is that another process has the run (`held`)."""
-
-    def __init__(self, line: str, exit_code: int = 1, held: bool = False) -> None:
-        super().__init__(line, exit_code, held)
-        self.line, self.exit_code, self.held = line, exit_code, held
-
-    def __str__(self) -> str:
-        return self.line
 
 
 @functools.cache
@@ -101,13 +88,12 @@ def _same_section(name: str, value: str) -> str:
     return OmegaConf.to_yaml({"hydra": {name: json.loads(value)}}).removeprefix("hydra:\n")
 
 
-def computed(config: Config, compute: Callable[[], Outcome]) -> float:
-    """Compute a run in the directory that Hydra has prepared; return its score. An error's traceback goes to
-    run.log."""
+def computed(config: Config, compute: Callable[[], object]) -> None:
+    """Compute a run in the directory that was prepared. An error's traceback goes to run.log."""
     for name in config.imports:
         log.info("imports: this run uses the code of %s", name)
     try:
-        return float(compute().score)
+        compute()
     except InUse:
         raise  # run.log belongs to the process that has the run
     except Exception as error:
@@ -132,30 +118,27 @@ class RunJob:
         """How many of the runs to come share this one's program, itself included."""
         return self._to_come.get(program(config), 1)
 
-    def __call__(self, cfg: DictConfig) -> float:
-        """Compute the run and return its final accuracy; if it diverged, the worst possible value: 0, or -inf
-        for an R2.
-
-        A failure is first recorded in the run's directory, and the sweep's tables are brought up to date
-        whatever happens.
-        """
+    def __call__(self, cfg: DictConfig) -> None:
+        """Compute the run, unless another process has it. A failure is recorded in the run's directory, and
+        the sweep's tables are brought up to date whatever happens. Raises RunError if a failure cannot be
+        recorded."""
         hydra = HydraConfig.get()
         directory = Path(hydra.runtime.output_dir)
         for handler in logging.getLogger().handlers:
             if type(handler) is logging.StreamHandler:
                 handler.addFilter(_of_a_sweep)
         try:
-            score = self._run(validate(cfg, config_directories(hydra)), directory)
+            self._run(validate(cfg, config_directories(hydra)), directory)
             self._say(directory)
-            return score
-        except InUse as error:
-            raise JobFailed(str(error), held=True) from error
+        except InUse:
+            pass
         except Exception as error:
             line = line_of(error)
-            with contextlib.suppress(UserError, OSError):  # the first error is the one to report
+            try:
                 record_failure(directory, cfg, line)
+            except (UserError, OSError):  # the first error is the one to report
+                raise RunError(line) from error
             self._say(directory)
-            raise JobFailed(line, getattr(error, "exit_code", 1)) from error
         finally:
             with contextlib.suppress(UserError, OSError):
                 self._make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
@@ -168,11 +151,11 @@ class RunJob:
             collect(directory)
             self._next_tables = time.monotonic() + 9 * (time.monotonic() - begun)
 
-    def _run(self, config: Config, directory: Path) -> float:
+    def _run(self, config: Config, directory: Path) -> None:
         from fedbench.runs.run import Run
 
         session().runs_to_come = self.to_come(config)
-        return computed(config, lambda: Run(config, session()).go(directory, together.place.get()))
+        computed(config, lambda: Run(config, session()).go(directory, together.place.get()))
 
     def _say(self, directory: Path) -> None:
         self._ended += 1
@@ -230,10 +213,11 @@ def ended_line(run: RunDirectory) -> str:
 
 def record_failure(directory: Path, config: DictConfig | Config, line: str) -> None:
     """Write a summary.json with status `failed` and the error's line; an earlier summary of a failure keeps
-    its other entries. Does nothing if the directory is missing or in use."""
+    its other entries. Does nothing if the directory is in use."""
     run = RunDirectory(directory)
-    if not directory.is_dir() or run.in_use:
+    if run.in_use:
         return
+    directory.mkdir(parents=True, exist_ok=True)
     before = run.summary or {}
     if before.get("status") != FAILED:
         before = {"status": FAILED, "config": flat(config)}

@@ -29,9 +29,9 @@ from fedbench.errors import ConfigError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs import stored
 from fedbench.runs.run_directory import FAILED, RunDirectory
-from fedbench.sweeps.job import JobFailed, RunJob
+from fedbench.sweeps.job import RunJob, record_failure
 from fedbench.sweeps.launcher import Launcher, prepare
-from fedbench.sweeps.plan import PlannedRun, checked, first_of, grids_of, of_file, plan
+from fedbench.sweeps.plan import PlannedRun, Wanted, checked, first_of, grids_of, of_file, plan
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import collect, write_manifest
 
@@ -157,19 +157,17 @@ class _Asked:
     def plan(self) -> list[PlannedRun]:
         """The runs of the grids. The words override `params`; they pick among the grids of a file, or
         override them."""
-        fixed, grids, where, others = self._read()
+        wanted = self._read()
         if self.runs is not None:
-            _refuse_equal(grids)
-        composer = JobComposer(self.cfg, self.composer.loader)
-        return plan(fixed, grids, composer, self.directory, where, others, self._name)
+            _refuse_equal(wanted.grids)
+        return plan(wanted, JobComposer(self.cfg, self.composer.loader), self.directory, self._name)
 
     def first(self) -> tuple[list[str], list[Grid]]:
         """The overrides of the first run, which is not checked, and all grids."""
-        fixed, grids, where, others = self._read()
-        return first_of(fixed, grids, JobComposer(self.cfg, self.composer.loader), where, others), grids
+        wanted = self._read()
+        return first_of(wanted, JobComposer(self.cfg, self.composer.loader)), [*wanted.grids]
 
-    def _read(self) -> tuple[list[str], list[Grid], Sequence[Path], list[str]]:
-        """What `plan` takes: overrides of all runs, grids, search path, and a file's methods."""
+    def _read(self) -> Wanted:
         sweeper, loader = self.cfg.hydra.sweeper, self.composer.loader
         params: dict[str, Any] = OmegaConf.to_container(sweeper.params)  # type: ignore[assignment]
         grids: list[dict[str, Any]] = OmegaConf.to_container(sweeper.grids)  # type: ignore[assignment]
@@ -177,7 +175,7 @@ class _Asked:
         fixed, wanted = grids_of(params, self.words, given or of_file(grids, loader), loader, picks=not given)
         file = {"algorithm": params["algorithm"]} if "algorithm" in params else {}
         others = [str(name) for grid in of_file([file], loader) for name in grid.get("algorithm", ())]
-        return fixed, wanted, config_directories(self.cfg.hydra), others
+        return Wanted(fixed, wanted, config_directories(self.cfg.hydra), others)
 
     def _name(self, config: Config, axes: Mapping[str, str]) -> str:
         """The directory of a run, relative to the sweep's."""
@@ -255,49 +253,41 @@ class _Launch:
         write_manifest(directory, swept, {run.name: run.choices for run in runs}, targets)
         collect(directory)
         self.task.expect(run.config for run in missing)
-        failed: dict[str, str] = {}
         size = self.cfg.hydra.sweeper.max_batch_size or (1 if self.name == BASIC else max(len(missing), 1))
         try:
             while missing:
                 for start in range(0, len(missing), size):
-                    failed |= self._launched(missing[start : start + size])
+                    self._launched(missing[start : start + size])
                 collect(directory)
-                missing = _left_by_others([run for run in missing if run.name not in failed])
+                missing = _left_by_others(missing)
         finally:
             collect(directory)
-        return [_record(run, failed.get(run.name)) for run in runs]
+        return [RunRecord(run.place, {**flat(run.config), **run.choices}) for run in runs]
 
-    def _launched(self, runs: Sequence[PlannedRun]) -> dict[str, str]:
-        """Launch those of the runs that have not ended and that no other process has. Returns the errors of
-        those that failed, by name. If a launcher of others gives up, all have failed for its reason; the
-        next sweep finds those that have ended nevertheless."""
+    def _launched(self, runs: Sequence[PlannedRun]) -> None:
+        """Launch those of the runs that have not ended and that no other process has. If a launcher of others
+        gives up, all that have not ended have failed for its reason."""
         runs = [run for run in runs if not RunDirectory(run.place).in_use and not _has_ended(run)]
         if not runs:
-            return {}
-        failed: dict[str, str] = {}
-        with one_line_os_errors(f"write {self.asked.directory}"):  # Hydra's own files
+            return
+        with one_line_os_errors(f"write {self.asked.directory}"):  # what is prepared for a job
             if self.ours:
-                failed = self.launcher.launch(self.context, self.task, self.cfg, runs)
-            else:
-                jobs = [run.launched for run in runs]
-                try:
-                    returned = self.launcher.launch(jobs, initial_job_idx=runs[0].number)
-                except (UserError, OSError):
-                    raise
-                except Exception as error:
-                    lines = [line for line in str(error).splitlines() if line.strip()]
-                    why = "; ".join(dict.fromkeys([*lines[:1], *lines[-1:]])) or type(error).__name__
-                    return {run.name: f"hydra/launcher={self.name}: {why}" for run in runs}
-                for run, job in zip(runs, returned, strict=True):
-                    value = job._return_value
-                    if job.status == JobStatus.FAILED and not (isinstance(value, JobFailed) and value.held):
-                        failed[run.name] = str(value)
-        for run in runs:
-            here = RunDirectory(run.place)
-            said = here.summary or {}
-            if said.get("status") == FAILED and not here.in_use:
-                failed.setdefault(run.name, str(said.get("error", FAILED)))
-        return failed
+                self.launcher.launch(self.context, self.task, self.cfg, runs)
+                return
+            try:
+                returned = self.launcher.launch(
+                    [run.launched for run in runs], initial_job_idx=runs[0].number
+                )
+                errors = [job._return_value if job.status == JobStatus.FAILED else None for job in returned]
+            except (UserError, OSError):
+                raise
+            except Exception as error:
+                lines = [line for line in str(error).splitlines() if line.strip()]
+                why = "; ".join(dict.fromkeys([*lines[:1], *lines[-1:]])) or type(error).__name__
+                errors = [f"hydra/launcher={self.name}: {why}"] * len(runs)
+            for run, line in zip(runs, errors, strict=True):
+                if line is not None and not _has_ended(run):
+                    record_failure(run.place, run.config, str(line))
 
 
 def _ours(cfg: DictConfig) -> Launcher:
@@ -310,9 +300,9 @@ def _has_ended(run: PlannedRun) -> bool:
 
 
 def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Wait until no other process holds one of these runs, which were not computed here. Returns those that
-    have not ended."""
-    left = [run for run in runs if not _has_ended(run)]
+    """Wait until no other process holds one of these runs, which have been launched here. Returns those that
+    have neither ended nor failed here."""
+    left = [run for run in runs if RunDirectory(run.place).status != FAILED and not _has_ended(run)]
     if left:
         names = ", ".join(Path(run.name).name for run in left)
         them = "it" if len(left) == 1 else "them"
@@ -321,10 +311,3 @@ def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     while left and all(RunDirectory(run.place).in_use for run in left):
         time.sleep(LOOK_SECONDS)
     return [run for run in left if not _has_ended(run)]
-
-
-def _record(run: PlannedRun, error: str | None) -> RunRecord:
-    """How a run ended, as its directory says. `error`: why it failed, if its directory cannot say it."""
-    found = RunDirectory(run.place).summary or {"status": "completed"}
-    failed = {"status": FAILED, "error": error} if error is not None else {}
-    return RunRecord(run.place, {**flat(run.config), **run.choices}, {**found, **failed})

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -41,7 +41,7 @@ from fedbench.runs import stored
 from fedbench.runs.run_directory import FAILED, FINISHED, SUMMARY, RunDirectory
 from fedbench.runs.signals import Interrupted, Signals
 from fedbench.sweeps import together as groups_of
-from fedbench.sweeps.job import JobFailed, RunJob, ended_line, prepared, record_failure
+from fedbench.sweeps.job import RunJob, ended_line, prepared, record_failure
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.tables import collect
 
@@ -105,12 +105,8 @@ class Work:
         return cfg
 
     def _run(self, place: Path, cfg: DictConfig) -> None:
-        try:
-            with prepared(cfg, place):
-                self.task(without_hydra(cfg))
-        except JobFailed as error:
-            if not error.held and RunDirectory(place).status != FAILED:
-                raise  # it could not be written down
+        with prepared(cfg, place):
+            self.task(without_hydra(cfg))
 
 
 def _is_finished(place: Path, cfg: DictConfig) -> bool:
@@ -149,32 +145,30 @@ class Launcher:
 
     def launch(
         self, context: HydraContext, task: RunJob, config: DictConfig, runs: Sequence[PlannedRun]
-    ) -> dict[str, str]:
-        """Compute the runs of the sweep `config`. Returns the error lines, by name, of those whose process
-        died. Raises Interrupted after SIGINT or SIGTERM, when the workers have stopped."""
+    ) -> None:
+        """Compute the runs of the sweep `config`. Raises Interrupted after SIGINT or SIGTERM."""
         setup_globals()
         groups, slots = self._groups(runs, Path(str(config.hydra.sweep.dir)))
         work = Work(context, task, config, [Job.of(run) for run in runs], groups)
-        lost = self._compute(runs, work, slots)
+        died = self._compute(runs, work, slots)
         joined = [job for group in groups if group.seats > 1 for job in group.jobs]
-        again = [job for job in joined if job in lost or _too_large(RunDirectory(runs[job].place))]
+        again = [job for job in joined if job in died or _too_large(RunDirectory(runs[job].place))]
         if again:
             log.warning("%d runs begin again, each by itself", len(again))
-            lost = {job: line for job, line in lost.items() if job not in again}
             alone = [groups_of.alone(job) for job in again]
-            lost |= self._compute(runs, replace(work, groups=alone), slots[: len(alone)])
-        return {runs[job].name: line for job, line in lost.items()}
+            self._compute(runs, replace(work, groups=alone), slots[: len(alone)])
 
     def starts_processes(self, runs: int) -> bool:
         """Whether so many runs are computed in other processes than this one."""
         return runs > 0 and (self.processes is not None or self.slots(runs) != [None])
 
-    def _compute(self, runs: Sequence[PlannedRun], work: Work, slots: Sequence[str | None]) -> dict[int, str]:
+    def _compute(self, runs: Sequence[PlannedRun], work: Work, slots: Sequence[str | None]) -> set[int]:
+        """Compute all groups. Returns the jobs of groups whose process died."""
         if slots == [None] and self.processes is None:
             for group in work.groups:
                 work.compute(group)
                 configure_log(work.config.hydra.hydra_logging, work.config.hydra.verbose)
-            return {}
+            return set()
         log.info(self._described(slots, work))
         return _Pool(self, runs, work, slots).run()
 
@@ -268,12 +262,13 @@ class _Pool:
         self.next = _CONTEXT.Value("i", 0)  # group that no worker has taken
         self.states = _CONTEXT.Array("i", len(work.groups), lock=False)
         self.workers: dict[int, BaseProcess] = {}
-        self.lost: dict[int, str] = {}
+        self.died: set[int] = set()  # jobs that begin again
         self.said: set[int] = set()
         self.count = 0
 
-    def run(self) -> dict[int, str]:
-        """Compute all groups. Returns the error lines of runs whose process died."""
+    def run(self) -> set[int]:
+        """Compute all groups. Returns the jobs of joined groups whose process died; a run by itself has
+        failed then."""
         signals, runs = Signals(self._under_way, raises=False), len(self.work.jobs)
         shown = None if self.work.config.progress != "none" else True  # None: on a terminal
         bar = tqdm(total=runs, unit="run", disable=shown, leave=False, dynamic_ncols=True)
@@ -291,16 +286,20 @@ class _Pool:
         if signals.stop is not None:
             how = "stopped at once" if signals.at_once else "stopped"
             raise Interrupted(f"{how}; the same command goes on with what is missing", signals.exit_code)
-        return self.lost
+        return self.died
 
     def _started(self, slot: int) -> BaseProcess:
         launcher, device = self.launcher, self.slots[slot]
-        sharing = launcher.sharing(self.slots)[slot]
-        # Hydra's state is needed too. Its resolvers are functions, so workers register their own.
-        hydra, environment = Singleton.get_state()["instances"], dict(os.environ)
-        words, output = launcher.words(device, self.work.config), str(self.directory / WORKERS_LOG)
-        given = (slot, device, sharing, words, output, environment, hydra)
-        made: BaseProcess = _CONTEXT.Process(target=_serve, args=(self.work, self.next, self.states, *given))
+        worker = _Worker(
+            slot,
+            device,
+            launcher.sharing(self.slots)[slot],
+            launcher.words(device, self.work.config),
+            str(self.directory / WORKERS_LOG),
+            dict(os.environ),
+            Singleton.get_state()["instances"],  # its resolvers are functions, so workers register their own
+        )
+        made: BaseProcess = _CONTEXT.Process(target=_serve, args=(self.work, self.next, self.states, worker))
         made.start()
         return made
 
@@ -314,12 +313,13 @@ class _Pool:
             group = self.work.groups[number]
             if group.seats > 1:
                 log.warning("a process died with %d runs", len(group.jobs))
-            for job in group.jobs:
-                place = self.work.jobs[job].place
-                if RunDirectory(place).status not in FINISHED:
-                    self.lost[job] = line
-                    if group.seats == 1:
-                        record_failure(place, self.runs[job].config, line)
+                self.died |= {
+                    job
+                    for job in group.jobs
+                    if RunDirectory(self.work.jobs[job].place).status not in FINISHED
+                }
+            elif RunDirectory(self.work.jobs[group.jobs[0]].place).status not in FINISHED:
+                record_failure(self.work.jobs[group.jobs[0]].place, self.runs[group.jobs[0]].config, line)
             collect(self.directory)
         if left:
             self.workers[slot] = self._started(slot)
@@ -334,8 +334,7 @@ class _Pool:
                 self.count += 1
                 bar.update()
                 here = RunDirectory(self.work.jobs[job].place)
-                begins_again = job in self.lost and group.seats > 1
-                if not here.in_use and not begins_again:  # in use by another process, which computes it
+                if not here.in_use and job not in self.died:  # in use by another process, which computes it
                     log.info("%d of %d: %s", self.count, len(self.work.jobs), ended_line(here))
 
     def _under_way(self) -> str:
@@ -365,24 +364,26 @@ class _Pool:
 # ---- in a worker process ---------------------------------------------------------------------------------
 
 
-def _serve(
-    work: Work,
-    following: Any,
-    states: Any,
-    slot: int,
-    device: str | None,
-    sharing: int,
-    words: Sequence[str],
-    output: str,
-    environment: dict[str, str],
-    hydra: dict[Any, Any],
-) -> None:
-    """Compute one group after another, until there are no more. What is printed goes to the file `output`.
-    `sharing`: how many processes have this one's GPU."""
+@dataclass(frozen=True)
+class _Worker:
+    """What a worker process is told of itself. `sharing`: how many processes have its GPU. What it prints
+    goes to the file `output`."""
+
+    slot: int
+    device: str | None
+    sharing: int
+    words: Sequence[str]
+    output: str
+    environment: Mapping[str, str]
+    hydra: Mapping[Any, Any]  # Hydra's state
+
+
+def _serve(work: Work, following: Any, states: Any, worker: _Worker) -> None:
+    """Compute one group after another, until there are no more."""
     os.setpgrp()  # Ctrl-C reaches only the parent, which stops each worker once
     os.environ.clear()
-    os.environ.update(environment)  # the fork server may have been started under another one
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.environ.update(worker.environment)  # the fork server may have been started under another one
+    descriptor = os.open(worker.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
@@ -390,11 +391,11 @@ def _serve(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM sends it to all: runs save, idle workers ignore it
     setup_globals()
-    Singleton.set_state({**Singleton.get_state(), "instances": hydra})
-    if sharing > 1:
+    Singleton.set_state({**Singleton.get_state(), "instances": worker.hydra})
+    if worker.sharing > 1:
         from fedbench.engine.memory import share_device
 
-        share_device(sharing, device)
+        share_device(worker.sharing, worker.device)
     parent = multiprocessing.parent_process()
     assert parent is not None
     while parent.is_alive():
@@ -402,9 +403,9 @@ def _serve(
             number, following.value = following.value, following.value + 1
         if number >= len(work.groups):
             return
-        states[number] = slot + 1
+        states[number] = worker.slot + 1
         try:
-            work.compute(work.groups[number], words)
+            work.compute(work.groups[number], worker.words)
         except KeyboardInterrupt as stop:
             sys.stdout.flush()
             os._exit(getattr(stop, "exit_code", 130))

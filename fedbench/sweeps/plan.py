@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -123,30 +124,49 @@ def points(grid: Grid) -> Iterator[dict[str, Value]]:
         yield dict(zip(grid, values, strict=True))
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a sweep is over. `fixed`: overrides of all runs; a grid's keys take precedence. `searchpath`: the
+    user's own directories of options. `others`: methods that a file sweeps and the user may have replaced;
+    overrides with their keys are no mistake."""
+
+    fixed: Sequence[str]
+    grids: Sequence[Grid]
+    searchpath: Sequence[Path] = ()
+    others: Sequence[str] = ()
+
+    @cached_property
+    def points(self) -> list[dict[str, Value]]:
+        """All points, one at least. Raises UsageError."""
+        every = [point for grid in self.grids for point in points(grid)]
+        if not every:
+            raise UsageError("nothing to run: a sweep over no values")
+        return every
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """All methods of the sweep, and `others`."""
+        named = [str(point["algorithm"]) for point in self.points if "algorithm" in point]
+        return [*dict.fromkeys([*named, *self.others])]
+
+
 def plan(
-    fixed: Sequence[str],
-    grids: Sequence[Grid],
+    wanted: Wanted,
     composer: JobComposer,
     directory: Path,
-    searchpath: Sequence[Path] = (),
-    others: Sequence[str] = (),
     naming: Callable[[Config, Mapping[str, str]], str] = job_name,
 ) -> list[PlannedRun]:
     """The runs of the grids, in order and without repeats, in the sweep's `directory`; `checked` makes the
     checks that need torch and the data. Raises a UserError that names the run if any has invalid input.
 
-    `fixed`: overrides of all runs; a grid's keys take precedence. `searchpath`: the user's own directories of
-    options. `others`: methods that a file sweeps and the user may have replaced; overrides with their keys
-    are no mistake. `naming`: of their directories, from a run's configuration and its values of swept keys.
+    `naming`: of their directories, from a run's configuration and its values of swept keys.
     """
-    every = _every(grids)
     runs: dict[str, PlannedRun] = {}
-    others = [*_methods(every), *others]
-    for point in every:
+    for point in wanted.points:
         choices = {key.lstrip("+"): value for key, value in point.items()}
-        with _naming_the_run(choices, len(every)):
-            overrides, launched, cfg = _of_point(point, fixed, composer, others, searchpath)
-            config = validate(cfg, searchpath)
+        with _naming_the_run(choices, len(wanted.points)):
+            overrides, launched, cfg = _of_point(point, wanted, composer)
+            config = validate(cfg, wanted.searchpath)
         name = naming(config, {key: written(value) for key, value in choices.items()})
         if name in runs:
             log.info("twice the same run, done once: %s", " ".join(overrides))
@@ -181,55 +201,32 @@ def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     return found
 
 
-def first_of(
-    fixed: Sequence[str],
-    grids: Sequence[Grid],
-    composer: JobComposer,
-    searchpath: Sequence[Path] = (),
-    others: Sequence[str] = (),
-) -> list[str]:
+def first_of(wanted: Wanted, composer: JobComposer) -> list[str]:
     """The overrides of the first run of `plan`, which may be invalid."""
-    every = _every(grids)
-    return _of_point(every[0], fixed, composer, [*_methods(every), *others], searchpath)[0]
-
-
-def _every(grids: Sequence[Grid]) -> list[dict[str, Value]]:
-    """All points, one at least. Raises UsageError."""
-    every = [point for grid in grids for point in points(grid)]
-    if not every:
-        raise UsageError("nothing to run: a sweep over no values")
-    return every
-
-
-def _methods(every: Sequence[Mapping[str, Value]]) -> list[str]:
-    return list(dict.fromkeys(str(point["algorithm"]) for point in every if "algorithm" in point))
+    return _of_point(wanted.points[0], wanted, composer)[0]
 
 
 def _of_point(
-    point: Mapping[str, Value],
-    fixed: Sequence[str],
-    composer: JobComposer,
-    others: Sequence[str],
-    searchpath: Sequence[Path],
+    point: Mapping[str, Value], wanted: Wanted, composer: JobComposer
 ) -> tuple[list[str], list[str], DictConfig]:
     """The overrides of one run, the same for Hydra's launchers, and the run's configuration."""
     choices = {key.lstrip("+") for key in point}
-    rest = [text for text in fixed if text.partition("=")[0].lstrip("+") not in choices]
+    rest = [text for text in wanted.fixed if text.partition("=")[0].lstrip("+") not in choices]
     overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
     cfg, launched = composer.compose(overrides)
     method = str(OmegaConf.select(cfg, "algorithm.name"))
-    if foreign := [text for text in rest if _of_others(text, method, others, searchpath)]:
+    if foreign := [text for text in rest if _of_others(text, method, wanted)]:
         overrides = [text for text in overrides if text not in foreign]
         cfg, launched = composer.compose(overrides)
     return overrides, launched, cfg
 
 
-def _of_others(text: str, method: str, methods: Sequence[str], searchpath: Sequence[Path]) -> bool:
+def _of_others(text: str, method: str, wanted: Wanted) -> bool:
     """Whether an override of all runs is for other methods of the sweep, and `method` has no such key."""
     group, _, key = text.partition("=")[0].lstrip("+").partition(".")
-    if group != "algorithm" or not key or key in option_keys(group, method, searchpath):
+    if group != "algorithm" or not key or key in option_keys(group, method, wanted.searchpath):
         return False
-    return any(key in option_keys(group, name, searchpath) for name in methods)
+    return any(key in option_keys(group, name, wanted.searchpath) for name in wanted.methods)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedbench.config.options import with_defaults
 from fedbench.errors import DataError, word
 from fedbench.runs.lists import runs_of
@@ -113,22 +111,9 @@ class RunRecord:
         file = (self.directory / METRICS).stat()
         return _rows(self.directory, file.st_mtime_ns, file.st_size)
 
-    @functools.cached_property
-    def overrides(self) -> Mapping[str, Any]:
-        """The job's overrides as planned, else as Hydra recorded them (none if unreadable: Hydra writes its
-        files in place when a job starts, so another process may find half of one)."""
-        if self.choices:
-            return self.choices
-        try:
-            file = self.directory / ".hydra" / "overrides.yaml"
-            texts = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError):
-            return {}
-        return {key.lstrip("+~"): value for key, _, value in (text.partition("=") for text in texts or [])}
-
     def value(self, key: str) -> Any:
-        """The value of a key of the configuration; for a key outside it (`experiment`), its override."""
-        return self.config[key] if key in self.config else self.overrides.get(key)
+        """The value of a key of the configuration; for a key outside it (`experiment`), what is planned."""
+        return self.config[key] if key in self.config else self.choices.get(key)
 
     def identity(self, keys: Iterable[str], directory: Path) -> dict[str, str]:
         """The cells that identify the run in a table in `directory`."""

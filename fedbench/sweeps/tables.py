@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import differing, one_per_seed, split
-from fedbench.config.identity import NOT_IDENTITY_GROUPS
 from fedbench.files import locked, write_json, write_text
 from fedbench.runs.lists import MANIFEST, jobs_of, manifest, runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS
@@ -91,11 +90,8 @@ def collect(directory: Path) -> tuple[Path, Path]:
             for place, choices in runs_of(directory).items()
             if place != Path(os.path.normpath(directory))
         ]
-        keys = list(
-            dict.fromkeys(
-                [*IDENTITY, *(said.get("swept") or _varied(runs)), *differing(run.config for run in runs)]
-            )
-        )
+        swept = said.get("swept") or swept_in([directory])
+        keys = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
         runs = _without_repeats(runs, keys)
         levels = sorted({*LEVELS, *said.get("levels", [])})
         metrics = dict.fromkeys(name for run in runs for row in run.rows[:1] for name in row)
@@ -106,14 +102,6 @@ def collect(directory: Path) -> tuple[Path, Path]:
         _write(directory / RUNS, ["dir", *keys, *outcome, *reached], rows)
         _write(directory / ROUNDS, ["dir", *keys, *metrics], measured)
     return directory / RUNS, directory / ROUNDS
-
-
-def _varied(runs: Sequence[RunRecord]) -> list[str]:
-    """Without a manifest (another sweeper): the override keys whose values differ between runs, except those
-    that only say how a run is saved."""
-    names = dict.fromkeys(key for run in runs for key in run.overrides)
-    names = {key: None for key in names if key.split(".")[0] not in NOT_IDENTITY_GROUPS}
-    return [key for key in names if len({run.overrides.get(key) for run in runs}) > 1]
 
 
 def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[RunRecord]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -27,8 +26,7 @@ def reached(place: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_pool_keeps_its_runs_and_goes_on(number: int, code: int, tmp_path: Path) -> None:
+def test_a_stopped_pool_keeps_its_runs_and_goes_on(tmp_path: Path) -> None:
     options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     sweep = subprocess.Popen(COMMAND, start_new_session=True, **options)  # type: ignore[call-overload]
     deadline = time.monotonic() + 300
@@ -36,12 +34,9 @@ def test_a_stopped_pool_keeps_its_runs_and_goes_on(number: int, code: int, tmp_p
         assert sweep.poll() is None, sweep.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    if number == signal.SIGINT:
-        os.killpg(sweep.pid, number)  # as the terminal does
-    else:
-        sweep.send_signal(number)
+    os.killpg(sweep.pid, signal.SIGINT)  # as the terminal does
     _, errors = sweep.communicate(timeout=120)
-    assert sweep.returncode == code, errors
+    assert sweep.returncode == 130, errors
     assert "Traceback" not in errors
     stopped = reached(tmp_path)
     assert max(stopped) < ROUNDS
@@ -52,5 +47,3 @@ def test_a_stopped_pool_keeps_its_runs_and_goes_on(number: int, code: int, tmp_p
     assert again.returncode == 0, again.stderr
     assert set(pd.read_csv(tmp_path / "sweep" / "runs.csv").status) == {"completed"}
     assert reached(tmp_path) == [ROUNDS, ROUNDS]
-    for file in tmp_path.glob("sweep/*/summary.json"):
-        assert json.loads(file.read_text())["rounds"] == ROUNDS

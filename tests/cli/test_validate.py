@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
 from fedbench.config import imports
-from fedbench.config.compose import validate
-from fedbench.config.config import GROUPS, Settings
-from fedbench.config.options import conf_dir, option_keys, options
-from fedbench.data.options import Digits
-from fedbench.data.partition_options import Iid
+from fedbench.config.compose import compose, validate
+from fedbench.config.options import option_keys, options
 from fedbench.errors import ConfigError
-from fedbench.fields import Choice, defaults, rules
-from fedbench.schedule.laws import Zero
-from fedbench.schedule.options import Sync
-
-
-@pytest.fixture(scope="module")
-def composed() -> DictConfig:
-    """conf/config.yaml with its defaults, put together without Hydra."""
-    plain: Any = OmegaConf.load(conf_dir() / "config.yaml")
-    chosen = {k: v for entry in plain.defaults if not isinstance(entry, str) for k, v in entry.items()}
-    del plain["defaults"], plain["hydra"]
-    for group in GROUPS:
-        plain[group] = OmegaConf.load(conf_dir() / group / f"{chosen[group]}.yaml")
-    merged = OmegaConf.merge(defaults(Settings), plain)
-    assert isinstance(merged, DictConfig)
-    return merged
 
 
 @pytest.fixture
-def cfg(composed: DictConfig) -> DictConfig:
-    return OmegaConf.merge(composed)  # type: ignore[return-value]
-
-
-def test_what_is_read_is_typed_and_has_the_defaults_of_the_classes(cfg: DictConfig) -> None:
-    config = validate(cfg)
-    plain = {name: getattr(config, name) for name in vars(Settings())}
-    assert plain == vars(Settings())
-    assert (config.dataset, config.partition) == (Digits(), Iid())
-    assert (config.schedule, config.delay) == (Sync(), Zero())
-    assert config.algorithm == Choice("fedavg", {"lr": 0.1, "server_lr": 1.0, "weighting": "samples"})
-    assert all(OmegaConf.select(cfg, key, default="absent") != "absent" for key, _ in rules(Settings))
+def cfg() -> DictConfig:
+    return compose().job
 
 
 def test_the_users_own_options_are_found_with_what_they_build_upon(cfg: DictConfig, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -49,43 +50,36 @@ def test_validation_decides_where_runs_have_it() -> None:
     assert [run.score for run in runs] == [0.6, 0.9]
 
 
-def test_the_highest_mean_over_seeds_wins() -> None:
-    """0.1 has the best single run, 0.03 the best mean: (0.7 + 0.72) / 2 = 0.71 against 0.65."""
-    found = select(table({0.01: [0.5, 0.5], 0.03: [0.7, 0.72], 0.1: [0.8, 0.5]}), [LR])
+@pytest.mark.parametrize(
+    ("scores", "winner", "means", "edges"),
+    [
+        # the best mean, not the best single run
+        ({0.01: [0.5, 0.5], 0.03: [0.7, 0.72], 0.1: [0.8, 0.5]}, 0.03, [0.5, 0.71, 0.65], {}),
+        # nor the best median, which would be 0.7 and 0.6
+        ({0.03: [0.3, 0.7, 0.72], 0.1: [0.6, 0.6, 0.9]}, 0.1, [1.72 / 3, 0.7], {LR: "high"}),
+        # a diverged run counts 0
+        ({0.01: [0.5, 0.5], 0.1: [0.9, None]}, 0.01, [0.5, 0.45], {LR: "low"}),
+        # a failed one is no evidence
+        ({0.01: [0.5, 0.5], 0.1: [0.9, "failed"]}, 0.1, [0.5, 0.9], {LR: "high"}),
+    ],
+)
+def test_the_highest_mean_over_seeds_wins(
+    scores: dict[float, list[float | str | None]], winner: float, means: list[float], edges: dict[str, str]
+) -> None:
+    found = select(table(scores), [LR])
     assert found is not None
-    assert found.winner == {LR: 0.03}
-    assert max(one.mean for one in found.trials) == pytest.approx(0.71)
-    assert list(found.table().role) == ["neighbour", "winner", "neighbour"]
-    assert found.edges == {}
+    assert (found.winner, found.edges) == ({LR: winner}, edges)
+    rows = found.table()
+    assert list(rows["mean"]) == pytest.approx(means)
+    counts = [[values.count(odd) for values in scores.values()] for odd in (None, "failed")]
+    assert [list(rows.diverged), list(rows.failed)] == counts
+    mine = [score for score in scores[winner] if isinstance(score, float)]
+    if len(mine) > 1:
+        assert rows["std"][list(scores).index(winner)] == pytest.approx(statistics.stdev(mine))
 
 
-def test_a_diverged_run_counts_as_zero() -> None:
-    """One of two runs at 0.1 diverged: its mean is 0.45, below 0.5."""
-    found = select(table({0.01: [0.5, 0.5], 0.1: [0.9, None]}), [LR])
-    assert found is not None
-    assert found.winner == {LR: 0.01}
-    row = found.table().set_index(LR).loc[0.1]
-    assert (row["mean"], row.diverged, row.failed) == (pytest.approx(0.45), 1, 0)
-
-
-def test_a_failed_run_is_left_out() -> None:
-    """The failed run is no evidence against 0.1, whose other run has 0.9."""
-    found = select(table({0.01: [0.5, 0.5], 0.1: [0.9, "failed"]}), [LR])
-    assert found is not None
-    assert found.winner == {LR: 0.1}
-    assert found.table().failed.sum() == 1
+def test_where_all_failed_nothing_wins() -> None:
     assert select(table({0.1: ["failed"]}), [LR]) is None
-
-
-def test_the_mean_decides_not_the_median_nor_the_best() -> None:
-    """Medians 0.7 and 0.6, best 0.72 and 0.9; means (0.3 + 0.7 + 0.72) / 3 = 0.573 and 0.7."""
-    found = select(table({0.03: [0.3, 0.7, 0.72], 0.1: [0.6, 0.6, 0.9]}), [LR])
-    assert found is not None
-    assert found.winner == {LR: 0.1}
-    rows = found.table().set_index(LR)
-    assert rows["mean"].to_dict() == pytest.approx({0.03: 1.72 / 3, 0.1: 0.7})
-    assert rows["std"][0.1] == pytest.approx(math.sqrt((0.01 + 0.01 + 0.04) / 2))  # of a sample
-    assert rows["seeds"].to_dict() == {0.03: 3, 0.1: 3}
 
 
 def test_of_equals_the_first_tried_wins_and_leads() -> None:
@@ -112,37 +106,18 @@ def reached(at: float) -> dict[str, int | None]:
 
 
 def test_with_a_target_the_fewest_rounds_to_it_win() -> None:
-    """0.03: (30 + 50) / 2 = 40 rounds. 0.1 has the fastest run, but one that never gets there, which counts
-    2 * 100: (10 + 200) / 2 = 105. The most accurate, 0.01, is slow."""
-    runs = [*to_target(0.01, 90, 80, score=0.9), *to_target(0.03, 30, 50), *to_target(0.1, 10, math.inf)]
-    found = select(runs, [LR])
-    assert found is not None
-    assert found.winner == {LR: 0.03}
-    table = found.table().set_index(LR)
-    assert dict(table.rounds_to_target) == {0.01: 85.0, 0.03: 40.0, 0.1: 105.0}
-    assert dict(table.reached) == {0.01: 2, 0.03: 2, 0.1: 1}
-
-
-def test_a_run_that_diverges_counts_twice_its_rounds() -> None:
-    """Of 0.1's runs of 100 rounds one is there after 10 and one has diverged: (10 + 200) / 2 = 105, not 10.
-    Of 0.03's both are there: 60. A failed one is no evidence."""
-    lost = ended({LR: 0.1, "seed": 1, **TARGET}, "diverged", None)
-    failed = ended({LR: 0.03, "seed": 2, **TARGET}, "failed", None)
-    found = select([*to_target(0.1, 10), lost, *to_target(0.03, 60, 60), failed], [LR])
+    """0.03: (30 + 30 + 60) / 3 = 40 rounds, whatever the middle one is. 0.1 has the fastest run, one that
+    never gets there and one that has diverged, which count 2 * 100 each: (10 + 200 + 200) / 3. The most
+    accurate, 0.01, is slow. A failed run is no evidence."""
+    lost = ended({LR: 0.1, "seed": 2, **TARGET}, "diverged", None)
+    failed = ended({LR: 0.03, "seed": 3, **TARGET}, "failed", None)
+    runs = [*to_target(0.01, 90, 80, score=0.9), *to_target(0.03, 30, 30, 60)]
+    found = select([*runs, *to_target(0.1, 10, math.inf), lost, failed], [LR])
     assert found is not None
     assert found.winner == {LR: 0.03}
     rows = found.table().set_index(LR)
-    assert rows.rounds_to_target.to_dict() == {0.1: 105.0, 0.03: 60.0}
-    assert rows.reached.to_dict() == {0.1: 1, 0.03: 2}
-    assert (rows.diverged[0.1], rows.failed[0.03]) == (1, 1)
-
-
-def test_rounds_to_a_target_are_a_mean_not_a_median() -> None:
-    """(10 + 20 + 90) / 3 = 40 loses to 30, whatever the middle one is."""
-    found = select([*to_target(0.1, 10, 20, 90), *to_target(0.03, 30, 30, 30)], [LR])
-    assert found is not None
-    assert found.winner == {LR: 0.03}
-    assert found.table().set_index(LR).rounds_to_target.to_dict() == {0.1: 40.0, 0.03: 30.0}
+    assert rows.rounds_to_target.to_dict() == {0.01: 85.0, 0.03: 40.0, 0.1: pytest.approx(410 / 3)}
+    assert rows.reached.to_dict() == {0.01: 2, 0.03: 3, 0.1: 1}
 
 
 def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> None:
@@ -153,27 +128,6 @@ def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> 
         found = select([*runs, failed], [LR])
         assert found is not None
         assert found.winner == {LR: 0.1}
-
-
-def test_a_diverged_regression_loses_to_one_below_zero() -> None:
-    """R2 has no lower end: -3 is better than having diverged; of an accuracy it would be 0."""
-    runs = [
-        ended({LR: 1.0, "seed": 0}, "diverged", None, metric="R2"),
-        ended({LR: 0.1, "seed": 0}, "completed", -3.0, metric="R2"),
-    ]
-    found = select(runs, [LR])
-    assert found is not None
-    assert found.winner == {LR: 0.1}
-    assert [one.mean for one in found.trials] == [-math.inf, -3.0]
-
-
-@pytest.mark.parametrize(("best", "side"), [(0.01, "low"), (0.1, "high")])
-def test_a_winner_at_the_edge_is_flagged(best: float, side: str) -> None:
-    """The smallest and the largest value tried are edges; the middle is none."""
-    scores = {lr: [0.9 if lr == best else 0.5] for lr in (0.01, 0.03, 0.1)}
-    found = select(table(scores), [LR])
-    assert found is not None
-    assert found.edges == {LR: side}
 
 
 @pytest.mark.parametrize(
@@ -273,6 +227,11 @@ def test_a_perplexity_is_shown_as_it_is_and_the_lowest_wins() -> None:
     assert found.winner == {LR: 0.2}
     assert list(found.table()["mean"]) == [30.0, 4.5, math.inf]
     assert [one.values[LR] for one in found.ranked] == [0.2, 0.1, 0.3]
+    # R2 has no lower end: -3 is better than having diverged; of an accuracy it would be 0
+    below = ended({LR: 0.1, "seed": 0}, "completed", -3.0, metric="R2")
+    found = select([ended({LR: 1.0, "seed": 0}, "diverged", None, metric="R2"), below], [LR])
+    assert found is not None
+    assert (found.winner, [one.mean for one in found.trials]) == ({LR: 0.1}, [-math.inf, -3.0])
 
 
 def test_lists_are_values_like_others() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedbench.errors import UserError
-from fedbench.tuning.search import Range, Task, draws
+from fedbench.tuning.search import Range, draws
 from fedbench.tuning.tune import TuneOptions, TuningPlan, read
 
 LR = "algorithm.lr"
@@ -35,6 +35,9 @@ def test_what_is_swept_of_the_algorithm_is_searched_for_every_method_and_context
     ]
     assert all(task.space == {LR: [0.1, 1]} for task in found.tasks)
     assert found.tasks[0].first == [{LR: [0.1]}, {LR: [1]}]
+    named = asked("local.steps=1,5,10", f"{LR}=0.1,1", keys=("steps",))  # the rates are a context then
+    assert [dict(task.fixed) for task in named.tasks] == [{LR: 0.1}, {LR: 1}]
+    assert all(task.space == {"local.steps": [1, 5, 10]} for task in named.tasks)
     assert (found.seeds, found.config.rounds, "rounds=9" in found.words) == ([0, 1, 2], 9, True)
 
 
@@ -44,13 +47,6 @@ def test_where_nothing_is_swept_the_methods_own_values_are_searched() -> None:
     assert spaces(found) == {"fedavg": [LR, "algorithm.server_lr"], "padamfed": []}
     assert spaces(asked("algorithm=fedavg,padamfed", keys=("lr",))) == {"fedavg": [LR], "padamfed": []}
     assert spaces(asked("algorithm=fedavg", "algorithm.server_lr=2"))["fedavg"] == [LR]
-
-
-def test_other_keys_are_searched_where_they_are_named() -> None:
-    """Local steps, by the last part of the key; the rates then are a context."""
-    found = asked("local.steps=1,5,10", f"{LR}=0.1,1", keys=("steps",))
-    assert [dict(task.fixed) for task in found.tasks] == [{LR: 0.1}, {LR: 1}]
-    assert all(task.space == {"local.steps": [1, 5, 10]} for task in found.tasks)
 
 
 def test_an_experiments_file_says_methods_and_seeds() -> None:
@@ -80,6 +76,7 @@ def test_intervals_are_drawn_from() -> None:
     )
     found = asked(*words, search="random", trials=200, keys=("lr", "steps"))
     space = {LR: Range(0.001, 1, log=True), "local.steps": Range(1, 20)}
+    assert (1.0 in space[LR], 1.1 in space[LR]) == (True, False)
     assert [dict(task.space) for task in found.tasks] == [space, space]
     points = draws(space, 200)
     assert [{key: values[0] for key, values in first.items()} for first in found.tasks[0].first] == points
@@ -118,13 +115,6 @@ def test_what_cannot_be_meant_is_refused(words: list[str], how: dict, said: str)
         asked(*words, **how)
     assert said in str(refusal.value)
     assert refusal.value.exit_code == 2
-
-
-def test_a_task_of_a_range_owns_what_lies_in_it() -> None:
-    """Floats of the range and no others."""
-    assert 0.1 in Range(0.1, 1.0)
-    assert 1.1 not in Range(0.1, 1.0)
-    assert isinstance(asked(f"{LR}=interval(0.1,1)", search="random").tasks[0], Task)
 
 
 def test_a_key_counts_for_the_methods_that_have_it() -> None:
