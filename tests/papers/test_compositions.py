@@ -38,32 +38,27 @@ def job(made: Experiment, branch: MethodRuns) -> list[str]:
     return [f"experiment={made.figure.name}", f"scale={made.scale}", *words]
 
 
-@pytest.mark.parametrize("scale", ["smoke", "cpu", pytest.param("paper", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", WITH_RUNS)
-def test_every_branch_validates(name: str, scale: str) -> None:
-    """Every value of a context in a run; the sizes of a scale are ordered as their names say."""
-    made = compose_experiment(name, scale)
-    seen: set[str] = set()
-    for branch in made.branches:
-        context = {branch.algorithm, *map(repr, branch.context.items()), *branch.along}
-        # cpu differs from paper in sizes only; test_every_figure runs all of smoke
-        if context <= seen or (scale != "paper" and seen):
-            continue
-        seen |= context
-        cfg = compose(job(made, branch)).config
-        if scale == "smoke":
-            assert cfg.dataset.name in ("digits", "synthetic")
-            assert cfg.rounds <= 20
+FEW = ("padamfed/fig1", "adamasfl/fig1", "fedproxvr/table1", "speedup", "peers/niid_fmnist")
+NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in WITH_RUNS]
 
 
-@pytest.mark.parametrize("name", WITH_RUNS)
-def test_scales_grow(name: str) -> None:
-    """More rounds from smoke to cpu to paper, and another digest each, unless cpu is the paper's size."""
+@pytest.mark.parametrize("name", NAMES)
+def test_every_branch_validates(name: str) -> None:
+    """Every value of a context in a run at scale paper, from which cpu differs in sizes only; all of smoke is
+    run by test_every_figure.py. Sizes grow from smoke to paper, with another digest each, unless cpu is the
+    paper's size."""
     made = [compose_experiment(name, scale) for scale in SCALES]
-    rounds = [one.base["rounds"] for one in made]
-    assert rounds == sorted(rounds)
-    assert rounds[0] < rounds[1]
+    smoke, cpu, paper = (one.base["rounds"] for one in made)
+    assert smoke <= 20
+    assert smoke < cpu <= paper
     assert len({one.digest for one in made}) == (2 if name == "fedproxvr/table1" else 3)
+    compose(job(made[1], made[1].branches[0]))
+    seen: set[str] = set()
+    for branch in made[2].branches:
+        context = {branch.algorithm, *map(repr, branch.context.items()), *branch.along}
+        if not context <= seen:
+            seen |= context
+            compose(job(made[2], branch))
 
 
 def test_a_smoke_figure_says_what_stands_in_for_the_papers_data() -> None:
@@ -85,30 +80,26 @@ def test_figure_2_keeps_the_step_sizes_of_the_default_concurrency() -> None:
     assert all(branch.along == {"schedule.concurrency": [10, 20, 50, 100]} for branch in made.branches)
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", [name for name in WITH_RUNS if name.startswith("padamfed/")])
-def test_all_methods_of_padamfeds_figures_weight_clients_equally(name: str, scale: str) -> None:
+def test_all_methods_of_padamfeds_figures_weight_clients_equally() -> None:
     """The paper's objective is (1/N) sum f_i; FedAvg's own default is another."""
-    made = compose_experiment(name, scale)
-    for branch in made.branches:
+    made = [compose_experiment(name, "paper") for name in WITH_RUNS if name.startswith("padamfed/")]
+    for branch in (branch for one in made for branch in one.branches):
         default = algorithm_file(branch.algorithm).get("weighting", "uniform")
         assert branch.context.get("algorithm.weighting", default) == "uniform", branch
 
 
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
 @pytest.mark.parametrize("name", ["padamfed/fig1", "padamfed/fig2", "padamfed/rnn_lr"])
-def test_figures_of_47_classes_differ_in_the_split_alone(name: str, scale: str) -> None:
+def test_figures_of_47_classes_differ_in_the_split_alone(name: str) -> None:
     """Ten digits, and beside them the balanced split."""
-    ten, all_ = compose_experiment(name, scale), compose_experiment(f"{name}_balanced", scale)
+    ten, all_ = compose_experiment(name, "paper"), compose_experiment(f"{name}_balanced", "paper")
     assert ten.base["dataset.split"] == "digits"
     assert {**ten.base, "dataset.split": "balanced"} == all_.base
     assert (ten.params, ten.branches) == (all_.params, all_.branches)
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_steps_without_noise_are_as_long_as_a_theorems(scale: str) -> None:
+def test_steps_without_noise_are_as_long_as_a_theorems() -> None:
     """gamma of the S K of one of the study's settings, from the theorem's own formula."""
-    made = compose_experiment("padamfed/settings", scale)
+    made = compose_experiment("padamfed/settings", "paper")
     base, rounds = made.base, float(made.base["rounds"])
     alone = [branch for branch in made.branches if branch.context.get("clients.total") == 1]
     work = {
@@ -122,11 +113,10 @@ def test_steps_without_noise_are_as_long_as_a_theorems(scale: str) -> None:
         assert min(abs(branch.context["algorithm.server_lr"] / gamma - 1) for gamma in gammas) < 1e-5
 
 
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-def test_the_study_varies_what_the_paper_leaves_open(scale: str) -> None:
+def test_the_study_varies_what_the_paper_leaves_open() -> None:
     """S K, batch size, cell, classes and partition, one at a time (and skewed data with a gated cell), with
     both norms and PAdaMFed-VR."""
-    made = compose_experiment("padamfed/settings", scale)
+    made = compose_experiment("padamfed/settings", "paper")
     keys = ("clients.per_round", "local.batch_size", "model.cell", "dataset.split", "partition")
     noisy = [branch for branch in made.branches if branch.context.get("clients.total") != 1]
     for method in ("padamfed", "padamfed_vr"):
@@ -141,31 +131,26 @@ def test_the_study_varies_what_the_paper_leaves_open(scale: str) -> None:
     assert norms == {"['vector', 'tensor']"}
 
 
-IID, SKEWED = ["partition=iid"], ["partition=dirichlet", "partition.alpha=1.0"]
+SKEWED = ["partition=dirichlet", "partition.alpha=1.0"]
 
 
-@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
     ("one", "other", "context"),
     [
-        ("padamfed/fig1", "padamfed/fig2", IID),
-        ("padamfed/fig1", "padamfed/fig2", SKEWED),
+        ("padamfed/fig1", "padamfed/fig2", ["partition=iid"]),
         ("padamfed/fig2", "padamfed/rnn_lr", SKEWED),
-        ("padamfed/fig1_balanced", "padamfed/fig2_balanced", SKEWED),
         ("adamasfl/fig1", "adamasfl/fig2", []),
         ("loss_scale", "lr_relative", []),
     ],
 )
-def test_figures_of_one_experiment_share_their_tuning(
-    scale: str, one: str, other: str, context: list[str]
-) -> None:
+def test_figures_of_one_experiment_share_their_tuning(one: str, other: str, context: list[str]) -> None:
     """The same run has the same identity in both figures, so it is computed once."""
 
     def tuning_run(name: str) -> str:
-        made = compose_experiment(name, scale)
+        made = compose_experiment(name, "paper")
         params = {key: values[0] for key, values in made.params.items() if len(values) == 1}
         words = overrides({**params, **made.pinned(), "algorithm": "fedavg", "seed": 0})
-        return run_hash(compose([f"experiment={name}", f"scale={scale}", *words, *context]).job)
+        return run_hash(compose([f"experiment={name}", "scale=paper", *words, *context]).job)
 
     assert tuning_run(one) == tuning_run(other)
 
@@ -174,13 +159,8 @@ def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_pat
     """lr_relative multiplies it; overrides of hydra.launcher belong to the launcher of the figures."""
     made = experiment(FIGURES["lr_relative"], "smoke")
     branch = next(branch for branch in made.branches if branch.algorithm == "padamfed")
-    lrs = [
-        Maker(made, extra, tmp_path, tmp_path).theorem_lr(branch)
-        for extra in ([], ["hydra.launcher.processes=1"])
-    ]
-    assert (
-        lrs == [pytest.approx(1 / (made.base["local.steps"] * made.base["rounds"] ** 0.5))] * 2
-    )  # Theorem 1
+    lr = Maker(made, ["hydra.launcher.processes=1"], tmp_path, tmp_path).theorem_lr(branch)
+    assert lr == pytest.approx(1 / (made.base["local.steps"] * made.base["rounds"] ** 0.5))  # Theorem 1
 
 
 @pytest.mark.parametrize("name", ["fedproxvr/table1_searched", "fedproxvr/table2_searched"])
@@ -265,24 +245,21 @@ def test_padamfeds_figures_are_searched_at_scale_paper_as_at_scale_cpu(tmp_path:
     assert sum(math.prod(map(len, grid.values())) for _, first in searched["paper"][0] for grid in first) < 30
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_one_rate_is_swept_where_the_server_averages(scale: str) -> None:
-    """All methods average; at real scales eta has the ends of the paper's range, 3e-3 and 1e-1; K is 20."""
-    made = compose_experiment("padamfed/fig2_average", scale)
+def test_one_rate_is_swept_where_the_server_averages() -> None:
+    """All methods average; eta has the ends of the paper's range, 3e-3 and 1e-1; K is 20."""
+    made = compose_experiment("padamfed/fig2_average", "paper")
     assert {branch.context["algorithm.server_lr"] for branch in made.branches} == {"average"}
     assert {branch.stage for branch in made.branches} == {"final-lr"}
-    for branch in made.branches if scale != "smoke" else ():
+    for branch in made.branches:
         assert branch.along == {"algorithm.lr": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1]}
-    assert made.base["local.steps"] == (3 if scale == "smoke" else 20)
+    assert made.base["local.steps"] == 20
     assert "padamfed/fig2_average" in FIGURES["padamfed/fig2"].panels
 
 
-@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", ["padamfed/fig1_average", "adamasfl/fig1_average"])
-def test_an_eta_of_another_task_is_chosen_on_that_of_untuned(name: str, scale: str) -> None:
+def test_an_eta_of_another_task_is_chosen_on_that_of_untuned(name: str) -> None:
     """Its runs share nothing with the figure but the method; the theorem's eta is not searched."""
-    maker = Maker(compose_experiment(name, scale), (), Path(), Path())
-    first = "digits" if scale == "smoke" else "fmnist"
+    maker = Maker(compose_experiment(name, "cpu"), (), Path(), Path())
     ours = [branch for branch in maker.made.branches if "adam" in branch.algorithm]
     for branch in ours:
         assert branch.context["algorithm.server_lr"] == "average"
@@ -293,20 +270,18 @@ def test_an_eta_of_another_task_is_chosen_on_that_of_untuned(name: str, scale: s
             continue
         assert branch.stage == "final-elsewhere"
         task = maker.task(branch)
-        assert task.fixed["dataset"] == first
-        assert task.fixed["model"] == ("logistic" if scale == "smoke" else "mlp")
+        assert (task.fixed["dataset"], task.fixed["model"]) == ("fmnist", "mlp")
         assert task.fixed["algorithm.server_lr"] == "average"
         assert task.fixed.get("schedule", "sync") == maker.made.base["schedule"]
         assert list(task.space) == ["algorithm.lr"]
     assert {branch.stage for branch in ours} == {"final", "final-elsewhere"}
 
 
-@pytest.mark.parametrize(("scale", "least"), [("smoke", 2), ("cpu", 10), ("paper", 10)])
-def test_rates_are_chosen_at_the_smallest_concurrency_and_kept(scale: str, least: int) -> None:
-    maker = Maker(compose_experiment("adamasfl/fig2_average", scale), (), Path(), Path())
+def test_rates_are_chosen_at_the_smallest_concurrency_and_kept() -> None:
+    maker = Maker(compose_experiment("adamasfl/fig2_average", "paper"), (), Path(), Path())
     searched = [branch for branch in maker.made.branches if branch.search or maker.made.tuned_keys(branch)]
-    assert {maker.task(branch).fixed["schedule.concurrency"] for branch in searched} == {least}
-    assert least == min(map(int, maker.made.params["schedule.concurrency"]))
+    assert {maker.task(branch).fixed["schedule.concurrency"] for branch in searched} == {10}
+    assert min(map(int, maker.made.params["schedule.concurrency"])) == 10
     assert {branch.algorithm for branch in searched} == {
         "fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl", "adamasfl",
     }  # fmt: skip
