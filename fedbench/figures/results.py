@@ -8,6 +8,7 @@ tables of a kept figure have all choices, those of a sweep the swept ones. Needs
 from __future__ import annotations
 
 import ast
+import functools
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -186,6 +187,9 @@ def parse(cell: object) -> object:
         return word
 
 
+_parsed = functools.cache(parse)  # a table has few different cells
+
+
 def number(value: object) -> float | None:
     """`value` as a finite float; None if it is not a number, or not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -244,7 +248,7 @@ def _rows(path: Path) -> dict[Path, dict[str, str]]:
 def _of_row(place: Path, row: Mapping[str, str], metrics: pd.DataFrame) -> Run:
     """A run as a table says it. An empty cell is null where the run's options have that key; else the run has
     no such key, which another one in the table has."""
-    said = {key: parse(cell) for key, cell in row.items()}
+    said = {key: _parsed(cell) for key, cell in row.items()}
     outside = {*OUTCOMES, *METRICS, *_FURTHER}
     choices = {
         key: value
@@ -282,17 +286,18 @@ def _measured(file: Path) -> dict[str, pd.DataFrame]:
     Empty cells are NaN."""
     if not file.is_file():
         return {}
-    table = _texts(file)
+    table = read_table(file, dtype=str)
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
-    columns: dict[str, Any] = {"of": table.get("run", table.get("dir", ""))}
+    rows = {}
     for name in [name for name in METRICS if name in table]:
-        try:  # Python's float reads back exactly what a run wrote; pandas' own parser does not
-            columns[name] = np.array([float(cell) if cell else np.nan for cell in table[name]])
+        try:  # a text as a float reads back exactly what a run wrote; not every pandas' parser of files does
+            rows[name] = table[name].astype(float)
         except ValueError as error:
             raise DataError(f"{file}: column '{name}': {error}") from None
-    rows = pd.DataFrame(columns).sort_values("round", kind="stable")
-    return {str(of): part.drop(columns="of").reset_index(drop=True) for of, part in rows.groupby("of")}
+    whose = table["run" if "run" in table else "dir"]
+    parts = pd.DataFrame(rows).sort_values("round", kind="stable").groupby(whose)
+    return {str(of): part.reset_index(drop=True) for of, part in parts}
 
 
 def _name(path: Path) -> str:

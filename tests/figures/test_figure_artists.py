@@ -177,8 +177,7 @@ def test_small_multiples_show_each_line_before_all_others(tmp_path: Path) -> Non
     assert not any(ax.title.get_parse_math() for ax in axes)
 
 
-@pytest.mark.parametrize("own_y", [False, True])
-@pytest.mark.parametrize("x", ["round", LR])
+@pytest.mark.parametrize(("x", "own_y"), [("round", False), (LR, True)])
 def test_a_panel_for_each_value_of_keys(tmp_path: Path, x: str, own_y: bool) -> None:
     """With that value's runs, in order, side by side at two columns. They share their axes, or the harder
     task has a y axis of its own; a method looks the same in both, and the legend names it once."""
@@ -228,7 +227,6 @@ def test_limits_levels_and_an_enlarged_part(tmp_path: Path) -> None:
     ("swept", "scale", "written"),
     [
         ((10, 20, 50, 100), "log", {"10", "20", "50", "100"}),
-        ((5, 10, 20), "linear", {"5", "10", "20"}),
         ((10, 11, 100), "log", {"$\\mathdefault{10^{1}}$", "$\\mathdefault{10^{2}}$"}),  # no room for both
     ],
 )
@@ -249,9 +247,7 @@ def test_few_swept_values_are_written_below_the_axis(
     ("column", "values", "label", "last"),
     [
         ("uplink_bytes", [0, 4e9], "Uplink (bytes)", "4 G"),
-        ("gradient_evaluations", [0, 3e7], "Gradient evaluations", "30 M"),
         ("wall_seconds", [0, 8000.0], "Wall-clock time (s)", "8000"),
-        ("staleness_mean", [0, 2.5], "Mean staleness", "2.5"),
     ],
 )
 def test_large_counts_are_written_shortly(
@@ -262,8 +258,6 @@ def test_large_counts_are_written_shortly(
     (ax,) = drawing.figure.axes
     assert ax.get_xlabel() == label
     assert last in {text for text, _ in texts(laid_out(drawing))}
-    (ax,) = draw([tmp_path], PlotOptions(y=column)).figure.axes
-    assert (ax.get_ylabel(), marked(ax, "mean")[0].get_ydata().tolist()) == (label, values)
 
 
 def test_logarithmic_axes_begin_with_the_first_evaluation_after_zero(tmp_path: Path) -> None:

@@ -46,19 +46,21 @@ def marked(ax: Axes, gid: str) -> list[Any]:
     return [line for line in ax.lines if line.get_gid() == gid]
 
 
-def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
-    """Three S, one seed: n - 2 = 1 degree of freedom, and scipy's own regression; grey: the theorems' slopes
-    from the highest start."""
+def test_the_speed_up_and_its_slopes(tmp_path: Path) -> None:
+    """Three S, one seed, norms of the rounds before the last: n - 2 = 1 degree of freedom, and scipy's own
+    regression; MasFL, at two values, has no slope. Grey: the theorems' slopes from the highest start.
+    PAdaMFed and AdaMasFL have the same colour in pictures of one of them; PAdaMFed keeps it here."""
     from fedbench.papers.across import POWERS
 
     norms = {1: 0.9, 2: 0.8, 4: 0.62}
     runs = []
-    for name, (S, norm) in product(("padamfed", "masfl"), norms.items()):
+    for name, (S, norm) in product(("padamfed", "adamasfl", "masfl"), norms.items()):
         config = {"clients.per_round": S, "local.steps": 2, "rounds": 20}
         norm /= 1 if name == "padamfed" else 2
-        metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, 0, last=20)]
+        metrics = [{**row, "grad_norm": norm * (1 + 0.1 * (-1) ** rank)}
+                   for rank, row in enumerate(rows(0.7, 0.6, 0, last=20))]  # fmt: skip
         metrics[-1]["grad_norm"] = 100.0  # of the last round, which the theorems' mean leaves out
-        runs.append({"metrics": metrics, "algorithm": name, "config": config})
+        runs += [{"metrics": metrics, "algorithm": name, "config": config}] * (name != "masfl" or S < 4)
     drawing = draw_speedup(read([write_sweep(tmp_path, runs, ["clients.per_round"])]), POWERS, slope)
     points = drawing.points.query("algorithm == 'padamfed'")
     assert points.work.tolist() == [40, 80, 160]
@@ -66,31 +68,42 @@ def test_the_speed_ups_intervals_are_students(tmp_path: Path) -> None:
     fit = linregress(np.log([40, 80, 160]), np.log(list(norms.values())))
     assert points.slope.tolist() == pytest.approx([fit.slope] * 3)
     assert points.slope_half.tolist() == pytest.approx([12.7062 * fit.stderr] * 3, rel=1e-4)
-    (ax,) = drawing.figure.axes
-    x, grey = (
-        np.array([40, 80, 160]),
-        [mark for mark in ax.lines if to_hex(mark.get_color()).upper() == style.MUTED],
-    )
+    assert drawing.points.query("algorithm == 'masfl'").slope.isna().all()
+    (ax,), (legend,) = drawing.figure.axes, drawing.figure.legends
+    grey = [mark for mark in ax.lines if to_hex(mark.get_color()).upper() == style.MUTED]
+    x = np.array([40, 80, 160])
     for mark, power in zip(grey, (-1 / 3, -1 / 4), strict=True):
         np.testing.assert_allclose(mark.get_xydata(), np.column_stack([x, 0.9 * (x / 40) ** power]))
+    colours = {text.get_text(): line.get_color()
+               for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}  # fmt: skip
+    said = f"PAdaMFed, S {fit.slope:.2f} ± {12.7062 * fit.stderr:.2f}".replace("-", "−")
+    assert colours[said] == style.of_algorithm("padamfed").colour
+    assert len({colours[name] for name in colours if not name.startswith("slope")}) == 3
+    assert "MasFL" in colours
 
 
-def test_relative_rates_of_a_line_that_lacks_one(tmp_path: Path) -> None:
-    """All runs at FedAvg's lowest rate failed: its others stand where they belong. Where nothing says which
-    rate is missing, it is said instead of guessed."""
+def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:
+    """Whatever the reference is, also where two readings of a norm have two. All runs at FedAvg's lowest rate
+    failed: its others stand where they belong. Where nothing says which rate is missing, it is said instead
+    of guessed."""
     from fedbench.papers.across import FACTORS
 
+    lines = {"FedAvg": ("fedavg", 0.1, {}),
+             "PAdaMFed (vector)": ("padamfed", 3.0, {"algorithm.norm": "vector"}),
+             "PAdaMFed (tensor)": ("padamfed", 6.0, {"algorithm.norm": "tensor"})}  # fmt: skip
     runs = [
-        {"metrics": rows(0.5, 0.6, 0, last=10), "algorithm": name, "config": {"algorithm.lr": own * factor},
+        {"metrics": rows(0.5, 0.6, 0, last=10), "algorithm": name,
+         "config": {"algorithm.lr": own * factor, **norm},
          "status": "failed" if (name, factor) == ("fedavg", FACTORS[0]) else "completed"}
-        for name, own in (("fedavg", 0.1), ("scaffold", 3.0)) for factor in FACTORS
+        for name, own, norm in lines.values() for factor in FACTORS
     ]  # fmt: skip
     found = read([write_sweep(tmp_path, runs, ["algorithm", "algorithm.lr"])])
     points = draw_relative(found, tmp_path, FACTORS).points
-    for name, own, factors in (("fedavg", 0.1, FACTORS[1:]), ("scaffold", 3.0, FACTORS)):
-        part = points[points.algorithm == name]
-        assert part.factor.tolist() == pytest.approx(factors)
-        assert part.reference.tolist() == pytest.approx([own] * len(factors))
+    assert {*points.series} == {*lines}
+    for label, (name, own, _) in lines.items():
+        part = points[points.series == label]
+        assert part.factor.tolist() == pytest.approx(FACTORS[1:] if name == "fedavg" else FACTORS)
+        assert part.reference.tolist() == pytest.approx([own] * len(part))
     with pytest.raises(DataError, match=r"FedAvg: 8 learning rates, but 9 factors"):
         draw_relative([run for run in found if run.status != "failed"], tmp_path, FACTORS)
 

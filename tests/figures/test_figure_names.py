@@ -19,7 +19,6 @@ from fedbench.figures.results import read
 @pytest.mark.parametrize(
     ("shown", "choices", "name"),
     [
-        (["algorithm"], {"algorithm": "padamfed"}, "PAdaMFed"),
         (["algorithm.lr", "algorithm"], {"algorithm": "scaffold", "algorithm.lr": 0.1}, "SCAFFOLD, lr=0.1"),
         (
             ["algorithm", "algorithm.estimator"],
@@ -27,14 +26,10 @@ from fedbench.figures.results import read
             "FedProxVR (SVRG)",
         ),
         (["algorithm.estimator"], {"algorithm": "fedproxvr", "algorithm.estimator": "sarah"}, "SARAH"),
-        (["algorithm", "algorithm.base"], {"algorithm": "mime", "algorithm.base": "adam"}, "MIME (adam)"),
         (["partition"], {"partition": "dirichlet", "partition.alpha": 1.0}, "Dirichlet(1)"),
         (["partition.alpha"], {"partition": "dirichlet", "partition.alpha": 0.1}, "Dirichlet(0.1)"),
-        (["partition"], {"partition": "iid"}, "iid"),
-        (["model"], {"model": "rnn"}, "RNN"),
         (["model"], {"model": "resnet18", "model.width": 64}, "ResNet-18"),
         (["model", "model.width"], {"model": "resnet18", "model.width": 8.0}, "ResNet-18 (width 8)"),
-        (["model.width"], {"model": "resnet18", "model.width": 8}, "ResNet-18 (width 8)"),
         (["algorithm.lr"], {"algorithm": "padamfed", "algorithm.lr": None}, "lr=theorem"),
         (["algorithm.delay_threshold"], {"algorithm.delay_threshold": None}, "delay threshold=none"),
         (["local.batch_size", "rounds"], {"local.batch_size": None, "rounds": 9}, "B=full, T=9"),

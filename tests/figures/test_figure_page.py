@@ -26,8 +26,18 @@ from fedbench.figures.page import Page, sheet, stem_of
 ALL = list(style.ALGORITHMS)
 
 
-@pytest.mark.parametrize("width", ["one", "two"])
-@pytest.mark.parametrize(("x", "count"), [("round", 3), ("round", 8), ("round", 37), (LR, 3), (LR, 15)])
+@pytest.mark.parametrize(
+    ("x", "count", "width"),
+    [
+        ("round", 3, "one"),
+        ("round", 8, "two"),
+        ("round", 16, "two"),
+        (LR, 3, "two"),
+        (LR, 12, "one"),
+        pytest.param("round", 37, "one", marks=pytest.mark.slow),
+        pytest.param("round", 37, "two", marks=pytest.mark.slow),
+    ],
+)
 def test_no_text_overlaps_or_leaves_the_page(tmp_path: Path, x: str, count: int, width: str) -> None:
     """Of few lines and of many, also of equal heights, with crosses, theorems and a caption; nothing is
     smaller than 8 points, and every panel has room."""

@@ -104,17 +104,6 @@ def test_a_theorems_value_has_a_row_of_its_own(tmp_path: Path) -> None:
     assert found.loc[1, [f"final_accuracy_{end}" for end in ENDS]].tolist() == [0.6, 0.5, 0.7]
 
 
-def test_runs_of_two_precisions_are_two_lines(tmp_path: Path) -> None:
-    """0.6 and 0.8, and no line at 0.7; against a key too."""
-    for dtype, accuracy in (("float32", 0.6), ("float64", 0.8)):
-        for seed in (0, 1):
-            config = {"dtype": dtype, LR: 0.1}
-            write_run(tmp_path / f"{dtype}{seed}", exact([0.1, accuracy]), seed=seed, config=config)
-    for x in ("round", LR):
-        means = points(tmp_path, x).groupby("series").last().filter(like="_mean").iloc[:, 0]
-        assert means.to_dict() == {"FedAvg, dtype=float32": 0.6, "FedAvg, dtype=float64": 0.8}
-
-
 def test_a_repeated_seed_is_the_run_that_finished(tmp_path: Path) -> None:
     """Whichever comes first; else the first one. It is in no mean twice."""
     for name, accuracy, status in (("a", 0.2, "failed"), ("b", 0.6, "completed"), ("c", 0.9, "completed")):

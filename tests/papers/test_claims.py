@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,9 +10,7 @@ import pytest
 from scipy.stats import linregress
 
 from fedbench.papers import CLAIMS, PAPERS
-from fedbench.papers.across import averaged
 from fedbench.papers.claims import (
-    AFTER,
     CONSISTENT,
     MADE,
     OPPOSITE,
@@ -548,24 +545,3 @@ def test_widths_are_decades_between_neighbouring_grid_points():
     assert above.to_dict() == {("PAdaMFed", "vector"): 2, ("PAdaMFed", "tensor"): 0, ("FedAvg", ""): 1}
     assert found.n.tolist() == [2, 3, 2]
     assert set(found.grid) == {"0.0001 to 1"}
-
-
-def test_a_reading_of_a_stage_has_its_runs_alone():
-    """The theorem's eta (0.6) is behind FedAvg (0.7), the one of another task (0.8) ahead of it."""
-    table = pd.concat([
-        runs(("padamfed", (0.6, 0.61, 0.6), {"algorithm.norm": "vector"}), ("fedavg", (0.7, 0.71, 0.69), {}),
-             stage="final"),
-        runs(("padamfed", (0.8, 0.81, 0.8), {"algorithm.norm": "vector", "algorithm.lr": 0.1}),
-             stage="final-elsewhere"),
-    ])  # fmt: skip
-    by = partial(averaged, "padamfed", "f", lambda run: Leads(run, ("fedavg",)))
-    both = by("final", "theorem's eta") + by("final-elsewhere", "another", ours=True)
-    by_stage = {one.words: one for one in both}
-    theorem, chosen = (
-        by_stage[f"server averages, {said}, one norm"] for said in ("theorem's eta", "another")
-    )
-    assert theorem.test(Evidence(table)).verdict == OPPOSITE
-    assert chosen.test(Evidence(table)).verdict == YES
-    assert theorem.asked == AFTER
-    assert chosen.asked == f"our way to read it, not the paper's; {AFTER}"
-    assert "PAdaMFed 80.3%" in chosen.test(Evidence(table)).numbers  # the words of a reading name its stage

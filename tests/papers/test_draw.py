@@ -11,13 +11,8 @@ import pytest
 from figures.make_results import rows, write_sweep
 from papers.keep import keep_runs
 
-from fedbench.figures import comparisons
-from fedbench.figures.page import Drawing
-from fedbench.figures.results import read
-from fedbench.figures.style import of_algorithm
 from fedbench.papers import FIGURES, across, fedproxvr
-from fedbench.papers.claims import slope
-from fedbench.papers.figure import experiment, runs_in
+from fedbench.papers.figure import experiment
 
 
 def invented(name: str, root: Path) -> Path:
@@ -65,40 +60,6 @@ def test_a_figure_of_some_kinds_is_drawn(name: str, tmp_path: Path) -> None:
         assert json.loads(picture.with_suffix(".json").read_text())["text"]
 
 
-def test_the_speed_up_is_drawn_against_the_work(tmp_path: Path) -> None:
-    """S = 1 and 2 at K = 5, T = 100: S K T = 500 and 1000; mean of 1/(1+t) over t = 0, 5, 10, 15. PAdaMFed
-    and AdaMasFL have the same colour in pictures of one of them; PAdaMFed keeps it here."""
-    drawing = comparisons.draw_speedup(runs_in(invented("speedup", tmp_path)), across.POWERS, slope)
-    mine = drawing.points.query("algorithm == 'padamfed' and varied == 'S'")
-    assert list(mine.work) == [500.0, 1000.0]
-    assert mine.grad_norm.tolist() == pytest.approx([(1 + 1 / 6 + 1 / 11 + 1 / 16) / 4] * 2, rel=1e-12)
-    colours = {name.split(",")[0]: colour for name, colour in legend(drawing).items()}
-    looks = {name: colours[name] for name in ("PAdaMFed", "PAdaMFed-VR", "MasFL", "AdaMasFL")}
-    assert len(set(looks.values())) == 4
-    assert looks["PAdaMFed"] == of_algorithm("padamfed").colour
-
-
-def legend(drawing: Drawing) -> dict[str, Any]:
-    """The names in its legend, with their colours."""
-    (found,) = drawing.figure.legends
-    return {text.get_text(): line.get_color()
-            for text, line in zip(found.get_texts(), found.get_lines(), strict=True)}  # fmt: skip
-
-
-def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:
-    """The factors come back whatever the reference is, also where two readings of a norm have two."""
-    out = invented("lr_relative", tmp_path)
-    listed = out / "runs.csv"
-    runs = pd.read_csv(listed)
-    runs.loc[runs["algorithm.norm"] == "tensor", "algorithm.lr"] *= 2
-    runs.to_csv(listed, index=False)
-    points = comparisons.draw_relative(runs_in(out), out, across.FACTORS).points
-    assert len(set(points.series)) == 9  # five baselines, PAdaMFed and PAdaMFed-VR in two readings
-    for _, part in points.groupby("series"):
-        assert sorted(part.factor) == pytest.approx(sorted(across.FACTORS))
-        assert set(part.reference.round(12)) == {0.2 if set(part["algorithm.norm"]) == {"tensor"} else 0.1}
-
-
 def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
     """FedAvg and both estimators in each of three readings, with accuracies of two seeds averaged."""
     out = invented("fedproxvr/table1_searched", tmp_path)
@@ -124,24 +85,3 @@ def test_comparison_is_written(tmp_path: Path) -> None:
     assert len(pd.read_csv(files[0])) == 14
     lines = files[1].read_text().splitlines()
     assert sum(line.startswith("| ---") for line in lines) == 2
-
-
-def test_the_speed_ups_slopes_stand_beside_the_names(tmp_path: Path) -> None:
-    """Norms of 3 (S K T)^(-1/4) at three S, one seed each: slope -0.25 with an interval of 0; K does not
-    vary; MasFL, at two values, has no slope."""
-    base = {"clients.per_round": 1, "local.steps": 2, "rounds": 20}
-    runs = []
-    for name, values in (("padamfed", (1, 2, 4)), ("masfl", (1, 2))):
-        for S in values:
-            norm = 3 * (S * 2 * 20) ** -0.25
-            metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, 0, last=20)]
-            config = {**base, "clients.per_round": S}
-            runs.append({"metrics": metrics, "algorithm": name, "config": config})
-    write_sweep(tmp_path / "sweeps" / "final", runs, [])
-    drawing = comparisons.draw_speedup(read([tmp_path]), across.POWERS, slope)
-    points = drawing.points.set_index("algorithm")
-    assert set(points.varied) == {"S"}
-    assert points.loc["padamfed", "slope"].tolist() == pytest.approx([-0.25] * 3, rel=1e-9)
-    assert points.loc["padamfed", "slope_half"].tolist() == pytest.approx([0.0] * 3, abs=1e-9)
-    assert points.loc["masfl", "slope"].isna().all()
-    assert {"PAdaMFed, S \N{MINUS SIGN}0.25 \N{PLUS-MINUS SIGN} 0.00", "MasFL"} <= {*legend(drawing)}

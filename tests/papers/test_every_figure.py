@@ -14,7 +14,7 @@ from fedbench.cli import main
 from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.figure import lists_of, shown
 
-pytestmark = [pytest.mark.slow, pytest.mark.pdf]
+pytestmark = pytest.mark.slow
 TUNED = "padamfed/cifar10"
 REDRAWN = "speedup"
 WITHOUT_RUNS = {"theory/optimum": 20, "theory/stepsizes": 10, "theory/comparison": 2}
