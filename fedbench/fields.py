@@ -98,27 +98,26 @@ def number(
     *,
     low: float = -math.inf,
     high: float = math.inf,
-    open_low: bool = False,
-    open_high: bool = False,
+    without: Sequence[float] = (),
     null: str | None = None,
     help: str = "",
 ) -> Any:
-    """A finite real number in [low, high], or open at either end. The run gets a float."""
+    """A finite real number in [low, high]; `without`: ends that are no part of it. The run gets a float."""
 
     def check(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError
-        if value < low or value > high or (open_low and value == low) or (open_high and value == high):
+        if not low <= value <= high or value in without:
             raise ValueError
         return float(value)
 
-    words = " ".join(filter(None, ["a number", _interval(low, high, open_low, open_high)]))
+    words = " ".join(filter(None, ["a number", _interval(low, high, without)]))
     return _field(default, Rule("number", words, check, help, null))
 
 
 def positive(default: float | None, *, null: str | None = None, help: str = "") -> Any:
     """A real number > 0."""
-    return number(default, low=0.0, open_low=True, null=null, help=help)
+    return number(default, low=0.0, without=(0.0,), null=null, help=help)
 
 
 def nonnegative(default: float | None, *, null: str | None = None, help: str = "") -> Any:
@@ -128,12 +127,12 @@ def nonnegative(default: float | None, *, null: str | None = None, help: str = "
 
 def decay(default: float | None, *, null: str | None = None, help: str = "") -> Any:
     """An averaging factor in [0, 1)."""
-    return number(default, low=0.0, high=1.0, open_high=True, null=null, help=help)
+    return number(default, low=0.0, high=1.0, without=(1.0,), null=null, help=help)
 
 
 def share(default: float | None, *, null: str | None = None, help: str = "") -> Any:
     """A weight in (0, 1]."""
-    return number(default, low=0.0, high=1.0, open_low=True, null=null, help=help)
+    return number(default, low=0.0, high=1.0, without=(0.0,), null=null, help=help)
 
 
 def server_rate(default: float | None, *, null: str | None = None, help: str = "") -> Any:
@@ -152,8 +151,8 @@ def server_rate(default: float | None, *, null: str | None = None, help: str = "
 def integer(
     default: int | None,
     *,
-    low: int | None = None,
-    high: int | None = None,
+    low: float = -math.inf,
+    high: float = math.inf,
     words: str = "",
     null: str | None = None,
     help: str = "",
@@ -161,14 +160,11 @@ def integer(
     """An integer in [low, high]. `words`: a description that reads better than the interval."""
 
     def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError
-        if (low is not None and value < low) or (high is not None and value > high):
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError
         return value
 
-    bounds = _interval(-math.inf if low is None else low, math.inf if high is None else high, False, False)
-    words = words or " ".join(filter(None, ["an integer", bounds]))
+    words = words or " ".join(filter(None, ["an integer", _interval(low, high)]))
     return _field(default, Rule("integer", words, check, help, null))
 
 
@@ -262,14 +258,14 @@ def _field(default: Any, rule: Rule) -> Any:
     return dataclasses.field(default=default, metadata={_METADATA: rule})
 
 
-def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
+def _interval(low: float, high: float, without: Sequence[float] = ()) -> str:
     if low == -math.inf and high == math.inf:
         return ""
     if high == math.inf:
-        return f"{'>' if open_low else '>='} {low:g}"
+        return f"{'>' if low in without else '>='} {low:g}"
     if low == -math.inf:
-        return f"{'<' if open_high else '<='} {high:g}"
-    return f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+        return f"{'<' if high in without else '<='} {high:g}"
+    return f"in {'(' if low in without else '['}{low:g}, {high:g}{')' if high in without else ']'}"
 
 
 @dataclass(frozen=True)

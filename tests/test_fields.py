@@ -47,7 +47,7 @@ class Below:
 
 @dataclass(frozen=True)
 class Some:
-    alpha: float = number(0.5, low=0, high=1, open_low=True)
+    alpha: float = number(0.5, low=0, high=1, without=(0,))
     count: int = integer(3, low=1, high=10)
     on: bool = switch(True)
     mode: str = choice("a", ("a", "bb"))

@@ -42,7 +42,7 @@ def _user() -> Any:
 
 
 def _test_fraction() -> Any:
-    return number(0.2, low=0, high=0.9, open_low=True, help="of the rows, drawn at random")
+    return number(0.2, low=0, high=0.9, without=(0,), help="of the rows, drawn at random")
 
 
 def _labels(value: Any) -> list[int]:
@@ -85,8 +85,7 @@ class DatasetOptions:
         None,
         low=0,
         high=1,
-        open_low=True,
-        open_high=True,
+        without=(0, 1),
         null="the data set's own test set",
         help="pool training and test set; the test set is this share of every client's samples",
     )
@@ -99,7 +98,7 @@ class DatasetOptions:
         0.0,
         low=0,
         high=1,
-        open_high=True,
+        without=(1,),
         help="hold out this share of every client's training samples: columns validation_loss and "
         "validation_accuracy, which target and patience then use to stop",
     )
@@ -271,7 +270,7 @@ class Synthetic(DatasetOptions):
     beta: float = nonnegative(1.0, help="standard deviation of B_k: how much the users' features differ")
     iid: bool = switch(False, help="true: one labelling model for all")
     test_fraction: float = number(
-        0.1, low=0, high=0.9, open_low=True, help="of every user's samples (FedProx: 0.1; FedProxVR: 0.25)"
+        0.1, low=0, high=0.9, without=(0,), help="of every user's samples (FedProx: 0.1; FedProxVR: 0.25)"
     )
     seed: int | None = seed_of(null="the run's seed")
 
@@ -288,7 +287,7 @@ class Reviews(DatasetOptions):
     normalize: bool = switch(False, help="tokens are not normalised")
     length: int = integer(40, low=5, help="tokens of the longest review; shorter ones are padded in front")
     skew: float = nonnegative(1.0, help="how much users differ; 0: not at all")
-    test_fraction: float = number(0.2, low=0, high=0.9, open_low=True, help="of every user's reviews")
+    test_fraction: float = number(0.2, low=0, high=0.9, without=(0,), help="of every user's reviews")
     seed: int | None = seed_of(null="the run's seed")
 
 

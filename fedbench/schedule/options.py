@@ -113,7 +113,7 @@ queue               every client; a busy one works through its queue""",
         0.0,
         low=0.0,
         high=1.0,
-        open_high=True,
+        without=(1.0,),
         help="probability that a job dies, after a uniform part of its duration",
     )
     timeout: float = nonnegative(0.0, help="time until the server notices that a job died")

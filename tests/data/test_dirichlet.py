@@ -62,17 +62,6 @@ def test_samples_of_a_class_are_shuffled() -> None:
     assert abs(first.mean() - second.mean()) < 5 * np.sqrt(p * (1 - p) * 4 / 20_000)
 
 
-@pytest.mark.parametrize("min_size", [10, 100])
-def test_alpha_a_hundredth_with_500_clients(min_size: int) -> None:
-    labels = np.random.default_rng(0).integers(0, 10, 50_000)
-    client = make(labels, 500, 0.01, seed=1, min_size=min_size)
-    sizes = np.bincount(client, minlength=500)
-    assert len(client) == 50_000
-    assert sizes.min() == min_size
-    if min_size == 100:
-        assert (sizes == 100).all()
-
-
 @settings(max_examples=60)
 @given(st.data())
 def test_any_possible_request_is_met(data: st.DataObject) -> None:

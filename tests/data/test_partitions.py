@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from option_helpers import partition
 
 from fedbench.data import class_counts
-from fedbench.data.label_skew import share_out, split_by_weight, surplus
+from fedbench.data.label_skew import share_out, surplus
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, DataError
 
@@ -40,19 +40,6 @@ def line(name: str, clients: int = 20, **keys: Any) -> str:
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-@pytest.mark.parametrize("name", ["iid", "dirichlet", "shards", "powerlaw"])
-def test_every_sample_once_every_client_some_and_addressed_by_seed(name: str) -> None:
-    client = make(name)
-    assert client.shape == LABELS.shape
-    assert client.dtype == np.int64
-    assert (np.bincount(client, minlength=20) >= 1).all()
-    assert client.max() == 19
-    assert np.array_equal(client, make(name))
-    assert not np.array_equal(client, make(name, run_seed=1))
-    own = partition({"name": name, **DEFAULTS[name], "seed": 0}, LABELS, 10, 20, 77)
-    assert np.array_equal(client, own)  # partition.seed replaces the run's
 
 
 @given(st.integers(1, 60), st.integers(60, 200), st.integers(0, 2**64 - 1))
@@ -203,28 +190,6 @@ def test_targets_have_no_classes(name: str) -> None:
     elif name not in ("natural", "file"):
         with pytest.raises(ConfigError, match=r"by class.* use iid, powerlaw, quantity, natural or file"):
             partition(given, targets, 2, 2, 0)
-
-
-@given(
-    st.lists(st.integers(0, 6), min_size=1, max_size=60).flatmap(
-        lambda client: st.tuples(
-            st.just(client), st.lists(st.integers(0, 4), min_size=len(client), max_size=len(client))
-        )
-    )
-)
-def test_class_counts(rows: tuple[list[int], list[int]]) -> None:
-    client, labels = (np.array(row) for row in rows)
-    counts = class_counts(client, labels, 5, 7)
-    expected = [[int(((client == k) & (labels == c)).sum()) for c in range(5)] for k in range(7)]
-    assert counts.tolist() == expected
-
-
-@given(st.integers(0, 10_000), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=40))
-def test_split_by_weight_is_within_one_of_the_exact_share(total: int, weights: list[float]) -> None:
-    w = np.array(weights)
-    sizes = split_by_weight(total, w)
-    assert sizes.sum() == total
-    assert (abs(sizes - total * w / w.sum()) <= 1 + 1e-6).all()
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 8))

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from option_helpers import load
-from run_files import metrics
 from sklearn.datasets import dump_svmlight_file
 
 from fedbench.api import compose_config
@@ -35,15 +34,6 @@ FRAME = pd.DataFrame(
     }
 )
 TRAIN, TEST = FRAME[:40], FRAME[40:]
-BASE = ["model=logistic", "clients.per_round=1", "local.batch_size=20", "local.steps=20", "rounds=2"]
-BASE += ["algorithm=fedavg", "algorithm.lr=0.3", "threads=1", "progress=none", "clients.total=1"]
-
-
-def run(place: Path, *words: str) -> tuple[float, Any, Run]:
-    """The last test accuracy of a run, its summary, and itself."""
-    run = Run(compose_config([*BASE, *words]))
-    run.go(place)
-    return float(metrics(place)[-1]["test_accuracy"]), json.loads((place / "summary.json").read_text()), run
 
 
 def written(place: Path, frame: pd.DataFrame, kind: str = "csv", **how: Any) -> Path:
@@ -93,21 +83,6 @@ def at(name: str, row: int, value: Any) -> pd.DataFrame:
     return FRAME.assign(**{name: changed})
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
-def test_two_files_of_every_format(kind: str, tmp_path: Path) -> None:
-    """Names in capitals too. Of the test set, user by user, all is right."""
-    files = [tmp_path / f"{name}.{kind.upper()}" for name in ("LOUD", "TEST")]
-    for file, frame in zip(files, (TRAIN, TEST), strict=True):
-        written(file, frame, kind)
-    words = [*table(*files), "partition=natural", "clients.total=3", "clients.per_round=3"]
-    score, summary, made = run(tmp_path / "run", *words)
-    assert score == 1.0
-    assert summary["parameters"] == 2 * (2 + 2 + 1)  # a, b, cook, smith and a constant, for each class
-    division = made.problem.division
-    assert division.sizes.tolist() == [TRAIN.who.eq(f"user{n}").sum() for n in range(3)]
-    assert np.bincount(division.test_client).tolist() == [TEST.who.eq(f"user{n}").sum() for n in range(3)]
-
-
 @pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "parquet"])
 def test_columns_become_features_labels_and_users(kind: str, tmp_path: Path) -> None:
     """Of the one file a fifth is the test set; rows keep its order, classes and texts are sorted."""
@@ -125,15 +100,21 @@ def test_columns_become_features_labels_and_users(kind: str, tmp_path: Path) -> 
     np.testing.assert_array_equal([*data.client, *data.test_client], FRAME.who[rows])
 
 
-def test_a_test_file_and_numbers_as_target(tmp_path: Path) -> None:
-    files = written(tmp_path / "t.csv", TRAIN), written(tmp_path / "u.csv", TEST)
-    data = read(*files, target="b", task="regression")
+@pytest.mark.parametrize("kind", ["CSV", "tsv", "Parquet"])
+def test_a_test_file_and_numbers_as_target(kind: str, tmp_path: Path) -> None:
+    """By the words of a run, with names in capitals too."""
+    files = [tmp_path / f"{name}.{kind}" for name in ("t", "u")]
+    for file, frame in zip(files, (TRAIN, TEST), strict=True):
+        written(file, frame, kind.lower())
+    config = compose_config([*table(*files, target="b", task="regression")])
+    data = Run(config).problem.dataset
     np.testing.assert_allclose(data.y_train[:, 0], TRAIN.b)
     np.testing.assert_allclose(data.y_test[:, 0], TEST.b)
     assert data.shape == (1 + 2 + 2,)
-    config = compose_config([*BASE, *table(*files, target="b", task="regression")])
+    for users, frame in ((data.client, TRAIN), (data.test_client, TEST)):
+        np.testing.assert_array_equal(users, frame.who)  # type: ignore[arg-type]
     before = run_hash(config)
-    written(tmp_path / "u.csv", TEST[1:])
+    written(files[1], TEST[1:], kind.lower())
     assert run_hash(config) != before  # what the test file holds counts
 
 
@@ -241,11 +222,10 @@ def test_labels_by_their_value_in_both_files(tmp_path: Path) -> None:
     ):
         files = [written(tmp_path / "t.csv", TRAIN.assign(y=train[:40]))]
         files += [written(tmp_path / "u.csv", TEST.assign(y=test[40:])[SIDE[40:] == 1])]
-        score, _, made = run(tmp_path / train[0], *table(*files))
-        assert score == 1.0
-        assert made.problem.dataset.y_train.tolist() == [
-            int(float(label) == max(map(float, train))) for label in train[:40]
-        ]
+        labels = train.astype(float) == train.astype(float).max()
+        data = read(*files)
+        assert np.array_equal(data.y_train, labels[:40])
+        assert np.array_equal(data.y_test, labels[40:][SIDE[40:] == 1])
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz"])

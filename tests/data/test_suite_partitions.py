@@ -30,6 +30,10 @@ def table(client: np.ndarray, labels: np.ndarray, clients: int) -> np.ndarray:
 
 
 LAWS: list[tuple[str, dict[str, Any]]] = [
+    ("iid", {}),
+    ("shards", {}),
+    ("powerlaw", {}),
+    ("dirichlet", {}),
     ("dirichlet", {"balance": True}),
     ("dirichlet", {"redraw": True, "min_size": 10}),
     ("dirichlet", {"balance": True, "redraw": True, "min_size": 10}),
@@ -55,6 +59,8 @@ def test_every_sample_is_somebodys_and_the_seed_draws(
     assert sizes.min() >= keys.get("min_size", 1)
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
+    own = {"name": name, "seed": 4, **keys}  # replaces the run's
+    assert np.array_equal(one, partition(own, labels, int(labels.max()) + 1, 8, 77))
 
 
 # ---- NIID-Bench's Dirichlet ------------------------------------------------------------------------------

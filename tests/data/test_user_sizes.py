@@ -22,18 +22,6 @@ def sizes(client: np.ndarray, clients: int) -> np.ndarray:
     return np.bincount(client[client != UNUSED], minlength=clients)
 
 
-@pytest.mark.parametrize(("clients", "per_client", "per_class"), [(100, 2, 6500), (10, 3, 7000)])
-def test_every_client_has_its_labels_and_ten_of_each_at_least(
-    clients: int, per_client: int, per_class: int
-) -> None:
-    labels = balanced(per_class)
-    client = lognormal_labels(np.random.default_rng(0), labels, 10, clients, per_client)
-    for u in range(clients):
-        held, count = np.unique(labels[client == u], return_counts=True)
-        assert set(held) == {(u + j) % 10 for j in range(per_client)}
-        assert count.min() >= 10
-
-
 @pytest.mark.parametrize("clients", [1, 2, 9, 10, 11, 19, 20, 21, 40])
 def test_any_number_of_clients_is_served(clients: int) -> None:
     labels = balanced(1500)

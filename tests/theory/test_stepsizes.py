@@ -35,13 +35,6 @@ def test_padamfed(N, S, K, T, eta, gamma, beta, eta_vr, gamma_vr):
     assert plain.reach == (plain.values["server_lr"] / K, "=")
 
 
-def test_adamasfl_takes_the_fraction_sqrt_beta_of_plain_averaging():
-    counts = Counts(S=5, K=10, T=500, N=100)
-    values = prescribe("adamasfl", counts).values
-    assert values == pytest.approx({"lr": 0.004472, "server_lr": 0.02515, "beta": 0.3162}, rel=1e-3)
-    assert values["server_lr"] == pytest.approx(math.sqrt(values["beta"]) * values["lr"] * counts.K)
-
-
 def test_values_by_hand():
     """S = 16, K = 4, T = 10^4, N = 64, L = 2: powers of two, so that the formulas can be done on paper."""
     expected = {
@@ -103,12 +96,6 @@ def test_fedsps_cap_is_the_smaller_of_two(c, K, cap):
     known = Constants(L=2.0, loss_floor=0.0)
     found = prescribe("fedsps", Counts(S=4, K=K, T=9, N=4), known, polyak=c).values
     assert found == pytest.approx({"lr_max": cap, "server_lr": 1.0}, rel=1e-12)
-
-
-def test_scaffold_ms_local_step_where_momentum_decides():
-    """N = S = 1: the terms are 1, 1/(beta K^(1/4)) and 1; with beta = 1 and K = 16 the second is 1/2."""
-    found = prescribe("scaffold_m", Counts(S=1, K=16, T=1, N=1), Constants(L=1, Delta=1, sigma2=1, G0=1))
-    assert found.values == pytest.approx({"lr": 1 / 32, "server_lr": 1.0, "beta": 1.0}, rel=1e-12)
 
 
 @pytest.mark.parametrize(
