@@ -46,8 +46,8 @@ _FILES = ("help", "hydra_help", "hydra_logging", "job_logging")
 
 
 def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
-    """Parse overrides with Hydra. Refuses malformed ones, deletions of keys and several options of one group.
-    Raises UserError."""
+    """Parse overrides with Hydra. Refuses malformed ones, deletions of keys, several values of a key of
+    Hydra's and several options of one group. Raises UserError."""
     for text in overrides:
         key, _, value = text.partition("=")
         if not key.strip("+~"):
@@ -61,19 +61,14 @@ def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -
         if item.is_delete() and is_value(item.key_or_group):
             how = f"{item.key_or_group}=VALUE sets it"
             raise UsageError(f"{item.input_line}: a key cannot be taken away; {how}")
+        if item.is_sweep_override() and item.is_hydra_override():
+            raise UsageError(f"{item.input_line}: Sweeping over Hydra's configuration is not supported")
         for chosen in listed(item) if item.key_or_group in ONE else []:
             if isinstance(chosen, list):
                 raise one_option(item.key_or_group, chosen)
             if not isinstance(chosen, str | int | float) and item.key_or_group in GROUPS:
                 raise ConfigError(item.key_or_group, chosen, "must be the name of an option")
     return parsed
-
-
-def check_sweeps(parsed: Sequence[Override]) -> None:
-    """Refuse several values of a key of Hydra's. Raises UsageError."""
-    for item in parsed:
-        if item.is_sweep_override() and item.is_hydra_override():
-            raise UsageError(f"{item.input_line}: Sweeping over Hydra's configuration is not supported")
 
 
 def check_searchpath(parsed: Sequence[Override], files: Sequence[Path]) -> None:

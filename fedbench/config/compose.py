@@ -32,7 +32,6 @@ from fedbench.config.checks import (
     check_composed,
     check_first,
     check_searchpath,
-    check_sweeps,
     parsed_words,
 )
 from fedbench.config.config import GROUPS, Config, container, without_hydra
@@ -143,7 +142,6 @@ class Composer:
         words = [self._without_plus(text) for text in overrides]
         with self.one_line(words, ValueError, TypeError, AttributeError, OSError):
             parsed = parsed_words(words, self.loader)
-            check_sweeps(parsed)
             check_searchpath(parsed, self._first)
             self._offer_registered(parsed)
             words = first_values(parsed)
