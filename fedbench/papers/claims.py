@@ -22,6 +22,7 @@ import pandas as pd
 from scipy.stats import linregress, ttest_rel
 from scipy.stats import t as student
 
+from fedbench.figures.results import PARTS
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
 
@@ -92,6 +93,7 @@ def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     if not (directory / "runs.csv").is_file():
         return pd.DataFrame(), pd.DataFrame()
     runs, rounds = (pd.read_csv(directory / f"{name}.csv", low_memory=False) for name in ("runs", "rounds"))
+    runs = runs[[name for name in runs if not name.startswith(tuple(f"{part}." for part in PARTS))]]
     runs = pd.concat([runs, runs.dir.str.split("/").str[0].rename("stage")], axis=1)
     return runs, rounds.merge(runs[["run", "dir", "seed"]], on="run")
 
@@ -149,10 +151,10 @@ def curve(rows: pd.DataFrame, key: str) -> pd.Series:
 
 def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """For each row: whether its step sizes come from the theorem, and the index of its configuration."""
-    keys = [key for key in rows.columns if key.startswith("algorithm.")]
     untouched = pd.Series(True, index=rows.index)
-    for key in STEPS & set(keys):
+    for key in STEPS & set(rows.columns):
         untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
+    keys = [key for key in rows if key.startswith("algorithm.") and rows[key].nunique(dropna=False) > 1]
     if not keys:
         return untouched, pd.Series(0, index=rows.index)
     return untouched, rows.groupby(keys, dropna=False, sort=False).ngroup()

@@ -9,20 +9,9 @@ from typing import Any
 
 import numpy as np
 
-METRICS = [
-    "round",
-    "virtual_time",
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "grad_norm",
-    "uplink_bytes",
-    "downlink_bytes",
-    "gradient_evaluations",
-    "staleness_mean",
-    "staleness_max",
-    "wall_seconds",
-]
+from fedbench.runs.metrics import ALWAYS
+
+METRICS = list(ALWAYS)
 CONFIG = {
     "rounds": 100,
     "clients.total": 100,

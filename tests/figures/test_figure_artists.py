@@ -243,23 +243,6 @@ def test_few_swept_values_are_written_below_the_axis(
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Clients per round", "Final test accuracy")
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "label", "last"),
-    [
-        ("uplink_bytes", [0, 4e9], "Uplink (bytes)", "4 G"),
-        ("wall_seconds", [0, 8000.0], "Wall-clock time (s)", "8000"),
-    ],
-)
-def test_large_counts_are_written_shortly(
-    tmp_path: Path, column: str, values: list[float], label: str, last: str
-) -> None:
-    write_run(tmp_path, exact([0.1, 0.5], **{column: values}))
-    drawing = draw([tmp_path], PlotOptions(column))
-    (ax,) = drawing.figure.axes
-    assert ax.get_xlabel() == label
-    assert last in {text for text, _ in texts(laid_out(drawing))}
-
-
 def test_logarithmic_axes_begin_with_the_first_evaluation_after_zero(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / str(seed), rows(0.8, 0.6, seed), seed=seed)
@@ -267,15 +250,3 @@ def test_logarithmic_axes_begin_with_the_first_evaluation_after_zero(tmp_path: P
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     (band,) = ax.collections
     assert min(marked(ax, "mean")[0].get_xdata()) == band.get_paths()[0].vertices[:, 0].min() == 5
-
-
-@pytest.mark.parametrize(
-    ("schedules", "label"), [(["async", "async"], "Server update"), (["async", "sync"], "Round")]
-)
-def test_a_round_is_called_a_server_update_where_all_runs_are_asynchronous(
-    tmp_path: Path, schedules: list[str], label: str
-) -> None:
-    for seed, schedule in enumerate(schedules):
-        write_run(tmp_path / str(seed), rows(0.8, 0.6, seed), config={"schedule": schedule}, seed=seed)
-    (ax,) = draw([tmp_path], PlotOptions(by=("schedule",))).figure.axes
-    assert ax.get_xlabel() == label

@@ -85,15 +85,6 @@ def test_data_that_is_not_official_and_runs_that_did_not_complete_are_named(tmp_
     assert " Of 6 runs: 1 starved. a was used." in caption(place)
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [({"local.steps": None}, "K=10"), ({"local.steps": None, "local.epochs": 3}, "epochs=3")],
-)
-def test_default_steps_are_stated(tmp_path: Path, config: dict[str, Any], said: str) -> None:
-    write_run(tmp_path, exact([0.1, 0.5]), config=config)
-    assert f"S=10, {said}, B=32" in caption(tmp_path)
-
-
 def test_a_picture_holds_no_paragraph_unless_asked(tmp_path: Path) -> None:
     write_run(tmp_path, exact([0.1, 0.5]))
     for asked in (False, True):

@@ -61,23 +61,10 @@ def test_every_branch_validates(name: str) -> None:
             compose(job(made[2], branch))
 
 
-def test_a_smoke_figure_says_what_stands_in_for_the_papers_data() -> None:
-    """At other scales nothing does, or the files say it."""
-    said = [compose_experiment("padamfed/fig1", scale).stand_ins for scale in SCALES]
-    assert said == ["dataset=digits, model=logistic", "", ""]
-
-
 def test_every_claim_has_its_figure() -> None:
     """The claims name figures that can be made, and a figure with runs has its experiment file."""
     assert {one.figure for claim in CLAIMS for one in claim.tests} <= set(FIGURES)
     assert set(WITH_RUNS) <= set(options("experiment"))
-
-
-def test_figure_2_keeps_the_step_sizes_of_the_default_concurrency() -> None:
-    """M_c is pinned while tuning and swept afterwards: the protocol of the asynchronous specification."""
-    made = experiment(FIGURES["adamasfl/fig2"], "paper")
-    assert made.pinned() == {"schedule.concurrency": None}
-    assert all(branch.along == {"schedule.concurrency": [10, 20, 50, 100]} for branch in made.branches)
 
 
 def test_all_methods_of_padamfeds_figures_weight_clients_equally() -> None:
@@ -86,15 +73,6 @@ def test_all_methods_of_padamfeds_figures_weight_clients_equally() -> None:
     for branch in (branch for one in made for branch in one.branches):
         default = algorithm_file(branch.algorithm).get("weighting", "uniform")
         assert branch.context.get("algorithm.weighting", default) == "uniform", branch
-
-
-@pytest.mark.parametrize("name", ["padamfed/fig1", "padamfed/fig2", "padamfed/rnn_lr"])
-def test_figures_of_47_classes_differ_in_the_split_alone(name: str) -> None:
-    """Ten digits, and beside them the balanced split."""
-    ten, all_ = compose_experiment(name, "paper"), compose_experiment(f"{name}_balanced", "paper")
-    assert ten.base["dataset.split"] == "digits"
-    assert {**ten.base, "dataset.split": "balanced"} == all_.base
-    assert (ten.params, ten.branches) == (all_.params, all_.branches)
 
 
 def test_steps_without_noise_are_as_long_as_a_theorems() -> None:
@@ -111,24 +89,6 @@ def test_steps_without_noise_are_as_long_as_a_theorems() -> None:
         power = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}[branch.algorithm]
         gammas = [(sk * rounds) ** power / rounds for sk in work]
         assert min(abs(branch.context["algorithm.server_lr"] / gamma - 1) for gamma in gammas) < 1e-5
-
-
-def test_the_study_varies_what_the_paper_leaves_open() -> None:
-    """S K, batch size, cell, classes and partition, one at a time (and skewed data with a gated cell), with
-    both norms and PAdaMFed-VR."""
-    made = compose_experiment("padamfed/settings", "paper")
-    keys = ("clients.per_round", "local.batch_size", "model.cell", "dataset.split", "partition")
-    noisy = [branch for branch in made.branches if branch.context.get("clients.total") != 1]
-    for method in ("padamfed", "padamfed_vr"):
-        mine = [branch for branch in noisy if branch.algorithm == method]
-        for key in keys:
-            others = [branch for branch in mine if branch.context.get(key, made.base[key]) != made.base[key]]
-            assert others, (method, key)
-            for branch in others:
-                varied = [k for k in keys if branch.context.get(k, made.base[k]) != made.base[k]]
-                assert varied in ([key], ["model.cell", "partition"])
-    norms = {str(branch.along.get("algorithm.norm")) for branch in noisy if branch.algorithm == "padamfed"}
-    assert norms == {"['vector', 'tensor']"}
 
 
 SKEWED = ["partition=dirichlet", "partition.alpha=1.0"]
@@ -187,20 +147,6 @@ def test_a_table_has_three_readings_of_every_method(name: str) -> None:
     assert {**alone.base, **less} == made.base
 
 
-def test_the_own_network_has_the_papers_rows() -> None:
-    """Table 2 with the paper's network: the same rows, at cpu scale one seed and a third of the images."""
-    for scale, base, params in (
-        ("cpu", {"dataset.train_samples": 20000}, {"model": ["cnn"], "seed": [0]}),
-        ("paper", {}, {}),
-    ):
-        own = compose_experiment("fedproxvr/table2_cnn", scale)
-        table = compose_experiment("fedproxvr/table2", scale)
-        assert own.branches == table.branches
-        assert own.base == {**table.base, **base}
-        assert own.params == {**table.params, **params}
-        assert own.params["model"] == ["cnn"]
-
-
 @pytest.mark.parametrize("count", [8, 40])
 def test_the_methods_of_a_table_share_the_draws_of_their_searches(count: int) -> None:
     """FedAvg is tried at FedProxVR's learning rates, local steps and batch sizes, without mu, each once."""
@@ -243,17 +189,6 @@ def test_padamfeds_figures_are_searched_at_scale_paper_as_at_scale_cpu(tmp_path:
         searched[scale] = [(branch.method, maker.task(branch).first) for branch in tuned], maker.how
     assert searched["paper"] == searched["cpu"]
     assert sum(math.prod(map(len, grid.values())) for _, first in searched["paper"][0] for grid in first) < 30
-
-
-def test_one_rate_is_swept_where_the_server_averages() -> None:
-    """All methods average; eta has the ends of the paper's range, 3e-3 and 1e-1; K is 20."""
-    made = compose_experiment("padamfed/fig2_average", "paper")
-    assert {branch.context["algorithm.server_lr"] for branch in made.branches} == {"average"}
-    assert {branch.stage for branch in made.branches} == {"final-lr"}
-    for branch in made.branches:
-        assert branch.along == {"algorithm.lr": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1]}
-    assert made.base["local.steps"] == 20
-    assert "padamfed/fig2_average" in FIGURES["padamfed/fig2"].panels
 
 
 @pytest.mark.parametrize("name", ["padamfed/fig1_average", "adamasfl/fig1_average"])
