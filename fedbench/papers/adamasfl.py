@@ -42,19 +42,13 @@ def by_updates(out: Path) -> list[Path]:
     ]
 
 
-def by_concurrency(out: Path) -> list[Path]:
-    """Final accuracy against M_c, a point for each seed: seeds form two groups if some fail to train."""
-    return picture(out, "concurrency", M_C, spread="points")
-
-
-def by_updates_averaging(out: Path) -> list[Path]:
-    """Accuracy against server updates where the server averages: eta of the theorem, and of another task."""
-    return picture(out, "average", "round", "final", f"final-{ELSEWHERE}", y="test_accuracy")
-
-
-def by_concurrency_averaging(out: Path) -> list[Path]:
-    """Accuracy against M_c where the server averages: eta of the theorem, and chosen at the smallest M_c."""
-    return picture(out, "average", M_C, "final-concurrency", f"final-{CHOSEN}-concurrency", spread="points")
+by_concurrency = partial(picture, name="concurrency", x=M_C, spread="points")
+"""Final accuracy against M_c, a point for each seed: seeds form two groups if some fail to train."""
+by_updates_averaging = partial(picture, name="average", x="round", y="test_accuracy")
+"""Accuracy against server updates where the server averages: eta of the theorem, and of another task."""
+by_concurrency_averaging = partial(picture, name="average", x=M_C, spread="points",
+                                   stages=("final-concurrency", f"final-{CHOSEN}-concurrency"))  # fmt: skip
+"""Accuracy against M_c where the server averages: eta of the theorem, and chosen at the smallest M_c."""
 
 
 def _averaged(figure: str, test: Callable[[str], Test]) -> ClaimTests:

@@ -11,6 +11,7 @@ from fedbench.config.identity import MARK, identity
 from fedbench.config.overrides import written
 from fedbench.errors import ConfigError
 from fedbench.figures.results import read as read_runs
+from fedbench.papers import PAPERS
 from fedbench.papers.claims import Claim, ClaimTest, Finding
 from fedbench.papers.figure_page import short_commit
 from fedbench.papers.verdicts import MARKS, Results, gather, mark_of_readings
@@ -19,12 +20,12 @@ from fedbench.papers.verdicts import MARKS, Results, gather, mark_of_readings
 def behind(name: str, root: Path) -> Iterator[str]:
     """Yield lines on a claim: its verdict, and for every test its numbers and the runs that they come from,
     each with the command that computes it. Raises ConfigError if no claim has this name."""
-    results = gather(root)
-    named = {claim.name: claim for claim in results.judged}
-    if name not in named:
+    of = {claim.name: (claim, paper) for paper in PAPERS for claim in paper.claims}
+    if name not in of:
         allowed = "must be a claim, such as outputs/README.md and outputs/ledger.md name it"
-        raise ConfigError("--behind", name, allowed, sorted(named))
-    return _lines(named[name], results)
+        raise ConfigError("--behind", name, allowed, sorted(of))
+    claim, paper = of[name]
+    return _lines(claim, gather(root, papers=[paper]))
 
 
 def _lines(claim: Claim, results: Results) -> Iterator[str]:

@@ -93,7 +93,8 @@ def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     if not (directory / "runs.csv").is_file():
         return pd.DataFrame(), pd.DataFrame()
     runs, rounds = (pd.read_csv(directory / f"{name}.csv", low_memory=False) for name in ("runs", "rounds"))
-    runs = runs[[name for name in runs if not name.startswith(tuple(f"{part}." for part in PARTS))]]
+    parts = tuple(f"{part}." for part in PARTS)
+    runs = runs[[name for name in map(str, runs) if not name.startswith(parts)]]
     runs = pd.concat([runs, runs.dir.str.split("/").str[0].rename("stage")], axis=1)
     return runs, rounds.merge(runs[["run", "dir", "seed"]], on="run")
 
@@ -154,7 +155,9 @@ def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     untouched = pd.Series(True, index=rows.index)
     for key in STEPS & set(rows.columns):
         untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
-    keys = [key for key in rows if key.startswith("algorithm.") and rows[key].nunique(dropna=False) > 1]
+    keys = [
+        key for key in map(str, rows) if key.startswith("algorithm.") and rows[key].nunique(dropna=False) > 1
+    ]
     if not keys:
         return untouched, pd.Series(0, index=rows.index)
     return untouched, rows.groupby(keys, dropna=False, sort=False).ngroup()

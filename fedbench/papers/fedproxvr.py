@@ -66,7 +66,7 @@ def by_beta_tau(out: Path) -> list[Path]:
         ("final-beta-estimator", "beta", "algorithm.beta"),
         ("final-estimator-steps", "tau", "local.steps"),
     ):
-        files += picture(out, name, "round", stage, y="test_loss", by=(key,), **options)
+        files += picture(out, name, "round", [stage], y="test_loss", by=(key,), **options)
     return files
 
 

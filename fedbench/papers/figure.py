@@ -131,7 +131,7 @@ def runs_in(out: Path, *stages: str) -> list[Run]:
 
 
 def picture(
-    out: Path, name: str, x: str, *stages: str, y: str = "final_accuracy", **options: Any
+    out: Path, name: str, x: str, stages: Sequence[str] = (), y: str = "final_accuracy", **options: Any
 ) -> list[Path]:
     """Draw `y` against `x` of the runs in `out`, of these `stages` or all, as `<out>/<name>.*`. Returns the
     files.

@@ -54,9 +54,16 @@ EFFORT = {"paper": "cpu"}
 """All grids would take 924 runs a figure, 45 minutes of an H200; a few points, extended at edges, took 18."""
 
 
-def by_split(out: Path) -> list[Path]:
-    """Accuracy against rounds, iid beside Dirichlet."""
-    return picture(out, "accuracy", "round", y="test_accuracy", rows="partition")
+by_split = partial(picture, name="accuracy", x="round", y="test_accuracy", rows="partition")
+"""Accuracy against rounds, iid beside Dirichlet."""
+by_split_averaging = partial(picture, name="average", x="round", y="test_accuracy", rows="partition")
+"""The same where the server averages: eta of the theorem, and of another task."""
+by_lr = partial(
+    picture, name="lr", x="algorithm.lr", stages=("final-lr", "final"), levels=tuple(LEVELS.values())
+)
+"""Accuracy against the learning rate."""
+by_rounds = partial(picture, name="accuracy", x="round", y="test_accuracy", rows="model")
+"""Accuracy against rounds, for each model."""
 
 
 def by_step_size(out: Path) -> list[Path]:
@@ -64,7 +71,8 @@ def by_step_size(out: Path) -> list[Path]:
     options: dict[str, Any] = {"rows": "partition", "levels": tuple(LEVELS.values())}
     files = []
     for key in ("lr", "server_lr"):
-        files += picture(out, key, f"algorithm.{key}", f"final-{key}", "final", **options)
+        stages = (f"final-{key}", "final")
+        files += picture(out, key, f"algorithm.{key}", stages, **options)
     return files
 
 
@@ -76,17 +84,6 @@ def averaging(out: Path) -> list[Path]:
     return [*files, *save_table(table, out, "widths")]
 
 
-def by_split_averaging(out: Path) -> list[Path]:
-    """Accuracy against rounds where the server averages: eta of the theorem, and of another task."""
-    stages = ("final", f"final-{ELSEWHERE}")
-    return picture(out, "average", "round", *stages, y="test_accuracy", rows="partition")
-
-
-def by_lr(out: Path) -> list[Path]:
-    """Accuracy against the learning rate."""
-    return picture(out, "lr", "algorithm.lr", "final-lr", "final", levels=tuple(LEVELS.values()))
-
-
 def by_setting(out: Path) -> list[Path]:
     """Accuracy in several settings with the theorems' step sizes, and the bound set by their path length."""
     from fedbench.figures.comparisons import draw_settings
@@ -94,11 +91,6 @@ def by_setting(out: Path) -> list[Path]:
     powers = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
     runs = runs_in(out, "final-norm", "final")
     return draw_settings(runs, out, powers, tuple(LEVELS.values())).save(out / "settings")
-
-
-def by_rounds(out: Path) -> list[Path]:
-    """Accuracy against rounds, for each model."""
-    return picture(out, "accuracy", "round", y="test_accuracy", rows="model")
 
 
 def _everywhere(

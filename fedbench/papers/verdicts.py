@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,15 +45,17 @@ class Results:
         return next((name for name in claim.figures if name in self.evidence), None)
 
 
-def gather(root: Path, smoke: bool = False) -> Results:
-    """Judge all claims by what is kept below `root`: of each figure the results at scale paper, or else cpu.
-    With `smoke`, by the smoke results."""
+def gather(root: Path, smoke: bool = False, papers: Sequence[Paper] = PAPERS) -> Results:
+    """Judge all claims of `papers` by what is kept below `root`: of each figure the results at scale paper,
+    or else cpu. With `smoke`, by the smoke results."""
     scales = ("smoke",) if smoke else ("paper", "cpu")
-    kept_at = {name: [shown(name, scale, root) for scale in scales] for name in FIGURES}
+    asked = {name for paper in papers for claim in paper.claims for name in claim.figures}
+    kept_at = {name: [shown(name, scale, root) for scale in scales]
+               for name in FIGURES if name in asked or papers is PAPERS}  # fmt: skip
     places = {name: next(filter(made, several)) for name, several in kept_at.items()
               if any(map(made, several))}  # fmt: skip
     evidence = {name: kept for name, out in places.items() if (kept := read(out)) is not None}
-    judged = {claim: said for paper in PAPERS for claim, said in judgements(paper, evidence).items()
+    judged = {claim: said for paper in papers for claim, said in judgements(paper, evidence).items()
               if claim.kind != "peers" or set(claim.figures) & set(evidence)}  # fmt: skip
     return Results(places, evidence, judged)
 
