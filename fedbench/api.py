@@ -25,7 +25,6 @@ from fedbench.errors import DataError, UsageError
 from fedbench.process_group import refuse_several
 from fedbench.runs.run_directory import MODEL, RunDirectory
 from fedbench.runs.stored import finished
-from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,7 +215,7 @@ def sweep(
     A failed run does not stop the others. It is logged, and its row of `Sweep.results` has its status and
     error. Raises UserError before anything is written if the input of any run is bad.
     """
-    from fedbench.sweeps.launch import run_sweep
+    from fedbench.sweeps import launch
 
     words = [*_words(overrides), *(f"{key}={_several(key, values)}" for key, values in (grid or {}).items())]
     if directory is not None:
@@ -226,12 +225,12 @@ def sweep(
     elif not any(word.startswith("hydra/launcher=") for word in words):
         words.append("hydra/launcher=basic")  # worker processes can break scripts and notebooks
     with _composer(config_dir) as composer, _logging_kept():
-        ended = run_sweep(composer, composer.read(words))
-        collect(ended.directory)
-    if ended.failures:
-        counted = f"{len(ended.failures)} of {len(ended.runs)} runs failed"
-        log.warning("%s: %s (see %s)", counted, ended.failures[0], ended.directory / "runs.csv")
-    return Sweep(ended.directory)
+        asked = launch.Sweep(composer, composer.read(words))
+        runs = asked.run()
+    if failed := launch.failures(runs):
+        counted = f"{len(failed)} of {len(runs)} runs failed"
+        log.warning("%s: %s (see %s)", counted, failed[0], asked.directory / "runs.csv")
+    return Sweep(asked.directory)
 
 
 def _words(overrides: Overrides) -> list[str]:

@@ -126,9 +126,9 @@ def ours(model: str, arguments: argparse.Namespace, directory: Path, *launcher: 
         for method, lr, seed in points(arguments.runs)
     ]
     code = (
-        "import json, sys; from pathlib import Path; from fedbench.sweeps.launch import sweep\n"
+        "import json, sys; from pathlib import Path; from fedbench.sweeps.launch import asked\n"
         "common, grids, place = json.loads(sys.argv[1])\n"
-        "sweep(common, grids, Path(place))"
+        "with asked(common, grids, Path(place)) as sweep: sweep.run()"
     )
     common = [
         *words(model, arguments.root, arguments.rounds),

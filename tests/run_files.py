@@ -8,10 +8,16 @@ from pathlib import Path
 import torch
 
 
+def read(file: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    with open(file, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
 def metrics(directory: Path) -> list[dict[str, str]]:
     """The rows of metrics.csv without the column that says how long it took."""
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in csv.DictReader(stream)]
+    rows = read(directory / "metrics.csv")
+    return [{k: v for k, v in row.items() if k != "wall_seconds"} for row in rows]
 
 
 def model(directory: Path) -> dict[str, torch.Tensor]:

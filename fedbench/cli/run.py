@@ -26,7 +26,7 @@ from fedbench.config.options import conf_dir, read_config
 from fedbench.config.overrides import Grid, written
 from fedbench.errors import RunError, UsageError, nearest, word
 from fedbench.fields import rules
-from fedbench.sweeps.launch import FinishedSweep, first_run, planned, run_sweep
+from fedbench.sweeps.launch import Sweep, failures
 from fedbench.sweeps.plan import PlannedRun, points, preview
 from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import RUNS, closing_table, collect
@@ -107,10 +107,11 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     if not sweeps:
         composed.one_run()
     if dry:
-        for line in preview(planned(composer, composed) if sweeps else [_single(composer, composed)]):
+        one = () if sweeps else (_single(composer, composed),)
+        for line in preview(one or Sweep(composer, composed).plan()):
             print(line, flush=True)
     elif sweeps:
-        return _report(run_sweep(composer, composed))
+        return _report(Sweep(composer, composed))
     else:
         run(composer, composed)
     return None
@@ -121,16 +122,15 @@ def _single(composer: Composer, composed: Composed) -> PlannedRun:
     return PlannedRun(0, place.name, place, [], {}, composed.config)
 
 
-def _report(ended: FinishedSweep) -> Path:
-    """Print how a sweep ended, and return its directory. Raises RunError if runs failed."""
-    directory, failed = ended.directory, ended.failures
+def _report(sweep: Sweep) -> Path:
+    """Run a sweep, print how it ended, and return its directory. Raises RunError if runs failed."""
+    directory, runs = sweep.directory, sweep.run()
+    failed = failures(runs)
     if directory.is_dir():
         table, rounds = collect(directory)
         print(f"\n{closing_table(table)}\n\n{table}\n{rounds}")
     if failed:
-        raise RunError(
-            f"{len(failed)} of {len(ended.runs)} runs failed: {failed[0]} (see {directory / RUNS})"
-        )
+        raise RunError(f"{len(failed)} of {len(runs)} runs failed: {failed[0]} (see {directory / RUNS})")
     return directory
 
 
@@ -149,7 +149,7 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         return
     composed, sweep = composer.read(words), ""
     if composed.sweeps and args.cfg != "hydra" and not args.hydra_help:
-        composed, grids = first_run(composer, composed)
+        composed, grids = Sweep(composer, composed).first()
         sweep = _of_sweep(grids)
     if args.help:
         print(page(composed.cfg, composer.loader))

@@ -36,8 +36,8 @@ from fedbench.papers.kept import (
     write_tables,
     write_tuning,
 )
-from fedbench.sweeps.launch import sweep_planned
-from fedbench.sweeps.plan import preview
+from fedbench.sweeps.launch import asked
+from fedbench.sweeps.plan import PlannedRun, preview
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import duration
 from fedbench.tuning.request import SHARE, VALIDATION
@@ -105,13 +105,13 @@ class Maker:
             first = [f"experiment={task}", *words[1:]] if task else words
             there = place / self.made.digest / (f"tuning-{task}" if task else "tuning")
             yield f"{name}, {self.made.scale}: the first runs of a search for {len(tasks)} methods"
-            yield from preview(sweep_planned(first, grids, there, runs))
+            yield from preview(_planned(first, grids, there, runs))
         finals = [self.final(branch, None) for branch in self.made.branches]
         if not branches:
             yield f"{name}, {self.made.scale}: nothing is searched"
-            yield from preview(sweep_planned(self.words, finals, place / self.made.digest, runs))
+            yield from preview(_planned(self.words, finals, place / self.made.digest, runs))
             return
-        count = len(sweep_planned(self.words, finals, place, runs))
+        count = len(_planned(self.words, finals, place, runs))
         yield f"then what the search still asks for, and {count} runs of the winners"
 
     def searched(self) -> list[MethodRuns]:
@@ -340,3 +340,8 @@ def _check() -> int:
     if missing:
         print(f"no results of: {', '.join(missing)}")
     return 1 if any(state in ("stale", "incomplete") for _, _, state in found) else 0
+
+
+def _planned(words: Sequence[str], grids: Sequence[Grid], place: Path, runs: Path) -> list[PlannedRun]:
+    with asked(words, grids, place, runs) as sweep:
+        return sweep.plan()

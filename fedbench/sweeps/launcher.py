@@ -66,10 +66,6 @@ class Job:
     place: Path
     overrides: Sequence[str]  # with the run's directory
 
-    @classmethod
-    def of(cls, run: PlannedRun) -> Job:
-        return cls(run.number, run.place, run.launched)
-
 
 @dataclass(frozen=True)
 class Work:
@@ -149,7 +145,8 @@ class Launcher:
         """Compute the runs of the sweep `config`. Raises Interrupted after SIGINT or SIGTERM."""
         setup_globals()
         groups, slots = self._groups(runs, Path(str(config.hydra.sweep.dir)))
-        work = Work(context, task, config, [Job.of(run) for run in runs], groups)
+        jobs = [Job(run.number, run.place, run.launched) for run in runs]
+        work = Work(context, task, config, jobs, groups)
         died = self._compute(runs, work, slots)
         joined = [job for group in groups if group.seats > 1 for job in group.jobs]
         again = [job for job in joined if job in died or _too_large(RunDirectory(runs[job].place))]
@@ -165,8 +162,10 @@ class Launcher:
     def _compute(self, runs: Sequence[PlannedRun], work: Work, slots: Sequence[str | None]) -> set[int]:
         """Compute all groups. Returns the jobs of groups whose process died."""
         if slots == [None] and self.processes is None:
-            for group in work.groups:
-                work.compute(group)
+            try:
+                for group in work.groups:
+                    work.compute(group)
+            finally:
                 configure_log(work.config.hydra.hydra_logging, work.config.hydra.verbose)
             return set()
         log.info(self._described(slots, work))

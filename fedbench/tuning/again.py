@@ -15,11 +15,10 @@ from fedbench.config.overrides import Value, parse, typed
 from fedbench.errors import ConfigError, UsageError
 from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
-from fedbench.sweeps.launch import sweep_planned
+from fedbench.sweeps.launch import asked
 from fedbench.sweeps.plan import preview
 from fedbench.tuning.search import TuningRuns
-from fedbench.tuning.selection import Trial, result_row
-from fedbench.tuning.tune import Tuned, written_table
+from fedbench.tuning.tune import Tuned, final_row, write_table
 
 _LONGEST = 100  # letters of a directory's name
 
@@ -42,8 +41,8 @@ class _Again:
 def forecast_again(directory: Path, overrides: Sequence[str]) -> Iterator[str]:
     """Yield lines that say what `again` would run, and what is finished. Writes nothing. Raises UserError."""
     plan = _read(directory, overrides)
-    planned = sweep_planned(plan.words, plan.grids, plan.place, plan.runs, plan.said["config_dir"])
-    yield from preview(planned)
+    with asked(plan.words, plan.grids, plan.place, plan.runs, plan.said["config_dir"]) as sweep:
+        yield from preview(sweep.plan())
 
 
 def again(directory: Path, overrides: Sequence[str]) -> Tuned:
@@ -53,15 +52,10 @@ def again(directory: Path, overrides: Sequence[str]) -> Tuned:
     plan = _read(directory, overrides)
     stages = TuningRuns(plan.words, plan.runs, plan.said["config_dir"])
     runs = stages.run(plan.place, plan.grids)
-    rows = []
-    for named, grid in zip(plan.said["tasks"], plan.grids, strict=True):
-        values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
-        mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
-        searched = {key: value for key, value in values.items() if key not in named}
-        rows.append(result_row(named, searched, Trial(values, mine), plan.said["metric"]))
-    results = pd.DataFrame(rows)
-    written_table(plan.place / "results.csv", results)
-    return Tuned(plan.place, pd.DataFrame(), results, stages.failures)
+    tasks, metric = plan.said["tasks"], plan.said["metric"]
+    rows = [final_row(named, grid, runs, metric) for named, grid in zip(tasks, plan.grids, strict=True)]
+    write_table(plan.place / "results.csv", pd.DataFrame(rows))
+    return Tuned(plan.place, stages.failures, pd.DataFrame(rows))
 
 
 def _read(directory: Path, overrides: Sequence[str]) -> _Again:

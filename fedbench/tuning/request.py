@@ -57,8 +57,6 @@ class TuneOptions:
 
     def check(self) -> None:
         """Raise UsageError if a value is not allowed."""
-        if self.search not in SEARCHES:
-            raise UsageError(f"tune: --search {self.search}: must be one of {', '.join(SEARCHES)}")
         for name, least in (("trials", 1), ("seeds", 1), ("extend", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"tune: --{name} {getattr(self, name)}: must be at least {least}")

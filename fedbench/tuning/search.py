@@ -15,7 +15,7 @@ import numpy as np
 
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
-from fedbench.sweeps.launch import sweep
+from fedbench.sweeps.launch import asked
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.methods import distance
 from fedbench.tuning.selection import Selection, select
@@ -167,7 +167,7 @@ class Optuna:
         for trial, point in self._open:
             one = next((one for one in trials if one.values == point), None)
             if one is not None and one.scores:
-                self._study.tell(trial, one.merit)
+                self._study.tell(trial, one.rank[0])
             else:
                 self._study.tell(trial, state=self._failed)
         count = min(BATCH, self.left)
@@ -250,7 +250,8 @@ class TuningRuns:
 
     def run(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[RunRecord]:
         """Run the missing runs of a stage in `place`, with `further` overrides; return all its results."""
-        results = sweep([*self.words, *further], grids, place, self.runs, self.config_dir)
+        with asked([*self.words, *further], grids, place, self.runs, self.config_dir) as sweep:
+            results = sweep.run()
         failed = [result for result in results if result.status == "failed"]
         if failed:
             count = f"{len(failed)} of {len(results)} runs failed"

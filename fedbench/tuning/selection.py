@@ -68,13 +68,8 @@ class Trial:
         return statistics.fmean(costs) if costs else None
 
     @property
-    def merit(self) -> float:
-        """The value that the winner maximises."""
-        return self.rank[0]
-
-    @property
     def rank(self) -> tuple[float, float]:
-        """The merit, and the value that breaks ties. More is better in both."""
+        """The value that the winner maximises, and the one that breaks ties."""
         value = sign(self.metric) * self.mean
         return value if self.rounds is None else -self.rounds, value
 
@@ -105,7 +100,8 @@ class Selection:
     @property
     def ranked(self) -> list[Trial]:
         """The trials that can win, the best first; of equals, the one tried first."""
-        return _ranked(self.trials)
+        able = [one for one in self.trials if one.counted]
+        return sorted(able, key=lambda one: one.rank, reverse=True)
 
     @property
     def diverged(self) -> bool:
@@ -149,11 +145,6 @@ class Selection:
         )
 
 
-def _ranked(trials: Iterable[Trial]) -> list[Trial]:
-    able = [one for one in trials if one.counted]
-    return sorted(able, key=lambda one: one.rank, reverse=True)
-
-
 def select(runs: Iterable[RunRecord], keys: Sequence[str], metric: str | None = None) -> Selection | None:
     """Select among runs that differ in `keys` and the seed, by accuracy or by a `metric` of eval.metrics,
     measured on validation samples if there are any. Returns None if all runs failed."""
@@ -162,7 +153,7 @@ def select(runs: Iterable[RunRecord], keys: Sequence[str], metric: str | None = 
         Trial({key: same[0].choices.get(key) for key in keys}, [run.judged(metric) for run in same])
         for same in groups
     )
-    able = _ranked(trials)
+    able = Selection(trials, {}).ranked
     return Selection(trials, able[0].values) if able else None
 
 

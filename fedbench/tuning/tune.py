@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,25 +11,22 @@ import pandas as pd
 from fedbench.config.overrides import Grid, Value
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import write_json, write_text
-from fedbench.sweeps.launch import sweep_planned
+from fedbench.sweeps.launch import asked
 from fedbench.sweeps.plan import preview
 from fedbench.sweeps.records import RunRecord
-from fedbench.tuning.request import TuneOptions as TuneOptions
-from fedbench.tuning.request import TuningPlan as TuningPlan
-from fedbench.tuning.request import read as read
-from fedbench.tuning.search import Task, TuningRuns, search, single
+from fedbench.tuning.request import TuneOptions, read
+from fedbench.tuning.search import TuningRuns, search, single
 from fedbench.tuning.selection import Selection, Trial, result_row, trials_table
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The outcome of a tuning: its directory, its two tables, one line per failure, and what a reader of the
-    results must know."""
+    """The outcome of a tuning: its directory, one line per failure, the table of its results, and what a
+    reader of it must know."""
 
     directory: Path
-    trials: pd.DataFrame
-    results: pd.DataFrame
     failures: Sequence[str]
+    results: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Sequence[str] = ()
 
     @property
@@ -50,7 +47,8 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
     grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
     place = plan.directory / TRIALS
     words = [*plan.words, *plan.of_trials]
-    yield from preview(sweep_planned(words, grids, place, plan.runs, options.config_dir))
+    with asked(words, grids, place, plan.runs, options.config_dir) as trials:
+        yield from preview(trials.plan())
     yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / FINAL}"
 
 
@@ -92,36 +90,41 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
             found.append((task.named, selection))
             chosen.append((task, selection))
     if not found:
-        return Tuned(place, pd.DataFrame(), pd.DataFrame(), stages.failures)
+        return Tuned(place, stages.failures)
     tried = trials_table(found)
     tried.insert(list(tried).index("seeds"), "metric", plan.measure)
-    written_table(place / "trials.csv", tried)
+    write_table(place / "trials.csv", tried)
     winners = [task.grid(single([won.winner])[0], plan.final) for task, won in chosen]
     write_json(place / TUNING, {**plan.said, "winners": winners})
     runs = stages.run(place / FINAL, winners) if winners else []
-    results = pd.DataFrame(
-        [
-            result_row(task.named, won.winner, _final(task, won.winner, runs), options.metric, won)
-            for task, won in chosen
-        ]
-    )
-    if len(results):
-        written_table(place / "results.csv", results)
+    rows = [
+        final_row(task.named, grid, runs, options.metric, won)
+        for (task, won), grid in zip(chosen, winners, strict=True)
+    ]
+    if rows:
+        write_table(place / "results.csv", pd.DataFrame(rows))
     from fedbench.tuning.picture import draw
 
     rule = f"Winner: {plan.rule}. Winners {plan.of_winners}."
     for key, drawing in draw(found, plan.measure, rule, place).items():
         drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
-    return Tuned(place, tried, results, stages.failures, [f"winners {plan.of_winners}"])
+    return Tuned(place, stages.failures, pd.DataFrame(rows), [f"winners {plan.of_winners}"])
 
 
-def _final(task: Task, winner: Mapping[str, Value], runs: Sequence[RunRecord]) -> Trial:
-    """The winner's runs, measured on the test set."""
-    mine = [run for run in runs if task.owns(run) and all(run.choices.get(k) == v for k, v in winner.items())]
-    return Trial(winner, mine)
+def final_row(
+    named: Mapping[str, Value],
+    grid: Grid,
+    runs: Sequence[RunRecord],
+    metric: str | None,
+    search: Selection | None = None,
+) -> dict[str, Value]:
+    """The row of results.csv for a task's winner, whose runs are those of `grid` among `runs`."""
+    values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
+    mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
+    winner = {key: value for key, value in values.items() if key not in named}
+    return result_row(named, winner, Trial(values, mine), metric, search)
 
 
-def written_table(file: Path, table: pd.DataFrame) -> pd.DataFrame:
-    """Write a table as CSV, and return it."""
+def write_table(file: Path, table: pd.DataFrame) -> None:
+    """Write a table as CSV."""
     write_text(file, table.to_csv(index=False, lineterminator="\n"))
-    return table

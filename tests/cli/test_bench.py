@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import read
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -20,11 +20,6 @@ def bench(name: str, *words: str) -> str:
     return done.stdout
 
 
-def rows(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
 @pytest.mark.slow
 @pytest.mark.data
 def test_a_round_beside_a_bare_loop(tmp_path: Path, real_data: Callable[..., Path]) -> None:
@@ -32,7 +27,7 @@ def test_a_round_beside_a_bare_loop(tmp_path: Path, real_data: Callable[..., Pat
     out = tmp_path / "table.csv"
     words = ["--models", "logistic", "--contenders", "vmap,auto", "--threads", "1", "--repeats", "2"]
     bench("bench.py", *words, "--root", str(real_data("mnist")), "--out", str(out))
-    found = rows(out)
+    found = read(out)
     assert [row["contender"] for row in found] == ["bare", "vmap", "auto"]
     assert all(float(row["ms_per_round"]) > 0 and row["same"] == "True" for row in found)
     assert [row["model"] for row in json.loads(out.with_suffix(".json").read_text())] == ["logistic"] * 3
@@ -45,7 +40,7 @@ def test_a_sweep_beside_bare_loops(tmp_path: Path, real_data: Callable[..., Path
     out = tmp_path / "table.csv"
     words = ["--models", "logistic", "--runs", "3", "--rounds", "2", "--ways", "bare,one_thread"]
     bench("bench_sweep.py", *words, "--root", str(real_data("mnist")), "--out", str(out))
-    found = rows(out)
+    found = read(out)
     assert [(row["way"], row["runs"]) for row in found] == [("bare", "3"), ("one_thread", "3")]
     accuracies = [float(row["accuracy"]) for row in found]  # FedAvg, FedProx and SCAFFOLD by hand and by us
     assert abs(accuracies[0] - accuracies[1]) < 0.03
@@ -65,7 +60,7 @@ def test_the_simulator() -> None:
 def test_growth(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     bench("bench_growth.py", "--axes", "S,hidden", "--points", "2", "--rounds", "1", "--out", str(out))
-    found = rows(out)
+    found = read(out)
     assert [(row["axis"], row["value"]) for row in found[:4]] == [
         ("S", "1"), ("S", "3"), ("hidden", "10"), ("hidden", "30"),
     ]  # fmt: skip

@@ -9,10 +9,16 @@ from omegaconf import OmegaConf
 
 from fedbench import compose_config
 from fedbench.config.identity import run_hash
-from fedbench.config.overrides import parse, typed, written
+from fedbench.config.overrides import Grid, parse, typed, written
 from fedbench.errors import ConfigError, UsageError
-from fedbench.sweeps.launch import sweep
+from fedbench.sweeps.launch import asked
 from fedbench.sweeps.plan import grids_of, points
+from fedbench.sweeps.records import RunRecord
+
+
+def sweep(overrides: list[str], grids: list[Grid], directory: Path) -> list[RunRecord]:
+    with asked(overrides, grids, directory) as wanted:
+        return wanted.run()
 
 
 @pytest.mark.parametrize(

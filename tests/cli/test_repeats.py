@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import read
 
 from fedbench.figures.plot import main as plot_command
 from fedbench.sweeps.tables import closing_table, swept_in
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-def read(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 @pytest.fixture

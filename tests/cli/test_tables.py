@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -10,15 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import read
 
 from fedbench.sweeps.tables import closing_table, write_manifest
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-def read(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: Call, tmp_path: Path) -> None:

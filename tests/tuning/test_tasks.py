@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedbench.errors import UserError
+from fedbench.tuning.request import TuneOptions, TuningPlan, read
 from fedbench.tuning.search import Range, draws
-from fedbench.tuning.tune import TuneOptions, TuningPlan, read
 
 LR = "algorithm.lr"
 
