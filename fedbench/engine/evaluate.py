@@ -39,6 +39,7 @@ class Evaluator:
         self.trained = torch.arange(len(objective.data.y)) if trained is None else trained
         self.trained = self.trained.to(objective.data.y.device)
         self._inputs: Tensor | None = None  # of the whole test set, kept if it is small
+        self._shared = True  # whether other runs have the same test set
         self.further = self._further(further)
 
     def _further(self, names: Sequence[str]) -> FurtherMetrics | None:
@@ -51,7 +52,7 @@ class Evaluator:
     def over(self, samples: Tensor) -> Evaluator:
         """An evaluator with training samples (m,) in place of the test set."""
         other, data = copy.copy(self), self.objective.data
-        other.x, other.y, other._inputs = data.x[samples], data.y[samples], None
+        other.x, other.y, other._inputs, other._shared = data.x[samples], data.y[samples], None, False
         other.further = other._further(self.further.names if self.further else ())
         return other
 
@@ -90,7 +91,13 @@ class Evaluator:
     def _input(self, at: Tensor | slice) -> Tensor:
         """Test samples as the model's input; those of a small test set are computed only once."""
         if self._inputs is None and self.x.numel() <= SMALL:
-            self._inputs = torch.cat([self.to_input(x) for x in self.x.split(self.batch)])
+            before = self.objective.data.tested if self._shared else None
+            if before is not None and before[0] is self.x:
+                self._inputs = before[1]
+            else:
+                self._inputs = torch.cat([self.to_input(x) for x in self.x.split(self.batch)])
+            if self._shared:
+                self.objective.data.tested = self.x, self._inputs
         return self.to_input(self.x[at]) if self._inputs is None else self._inputs[at]
 
     def train_loss(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> Tensor:

@@ -166,6 +166,7 @@ class DeviceData:
     noise: Tensor | None = None  # (n,) standard deviation of the noise added to each training input
     tensors: tuple[Tensor, ...] = ()  # all tensors of the data set that are read here
     inputs: Tensor | None = None  # the model's input of all of x, if that was made beforehand
+    tested: tuple[Tensor, Tensor] | None = None  # the last test set, and the model's input of it
 
     def input(self, samples: Tensor) -> Tensor:
         """The model's input of the samples (..., B), without what is random."""

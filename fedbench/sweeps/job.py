@@ -140,15 +140,16 @@ class RunJob:
                 raise RunError(line) from error
             self._say(directory)
         finally:
-            with contextlib.suppress(UserError, OSError):
-                self._make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
+            if together.place.get() is None:  # else the group's end is theirs
+                self.make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
 
-    def _make_tables(self, directory: Path) -> None:
-        """They hold all runs of the sweep, so this process leaves them for nine times as long as they took.
-        The sweep makes them at its end."""
+    def make_tables(self, directory: Path) -> None:
+        """Bring the sweep's tables up to date. They hold all its runs, so this process leaves them for nine
+        times as long as they took. The sweep makes them at its end."""
         begun = time.monotonic()
         if begun >= self._next_tables:
-            collect(directory)
+            with contextlib.suppress(UserError, OSError):
+                collect(directory)
             self._next_tables = time.monotonic() + 9 * (time.monotonic() - begun)
 
     def _run(self, config: Config, directory: Path) -> None:

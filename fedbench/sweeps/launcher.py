@@ -87,7 +87,10 @@ class Work:
             for job, seat in zip(left.jobs, left.places, strict=True)
         }
         if group.seats > 1:
-            groups_of.compute(group.seats, calls)
+            try:
+                groups_of.compute(group.seats, calls)
+            finally:
+                self.task.make_tables(Path(str(self.config.hydra.sweep.dir)))
             return
         for call in calls.values():
             call()

@@ -15,9 +15,13 @@ import pandas as pd
 import pytest
 import torch
 
+from fedbench.api import compose_config
 from fedbench.cli import main
+from fedbench.engine import compiled
+from fedbench.engine.compiled import CompileCache
 from fedbench.errors import ConfigError
-from fedbench.sweeps.together import Group, Kind, Seating, checked, groups
+from fedbench.runs.run import Run
+from fedbench.sweeps.together import Group, Kind, Seating, checked, groups, kind_of
 
 SMALL = [
     "-m", "dtype=float64", "clients.total=8", "clients.per_round=3", "local.steps=4", "local.batch_size=16",
@@ -213,9 +217,12 @@ def test_a_group_that_was_stopped_goes_on_with_the_same_bytes(
 def test_groups_follow_from_the_list_of_jobs() -> None:
     small, other = Kind("small", 1.0, 4.0), Kind("other", 1.0, 100.0)
     kinds = [small, other, None, *[small] * 4, other]
-    assert [group.jobs for group in groups(kinds, "auto", 1)] == [(0, 3), (1, 7), (2,), (4, 5, 6)]
+    assert [group.jobs for group in groups(kinds, "auto", 1)] == [(4, 5, 6), (0, 3), (1, 7), (2,)]
     assert [group.jobs for group in groups(kinds, 1, 1)] == [(job,) for job in range(8)]
     assert [group.jobs for group in groups(kinds, 9, 1)] == [(0, 3, 4, 5, 6), (1, 7), (2,)]
+    three = [Kind(name, 1.0, 100.0) for name in "abc" for _ in range(10)]
+    assert [len(group.jobs) for group in groups(three, "auto", 2)] == [10, 10, 5, 5]  # 15 for each process
+    assert [len(group.jobs) for group in groups(three[:3], "auto", 2)] == [2, 1]
     shared = groups([other] * 6, "auto", 3)  # every process gets its share
     assert [group.jobs for group in shared] == [(0, 1), (2, 3), (4, 5)]
     on_device = groups([small] * 4, "auto", 2, devices=1)  # two processes share the room of one device
@@ -227,6 +234,27 @@ def test_runs_that_are_worth_compiling_are_computed_alone() -> None:
     assert [group.seats for group in groups([kind] * 2, "auto", 1)] == [2]
     assert [group.seats for group in groups([kind] * 3, "auto", 1)] == [1, 1, 1]
     assert [group.seats for group in groups([kind] * 3, 3, 1)] == [3]
+
+
+def test_runs_join_unless_each_alone_would_take_compiled_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten runs of 100 and of 3,000 rounds, and what an earlier sweep has compiled."""
+    monkeypatch.setattr(compiled, "compiler_missing", lambda device: None)
+    monkeypatch.setenv("FEDBENCH_CACHE", str(tmp_path))
+    words = ["model=mlp", "local.steps=10", "local.batch_size=32", "device=cpu", "threads=1"]
+    (tmp_path / "programs").mkdir(mode=0o700)
+
+    def seats(rounds: int) -> set[int]:
+        kind = kind_of(Run(compose_config([*words, f"rounds={rounds}"])))
+        return {group.seats for group in groups([kind] * 10, "auto", 1)}
+
+    assert seats(100) == {10}
+    assert seats(3000) == {1}
+    (tmp_path / "programs" / "other.pt2").touch()
+    assert seats(100) == {10}
+    monkeypatch.setattr(CompileCache, "knows", lambda cache, depends: True)
+    assert seats(100) == {1}
 
 
 def test_a_run_keeps_its_seat(tmp_path: Path) -> None:
