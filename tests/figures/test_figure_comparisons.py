@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from figures.make_results import CONFIG, exact, rows, write_sweep
+from figures.make_results import CONFIG, rows, write_sweep
 from look_at import laid_out, overlaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -161,21 +161,9 @@ def test_runs_without_noise_alone_are_refused() -> None:
 def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
     """Accuracy, spread and the tick without noise of every setting at the height of its name."""
     results = {(10, 0): 0.5, (10, 1): 0.6, (20, 0): 0.7, (20, 1): 0.9}
-    runs = []
-    for (S, seed), accuracy in results.items():
-        runs.append({"clients.per_round": S, "seed": seed, "accuracy": accuracy, "server_lr": 0.01 * S})
-    runs += [
-        {"clients.per_round": 1, "clients.total": 1, "seed": 0, "accuracy": 0.95, "server_lr": 0.01 * S}
-        for S in (10,)
-    ]
-    made = []
-    for one in runs:
-        accuracy, server_lr = one.pop("accuracy"), one.pop("server_lr")
-        config = {"algorithm.norm": "vector", "rounds": 400, **one}
-        made.append({"metrics": exact([0.1, accuracy]), "algorithm": "padamfed", "seed": one["seed"],
-                     "config": config, "hyper": {"server_lr": server_lr}})  # fmt: skip
-    path = write_sweep(tmp_path / "s", made, ["clients.per_round", "clients.total"])
-    (ax,) = draw_settings(read([path]), path, {"padamfed": 1 / 4}, (0.8,)).figure.axes
+    runs = [run(score, 0.01 * S, seed, clients__per_round=S) for (S, seed), score in results.items()]
+    runs.append(without_noise(0.95, 0.1))
+    (ax,) = draw_settings(runs, tmp_path, {"padamfed": 1 / 4}, (0.8,)).figure.axes
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["Dirichlet(0.5)", "S=20"]
     (dots,) = marked(ax, "accuracy")
     np.testing.assert_allclose(dots.get_xydata(), [[0.55, -0.24], [0.8, 0.76]])  # of one method
@@ -192,62 +180,64 @@ def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
 # ---- one setting for all tasks -------------------------------------------------------------------------
 
 
-def sweep(path: Path) -> Path:
+def on_task(name: str, task: str, accuracy: float | None, seed: int = 0, **choices: object) -> Run:
+    """A run on a task, which is a partition; without an accuracy it has diverged."""
+    said = {**CONFIG, "algorithm": name, "seed": seed, "partition": task, "partition.alpha": None}
+    said |= {f"algorithm.{key}" if key in ("lr", "norm") else key: value for key, value in choices.items()}
+    outcome = {"status": "completed" if accuracy else "diverged", "final_accuracy": accuracy}
+    return Run(f"{name}-{task}-{seed}", said, outcome, pd.DataFrame())
+
+
+def tasks() -> list[Run]:
     """FedAvg with two rates and PAdaMFed with two norms on two tasks, two seeds; accuracies as above."""
-    cases = [("fedavg", "algorithm.lr", FEDAVG), ("padamfed", "algorithm.norm", THEOREM)]
-    runs = []
-    for algorithm, key, table in cases:
-        for (partition, value), accuracy in table.items():
-            for seed in (0, 1):
-                metrics = [{**row, "test_accuracy": accuracy or 0.1} for row in rows(0.5, 0.6, 0, last=5)]
-                status = "completed" if accuracy else "diverged"
-                config = {"partition": partition, "partition.alpha": None, key: value}
-                runs.append({"metrics": metrics, "algorithm": algorithm, "seed": seed,
-                             "status": status, "config": config})  # fmt: skip
-    return write_sweep(path, runs, ["partition", "algorithm.lr", "algorithm.norm"])
+    cases = [("fedavg", "lr", FEDAVG), ("padamfed", "norm", THEOREM)]
+    return [on_task(name, task, accuracy, seed, **{key: value}) for name, key, table in cases
+            for (task, value), accuracy in table.items() for seed in (0, 1)]  # fmt: skip
 
 
-def test_a_method_keeps_the_setting_that_is_best_on_the_first_task(tmp_path: Path) -> None:
+def test_a_method_keeps_the_setting_that_is_best_on_the_first_task() -> None:
     """FedAvg keeps lr = 1, which diverges on the second task; its best there, 0.6 at 0.1, is what all are
-    measured by. The two norms are two methods, neither of them tuned."""
-    table = scores(read([sweep(tmp_path)]))
+    measured by. The two norms are two methods, neither of them tuned. An asynchronous task has its own best
+    method, however good the synchronous ones are."""
+    slow = [on_task("fedbuff", "iid", 0.4, seed, schedule="async") for seed in (0, 1)]
+    table = scores([*tasks(), *slow])
     found = by_task(table)["sync"]
     assert found.to_dict() == pytest.approx({
-        ("fedavg", "iid"): 1.0, ("fedavg", "shards(2)"): 0.0,
-        ("padamfed vector", "iid"): 0.72 / 0.9, ("padamfed vector", "shards(2)"): 0.5 / 0.6,
-        ("padamfed tensor", "iid"): 0.5 / 0.9, ("padamfed tensor", "shards(2)"): 0.5,
+        ("fedavg", "iid"): 1.0, ("fedavg", "shards"): 0.0,
+        ("padamfed vector", "iid"): 0.72 / 0.9, ("padamfed vector", "shards"): 0.5 / 0.6,
+        ("padamfed tensor", "iid"): 0.5 / 0.9, ("padamfed tensor", "shards"): 0.5,
     })  # fmt: skip
+    assert by_task(table)["async"].tolist() == [1.0]
     assert set(table[table.method == "fedavg"].setting) == {"lr=1"}
     assert table.groupby("method").tuned.first().to_dict() == {
-        "fedavg": True, "padamfed vector": False, "padamfed tensor": False,
+        "fedavg": True, "padamfed vector": False, "padamfed tensor": False, "fedbuff": False,
     }  # fmt: skip
 
 
-def test_a_seed_is_compared_with_the_same_seed(tmp_path: Path) -> None:
+def test_a_seed_is_compared_with_the_same_seed() -> None:
     """Seed 1 divides the data into a harder task, which is no difference between methods. Where the best
     method of a task has diverged the mean over its seeds, 0.45, stands in."""
-    runs = []
-    for name, accuracies in (("fedavg", (0.9, 0.6)), ("padamfed", (0.6, 0.2))):
-        for partition in ("iid", "shards"):
-            for seed, accuracy in enumerate(accuracies):
-                lost = (name, partition, seed) == ("fedavg", "shards", 1)
-                metrics = [{**row, "test_accuracy": accuracy} for row in rows(0.5, 0.6, 0, last=5)]
-                status = "diverged" if lost else "completed"
-                runs.append({"metrics": metrics, "algorithm": name, "seed": seed, "status": status,
-                             "config": {"partition": partition, "partition.alpha": None}})  # fmt: skip
-    table = scores(read([write_sweep(tmp_path, runs, ["partition"])]))
+    runs = [
+        on_task(name, task, None if (name, task, seed) == ("fedavg", "shards", 1) else accuracy, seed)
+        for name, accuracies in (("fedavg", (0.9, 0.6)), ("padamfed", (0.6, 0.2)))
+        for task in ("iid", "shards")
+        for seed, accuracy in enumerate(accuracies)
+    ]
+    table = scores(runs)
     found = table[table.method == "padamfed"].set_index(["task", "seed"]).relative
     assert found.to_dict() == pytest.approx({
         ("iid", 0): 0.6 / 0.9, ("iid", 1): 0.2 / 0.6,
-        ("shards(2)", 0): 0.6 / 0.9, ("shards(2)", 1): 0.2 / 0.45,
+        ("shards", 0): 0.6 / 0.9, ("shards", 1): 0.2 / 0.45,
     })  # fmt: skip
     mean = by_task(table)["sync"]["padamfed"]  # over seeds
     assert mean.tolist() == pytest.approx([(0.6 / 0.9 + 0.2 / 0.6) / 2, (0.6 / 0.9 + 0.2 / 0.45) / 2])
 
 
 def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path) -> None:
-    """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others."""
-    page = laid_out(draw_untuned(read([sweep(tmp_path)]), tmp_path))
+    """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others. What
+    was tuned and the tasks are beside the picture; nothing finished is an error."""
+    drawing = draw_untuned(tasks(), tmp_path)
+    page = laid_out(drawing)
     (ax,) = page.figure.axes
     (cross,) = (line for line in ax.lines if line.get_gid() == "diverged")
     strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()
@@ -255,61 +245,28 @@ def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path) -> Non
     assert ax.get_xlim()[0] == pytest.approx(left)
     assert left < cross.get_xdata()[0] < right == pytest.approx(0.5)
     assert overlaps(page) == []
-
-
-def test_a_task_without_a_run_of_a_method_counts_nowhere(tmp_path: Path) -> None:
-    """FedAvg has no run on the third task: two points, no cross, and numbers of two tasks."""
-    shares = {("fedavg", "iid"): 0.6, ("fedavg", "shards"): 0.4}
-    shares |= {("padamfed", task): 0.8 for task in ("iid", "shards", "classes")}
-    runs = [
-        {"metrics": [{**row, "test_accuracy": accuracy} for row in rows(0.5, 0.6, 0, last=5)],
-         "algorithm": name, "config": {"partition": task, "partition.alpha": None}}
-        for (name, task), accuracy in shares.items()
-    ]  # fmt: skip
-    (ax,) = laid_out(draw_untuned(read([write_sweep(tmp_path, runs, ["partition"])]), tmp_path)).figure.axes
-    assert [line.get_gid() for line in ax.lines] == ["task", "task"]
-    assert [len(line.get_xdata()) for line in ax.lines] == [2, 3]
-    numbers = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
-    assert numbers == ["0.62, 0.50", "1.00, 1.00"]  # of 0.75 and 0.5
-
-
-def test_schedules_are_judged_apart(tmp_path: Path) -> None:
-    """An asynchronous task has its own best method, however good the synchronous ones are."""
-    slow = [{"metrics": rows(0.4, 0.6, seed, last=5), "algorithm": "fedbuff", "seed": seed,
-             "config": {"schedule": "async"}} for seed in (0, 1)]  # fmt: skip
-    write_sweep(tmp_path / "b", slow, ["partition"])
-    sweep(tmp_path / "a")
-    assert by_task(scores(read([tmp_path / "a", tmp_path / "b"])))["async"].tolist() == [1.0]
-
-
-def test_the_picture_says_how_it_was_judged(tmp_path: Path) -> None:
-    """What was tuned and the tasks are beside it; nothing finished is an error."""
-    said = draw_untuned(read([sweep(tmp_path)]), tmp_path).said
+    said = drawing.said
     assert said["tuned"] == [{"schedule": "sync", "method": "fedavg", "setting": "lr=1"}]
-    assert said["tasks"] == {"sync": ["iid", "shards(2)"]}
+    assert said["tasks"] == {"sync": ["iid", "shards"]}
     assert "×: diverged with every seed. Of 16 runs: 2 diverged." in said["text"][0]
-    runs = read([tmp_path])
     with pytest.raises(DataError, match="no finished run"):
-        scores([run for run in runs if run.status == "failed"])
+        scores([])
 
 
 def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) -> None:
     """FedAvg is best on every task but one, and SCAFFOLD's shares are 0.5, 0.75 and 1: median 0.75, worst
-    0.5."""
-    accuracies = {"fedavg": (0.8, 0.8, 0.6), "scaffold": (0.4, 0.6, 0.8)}
-    runs = [
-        {"metrics": exact([0.1, value]), "algorithm": name, "seed": seed,
-         "config": {"partition": task, "partition.alpha": None}}
-        for name, values in accuracies.items()
-        for task, value in zip(("iid", "shards", "powerlaw"), values, strict=True)
-        for seed in (0, 1)
-    ]  # fmt: skip
-    (ax,) = draw_untuned(read([write_sweep(tmp_path, runs, ["partition"])]), tmp_path).figure.axes
-    rows = {"FedAvg": [1.0, 1.0, 0.75], "SCAFFOLD": [0.5, 0.75, 1.0]}
+    0.5. PAdaMFed has no run on the third task: two points, no cross, and numbers of two tasks."""
+    accuracies = {"fedavg": (0.8, 0.8, 0.6), "scaffold": (0.4, 0.6, 0.8), "padamfed": (0.4, 0.8)}
+    runs = [on_task(name, task, value, seed) for name, values in accuracies.items()
+            for task, value in zip(("iid", "shards", "powerlaw"), values, strict=False)
+            for seed in (0, 1)]  # fmt: skip
+    (ax,) = draw_untuned(runs, tmp_path).figure.axes
+    rows = {"FedAvg": [1.0, 1.0, 0.75], "SCAFFOLD": [0.5, 0.75, 1.0], "PAdaMFed": [0.5, 1.0]}
     assert [tick.get_text() for tick in ax.get_yticklabels()] == list(rows)
+    assert {line.get_gid() for line in ax.lines} == {"task"}
     for rank, (name, values) in enumerate(rows.items()):
-        points = next(mark for mark in marked(ax, "task") if round(mark.get_ydata().mean()) == rank)
-        assert points.get_ydata() - rank == pytest.approx([-0.3, 0.0, 0.3])  # a task's height in every row
+        points = marked(ax, "task")[rank]
+        assert points.get_ydata() - rank == pytest.approx([-0.3, 0.0, 0.3][: len(values)])
         assert points.get_xdata().tolist() == pytest.approx(values)
         assert to_hex(points.get_color()).upper() == style.ALGORITHMS[name.lower()].colour
         bar = [part for part in ax.collections if part.get_gid() == "median"][rank].get_segments()[0]
