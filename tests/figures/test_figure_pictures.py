@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,12 +65,6 @@ def jobs(path: Path, text: str = GOLDEN) -> Path:
     return path
 
 
-def test_class_counts_are_a_plain_count() -> None:
-    client, label = np.array([0, 2, 2, 0, 2]), np.array([1, 1, 0, 1, 1])
-    counts = pictures.class_counts(client, label, classes=3, clients=4)
-    assert counts.tolist() == [[0, 2, 0], [0, 0, 0], [1, 2, 0], [0, 0, 0]]
-
-
 @pytest.mark.parametrize(("clients", "width"), [(1, "two"), (40, "one"), (300, "two")])
 def test_partitions_of_any_size_are_readable(
     run_dir: Callable[[int], Path], clients: int, width: str
@@ -84,12 +76,14 @@ def test_partitions_of_any_size_are_readable(
 
 
 def test_a_heat_map_shows_the_share_of_each_class_at_a_client(run_dir: Callable[[int], Path]) -> None:
-    """Clients in order of their commonest class; each one's shares add up to 1, and the bars are its size."""
+    """Clients in order of their commonest class; each one's shares add up to 1, and the bars are its size.
+    The table has the counts."""
     path = run_dir(60)
-    page = laid_out(partition(path, PlotOptions()))
-    above, ax = page.figure.axes[:2]
+    drawing = partition(path, PlotOptions())
+    above, ax = laid_out(drawing).figure.axes[:2]
     client = np.load(path / "partition.npz")["client"]
     counts = np.array([[((client == i) & (j == LABELS)).sum() for j in range(10)] for i in range(60)])
+    assert drawing.points.samples.tolist() == counts.ravel().tolist()
     order = sorted(range(60), key=lambda i: (counts[i].argmax(), -counts[i].max()))
     (image,) = ax.images
     expected = [[count / counts[i].sum() for count in counts[i]] for i in order]
@@ -113,17 +107,6 @@ def test_an_update_is_never_before_the_one_before_it(tmp_path: Path) -> None:
     lines = [GOLDEN.splitlines()[0], "0,0,0,0,0,0.0,3.0,applied", "1,1,0,1,0,0.0,1.0,applied"]
     read = pictures.read_jobs(jobs(tmp_path, "\n".join(lines) + "\n"))
     assert pictures.update_times(read)["time"].tolist() == [3.0, 3.0]
-
-
-def test_the_table_beside_a_partition(run_dir: Callable[[int], Path], tmp_path: Path) -> None:
-    path = run_dir(5)
-    files = partition(path, PlotOptions()).save(path / "partition")
-    assert path / "partition.npz" not in files
-    with (path / "partition.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert len(table) == 5 * 10
-    assert sum(int(row["samples"]) for row in table) == 600
-    assert json.loads((path / "partition.json").read_text())["samples"] == 600
 
 
 def test_real_labels_come_from_the_run_s_own_data_set(tmp_path: Path) -> None:
@@ -163,16 +146,12 @@ def test_a_partition_of_other_data_is_refused(run_dir: Callable[[int], Path]) ->
         partition(path, PlotOptions())
 
 
-def test_update_times_and_staleness_of_the_worked_example(tmp_path: Path) -> None:
-    read = pictures.read_jobs(jobs(tmp_path))
-    assert pictures.update_times(read)["time"].tolist() == [2.25, 3.25, 4.0, 5.5, 6.5]
-    # tau = [0,0], [1,0], [1,2], [1,0], [2,0]
-    assert pictures.histogram(read)["jobs"].tolist() == [5, 3, 2]
-
-
 @pytest.mark.parametrize("width", ["one", "two"])
 def test_the_time_line_shows_every_job_once(tmp_path: Path, width: str) -> None:
-    page = laid_out(trace(jobs(tmp_path), PlotOptions(width=width, caption=True)))
+    drawing = trace(jobs(tmp_path), PlotOptions(width=width, caption=True))
+    assert drawing.points.part.tolist() == ["job"] * 12 + ["histogram"] * 3
+    assert drawing.points.jobs.dropna().tolist() == [5, 3, 2]  # tau = [0,0], [1,0], [1,2], [1,0], [2,0]
+    page = laid_out(drawing)
     line, histogram = page.figure.axes[:2]
     bars = [box for bar in line.collections for box in bar.get_paths()]
     assert len(bars) == 12
@@ -230,12 +209,3 @@ def test_unreadable_traces_are_one_line(tmp_path: Path, text: str | None, messag
     with pytest.raises(DataError, match=message):
         trace(tmp_path, PlotOptions())
     assert not list(tmp_path.glob("f*"))
-
-
-def test_the_table_beside_a_trace(tmp_path: Path) -> None:
-    trace(jobs(tmp_path), PlotOptions(width="two")).save(tmp_path / "trace")
-    with (tmp_path / "trace.csv").open() as file:
-        table = list(csv.DictReader(file))
-    assert [row["part"] for row in table].count("job") == 12
-    assert [float(row["jobs"]) for row in table if row["part"] == "histogram"] == [5, 3, 2]
-    assert (tmp_path / "jobs.csv").read_text() == GOLDEN
