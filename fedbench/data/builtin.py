@@ -7,7 +7,6 @@ of handwritten digits", UCI Machine Learning Repository, 1998.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import torch
 
 from fedbench.data.dataset import Dataset, of_users
 from fedbench.errors import DataError, refusing
+from fedbench.provenance import versions
 from fedbench.rng import Stream, host_generator
 
 
@@ -34,7 +34,7 @@ def digits() -> Dataset:
     x = torch.from_numpy((stored / 16).astype(np.float32).reshape(-1, 1, 8, 8))
     y = torch.from_numpy(labels)
     origin = {
-        "path": f"scikit-learn {importlib.metadata.version('scikit-learn')}: {file.name}",
+        "path": f"scikit-learn {versions()['scikit-learn']}: {file.name}",
         "bytes": stored.nbytes,
         "sha256": hashlib.sha256(stored.tobytes()).hexdigest(),
     }

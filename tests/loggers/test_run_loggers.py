@@ -31,8 +31,9 @@ class Recorded(Logger):
     calls: list[tuple[str, Any]]
     wrong: Mapping[str, Any]
 
-    def __init__(self, options: object, about: object) -> None:
+    def __init__(self, options: object, about: LoggedRun) -> None:
         self.calls.clear()
+        self.about = about
 
     def _called(self, name: str, what: Any) -> None:
         self.calls.append((name, what))
@@ -40,7 +41,8 @@ class Recorded(Logger):
             self.wrong[name]()
 
     def open(self) -> None:
-        self._called("open", None)
+        self._called("open", self.about.remembered("tensorboard").get("number"))
+        self.about.remember("tensorboard", number=1)
 
     def log(self, points: Sequence[Point]) -> None:
         self._called("log", [point.step for point in points])
@@ -98,6 +100,7 @@ def test_each_run_of_a_sweep_hands_on_its_table_and_the_sweeps_directory(
     about: list[LoggedRun] = []
     monkeypatch.setattr(recorded, "log", lambda self, more: points.extend(more))
     monkeypatch.setattr(recorded, "__init__", lambda self, options, run: about.append(run))
+    monkeypatch.setattr(recorded, "open", lambda self: None)
     for _ in range(2):
         assert main([*BASE, "hydra.sweep.dir=sweep", "seed=0,1", "-m", "logger=tensorboard"]) == 0
     sweep = str(tmp_path / "sweep")
@@ -108,15 +111,22 @@ def test_each_run_of_a_sweep_hands_on_its_table_and_the_sweeps_directory(
     ]
 
 
-def test_computing_a_run_again_hands_on_nothing_twice(tmp_path: Path, recorded: type[Recorded]) -> None:
+def test_a_run_that_goes_on_is_the_same_one_to_a_logger_and_one_computed_again_is_not(
+    tmp_path: Path, recorded: type[Recorded]
+) -> None:
     """`replay` compares numbers: what was logged is there already."""
-    api.run([*BASE, "logger=tensorboard"], tmp_path)
+    words = [*BASE, "logger=tensorboard"]
+    for more, number, steps in (
+        (["checkpoint.until=1"], None, [0, 1]),
+        ([], 1, [0, 1, 2, 3]),
+        (["resume=false"], None, [0, 1, 2, 3]),
+    ):
+        assert api.run([*words, *more], tmp_path).summary["rounds"] == steps[-1]
+        assert recorded.calls[0] == ("open", number)
+        assert handed(recorded) == steps
     recorded.calls.clear()
     assert replay(tmp_path) == []
     assert recorded.calls == []
-    again = api.run([*BASE, "logger=tensorboard", "resume=false"], tmp_path)  # a new run of the logger's
-    assert handed(recorded) == [0, 1, 2, 3]
-    assert again.summary["status"] == "completed"
 
 
 def test_a_package_that_is_not_there_is_refused_before_anything_starts(

@@ -15,6 +15,7 @@ from fedbench.schedule import (
     counters,
     cumulative_steps,
     durations,
+    simulate,
     summary,
 )
 
@@ -107,6 +108,12 @@ def test_stale_jobs_are_stopped_before_they_arrive():
 def test_schedules_that_make_no_progress_are_refused_before_anything_starts(keys, line):
     with pytest.raises(ConfigError, match=re.escape(line)):
         check(config(50, 3, 2, delay=EXP, **keys))
+
+
+def test_patience_is_for_each_update(monkeypatch):
+    """A long schedule has many more jobs than may come without an update."""
+    monkeypatch.setattr(simulate, "PATIENCE", 100)
+    assert build_trace(config(2000, 3, 1, delay=EXP, concurrency=2)).updates == 2000
 
 
 def test_many_failures_and_discards_make_progress():
