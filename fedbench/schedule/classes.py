@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,40 +40,6 @@ class HeteroExponential(Delay):
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
         rates: Floats = drawn[client]
         return bits.exponential() / rates
-
-
-def check_counts(counts: Sequence[int], classes: int, clients: int) -> None:
-    """Raise ConfigError unless there are `classes` counts that sum to `clients`."""
-    if len(counts) != classes or sum(counts) != clients:
-        allowed = f"must be {classes} integers >= 0 that sum to clients.total={clients}"
-        raise ConfigError("delay.counts", list(counts), allowed)
-
-
-def check_shares(shares: Sequence[float], classes: int) -> None:
-    """Raise ConfigError unless there are `classes` probabilities that sum to 1."""
-    if len(shares) != classes or abs(sum(shares) - 1) > 1e-9:
-        raise ConfigError("delay.shares", list(shares), f"must be {classes} numbers >= 0 that sum to 1")
-
-
-def arranged(seed: int, counts: Sequence[int]) -> Ints:
-    """The class of every client, (clients,): a random arrangement of the exact counts."""
-    u, result = _uniforms(seed, sum(counts)), np.empty(sum(counts), dtype=np.int64)
-    result[np.argsort(u, kind="stable")] = np.repeat(np.arange(len(counts)), counts)
-    return result
-
-
-def drawn_by_shares(seed: int, clients: int, shares: Sequence[float]) -> Ints:
-    """The class of every client, (clients,), drawn with these probabilities."""
-    edges = np.cumsum(shares)
-    return np.minimum(np.searchsorted(edges, _uniforms(seed, clients), side="right"), len(shares) - 1)
-
-
-def largest_of_dirichlet(seed: int, clients: int, parameters: Sequence[float]) -> Ints:
-    """The class of every client, (clients,): the largest share in its own Dirichlet draw."""
-    generator = host_generator(seed, Stream.CLASS)  # normalising gammas to shares keeps the largest
-    gammas: Floats = generator.standard_gamma(parameters, (clients, len(parameters)))
-    largest: Ints = gammas.argmax(1)
-    return largest
 
 
 def _uniforms(seed: int, clients: int) -> Floats:
@@ -137,26 +102,34 @@ class Bands(Delay):
         return PRESETS[self.preset] if self.classes is None else self.classes
 
     def check(self, clients: int) -> None:
-        if self.counts is not None:
-            check_counts(self.counts, len(self.bands), clients)
-        elif self.shares is not None:
-            check_shares(self.shares, len(self.bands))
-        elif len(self.dirichlet) != len(self.bands):
-            raise ConfigError(
-                "delay.dirichlet", list(self.dirichlet), f"must be {len(self.bands)} numbers > 0"
-            )
+        m, counts, shares, dirichlet = len(self.bands), self.counts, self.shares, self.dirichlet
+        if counts is not None:
+            if len(counts) != m or sum(counts) != clients:
+                allowed = f"must be {m} integers >= 0 that sum to clients.total={clients}"
+                raise ConfigError("delay.counts", list(counts), allowed)
+        elif shares is not None:
+            if len(shares) != m or abs(sum(shares) - 1) > 1e-9:
+                raise ConfigError("delay.shares", list(shares), f"must be {m} numbers >= 0 that sum to 1")
+        elif len(dirichlet) != m:
+            raise ConfigError("delay.dirichlet", list(dirichlet), f"must be {m} numbers > 0")
 
     def cycle(self, clients: int) -> Ints | None:
         return np.ones(clients, dtype=np.int64) if all(low == high for low, high in self.bands) else None
 
     def per_client(self, seed: int, clients: int) -> Floats:
         """Each client's band; shape (clients, 2)."""
-        if self.counts is not None:
-            classes = arranged(seed, self.counts)
+        if self.counts is not None:  # a random arrangement of the exact counts
+            classes = np.empty(clients, dtype=np.int64)
+            order = np.argsort(_uniforms(seed, clients), kind="stable")
+            classes[order] = np.repeat(np.arange(len(self.counts)), self.counts)
         elif self.shares is not None:
-            classes = drawn_by_shares(seed, clients, self.shares)
-        else:
-            classes = largest_of_dirichlet(seed, clients, self.dirichlet)
+            drawn = np.searchsorted(np.cumsum(self.shares), _uniforms(seed, clients), side="right")
+            classes = np.minimum(drawn, len(self.shares) - 1)
+        else:  # normalising gammas to shares keeps the largest
+            gammas = host_generator(seed, Stream.CLASS).standard_gamma(
+                self.dirichlet, (clients, len(self.dirichlet))
+            )
+            classes = gammas.argmax(1)
         return np.array(self.bands)[classes]
 
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,16 @@ class Delays:
         self.law, self.clients, self.seed = law, clients, seed
         law.check(clients)
         self.speed = law.speed if isinstance(law, Delay) else None
-        _one_each("delay.speed", self.speed, clients)
-        self._tables: tuple[Any, ...] | None = None
+        if isinstance(self.speed, tuple) and len(self.speed) != clients:
+            allowed = f"must have one entry for each of the {clients} clients, has {len(self.speed)}"
+            raise ConfigError("delay.speed", list(self.speed), allowed)
 
     def __call__(self, client: Ints, n: Ints) -> Floats:
         """Durations (m,) of the n-th jobs of `client`, both int64 of shape (m,)."""
         if len(client) > _BLOCK:
             cuts = range(0, len(client), _BLOCK)
             return np.concatenate([self(client[a : a + _BLOCK], n[a : a + _BLOCK]) for a in cuts])
-        keys, drawn, scale = self._prepare()
+        keys, drawn, scale = self._tables
         bits = Bits(fold((keys[0][client], keys[1][client]), n))
         draw = self.law.sample(client, n, bits, drawn)
         return draw if scale is None else scale[client] * draw
@@ -56,24 +58,16 @@ class Delays:
         n = np.arange(len(client), dtype=np.int64) - np.repeat(np.cumsum(cycle) - cycle, cycle)
         return set(np.unique(self(client, n)).tolist())
 
-    def _prepare(self) -> tuple[Any, ...]:
+    @cached_property
+    def _tables(self) -> tuple[Any, ...]:
         """Per client: the DURATION key, the law's draw, and its factor (None: unused)."""
-        if self._tables is None:
-            everyone = np.arange(self.clients, dtype=np.int64)
-            keys = make_key(self.seed, Stream.DURATION, everyone)
-            scale = None
-            if isinstance(self.speed, tuple):
-                scale = np.array(self.speed)
-            elif self.speed is not None:
-                scale = lognormal_speeds(self.seed, self.clients, self.speed)
-            self._tables = (keys, self.law.per_client(self.seed, self.clients), scale)
-        return self._tables
-
-
-def _one_each(key: str, value: float | tuple[float, ...] | None, clients: int) -> None:
-    if isinstance(value, tuple) and len(value) != clients:
-        allowed = f"must have one entry for each of the {clients} clients, has {len(value)}"
-        raise ConfigError(key, list(value), allowed)
+        keys = make_key(self.seed, Stream.DURATION, np.arange(self.clients, dtype=np.int64))
+        scale = None
+        if isinstance(self.speed, tuple):
+            scale = np.array(self.speed)
+        elif self.speed is not None:
+            scale = lognormal_speeds(self.seed, self.clients, self.speed)
+        return keys, self.law.per_client(self.seed, self.clients), scale
 
 
 def failures(seed: int, p_fail: float) -> Callable[[Ints, Ints], Floats]:

@@ -28,18 +28,17 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number(value: Any, low: float = 0.0, above: float = -math.inf) -> bool:
-    """Whether a value is a finite number >= `low` and > `above`."""
+def is_number(value: Any, above: float = -math.inf) -> bool:
+    """Whether a value is a finite number >= 0 and > `above`."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return good and value >= low and value > above
+    return good and value >= 0 and value > above
 
 
-def numbers(above: float = -math.inf, size: int | None = None) -> Callable[[Any], Numbers]:
-    """Return a check for a non-empty list of numbers >= 0 and > `above`, exactly `size` of them if given."""
+def numbers(above: float = -math.inf) -> Callable[[Any], Numbers]:
+    """Return a check for a non-empty list of numbers >= 0 and > `above`."""
 
     def check(value: Any) -> Numbers:
-        right = isinstance(value, list) and len(value) > 0 and size in (None, len(value))
-        if not right or not all(is_number(item, 0.0, above) for item in value):
+        if not isinstance(value, list) or not value or not all(is_number(item, above) for item in value):
             raise ValueError
         return tuple(value)
 
@@ -51,15 +50,6 @@ def integers(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not value or not all(is_integer(item) and item >= 0 for item in value):
         raise ValueError
     return tuple(value)
-
-
-def number_or_list(value: Any) -> float | Numbers:
-    """Check one number > 0 for all clients, or a list with one per client."""
-    if isinstance(value, list):
-        return numbers(above=0.0)(value)
-    if not is_number(value, 0.0, 0.0):
-        raise ValueError
-    return float(value)
 
 
 def times(value: Any) -> tuple[tuple[int, float], ...]:
@@ -94,7 +84,7 @@ class Bits:
 
 def _speed(value: Any) -> float | tuple[float, ...]:
     if isinstance(value, list):
-        return number_or_list(value)
+        return numbers(above=0.0)(value)
     if not is_number(value) or value > 20:
         raise ValueError
     return float(value)
@@ -149,12 +139,6 @@ class Delay(Law):
     )
 
 
-def need_ordered(a: float, b: float) -> None:
-    """Raise ConfigError if b < a."""
-    if b < a:
-        raise ConfigError("delay.b", f"{b:g}", f"must be a number >= delay.a={a:g}")
-
-
 @dataclass(frozen=True)
 class Constant(Delay):
     """Every job takes c."""
@@ -178,7 +162,8 @@ class Uniform(Delay):
     b: float = positive(1.5)
 
     def check(self, clients: int) -> None:
-        need_ordered(self.a, self.b)
+        if self.b < self.a:
+            raise ConfigError("delay.b", f"{self.b:g}", f"must be a number >= delay.a={self.a:g}")
 
     def cycle(self, clients: int) -> Ints | None:
         return np.ones(clients, dtype=np.int64) if self.a == self.b else None

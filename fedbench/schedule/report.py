@@ -80,12 +80,13 @@ def summary(trace: Trace, start: float = 0.0) -> dict[str, Any]:
     """
     applied = np.flatnonzero(trace.status == APPLIED)
     tau = trace.applied_update[applied] - trace.start_version[applied]
+    largest = [late.max() for late in map(trace.staleness, range(trace.updates)) if late.size]
     used = np.bincount(trace.client[trace.status == APPLIED], minlength=trace.clients)
     counts = np.bincount(trace.status, minlength=len(STATUS))
     return {
         "tau_max": int(tau.max()) if tau.size else None,
         "tau_avg": float(tau.mean()) if tau.size else None,
-        "tau_avg_of_max": float(_largest(trace).mean()) if tau.size else None,
+        "tau_avg_of_max": float(np.mean(largest)) if tau.size else None,
         "concurrency": trace.concurrency,
         "jobs": {
             "dispatched": trace.jobs,
@@ -122,12 +123,6 @@ def write_jobs_csv(trace: Trace, path: str | Path, start: float = 0.0) -> None:
             for job, (*row, status) in enumerate(zip(*columns, strict=True), first):
                 values = ("" if value == -1 or value != value else value for value in row)  # -1, nan: none
                 table.writerow([job, *values, STATUS[status]])
-
-
-def _largest(trace: Trace) -> Ints:
-    """The largest staleness in each update that applies any job."""
-    each = (trace.staleness(t) for t in range(trace.updates))
-    return np.array([tau.max() for tau in each if tau.size], dtype=np.int64)
 
 
 def _came(trace: Trace) -> np.ndarray:

@@ -96,11 +96,6 @@ class Candidates:
             self._counts[node] += 1
             node >>= 1
 
-    def discard(self, client: int) -> None:
-        """Remove a client if it is a member."""
-        if client in self:
-            self.pop(self.rank(client))
-
 
 ANYONE = -1  # a slot that is not bound to a client
 NEVER = float("inf")
@@ -143,7 +138,8 @@ class Pool:
             _, leaves, client = self.changes.popleft()
             if leaves:
                 self.gone.add(client)
-                self.candidates.discard(client)
+                if client in self.candidates:
+                    self.candidates.pop(self.candidates.rank(client))
             else:
                 self.candidates.add(client)
 

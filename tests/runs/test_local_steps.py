@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedbench import algorithms
 from fedbench.api import compose_config
-from fedbench.cli import main
 from fedbench.config.config import Config
 from fedbench.errors import ConfigError
 from fedbench.fields import Choice
@@ -116,39 +114,6 @@ def test_which_options_take_what() -> None:
     assert "eta" in refused(slowmo, lr_schedule=ExponentialRate(), schedule=late.schedule)
     assert "keeps state at its clients" in refused(late, optimizer=SGD(momentum=0.9, keep=True))
     assert refused(late, optimizer=SGD(momentum=0.9)) == ""
-
-
-USERS = """
-from fedbench.method import Algorithm, positive, register
-
-@register("mine")
-class Mine(Algorithm):
-    \"\"\"{0}\"\"\"
-    lr: float = positive(0.1)
-
-    def local_step(self, local, client, h):
-        return {{"y": {0}}}
-
-    def server_step(self, server, mean, n, h):
-        return {{"theta": server.theta + mean.delta}}
-"""
-
-
-@pytest.mark.parametrize("takes", [True, False])
-def test_a_users_method_takes_optimizers_where_it_descends(
-    takes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One whose steps are written out is refused, not run as if nothing had been asked for."""
-    monkeypatch.chdir(tmp_path)
-    g = "client.grad(local.y)"
-    line = f"client.descend(local.y, {g}, h.lr)" if takes else f"local.y - h.lr * {g}"
-    Path("mine.py").write_text(USERS.format(line))
-    Path("conf/algorithm").mkdir(parents=True)
-    Path("conf/algorithm/mine.yaml").write_text("name: mine\nlr: 0.1\n")
-    words = ["--config-dir", "conf", "imports=[mine.py]", "algorithm=mine", "optimizer=adam", *BASE]
-    assert main(words) == (0 if takes else 2)
-    said = capsys.readouterr().err
-    assert ("optimizer=adam: must be sgd: mine makes local steps of its own" in said) == (not takes)
 
 
 def test_kept_state_counts_as_clients_state() -> None:
