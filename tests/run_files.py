@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,3 +31,9 @@ def same_model(one: Path, other: Path) -> bool:
     """Whether two runs have the same parameters, bit for bit."""
     a, b = model(one), model(other)
     return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+def summary(directory: Path) -> dict[str, Any]:
+    """The content of summary.json."""
+    found: dict[str, Any] = json.loads((directory / "summary.json").read_text())
+    return found

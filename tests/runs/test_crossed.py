@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from run_files import model
+from run_files import model, summary
 from scipy.special import softmax
 from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -28,10 +27,6 @@ def go(directory: Path, *words: str) -> pd.DataFrame:
     """The rows of metrics.csv of a run."""
     Run(compose_config([*SMALL, *words])).go(directory)
     return pd.read_csv(directory / "metrics.csv")
-
-
-def summary(directory: Path) -> dict:
-    return json.loads((directory / "summary.json").read_text())
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_files import summary
 
 from fedbench import algorithms
 from fedbench.api import compose_config
@@ -105,10 +106,6 @@ def same(one: Path, other: Path) -> None:
     for name, value in models[0].items():
         largest = value.abs().max().clamp_min(1e-30).item()
         torch.testing.assert_close(models[1][name], value, rtol=1e-12, atol=1e-12 * largest)
-
-
-def summary(directory: Path) -> dict[str, object]:
-    return json.loads((directory / "summary.json").read_text())
 
 
 @pytest.mark.slow

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from run_files import summary
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -39,10 +38,6 @@ def go(place: Path, *more: str) -> Run:
 
 def table(place: Path) -> pd.DataFrame:
     return RunDirectory(place).metrics.drop(columns="wall_seconds")
-
-
-def summary(place: Path) -> dict[str, Any]:
-    return json.loads((place / "summary.json").read_text())
 
 
 # ---- which samples ---------------------------------------------------------------------------------------
