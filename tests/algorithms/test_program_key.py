@@ -11,7 +11,8 @@ import torch
 from problem import Problem, engine_path
 
 from fedbench import algorithms
-from fedbench.method import Algorithm, Client, Record, Vectors, choice, nonnegative, positive, registry
+from fedbench.fields import REGISTERED
+from fedbench.method import Algorithm, Client, Record, Vectors, choice, nonnegative, positive
 
 
 @dataclasses.dataclass
@@ -65,7 +66,7 @@ def test_a_number_that_is_off_is() -> None:
 
 @pytest.mark.parametrize("cls", [ReadsANumber, HandsItselfOn])
 def test_a_number_read_from_self_is_an_error(cls: type[Obedient], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.registered, "disobedient", cls)
+    monkeypatch.setitem(REGISTERED, ("algorithm", "disobedient"), cls)
     p = Problem()
     with pytest.raises(TypeError, match="ReadFromH"):
         engine_path(p, "disobedient", p.cohorts(2, 2), steps=2, values={})
