@@ -11,11 +11,14 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from fedbench.errors import RunError, UserError, first_line
+
+if TYPE_CHECKING:
+    import numpy as np
 
 METRICS = "metrics.csv"
 """The table of a run's metrics."""
@@ -171,6 +174,20 @@ def hash_of(file: Path, size: int, modified: int) -> str:
         store.parent.mkdir(parents=True, exist_ok=True)
         write_json(store, {**known, str(file): [size, modified, digest]})
     return digest
+
+
+def small_table(file: Path) -> np.ndarray:
+    """The rows of a small CSV file of whole numbers below 256, not to be written to. The file is read again
+    only if its size or time has changed."""
+    status = file.stat()
+    return _table_of(file, status.st_size, status.st_mtime_ns)
+
+
+@cache
+def _table_of(file: Path, size: int, modified: int) -> np.ndarray:
+    import numpy as np
+
+    return np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
 
 
 def sha256(file: Path) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from fedbench.data.dataset import Dataset, of_users
 from fedbench.errors import DataError, refusing
+from fedbench.files import small_table
 from fedbench.provenance import versions
 from fedbench.rng import Stream, host_generator
 
@@ -44,7 +45,7 @@ def digits() -> Dataset:
 def _table(file: Path) -> np.ndarray:
     """Rows of 64 pixels and a label, (1797, 65) uint8."""
     with refusing(f"dataset=digits: {file} is damaged, install scikit-learn again"):
-        table = np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)
+        table = small_table(file)
         if table.shape != (1797, 65):
             raise ValueError(f"{table.shape[0]} rows of {table.shape[1]} numbers")
     return table
