@@ -22,7 +22,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
 
 from fedbench.config.grouping import in_order, plain
-from fedbench.errors import ConfigError, DataError
+from fedbench.errors import DataError
 from fedbench.figures import caption, style
 from fedbench.figures.lines import (
     ALIASES,
@@ -37,7 +37,7 @@ from fedbench.figures.lines import (
     table,
 )
 from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, sheet, span
-from fedbench.figures.results import METRICS, OUTCOMES, Run, metric, read, select
+from fedbench.figures.results import METRICS, OUTCOMES, Run, dotted, metric, read, select
 from fedbench.figures.style import BAND, FAINT, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 
 MOST = 8
@@ -67,22 +67,9 @@ def draw_results(runs: Sequence[Run], sources: Sequence[str | Path], options: Pl
         y = "final_accuracy" if y == "test_accuracy" else y
         known = [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
         check_choice("y", y, known)
-        x = _key(x, runs)
+        allowed = "must be a column of metrics.csv or a choice of these runs"
+        x = dotted("x", x, runs, allowed, METRICS)
     return draw_runs(runs, sources, replace(options, x=x, y=y), along=() if x in METRICS else [x])
-
-
-def _key(x: str, runs: Sequence[Run]) -> str:
-    """The dotted key of the choice `x`: `x` itself, or the only key whose last part is `x`. Raises
-    ConfigError if none or several fit."""
-    if any(x in run.choices for run in runs):
-        return x
-    known = sorted({key for run in runs for key in run.settings()})
-    found = [key for key in known if key.endswith(f".{x}")]
-    if len(found) == 1:
-        return found[0]
-    allowed = f"may be {' or '.join(found)}" if found else ""
-    allowed = allowed or "must be a column of metrics.csv or a choice of these runs"
-    raise ConfigError("x", x, allowed, [] if found else [*METRICS, *known])
 
 
 def draw_runs(

@@ -140,6 +140,19 @@ def check_key(option: str, key: str, allowed: str, runs: Sequence[Run]) -> None:
         raise ConfigError(option, key, allowed, sorted({name for run in runs for name in run.choices}))
 
 
+def dotted(option: str, name: str, runs: Sequence[Run], allowed: str, others: Sequence[str] = ()) -> str:
+    """The dotted key of the choice `name`: `name` itself, or the only key whose last part it is. Raises
+    ConfigError if none or several fit. `allowed`: what is; `others`: further names of it."""
+    if any(name in run.choices for run in runs):
+        return name
+    known = sorted({key for run in runs for key in run.settings()})
+    found = [key for key in known if key.endswith(f".{name}")]
+    if len(found) == 1:
+        return found[0]
+    raise ConfigError(option, name, f"may be {' or '.join(found)}" if found else allowed,
+                      [] if found else [*others, *known])  # fmt: skip
+
+
 def metric(runs: Sequence[Run]) -> str:
     """What the accuracies of these runs measure (`metric` in summary.json); `score` if the runs differ."""
     found = {str(run.extra.get("metric", "accuracy")) for run in runs} or {"accuracy"}

@@ -16,7 +16,8 @@ from typing import Any
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
-from fedbench.figures.results import TUNING, Run, number, outcomes, read, sweeps_of
+from fedbench.figures.caption import counted
+from fedbench.figures.results import TUNING, Run, dotted, number, outcomes, read, sweeps_of
 from fedbench.files import read_json
 from fedbench.runs.metrics import ENDS, sign
 from fedbench.runs.run_directory import FINISHED
@@ -112,7 +113,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     left out. A seed that was run twice counts once. Raises DataError, ConfigError.
     """
     runs, where = read(directories), ", ".join(directories)
-    by = [_dotted(name, runs) for name in by]
+    by = [dotted("--by", name, runs, "must be a key of these runs, such as algorithm or lr") for name in by]
     known = {key for run in runs for key in run.choices}
     swept = [
         key
@@ -124,7 +125,8 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in of_methods]
     keys = [key for key in dict.fromkeys([*swept, *different]) if key not in (*by, *task_keys)]
     # a swept key that is the same in all runs (a winner's) is a column all the same, but a method's alone
-    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or _varies(k, runs)]
+    varied = {k for k in keys if len({plain(run.choices.get(k)) for run in runs}) > 1}
+    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or k in varied]
     every = [*task_keys, *by, *keys]
     runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
     rows = outcomes(runs)
@@ -162,23 +164,10 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     return Ranking(found, task_keys, by, keys, list(dict.fromkeys((chosen, ranked))), notes)
 
 
-def _dotted(name: str, runs: Sequence[Run]) -> str:
-    """The dotted key of `name`, which may be its last part. Raises ConfigError if no run has it."""
-    known = sorted({key for run in runs for key in run.choices})
-    key = name if name in known else next((k for k in known if k.endswith(f".{name}")), name)
-    if key not in known:
-        raise ConfigError("--by", key, "must be a key of these runs, such as algorithm or lr", known)
-    return key
-
-
 def _searched(directories: Sequence[str]) -> list[str]:
     """The keys that the tunings to which these directories belong have searched: a method's own there."""
     places = [place for name in directories for place in (Path(name), Path(name).resolve().parent)]
     return [str(key) for place in places for key in (read_json(place / TUNING) or {}).get("searched", [])]
-
-
-def _varies(key: str, runs: Sequence[Run]) -> bool:
-    return len({plain(run.choices.get(key)) for run in runs}) > 1
 
 
 def _selecting(rivals: Sequence[Sequence[Mapping[str, Any]]]) -> str:
@@ -213,11 +202,11 @@ def _chosen_by(chosen: str, ranked: str, several: bool) -> str:
 
 
 def _left_out(ended_badly: int, lacking: int, metric: str) -> list[str]:
-    def counted(count: int) -> str:
-        return f"{count} setting{'s' if count > 1 else ''} left out"
-
-    notes = [f"{counted(ended_badly)}: a run failed, diverged or not ended"] if ended_badly else []
-    return notes + ([f"{counted(lacking)}: no {metric} ({_asked_by(metric)})"] if lacking else [])
+    reasons = {
+        "a run failed, diverged or not ended": ended_badly,
+        f"no {metric} ({_asked_by(metric)})": lacking,
+    }
+    return [f"{counted(n, 'setting')} left out: {why}" for why, n in reasons.items() if n]
 
 
 def _held_out(runs: Sequence[Run]) -> list[str]:

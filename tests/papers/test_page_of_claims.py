@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -215,7 +216,8 @@ def test_smoke_results_are_no_part_of_the_report(tmp_path: Path) -> None:
 
 
 def test_holms_correction_is_over_the_claims_of_a_paper() -> None:
-    """One test at p = 0.02 holds alone; beside another one it is twice that, 0.04, and beside three, 0.08."""
+    """One test at p = 0.02 holds alone; beside another one it is twice that, 0.04, and beside three, 0.08.
+    Our own questions, and our readings of a claim, are not of them."""
     scores = [1.0, 0.0, -1.0]  # sd 1, so t = sqrt(3) mean, and p = 1/2 - t / (2 sqrt(2 + t^2)) with 2 degrees
     x = 2 * (0.5 - 0.02)  # t / sqrt(2 + t^2)
     mean = (2 * x**2 / (1 - x**2)) ** 0.5 / 3**0.5
@@ -227,5 +229,9 @@ def test_holms_correction_is_over_the_claims_of_a_paper() -> None:
         claims = tuple(
             Claim(str(n), "", "", on_figure("fig", {"": Leads("a", ("b",))})) for n in range(count)
         )
-        found = judgements(Paper((), claims), evidence)
-        assert {one.verdict for said in found.values() for _, one in said} == {verdict}
+        test = on_figure("fig", {"": Leads("a", ("b",))})
+        ours = tuple(Claim(f"ours {n}", "", "", test, kind="ours") for n in range(5))
+        reading = Claim("read", "", "", (replace(test[0], ours=True),) * 5)
+        found = judgements(Paper((), (*claims, *ours, reading)), evidence)
+        assert {found[claim][0][1].verdict for claim in claims} == {verdict}
+        assert {one.verdict for claim in (*ours, reading) for _, one in found[claim]} == {YES}
