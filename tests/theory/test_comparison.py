@@ -19,17 +19,6 @@ def test_every_rule_has_a_row_and_needs_the_same():
         assert set(rows[name].needs) == set(rule.needs), name
 
 
-def test_methods_in_the_order_of_the_papers():
-    data = comparison.frame("padamfed")
-    assert list(data.method) == [
-        "SCAFFOLD", "MIME", "FedSPS", "SCAFFOLD-M", "PAdaMFed", "FAFED", "SCAFFOLD-M-VR", "PAdaMFed-VR",
-    ]  # fmt: skip
-    data = comparison.frame("adamasfl")
-    assert list(data.method) == ["FedBuff", "CA2FL", "DeFedAvg-nIID", "FADAS", "MasFL", "AdaMasFL"]
-    assert len(comparison.frame()) == 14
-    assert set(data.assumptions) == {"BDH", "BDH, BG", ""}
-
-
 def test_powers_follow_from_the_printed_rate():
     """T(epsilon): invert the AdaMasFL table's leading rate; read it off the PAdaMFed table's."""
     for row in comparison.ROWS:
