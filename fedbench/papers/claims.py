@@ -22,6 +22,7 @@ import pandas as pd
 from scipy.stats import linregress, ttest_rel
 from scipy.stats import t as student
 
+from fedbench.errors import DataError
 from fedbench.figures.results import PARTS
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
@@ -89,10 +90,12 @@ def read(directory: Path) -> Evidence | None:
 
 def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A figure's runs.csv with the stage of every run, and its rounds.csv with dir and seed of the run; empty
-    without them."""
+    without them. Raises DataError for tables of an earlier version."""
     if not (directory / "runs.csv").is_file():
         return pd.DataFrame(), pd.DataFrame()
     runs, rounds = (pd.read_csv(directory / f"{name}.csv", low_memory=False) for name in ("runs", "rounds"))
+    if "run" not in runs or "run" not in rounds:
+        raise DataError(f"{directory}: kept by an earlier version (`fedbench figures NAME` writes it again)")
     parts = tuple(f"{part}." for part in PARTS)
     runs = runs[[name for name in map(str, runs) if not name.startswith(parts)]]
     runs = pd.concat([runs, runs.dir.str.split("/").str[0].rename("stage")], axis=1)

@@ -22,7 +22,7 @@ from fedbench.figures.caption import distinct
 from fedbench.figures.results import PARTS
 from fedbench.files import read_json, write_text
 from fedbench.papers import FIGURES
-from fedbench.papers.claims import MADE, made
+from fedbench.papers.claims import MADE, made, tables
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import IDENTITY
@@ -139,6 +139,7 @@ def redraw(figure: Figure, scale: str, root: Path = Path()) -> list[str]:
     out = shown(figure.name, scale, root)
     if (content := made(out)) is None:
         raise DataError(f"{figure.name} --scale {scale}: no results are kept")
+    tables(out)  # refuses those of an earlier version
     files = figure.draw(out)
     say_how_it_was_tuned(out, files, content.get("validation"))
     _write_json(out / MADE, {**content, "files": sorted(file.name for file in files)})

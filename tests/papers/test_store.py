@@ -113,6 +113,19 @@ def test_a_kept_run_is_read_as_its_own_files_say_it(tmp_path: Path) -> None:
         assert {name: kept_run.extra[name] for name in own} == own
 
 
+def test_tables_of_an_earlier_version_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have no run's number, and not all choices."""
+    out = keep(tmp_path, {"adamasfl": 0.8})
+    for name in ("runs", "rounds"):
+        pd.read_csv(out / f"{name}.csv").drop(columns="run").to_csv(out / f"{name}.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    for words in (["--report"], [NAME, "--scale", "cpu", "--redraw"]):
+        assert main(["figures", *words]) == 2
+        assert "fig1/cpu: kept by an earlier version" in capsys.readouterr().err
+
+
 def test_published_pictures_have_a_column_or_a_page_in_width() -> None:
     """At the 300 dots per inch that they are saved with: nothing is scaled, so text keeps its size."""
     pictures = list((Path(__file__).parents[2] / "outputs/figures").rglob("*.png"))
