@@ -114,12 +114,12 @@ def test_two_client_quadratic(name: str, values: dict, limit: float) -> None:
     algorithm = algorithms.get(name).create({"lr": 0.1, **values})
     walk = make_walk(
         algorithm, Quadratic(), x, np.zeros(2, dtype=np.int64), np.array([0, 1]),
-        FixedTrace([[0, 1]] * 150, 2),
+        FixedTrace([[0, 1]] * 40, 2),
         per_round=2, steps=5, loss=lambda out, y: out,
     )  # fmt: skip
-    for _ in range(150):
+    for _ in range(40):
         walk.update()
-    assert walk.theta.item() == pytest.approx(limit, abs=1e-6)
+    assert walk.theta.item() == pytest.approx(limit, abs=1e-12)
 
 
 def test_scaffold_control_variates_mean_and_persistence() -> None:

@@ -219,9 +219,9 @@ def test_control_variates_stay_those_of_gradients_under_momentum() -> None:
     p = Problem(sizes=(6, 6, 6))
     values, steps = {"lr": 0.02, "option": 2}, 10
     walk = started(
-        p, "scaffold", [[0, 1, 2]] * 200, values, steps=steps, optimizer=optimizer({**SGD, "momentum": 0.9})
+        p, "scaffold", [[0, 1, 2]] * 100, values, steps=steps, optimizer=optimizer({**SGD, "momentum": 0.9})
     )
-    for _ in range(200):
+    for _ in range(100):
         walk.update()
     theta, c = walk.theta.numpy(), walk.trainer.store.tensors["c"].numpy()
     gradients = np.array([p.grad(i, theta) for i in range(3)])

@@ -40,6 +40,7 @@ def store(tmp_path: Path) -> CompileCache:
     return CompileCache(tmp_path / "programs", CPU)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_package_is_the_function_with_the_tensors_of_who_loads_it(tmp_path: Path) -> None:
     """Held tensors are inputs, what is passed on stays the argument, an operator stays whole."""
