@@ -30,9 +30,9 @@ def path(**options: Any) -> np.ndarray:
     return np.array(models(make_async_walk(problem(), "adamasfl", trace(), steps=K, batch=2, **options)))
 
 
-@pytest.mark.parametrize("norm", ["vector", "tensor"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize(
+    ("engine", "dtype", "norm"), [("loop", torch.float64, "vector"), ("vmap", torch.float32, "tensor")]
+)
 def test_a_power_of_two_on_the_loss_changes_no_bit(engine: str, dtype: torch.dtype, norm: str) -> None:
     options = {"engine": engine, "dtype": dtype, "values": {"norm": norm}}
     plain = path(**options)
@@ -41,8 +41,9 @@ def test_a_power_of_two_on_the_loss_changes_no_bit(engine: str, dtype: torch.dty
         assert path(**options, scale=scale).tobytes() == plain.tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-@pytest.mark.parametrize("scale", [3.7, 1e-3])
+@pytest.mark.parametrize(
+    ("dtype", "bound", "scale"), [(torch.float32, 1e-5, 3.7), (torch.float64, 1e-12, 1e-3)]
+)
 def test_any_factor_on_the_loss_changes_rounding_only(dtype: torch.dtype, bound: float, scale: float) -> None:
     plain, scaled = path(dtype=dtype), path(dtype=dtype, scale=scale)
     assert (np.linalg.norm(scaled - plain, axis=1) <= bound * np.linalg.norm(plain, axis=1)).all()

@@ -90,8 +90,7 @@ def test_a_norm_of_each_parameter_tensor_by_itself(name: str, engine: str) -> No
     assert relative_error(path, padamfed(p, cohorts, vr=name == "padamfed_vr")) > 1e-3
 
 
-@pytest.mark.parametrize("norm", ["vector", "tensor"])
-@pytest.mark.parametrize("name", ["padamfed", "padamfed_vr"])
+@pytest.mark.parametrize(("name", "norm"), [("padamfed", "tensor"), ("padamfed_vr", "vector")])
 def test_multiplying_the_loss_leaves_the_path_unchanged(name: str, norm: str) -> None:
     p = Problem()
     cohorts = p.cohorts(T, S)

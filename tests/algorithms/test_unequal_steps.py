@@ -101,8 +101,9 @@ OFF: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["loop", "vmap"])
-@pytest.mark.parametrize("case", OFF)
+@pytest.mark.parametrize(
+    ("case", "engine"), [*((case, "vmap") for case in OFF), ("padamfed", "loop"), ("padamfed_vr", "loop")]
+)
 def test_normalised_momentum_follows_the_equations(case: str, engine: str) -> None:
     """Whole and with each part switched off, as the ablations say."""
     p = Problem()
