@@ -24,7 +24,6 @@ from fedbench.config.register import sweep_dir
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError
 from fedbench.fields import Rule, rules
-from fedbench.runs.run_directory import RunDirectory
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:
@@ -35,17 +34,6 @@ def composed(*overrides: str, hydra: bool = False) -> DictConfig:
 @pytest.fixture(scope="module")
 def base() -> DictConfig:
     return composed()
-
-
-def test_options_stand_under_their_groups_and_the_rest_under_dotted_keys(base: DictConfig) -> None:
-    choices = flat(base)
-    chosen = {group: choices[group] for group in GROUPS if group not in USUAL}
-    assert list(chosen.values()) == ["digits", "iid", "logistic", "fedavg", "sync", "none"]
-    assert {group: choices[group] for group in USUAL} == USUAL
-    assert choices["clients.total"] == base.clients.total
-    assert choices["algorithm.lr"] == base.algorithm.lr
-    assert choices["imports"] == []
-    assert not any(key.startswith(("hydra", "algorithm.grid")) or key.endswith(".name") for key in choices)
 
 
 PLAIN: dict[str, Any] = dict(
@@ -121,12 +109,6 @@ def test_another_option_comes_first_among_the_differences(base: DictConfig) -> N
     assert found[1:] == [("rounds", 50, 3)]
     found = difference(identity(base), identity(composed("trace=true", "dtype=float64")))
     assert found == [("dtype", "float32", "float64"), ("trace", False, True)]
-
-
-def test_the_identity_survives_being_stored(base: DictConfig, tmp_path: Path) -> None:
-    assert RunDirectory(tmp_path).identity is None
-    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(base, resolve=True))
-    assert RunDirectory(tmp_path).identity == identity(base)
 
 
 def test_a_directory_is_named_after_the_hash_of_all_that_counts(base: DictConfig) -> None:

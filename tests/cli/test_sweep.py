@@ -40,6 +40,7 @@ def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, t
     code, out, err = fedbench(*command)
     assert (code, err) == (0, "")
     assert "8 runs, in outputs/sweeps/" in out
+    assert "another process" not in out
     directory = only_sweep(tmp_path)
     rows = read(directory / "runs.csv")
     assert list(rows[0]) == [*IDENTITY, "algorithm.lr", *OUTCOME]

@@ -136,8 +136,10 @@ def test_a_run_that_fails_or_diverges_changes_nothing_in_the_others(
     stay = [name for name in tables(tmp_path / "plain") if name in tables(tmp_path / "bad")]
     assert len(stay) == 2
     same_bytes(tmp_path / "plain", tmp_path / "bad", stay)
-    ended = {str(summary["status"]) for summary in summaries(tmp_path / "bad").values()}
-    assert ended == {"completed", "failed", "diverged"}
+    ended = {str(summary["status"]): summary for summary in summaries(tmp_path / "bad").values()}
+    assert ended.keys() == {"completed", "failed", "diverged"}
+    assert "on purpose" in str(ended["failed"]["error"])
+    assert ended["failed"]["versions"]  # what the run has written of itself stays
     for place in sorted(Path("bad").glob("*/run.log")):  # every run has a log of its own
         log = place.read_text()
         assert log.count("parameters, engine vmap") == 1, log

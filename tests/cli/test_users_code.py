@@ -115,9 +115,6 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
     code, _, err = fedbench(*mine, "engine=loop")
     assert (code, err.count("\n")) == (1, 1)
     assert err.startswith(f"fedbench: {Path('mine.py').resolve()}, line 18: AttributeError: ")
-    code, _, err = fedbench("-m", *mine, "seed=0,1", "hydra.sweep.dir=s")
-    assert code == 1
-    assert "mine.py, line 18: AttributeError" in err
     write(branch="h.lr = h.lr if local.y.sum() > 0 else h.lr")
     imports.executed.clear()
     code, _, err = fedbench(*mine, "engine=vmap")
