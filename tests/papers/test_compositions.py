@@ -75,6 +75,32 @@ def test_all_methods_of_padamfeds_figures_weight_clients_equally() -> None:
         assert branch.context.get("algorithm.weighting", default) == "uniform", branch
 
 
+@pytest.mark.parametrize(
+    ("name", "beside", "other"),
+    [
+        *((f"padamfed/{one}_balanced", f"padamfed/{one}", {"dataset.split": "balanced"})
+          for one in ("fig1", "fig2", "rnn_lr")),
+        ("fedproxvr/table2_cnn", "fedproxvr/table2", {}),
+    ],
+)  # fmt: skip
+def test_a_figure_beside_another_differs_in_what_its_name_says(
+    name: str, beside: str, other: dict[str, Value]
+) -> None:
+    """47 classes beside ten digits; the paper's network beside a smaller one."""
+    made, known = compose_experiment(name, "paper"), compose_experiment(beside, "paper")
+    assert made.base == {**known.base, **other}
+    assert (made.params, made.branches) == (known.params, known.branches)
+
+
+def test_one_rate_is_swept_where_the_server_averages() -> None:
+    """All methods average; eta has the ends of the paper's range, 3e-3 and 1e-1; K is 20."""
+    made = compose_experiment("padamfed/fig2_average", "paper")
+    assert {branch.context["algorithm.server_lr"] for branch in made.branches} == {"average"}
+    rates = {"algorithm.lr": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1]}
+    assert all(branch.along == rates for branch in made.branches)
+    assert made.base["local.steps"] == 20
+
+
 def test_steps_without_noise_are_as_long_as_a_theorems() -> None:
     """gamma of the S K of one of the study's settings, from the theorem's own formula."""
     made = compose_experiment("padamfed/settings", "paper")
