@@ -3,8 +3,8 @@
 An algorithm is a dataclass whose fields are its hyper-parameters. Its methods are called in the order of
 the pseudo-code; every vector has shape (d,), every other number is a 0-dim tensor. The engine loops the
 methods over clients, vectorises them with torch.func.vmap or compiles them, so they must not branch in
-Python on tensor values (use torch.where). Static variants (strings, booleans) live on `self`; numbers
-arrive in `h`, so that changing them recompiles nothing.
+Python on tensor values (use torch.where). Static variants (strings, booleans) live on `self`, which a run
+must not change; numbers arrive in `h`, so that changing them recompiles nothing.
 
     theta^0 -> [survey of all clients] -> server_init, client_init
     repeat: broadcast -> per client: local_init, K x local_step, local_final -> server_step(mean of uploads)

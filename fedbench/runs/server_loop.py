@@ -13,6 +13,7 @@ from torch import Tensor
 from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO
 from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Sums
 from fedbench.engine.executors import LATEST
+from fedbench.errors import RunError
 from fedbench.method import Record, Vectors
 from fedbench.runs.problem import Problem
 
@@ -35,6 +36,10 @@ class ServerLoop:
         self.server: Vectors = {"theta": theta}
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
+        self.held: tuple[dict[str, Any], dict[str, Any]] = (
+            {},
+            {},
+        )  # the method's attributes, server's and clients'
         self._use(problem.hyper)
 
     @property
@@ -94,7 +99,19 @@ class ServerLoop:
         self.server = {**self.server, **new}
         if statistics and not algorithm.keeps_buffers:
             self.statistics = statistics
+        self._check_held()
         self.version = t + 1
+
+    def _check_held(self) -> None:
+        """Refuse a method that changes itself: no checkpoint has what it keeps there, and steps that are
+        compiled or recorded go on with its first value."""
+        for held, method in zip(self.held, (self.algorithm, self.trainer.program.algorithm), strict=True):
+            for name, value in vars(method).items():
+                if held.setdefault(name, value) is not value:
+                    raise RunError(
+                        f"algorithm={method.name}: changes self.{name} during the run; what changes belongs "
+                        "to what server_init, client_init or local_init return"
+                    )
 
     def _train(self, t: int, h: Vectors) -> Vectors:
         """Train the jobs that start from version t, with its hyper-parameters `h`. Returns the mean of their

@@ -11,6 +11,7 @@ import torch
 from problem import Problem, engine_path
 
 from fedbench import algorithms
+from fedbench.errors import RunError
 from fedbench.fields import REGISTERED
 from fedbench.method import Algorithm, Client, Record, Vectors, choice, nonnegative, positive
 
@@ -70,6 +71,36 @@ def test_a_number_read_from_self_is_an_error(cls: type[Obedient], monkeypatch: p
     p = Problem()
     with pytest.raises(TypeError, match="ReadFromH"):
         engine_path(p, "disobedient", p.cohorts(2, 2), steps=2, values={})
+
+
+class Counts(Obedient):
+    """Its clients' steps get shorter with every call."""
+
+    calls = 0
+
+    def helper(self, step: Vectors) -> Vectors:
+        self.calls += 1
+        return {**step, "y": step["y"] / self.calls}
+
+
+class Remembers(Obedient):
+    """Its server keeps a vector where no checkpoint looks."""
+
+    def server_step(self, server: Any, mean: Any, n: Any, h: Any) -> Vectors:
+        self.before = server.theta
+        return {"theta": self.before + mean.delta}
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize(("cls", "name"), [(Counts, "calls"), (Remembers, "before")])
+def test_a_method_that_changes_itself_is_refused(
+    cls: type[Obedient], name: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded steps would go on with the first values."""
+    monkeypatch.setitem(REGISTERED, ("algorithm", "disobedient"), cls)
+    p = Problem()
+    with pytest.raises(RunError, match=rf"changes self\.{name} during the run; what changes belongs to"):
+        engine_path(p, "disobedient", p.cohorts(3, 2), steps=2, values={}, engine=engine)
 
 
 def test_what_cannot_be_compared_is_not_shared() -> None:
