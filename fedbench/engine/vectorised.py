@@ -100,9 +100,10 @@ class VmapExecutor(Executor):
     def _map(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
         """A function of the program, vectorised over clients, and recorded if all that it depends on is
         known."""
-        key, depends = (name, str(in_dims)), self.program.depends
+        key = (name, str(in_dims))
         if key not in self._mapped:
             mapped = torch.func.vmap(getattr(self.program, name), in_dims=in_dims)
+            depends = self.program.depends
             self._mapped[key] = mapped if depends is None else self.tapes.of((depends, *key), mapped)
         return self._mapped[key]
 

@@ -36,10 +36,8 @@ class ServerLoop:
         self.server: Vectors = {"theta": theta}
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
-        self.held: tuple[dict[str, Any], dict[str, Any]] = (
-            {},
-            {},
-        )  # the method's attributes, server's and clients'
+        # the method's attributes, at the server and at its clients
+        self.held: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         self._use(problem.hyper)
 
     @property

@@ -315,13 +315,14 @@ class _Pool:
             group = self.work.groups[number]
             if group.seats > 1:
                 log.warning("a process died with %d runs", len(group.jobs))
-                self.died |= {
-                    job
-                    for job in group.jobs
-                    if RunDirectory(self.work.jobs[job].place).status not in FINISHED
-                }
-            elif RunDirectory(self.work.jobs[group.jobs[0]].place).status not in FINISHED:
-                record_failure(self.work.jobs[group.jobs[0]].place, self.runs[group.jobs[0]].config, line)
+            for job in group.jobs:
+                place = self.work.jobs[job].place
+                if RunDirectory(place).status in FINISHED:
+                    continue
+                if group.seats > 1:
+                    self.died.add(job)
+                else:
+                    record_failure(place, self.runs[job].config, line)
             collect(self.directory)
         if left:
             self.workers[slot] = self._started(slot)
