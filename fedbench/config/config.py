@@ -351,10 +351,14 @@ def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 def container(cfg: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, resolved, without Hydra's node (which may refer to it)."""
-    plain = OmegaConf.to_container(without_hydra(cfg), resolve=True, throw_on_missing=False)
-    assert isinstance(plain, dict)
+    plain = {str(key): _plain(cfg, key) for key in cfg if key != "hydra"}
     absent = ("logger", *USUAL)  # null if the user's primary file lacks them
-    return {str(key): value for key, value in plain.items() if value or key not in absent}
+    return {key: value for key, value in plain.items() if value or key not in absent}
+
+
+def _plain(cfg: DictConfig, key: Any) -> Any:
+    value = "???" if OmegaConf.is_missing(cfg, key) else cfg[key]
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def without_hydra(cfg: DictConfig) -> DictConfig:

@@ -35,7 +35,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fedbench.config.compose import config_directories, validate
-from fedbench.config.config import DEVICE, without_hydra
+from fedbench.config.config import DEVICE
 from fedbench.errors import ConfigError
 from fedbench.runs import stored
 from fedbench.runs.run_directory import FAILED, FINISHED, SUMMARY, RunDirectory
@@ -105,7 +105,7 @@ class Work:
 
     def _run(self, place: Path, cfg: DictConfig) -> None:
         with prepared(cfg, place):
-            self.task(without_hydra(cfg))
+            self.task(cfg)
 
 
 def _is_finished(place: Path, cfg: DictConfig) -> bool:
@@ -113,7 +113,7 @@ def _is_finished(place: Path, cfg: DictConfig) -> bool:
     if not here.has(SUMMARY):
         return False
     HydraConfig.instance().cfg = cfg  # type: ignore[assignment]
-    config = validate(without_hydra(cfg), config_directories(cfg.hydra))
+    config = validate(cfg, config_directories(cfg.hydra))
     return stored.finished(here, config) is not None
 
 
