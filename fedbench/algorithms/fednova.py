@@ -41,7 +41,7 @@ class FedNova(Algorithm):
     """
 
     paper = "Wang et al., NeurIPS 2020"
-    checked_by = "tests/algorithms/test_fednova.py::test_follows_the_pseudo_code_with_unequal_steps"
+    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "momentum", "mu")
     own_step = "divides by its own momentum's weights (algorithm.momentum)"
 

@@ -26,7 +26,7 @@ class FedOpt(Algorithm):
     """
 
     paper = "Reddi et al., ICLR 2021"
-    checked_by = "tests/algorithms/test_fedopt.py::test_fedopt_follows_the_pseudo_code"
+    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "epsilon")
     no_average = "its server divides every coordinate by a second moment"
 

@@ -26,7 +26,7 @@ class VRLSGD(Algorithm):
 
     title = "VRL-SGD"
     paper = "Liang et al., arXiv:1912.12844"
-    checked_by = "tests/algorithms/test_vrl_sgd.py::test_vrl_sgd_follows_the_pseudo_code"
+    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr",)
     full_participation = True
     schedules = ("sync",)

@@ -78,17 +78,19 @@ class Batches:
 def case(
     p: Problem, cohorts: list[list[int]], how: str, steps: int
 ) -> tuple[dict[str, Any], Batches, Callable[[int], float]]:
-    """Options of `engine_path`, the batches, and the factor on eta in round t. `how`: `steps`, as many for
-    all; `epochs`, clients' own numbers of steps; `rates`, an eta that changes over rounds."""
+    """Options of `engine_path`, the batches, and the factor on eta in round t. `how`: `full`, full batches;
+    `steps`, mini-batches; `epochs`, clients' own numbers of steps; `rates`, an eta that changes over
+    rounds."""
     if how == "epochs":
         batches = Batches(p, cohorts, batch=4, epochs=2)
         assert len(set(batches.K)) > 1
-        return {"steps": None, "epochs": 2, "batch": 4}, batches, lambda t: 1.0
-    options: dict[str, Any] = {"steps": steps, "batch": 2}
+        return {"steps": None, "epochs": 2, "batch": 4, "chunk": 2}, batches, lambda t: 1.0
+    batch = None if how == "full" else 2
+    options: dict[str, Any] = {"steps": steps, "batch": batch}
     factor: Callable[[int], float] = (lambda t: 0.8**t) if how == "rates" else (lambda t: 1.0)
     if how == "rates":
         options["rates"] = {"lr": factor}
-    return options, Batches(p, cohorts, steps, 2), factor
+    return options, Batches(p, cohorts, steps, batch), factor
 
 
 def weights(p: Problem, cohort: list[int], weighting: str = "samples") -> np.ndarray:

@@ -14,6 +14,7 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.method import Algorithm
 from fedbench.runs.server_loop import ServerLoop
+from fedbench.schedule.trace import Trace
 
 H = np.array([[1.0, 3.0], [2.0, 0.5]])
 A = np.array([[1.0, -1.0], [-1.0, 2.0]])
@@ -47,16 +48,19 @@ def walk(
     start: Sequence[float] = START,
     steps: int = K,
     sizes: Sequence[int] | None = None,
+    arrivals: Trace | None = None,
     **options: Any,
 ) -> ServerLoop:
     """A method (by name: with these hyper-parameters) on quadratic clients (C, d) that all work in every
-    round. `sizes`: of theta's tensors; options: those of `make_walk`."""
+    round, or as `arrivals` says. `sizes`: of theta's tensors; options: those of `make_walk`."""
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm).create(values or {})
     clients = list(range(len(h)))
+    trace = arrivals or FixedTrace([clients] * rounds, len(h))
+    per_round, schedule = (arrivals.per_update, "async") if arrivals else (len(h), "sync")
     return make_walk(
         algorithm, Quadratic(start, sizes), np.concatenate([h, a], 1), np.zeros(len(h), dtype=np.int64),
-        np.array(clients), FixedTrace([clients] * rounds, len(h)), per_round=len(h), steps=steps,
+        np.array(clients), trace, per_round=per_round, schedule=schedule, steps=steps,
         loss=lambda out, y: out, **options,
     )  # fmt: skip
 
@@ -68,6 +72,19 @@ def path(name: str, values: dict[str, Any] | None = None, rounds: int = 4, **opt
         one.update()
         models.append(one.theta.numpy().copy())
     return np.array(models)
+
+
+def unequal(
+    name: str, values: dict[str, Any], h: np.ndarray, a: np.ndarray, samples: np.ndarray, start: float
+) -> ServerLoop:
+    """A method on clients (C,) of one coordinate that hold copies of a sample each, and make as many steps:
+    two epochs in mini-batches of two."""
+    client = np.repeat(np.arange(len(h)), samples)
+    return make_walk(
+        algorithms.get(name).create(values), Quadratic([start]), np.stack([h, a], 1)[client],
+        np.zeros(len(client), dtype=np.int64), client, FixedTrace([[*range(len(h))]], len(h)),
+        per_round=len(h), steps=None, epochs=2, batch=2, loss=lambda out, y: out,
+    )  # fmt: skip
 
 
 class Linear(nn.Module):

@@ -31,6 +31,12 @@ METHODS = {
     "mime": {"base": "adam", "lr": 0.01},
     "mimelite": {},
 }
+PLAIN = (
+    *("fedprox", "fednova", "fedexp", "fedadagrad", "fedadam", "fedyogi", "fedavgm", "slowmo", "feddyn"),
+    *("vrl_sgd", "fedexp_m", "scaffold_exp"),
+)
+OPTIONS = METHODS | {name: {} for name in PLAIN} | {"led": {"dual_lr": 0.1}}  # below 1/K for the largest K_i
+OPTIONS |= {name: {"server_lr": 0.1} for name in ("fedavg_m", "fedcm", "scaffold_m", "scaffold_m_vr")}
 
 
 def start(
@@ -44,7 +50,7 @@ def start(
     model = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), noise, nn.Linear(8, 3))
     cls = algorithms.get(name)
     cohorts = [[0, 1, 2, 3]] * 3 if cls.full_participation else [[0, 1, 3], [1, 2, 3], [0, 2, 3]]
-    algorithm = know_norm_layers(cls.create(METHODS[name]), model, {"1.weight", "1.bias"})
+    algorithm = know_norm_layers(cls.create(OPTIONS[name]), model, {"1.weight", "1.bias"})
     return make_walk(
         algorithm, model, x, y, assignment, FixedTrace(cohorts, 4), per_round=len(cohorts[0]), batch=4,
         engine=engine, chunk=chunk, **options,
@@ -59,7 +65,7 @@ def result(walk: ServerLoop, updates: int = 3) -> torch.Tensor:
     return torch.cat([value.flatten() for _, value in sorted(kept.items())])
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_loop_and_chunked_vmap_agree(name: str) -> None:
     options = {"steps": None, "epochs": 2}
     a, b = result(start(name, "loop", **options)), result(start(name, "vmap", chunk=2, **options))

@@ -6,14 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import adaptive_references as adaptive
 import async_oracle as oracle
 import numpy as np
 import pytest
+import references as plain
 import torch
 from async_runs import HALF_NORMAL, make_async_walk, make_trace, models, problem
-from oracle import weights
+from oracle import Batches
 from problem import CLASSES, FEATURES, Problem, engine_path, relative_error, started
 
+from fedbench import algorithms
 from fedbench.engine.choose import _Counter
 from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.vectorised import step_depends
@@ -77,23 +80,20 @@ def test_steps_are_those_of_torch(case: str, dtype: torch.dtype, engine: str) ->
 # ---- inside of methods ---------------------------------------------------------------------------------
 
 
-class Stepper:
-    """One client's optimizer in NumPy; by default SGD with momentum."""
+class Momentum(plain.Stepper):
+    """SGD with momentum; `unit` is what the same makes of gradients 1."""
 
-    def __init__(self, momentum: float = 0.8) -> None:
-        self.momentum, self.b, self.unit = momentum, 0.0, 0.0
-        self.travelled = 0.0
+    b = unit = 0.0
 
     def step(self, y: np.ndarray, q: np.ndarray, eta: float) -> np.ndarray:
-        self.b = self.momentum * self.b + q
-        self.unit = self.momentum * self.unit + 1  # what the same makes of gradients 1
+        self.b, self.unit = 0.8 * self.b + q, 0.8 * self.unit + 1
         self.travelled += self.unit
         return y - eta * self.b
 
 
-class AdamStepper(Stepper):
-    def __init__(self) -> None:
-        self.m, self.v, self.t = 0.0, 0.0, 0
+class Adam(plain.Stepper):
+    m = v = 0.0
+    t = 0
 
     def step(self, y: np.ndarray, q: np.ndarray, eta: float) -> np.ndarray:
         self.t += 1
@@ -102,115 +102,42 @@ class AdamStepper(Stepper):
         return y - eta * m / (np.sqrt(v) + 1e-3)
 
 
-class Server:
-    """Clients of one method with steppers; `kept`: each has its own for all rounds."""
-
-    def __init__(self, p: Problem, make: Callable[[], Stepper], kept: bool, clip: float = np.inf) -> None:
-        self.p, self.make, self.clip = p, make, clip
-        self.own = [make() for _ in range(p.N)] if kept else None
-        self.theta = p.theta0
-        self.c = np.zeros((p.N, len(p.theta0)))
-        self.server_c = np.zeros_like(p.theta0)
-
-    def grad(self, i: int, y: np.ndarray) -> np.ndarray:
-        """The client's gradient, as a whole vector no longer than `clip`."""
-        g = self.p.grad(i, y)
-        return g * min(1.0, self.clip / np.linalg.norm(g))
-
-    def job(self, i: int, direction: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, float]:
-        """y after K steps, and the sum of its directions' weights."""
-        one = self.make() if self.own is None else self.own[i]
-        before, y = getattr(one, "travelled", 0.0), self.theta
-        for _ in range(K):
-            y = one.step(y, direction(y), ETA)
-        return y, getattr(one, "travelled", 0.0) - before
-
-    def fedavg(self, cohort: list[int]) -> None:
-        moves = [self.job(i, lambda y, i=i: self.grad(i, y))[0] - self.theta for i in cohort]
-        self.theta = self.theta + np.average(moves, 0, weights(self.p, cohort))
-
-    def fedprox(self, cohort: list[int]) -> None:
-        moves = [
-            self.job(i, lambda y, i=i: self.grad(i, y) + 0.7 * (y - self.theta))[0] - self.theta
-            for i in cohort
-        ]
-        self.theta = self.theta + np.average(moves, 0, weights(self.p, cohort))
-
-    def feddyn(self, cohort: list[int]) -> None:
-        alpha, ys = 0.4, []
-        for i in cohort:
-            y, _ = self.job(i, lambda y, i=i: self.grad(i, y) - self.c[i] + alpha * (y - self.theta))
-            self.c[i] = self.c[i] - alpha * (y - self.theta)
-            ys.append(y)
-        self.server_c = self.server_c - alpha / self.p.N * np.sum(np.array(ys) - self.theta, 0)
-        self.theta = np.mean(ys, 0) - self.server_c / alpha
-
-    def scaffold(self, cohort: list[int], option: int = 2) -> None:
-        moves, news = [], []
-        for i in cohort:
-            y, total = self.job(i, lambda y, i=i: self.grad(i, y) - self.c[i] + self.server_c)
-            new = self.c[i] - self.server_c + (self.theta - y) / (total * ETA) if option == 2 else None
-            new = self.p.grad(i, self.theta) if new is None else new
-            news.append(new - self.c[i])
-            self.c[i] = new
-            moves.append(y - self.theta)
-        self.theta = self.theta + np.mean(moves, 0)
-        self.server_c = self.server_c + np.sum(news, 0) / self.p.N
-
-    def scaffold1(self, cohort: list[int]) -> None:
-        self.scaffold(cohort, option=1)
-
-    def vrl_sgd(self, cohort: list[int]) -> None:
-        done = [self.job(i, lambda y, i=i: self.grad(i, y) - self.c[i]) for i in cohort]
-        new = np.mean([y for y, _ in done], 0)
-        for i, (y, total) in zip(cohort, done, strict=True):
-            self.c[i] = self.c[i] + (new - y) / (total * ETA)
-        self.theta = new
-
-    def led(self, cohort: list[int]) -> None:
-        ys = []
-        for i in cohort:
-            one, y = self.make() if self.own is None else self.own[i], self.theta
-            for _ in range(K):
-                y = one.step(y, self.grad(i, y), ETA) - self.c[i] / K
-            ys.append(y)
-        new = np.mean(ys, 0)
-        self.c = self.c + np.array(ys) - new
-        self.theta = new
-
-
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "fedavg": ("fedavg", {}),
-    "fedprox": ("fedprox", {"mu": 0.7}),
-    "feddyn": ("feddyn", {"alpha": 0.4}),
-    "scaffold": ("scaffold", {}),
-    "scaffold1": ("scaffold", {"option": 1}),
-    "vrl_sgd": ("vrl_sgd", {}),
-    "led": ("led", {}),
+METHODS: dict[str, tuple[str, type[plain.Reference], dict[str, Any]]] = {
+    "fedavg": ("fedavg", plain.Reference, {"weighting": "samples"}),
+    "fedprox": ("fedprox", plain.FedProx, {"weighting": "samples", "mu": 0.7}),
+    "feddyn": ("feddyn", plain.FedDyn, {"alpha": 0.4}),
+    "scaffold": ("scaffold", plain.Scaffold, {}),
+    "scaffold1": ("scaffold", plain.Scaffold, {"option": 1}),
+    "vrl_sgd": ("vrl_sgd", plain.VRLSGD, {}),
+    "led": ("led", plain.LED, {}),
 }
 CASES = [
-    *((method, SGD, Stepper, keep) for method in METHODS for keep in (False, True)),
-    *((method, ADAM, AdamStepper, True) for method in ("fedavg", "fedprox", "feddyn", "scaffold1", "led")),
+    *((method, SGD, Momentum, keep) for method in METHODS for keep in (False, True)),
+    *((method, ADAM, Adam, True) for method in ("fedavg", "fedprox", "feddyn", "scaffold1", "led")),
 ]
 
 
-@pytest.mark.parametrize("engine", ["loop", "vmap"])
-@pytest.mark.parametrize(("method", "values", "make", "keep"), CASES)
-def test_methods_step_along_their_directions(
-    method: str, values: dict[str, Any], make: Callable[[], Stepper], keep: bool, engine: str
-) -> None:
-    p = Problem()
-    everyone = method in ("vrl_sgd", "led")
-    cohorts = [list(range(p.N))] * T if everyone else p.cohorts(T, S)
-    server, expected = Server(p, make, keep), [p.theta0]
-    for cohort in cohorts:
-        getattr(server, method)(cohort)
-        expected.append(server.theta)
-    name, own = METHODS[method]
-    options = {"steps": K, "engine": engine, "optimizer": optimizer({**values, "keep": keep})}
-    path = engine_path(p, name, cohorts, values={"lr": ETA, **own}, **options)
+def follow(
+    method: str, values: dict[str, Any], stepper: type[plain.Stepper], engine: str, clip: float | None = None
+) -> plain.Reference:
+    """Compare the method's path with that of its reference, which is returned."""
+    p, (name, cls, own) = Problem(), METHODS[method]
+    cohorts = [[*range(p.N)]] * T if algorithms.get(name).full_participation else p.cohorts(T, S)
+    keep, given = values.get("keep", False), {"lr": ETA, **own}
+    reference = cls(Batches(p, cohorts, K), stepper=stepper, keep=keep, clip=clip or np.inf, **given)
+    expected = reference.path(cohorts)
+    options = {"steps": K, "engine": engine, "optimizer": optimizer(values), "clip_norm": clip}
     assert np.linalg.norm(expected[-1] - p.theta0) > 0.3
-    assert relative_error(path, expected) < 1e-11
+    assert relative_error(engine_path(p, name, cohorts, values=given, **options), expected) < 1e-11
+    return reference
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize(("method", "values", "stepper", "keep"), CASES)
+def test_methods_step_along_their_directions(
+    method: str, values: dict[str, Any], stepper: type[plain.Stepper], keep: bool, engine: str
+) -> None:
+    follow(method, {**values, "keep": keep}, stepper, engine)
 
 
 def test_control_variates_stay_those_of_gradients_under_momentum() -> None:
@@ -246,18 +173,20 @@ def test_the_sum_of_weights_is_what_gradients_of_one_would_move(nesterov: bool) 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
 @pytest.mark.parametrize("method", ["fedprox", "scaffold"])
 def test_gradients_are_clipped_as_a_whole_before_anything_is_added(method: str, engine: str) -> None:
-    p = Problem()
-    cohorts, clip = p.cohorts(T, S), 0.35
-    server, expected = Server(p, Stepper, kept=False, clip=clip), [p.theta0]
-    for cohort in cohorts:
-        getattr(server, method)(cohort)
-        expected.append(server.theta)
-    norms = [np.linalg.norm(p.grad(i, theta)) for theta in expected for i in range(p.N)]
-    assert min(norms) < clip < max(norms)  # some are longer, some not
-    name, own = METHODS[method]
-    options = {"steps": K, "engine": engine, "optimizer": optimizer(SGD), "clip_norm": clip}
-    path = engine_path(p, name, cohorts, values={"lr": ETA, **own}, **options)
-    assert relative_error(path, expected) < 1e-11
+    norms = follow(method, SGD, Momentum, engine, clip=0.35).norms
+    assert min(norms) < 0.35 < max(norms)  # some are longer, some not
+
+
+@pytest.mark.parametrize("same_batch", [True, False])
+def test_both_gradients_of_a_step_of_delta_sgd_are_clipped(same_batch: bool) -> None:
+    p, clip = Problem(), 0.5
+    cohorts = p.cohorts(T, S)
+    values = {"lr": 0.4, "amplifier": 1.5, "growth": 0.6, "same_batch": same_batch, "first_rate": "initial"}
+    reference = adaptive.DeltaSGD(Batches(p, cohorts, K, 2), clip=clip, **values)
+    expected = reference.path(cohorts)
+    options = {"steps": K, "batch": 2, "values": values, "clip_norm": clip}
+    assert relative_error(engine_path(p, "delta_sgd", cohorts, **options), expected) < 1e-9
+    assert not same_batch or min(reference.second) < clip < max(reference.second)
 
 
 def test_a_gradient_of_zero_and_one_that_is_short_are_left_as_they_are() -> None:
@@ -272,7 +201,7 @@ def test_a_gradient_of_zero_and_one_that_is_short_are_left_as_they_are() -> None
 
 class MomentumFedBuff(oracle.FedBuff):
     def work(self, i: int, theta: np.ndarray) -> np.ndarray:
-        one, x = Stepper(), theta
+        one, x = Momentum(), theta
         for _ in range(self.K):
             x = one.step(x, self.p.grad(i, x), self.h["lr"])
         return x - theta

@@ -9,7 +9,9 @@ from typing import Any
 import async_oracle as oracle
 import numpy as np
 import pytest
+import references as plain
 from async_runs import HALF_NORMAL, make_async_walk, make_trace, models, problem, staleness
+from oracle import Batches
 from problem import Problem, engine_path, relative_error
 
 from fedbench.errors import ConfigError
@@ -71,74 +73,26 @@ def scheduled(rounds: int, **of_names: RateSchedule) -> Any:
     return {name: partial(schedule.factor_at, rounds=rounds) for name, schedule in of_names.items()}
 
 
-def fedavg(p: Problem, cohorts: list[list[int]], eta: np.ndarray, gamma: np.ndarray) -> list[np.ndarray]:
-    path = [p.theta0]
-    for t, cohort in enumerate(cohorts):
-        n, move = p.sizes[cohort], np.zeros_like(p.theta0)
-        for i, weight in zip(cohort, n / n.sum(), strict=True):
-            y = path[-1]
-            for _ in range(K):
-                y = y - eta[t] * p.grad(i, y)
-            move = move + weight * (y - path[-1])
-        path.append(path[-1] + gamma[t] * move)
-    return path
+class BothRates(plain.Reference):
+    """FedAvg whose server's rate is halved from round 3 on."""
+
+    def server(self, theta: np.ndarray, ys: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return theta + GAMMA * (1 if self.t < 3 else 0.5) * (w @ ys - theta)
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
 def test_fedavg_with_both_rates_changing(engine: str) -> None:
+    """With clients' rates alone, every method: `test_equations`."""
     p = Problem()
     cohorts = p.cohorts(T, S)
     lr, server = rate(name="cosine", min=0.1, warmup=2), rate(name="step", milestones=[3], factor=0.5)
-    values = {"lr": ETA, "server_lr": GAMMA}
+    values = {"lr": ETA, "server_lr": GAMMA, "weighting": "samples"}
     rates = scheduled(T, lr=lr, server_lr=server)
     path = engine_path(p, "fedavg", cohorts, steps=K, engine=engine, values=values, rates=rates)
     t = np.arange(T)
     eta = np.where(t < 2, (t + 1) / 2, 0.1 + 0.9 * (1 + np.cos(np.pi * (t - 2) / (T - 2))) / 2)
-    expected = fedavg(p, cohorts, ETA * eta, GAMMA * np.where(t < 3, 1, 0.5))
+    expected = BothRates(Batches(p, cohorts, K), lambda t: eta[t], **values).path(cohorts)
     assert relative_error(path, expected) < 1e-12
-
-
-def scaffold(p: Problem, cohorts: list[list[int]], eta: np.ndarray) -> list[np.ndarray]:
-    """Option 2: c_i+ = c_i - c + (theta - y) / (K eta_t), with the rate of the round."""
-    path, c, own = [p.theta0], np.zeros_like(p.theta0), np.zeros((p.N, len(p.theta0)))
-    for t, cohort in enumerate(cohorts):
-        moves, news = [], []
-        for i in cohort:
-            y = path[-1]
-            for _ in range(K):
-                y = y - eta[t] * (p.grad(i, y) - own[i] + c)
-            new = own[i] - c + (path[-1] - y) / (K * eta[t])
-            moves.append(y - path[-1])
-            news.append(new - own[i])
-            own[i] = new
-        path.append(path[-1] + np.mean(moves, 0))
-        c = c + np.sum(news, 0) / p.N
-    return path
-
-
-def vrl_sgd(p: Problem, rounds: int, eta: np.ndarray) -> list[np.ndarray]:
-    """Delta_i is completed in the next round, with the rate of the one in which y_i was made."""
-    path, delta = [p.theta0], np.zeros((p.N, len(p.theta0)))
-    for t in range(rounds):
-        ys = []
-        for i in range(p.N):
-            y = path[-1]
-            for _ in range(K):
-                y = y - eta[t] * (p.grad(i, y) - delta[i])
-            ys.append(y)
-        path.append(np.mean(ys, 0))
-        delta = delta + (path[-1] - np.array(ys)) / (K * eta[t])
-    return path
-
-
-def test_control_variates_are_divided_by_the_rate_that_made_them() -> None:
-    p = Problem()
-    cohorts, everyone = p.cohorts(T, S), [list(range(p.N))] * T
-    rates, eta = scheduled(T, lr=rate(name="exponential", factor=0.7)), 0.1 * 0.7 ** np.arange(T)
-    path = engine_path(p, "scaffold", cohorts, steps=K, values={"lr": 0.1}, rates=rates)
-    assert relative_error(path, scaffold(p, cohorts, eta)) < 1e-12
-    path = engine_path(p, "vrl_sgd", everyone, steps=K, values={"lr": 0.1}, rates=rates)
-    assert relative_error(path, vrl_sgd(p, T, eta)) < 1e-12
 
 
 class ScheduledFedBuff(oracle.FedBuff):

@@ -1,57 +1,47 @@
-"""What the synchronous baselines share: engines that agree, config files."""
+"""What methods refuse, and the grids that are searched."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
-from problem import Problem, started
+from oracle import refusal
 
 from fedbench import algorithms
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
 
-CONF = Path(__file__).parents[2] / "conf"
-
-NAMES = ("fedprox", "fednova", "fedexp", "fedadagrad", "fedadam", "fedyogi", "fedavgm", "slowmo", "feddyn",
-         "vrl_sgd", "led", "fedavg_m", "fedcm", "scaffold_m", "scaffold_m_vr",
-         "fedexp_m", "scaffold_exp", "delta_sgd", "fedhyper", "fedlada", "fedadamw")  # fmt: skip
-FULL = ("vrl_sgd", "led")
+GRIDS = Path(__file__).parents[2] / "conf" / "grid"
+OURS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
+ROUNDS_ONLY = {"fafed", "fedadamw", "fedadt", "fedlada", "led", "local", "local_amsgrad", "mime", "mimelite"}
+EVERYONE = {"fafed", "led", "vrl_sgd"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_engines_agree_with_unequal_steps_and_mini_batches(name: str) -> None:
-    p = Problem()
-    cohorts = [list(range(p.N))] * 4 if name in FULL else p.cohorts(4, 3)
-    values = yaml.safe_load((CONF / "algorithm" / f"{name}.yaml").read_text())
-    values = {key: value for key, value in values.items() if key != "name"}
-    if name == "led":
-        values["dual_lr"] = 0.1  # below 1/K for the largest K_i
-    thetas = []
-    for engine, chunk in (("loop", 1000), ("vmap", 1000), ("vmap", 2)):
-        how = {"engine": engine, "chunk": chunk}
-        walk = started(p, name, cohorts, values, steps=None, epochs=2, batch=4, **how)
-        for _ in cohorts:
-            walk.update()
-        thetas.append(walk.theta)
-    for theta in thetas[1:]:
-        torch.testing.assert_close(theta, thetas[0], rtol=1e-10, atol=1e-12)
+@pytest.mark.parametrize("name", OURS)
+def test_a_schedule_or_partial_participation_is_refused_where_the_equations_have_none(name: str) -> None:
+    assert ("schedule=async" in str(refusal(name, schedule="async"))) == (name in ROUNDS_ONLY | EVERYONE)
+    assert ("full participation" in str(refusal(name, S=1))) == (name in EVERYONE)
+    alone = name in ("ace", "asyncfeded", "fedasync", "ringmaster_asgd")  # an update on every arrival
+    assert (refusal(name) is None) != alone
+    assert refusal(name, S=1) is None or name in EVERYONE
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_config_file_names_every_hyper_parameter_and_a_usable_grid(name: str) -> None:
-    values = yaml.safe_load((CONF / "algorithm" / f"{name}.yaml").read_text())
-    tried = CONF / "grid" / f"{name}.yaml"
-    grid = yaml.safe_load(tried.read_text()) if tried.exists() else {}
-    assert values.pop("name") == name
-    algorithm = algorithms.get(name)
-    assert set(values) == set(algorithm.options())
-    algorithm.create(values).resolve(Counts(S=5, N=5, K=10, T=50))
-    for key, options in grid.items():
+@pytest.mark.parametrize("name", sorted(file.stem for file in GRIDS.glob("*.yaml") if file.stem in OURS))
+def test_a_grid_has_values_that_its_method_takes(name: str) -> None:
+    for key, options in yaml.safe_load((GRIDS / f"{name}.yaml").read_text()).items():
         for option in options:
-            algorithm.create({**values, key: option})
+            algorithms.get(name).create({key: option})
+
+
+def test_the_dual_step_of_led_is_at_most_one_over_k() -> None:
+    counts, led = Counts(S=6, N=6, K=4, T=9), algorithms.get("led")
+    assert led().resolve(counts)["dual_lr"] == 1 / 4
+    assert led.create({"dual_lr": 0.25}).resolve(counts)["dual_lr"] == 0.25
+    with pytest.raises(ConfigError, match=r"algorithm\.dual_lr.*0\.25"):
+        led.create({"dual_lr": 0.26}).resolve(counts)
+    with pytest.raises(ConfigError, match=r"algorithm\.dual_lr"):  # no single K to take 1/K of
+        led().resolve(Counts(S=6, N=6, K=None, T=9))
 
 
 @pytest.mark.parametrize("name", ["fedavg_m", "fedcm", "scaffold_m", "scaffold_m_vr"])
@@ -68,6 +58,7 @@ def test_gradient_sized_server_step_must_be_given(name: str) -> None:
         ("fedadam", "beta1", 1.0),
         ("fedavgm", "momentum", 1.0),
         ("fednova", "mu", -0.1),
+        ("fedhyper", "alpha_min", 1.5),
         ("feddyn", "weighting", "samples"),
         ("slowmo", "weighting", "size"),
     ],

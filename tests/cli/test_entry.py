@@ -95,7 +95,7 @@ def test_a_list_fits_the_terminal(
         assert all(len(line.split()) > 1 for line in lines), "an option without a description"
     if group == "algorithm":
         assert "McMahan et al., AISTATS 2017" in out
-        assert ("Not shown here: " in out) == ("test_fedavg_scaffold.py" not in out)
+        assert ("Not shown here: " in out) == ("test_ringmaster.py" not in out)
         assert width < 200 or "Not shown here: uplink" not in out
 
 
