@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+Call = Callable[..., tuple[int, str, str]]
+"""The command line, given its words: (exit code, stdout, stderr)."""
 
 
 def read(file: Path) -> list[dict[str, str]]:

@@ -7,12 +7,12 @@ import functools
 import json
 import threading
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from run_files import Call
 
 from fedbench.cli import main
 from fedbench.config import imports
@@ -85,20 +85,24 @@ class Runs:
         return types.SimpleNamespace(score=accuracy or 0.0)
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty current directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
-    """The stand-in, in an empty current directory."""
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """The stand-in."""
     stand_in = Runs()
     monkeypatch.setattr("fedbench.runs.run.Run", stand_in.made)
     monkeypatch.setattr("fedbench.sweeps.together.kind_of", lambda run: None)  # these have no steps to join
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDBENCH_DATA", raising=False)
     return stand_in
 
 
 @pytest.fixture
-def fedbench(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line in this process: (exit code, stdout, stderr)."""
+def fedbench(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run the command line in this process."""
 
     def call(*argv: str) -> tuple[int, str, str]:
         code = main(argv)

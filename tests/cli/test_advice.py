@@ -7,19 +7,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from run_files import Call
 
 from fedbench import algorithms, compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import flat
 from fedbench.errors import UserError
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.slow
@@ -83,9 +81,8 @@ def test_a_text_that_is_neither_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert compose_config(["algorithm.lr=${oc.env:GIVEN}"]).algorithm.options["lr"] == "three"
 
 
-def test_a_plus_before_a_key_of_ours_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plus_before_a_key_of_ours_is_not_needed() -> None:
     """+key=value and key=value are one; what is kept of a run's overrides is what was written."""
-    monkeypatch.chdir(tmp_path)
     cfg = compose(["+rounds=3", "+algorithm.lr=0.2"]).cfg
     assert OmegaConf.to_container(cfg.hydra.overrides.task) == ["rounds=3", "algorithm.lr=0.2"]
     assert cfg.hydra.job.override_dirname == "algorithm.lr=0.2,rounds=3"

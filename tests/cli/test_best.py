@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import Call
 
 from fedbench.figures.plot import main as plot_command
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 def write(name: str, result: float | None, seed: int = 0, **more: Any) -> None:
@@ -35,12 +33,6 @@ def rows(out: str) -> list[list[str]]:
     """The lines of the table, as words."""
     table = out.split("\n(")[0].split("\n\n")[0]
     return [line.split() for line in table.splitlines()]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty current directory."""
-    monkeypatch.chdir(tmp_path)
 
 
 def test_held_out_samples_select_and_the_test_set_ranks(fedbench: Call) -> None:

@@ -43,15 +43,6 @@ def test_bash_completes(tmp_path: Path) -> None:
     assert (done.stdout.split(), done.stderr) == (found, "")
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_it_installs_for_other_shells(
-    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", [str(COMMAND)])
-    assert main(["-sc", f"install={shell}"]) == 0
-    assert "fedbench" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("line", "found"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from omegaconf import OmegaConf
 
 from fedbench.cli import main
 from fedbench.sweeps.launcher import Launcher
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 def test_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,15 +36,14 @@ def test_processes_get_devices_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Launcher("auto").slots(8) == [None]
 
 
-def test_processes_know_how_many_share_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_know_how_many_share_their_gpu() -> None:
     """Five on two GPUs, and two on the CPU beside them."""
     slots = ["cuda:0", "cuda:1", "cpu", "cuda:0", "cuda:1", "cpu", "cuda:0"]
     assert Launcher("auto").sharing(slots) == [3, 2, 1, 3, 2, 1, 3]
 
 
 @pytest.mark.slow
-def test_the_pool_hands_them_to_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_pool_hands_them_to_its_runs(tmp_path: Path) -> None:
     words = ["--multirun", "seed=0,1,2", "rounds=1", "hydra.sweep.dir=here"]
     words += ["hydra.launcher.devices=[cpu,cpu]", "hydra.launcher.threads=2"]
     assert main([*words, "clients.total=9,10"]) == 0

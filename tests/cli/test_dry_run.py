@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import Call
 
-from fedbench.cli import main
-
-Say = Callable[..., tuple[int, str, str]]
 SMALL = ["rounds=1", "local.steps=1", "threads=1", "model=logistic", "clients.total=4", "clients.per_round=2"]
-
-
-@pytest.fixture
-def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
-    """Give a command in an empty directory; returns code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def called(*words: str) -> tuple[int, str, str]:
-        code = main(list(words))
-        return code, *capsys.readouterr()
-
-    return called
 
 
 def files(place: Path) -> set[Path]:
@@ -32,13 +17,13 @@ def files(place: Path) -> set[Path]:
 
 @pytest.mark.parametrize("command", [[], ["--multirun"], ["tune"]])
 def test_nothing_is_downloaded(
-    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr("torchvision.datasets.CIFAR100", lambda root, **how: asked.append(root))
     words = [*command, "dataset=cifar100", "data.root=none", "algorithm.lr=0.1"]
     words[-1] += ",0.2" if command else ""
-    code, _, err = say(*words, "--dry-run")
+    code, _, err = fedbench(*words, "--dry-run")
     assert (code, err.count("\n")) == (2, 1)
     assert "dataset=cifar100: not found: none/cifar100.npz, nor " in err
     assert "FEDBENCH_OFFLINE is set (--dry-run sets it): nothing is downloaded" in err
@@ -46,41 +31,33 @@ def test_nothing_is_downloaded(
     assert "FEDBENCH_OFFLINE" not in os.environ
 
 
-def test_the_variable_forbids_downloads_to_a_run(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDBENCH_OFFLINE", "1")
-    code, _, err = say("dataset=mnist", "data.root=none")
-    assert code == 2
-    assert "nothing is downloaded" in err
-    assert os.environ["FEDBENCH_OFFLINE"] == "1"
-
-
-def test_a_figure_says_what_it_would_run(say: Say, tmp_path: Path) -> None:
+def test_a_figure_says_what_it_would_run(fedbench: Call, tmp_path: Path) -> None:
     """loss_scale at scale smoke: two points of each method's grid, then a run for each factor."""
-    code, out, err = say("figures", "loss_scale", "--dry-run", "threads=1")
+    code, out, err = fedbench("figures", "loss_scale", "--dry-run", "threads=1")
     assert (code, err) == (0, "")
     assert "loss_scale, smoke: " in out
     assert " runs in outputs/" in out
     assert ", 0 finished\n" in out
     assert ": to run\n" in out
     assert files(tmp_path) == set()
-    assert say("figures", "--all", "--list")[0] == 0
+    assert fedbench("figures", "--all", "--list")[0] == 0
 
 
 @pytest.mark.slow
-def test_a_replay_and_the_winners_of_a_tuning(say: Say, tmp_path: Path) -> None:
+def test_a_replay_and_the_winners_of_a_tuning(fedbench: Call, tmp_path: Path) -> None:
     words = [*SMALL, "algorithm.lr=0.1,0.2", "seed=0,1", "hydra.sweep.dir=tuned"]
-    assert say("tune", *words, "--extend", "0")[0] == 0
+    assert fedbench("tune", *words, "--extend", "0")[0] == 0
     before = files(tmp_path)
-    code, out, err = say("tune", "tuned", "rounds=2", "seed=range(3)", "--dry-run")
+    code, out, err = fedbench("tune", "tuned", "rounds=2", "seed=range(3)", "--dry-run")
     assert (code, err) == (0, "")
     assert out.startswith("3 runs in ")
     assert out.count(": to run\n") == 3
     [run, *_] = sorted(file.parent for file in tmp_path.rglob("summary.json"))
-    code, out, err = say("replay", str(run), "--dry-run")
+    code, out, err = fedbench("replay", str(run), "--dry-run")
     assert (code, err) == (0, "")
     assert out.startswith(f"{run}: 1 rounds again, which took ")
     assert out.endswith("; nothing is kept\n")
-    assert "; kept in outputs/reruns/" in say("replay", str(run), "--keep", "--dry-run")[1]
+    assert "; kept in outputs/reruns/" in fedbench("replay", str(run), "--keep", "--dry-run")[1]
     assert files(tmp_path) == before
-    code, _, err = say("replay", str(tmp_path), "--dry-run")
+    code, _, err = fedbench("replay", str(tmp_path), "--dry-run")
     assert (code, err.count("\n")) == (2, 1)

@@ -28,11 +28,8 @@ def start(*argv: str, cwd: Path, **environment: str) -> subprocess.CompletedProc
 
 
 @pytest.fixture
-def shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., str]]:
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
     """What a command prints that shows something and leaves nothing."""
-    monkeypatch.chdir(tmp_path)
 
     def call(*argv: str) -> str:
         assert cli.main(argv) == 0
@@ -130,9 +127,8 @@ def test_a_method_without_a_row_on_the_page_is_listed(
 
 
 def test_without_words_it_is_the_quickstart_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert cli.main(["--dry-run"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("The quickstart: `fedbench experiment=quickstart`, ")

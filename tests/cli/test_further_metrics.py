@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from run_files import Call
 
 pytest.importorskip("torchmetrics", reason="eval.metrics needs the extra `metrics`")
 
-Call = Callable[..., tuple[int, str, str]]
 SMALL = ("dataset=digits", "clients.total=8", "rounds=3", "dataset.validation=0.1", "eval.finetune_steps=4")
 
 
-def test_columns_files_tables_and_the_same_training(
-    fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_columns_files_tables_and_the_same_training(fedbench: Call) -> None:
     asked = ["eval.metrics=[macro_f1,perplexity,confusion_matrix]", "hydra.sweep.dir=s"]
     assert fedbench("-m", "algorithm=fedavg,scaffold", *SMALL, *asked)[0] == 0
     assert fedbench(*SMALL[:-1], "hydra.run.dir=plain")[0] == 0

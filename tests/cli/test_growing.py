@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import Call
 
-Call = Callable[..., tuple[int, str, str]]
 ALL = Path("outputs/runs")
 
 

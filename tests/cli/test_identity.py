@@ -158,11 +158,6 @@ def test_sweep_directories_follow_from_values_not_from_their_order() -> None:
     assert sweep("algorithm=scaffold,fedavg", "algorithm.lr=0.1") == one
 
 
-def test_the_first_job_of_a_grid_has_every_first_value() -> None:
-    words = ["seed=3,1,2", "rounds=7", "local.steps=range(5,9)", "algorithm=scaffold,fedavg"]
-    assert first_values(parse(words)) == ["seed=3", "rounds=7", "local.steps=5", "algorithm=scaffold"]
-
-
 def test_slugs_are_plain_words() -> None:
     assert slug(["lr_0.1", "model_{a:1}", "", "x/y"]) == "lr_0.1-model_a_1-x_y"
     assert slug([]) == "run"
@@ -216,11 +211,8 @@ def test_a_changed_configuration_is_that_of_the_command_line(word: str, change: 
     assert (again, run_name(again)) == (changed, run_name(changed))
 
 
-def test_a_changed_configuration_is_computed_named_and_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_configuration_is_computed_named_and_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     """As what it says; and a wrong change is refused."""
-    monkeypatch.chdir(tmp_path)
     config = compose_config([*SMALL, "seed=77"])
     changed = choose(config, "algorithm", lr=0.5)
     run = fedbench.run(changed)
@@ -323,10 +315,9 @@ def test_every_digit_of_a_value_counts(one: str, other: str, same: bool) -> None
 # ---- files and code that a run reads -------------------------------------------------------------------
 
 
-def test_code_in_a_package_below_imports_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_in_a_package_below_imports_counts(tmp_path: Path) -> None:
     """All files of a package that `imports` names, in all its sub-packages; `hooks` does not count. None of
     it is executed to name a run."""
-    monkeypatch.chdir(tmp_path)
     files = ["__init__.py", "rates.py", "inner/__init__.py", "inner/deep/__init__.py", "inner/deep/steps.py"]
     for name in files:
         file = tmp_path / "package_of_mine" / name

@@ -50,12 +50,9 @@ def test_another_launcher_completes_a_sweep(words: list[str], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("processes", marks=pytest.mark.slow)])
-def test_paths_are_relative_to_where_the_command_was_given(
-    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_relative_to_where_the_command_was_given(launcher: str) -> None:
     """Where `hydra.job.chdir` makes a run's directory the current one: data, partition, model, code, all of
     them asked for by every run."""
-    monkeypatch.chdir(tmp_path)
     x, y = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 4
     np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     np.savez("parts.npz", client=np.arange(40) % 4)

@@ -6,20 +6,19 @@ import base64
 import itertools
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cli.test_report import Page
+from run_files import Call
 
 from fedbench import api
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.runs.run_directory import RunDirectory
 
-Call = Callable[..., tuple[int, str, str]]
 RATES, STEPS, BATCHES, SEEDS, ROUNDS = (0.2, 10.0, 0.1), (5, 2), (8, 16), (0, 1, 2), 4
 LOST = (10.0, 5, 16)  # one of its runs diverges; the others are better than all
 COLUMNS = ["round", "train_loss", "test_loss", "test_accuracy", "wall_seconds"]
@@ -229,12 +228,9 @@ def test_the_best_setting(
     assert places == [f"d/{first}-{seed}" for seed in SEEDS]
 
 
-def test_compare_shows_the_first_row_that_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedbench: Call
-) -> None:
+def test_compare_shows_the_first_row_that_differs(tmp_path: Path, fedbench: Call) -> None:
     """With all digits. Cells that are empty in both are the same, one that is empty in one is not; time does
     not count."""
-    monkeypatch.chdir(tmp_path)
     head = "round,test_loss,test_accuracy,grad_norm,wall_seconds"
     rows = {
         "a": ["0,2.5,0.1,,1", "1,2.0,0.2,,2", "2,0.1234567890123456,0.3,0.25,3", "3,1.0,0.4,,4"],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from run_files import Call
 
-Call = Callable[..., tuple[int, str, str]]
 SMALL = ("dataset=synthetic", "clients.total=8", "clients.per_round=3", "local.batch_size=20", "trace=true")
 
 

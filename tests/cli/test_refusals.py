@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import Call
 
 from fedbench.cli import main
-
-Call = Callable[..., tuple[int, str, str]]
 
 KEYS = "`fedbench --help` shows all keys"
 CAN = "cannot be set; of Hydra's keys these can: "
@@ -70,6 +68,7 @@ BAD = [
     ("loss.weight_decay=nan", "loss.weight_decay=nan: must be a number >= 0"),
     ("loss.scale=inf", "loss.scale=inf: must be a number > 0"),
     ("imports=[[a]]", "imports=[[a]]: must be a list such as [a, b], each the name of a module"),
+    ("imports=[no_such_module]", "imports=no_such_module: must be a module importable from here, or a pat"),
     ("rounds=${nowhere}", "'nowhere' not found"),
     ("seed=${oc.env:FEDBENCH_NO_SUCH}", "FEDBENCH_NO_SUCH"),
     ("local.step=3",
@@ -136,11 +135,8 @@ def test_bad_input_is_one_line(runs: Any, fedbench: Call, tmp_path: Path, given:
 
 
 @pytest.mark.parametrize(("given", "line"), BY_A_RUN)
-def test_what_a_run_refuses_is_one_line(
-    fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, line: str
-) -> None:
+def test_what_a_run_refuses_is_one_line(fedbench: Call, tmp_path: Path, given: str, line: str) -> None:
     """By its method, its data and its device, before anything is written."""
-    monkeypatch.chdir(tmp_path)
     code, _, err = fedbench(*given.split())
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"fedbench: {line}")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from run_files import read
+from run_files import Call, read
 
 from fedbench.figures.plot import main as plot_command
 from fedbench.sweeps.tables import closing_table, swept_in
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from importlib.util import find_spec
@@ -14,8 +13,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from run_files import Call
 
-Call = Callable[..., tuple[int, str, str]]
 pytestmark = pytest.mark.skipif(find_spec("plotly") is None, reason="plotly is not installed")
 
 
@@ -65,9 +64,7 @@ class Page(HTMLParser):
         return json.loads(found[1])
 
 
-def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(
-    runs, fedbench: Call, tmp_path: Path
-) -> None:
+def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(runs, fedbench: Call) -> None:
     fedbench("-m", "algorithm.lr=0.1,0.2", "local.steps=2,4", "seed=0,1", "hydra.sweep.dir=s")
     fedbench("-m", "algorithm.lr=0.3", "local.steps=2", "seed=13,14", "hydra.sweep.dir=s")
     said = json.loads(Path("s/sweep.json").read_text())
@@ -132,8 +129,7 @@ def test_nothing_that_a_run_says_becomes_markup(runs, fedbench: Call) -> None:
     assert all("<" not in name and evil in unescape(name) for name in names)
 
 
-def test_real_runs_of_which_one_diverges(fedbench: Call, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_real_runs_of_which_one_diverges(fedbench: Call) -> None:
     small = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
     assert fedbench("-m", *small, "algorithm.lr=0.1,1e38", "seed=0,1", "hydra.sweep.dir=s")[0] == 0
     assert fedbench("report", "s")[0] == 0
@@ -165,7 +161,7 @@ def test_what_is_left_out_is_said(runs, fedbench: Call, monkeypatch) -> None:
     assert figure["layout"]["yaxis"]["title"]["text"] == "Test accuracy (one in 5 evaluations)"
 
 
-def test_one_run_and_a_page_elsewhere(runs, fedbench: Call, tmp_path: Path) -> None:
+def test_one_run_and_a_page_elsewhere(runs, fedbench: Call) -> None:
     """Links start from where the page is."""
     fedbench("seed=3", "hydra.run.dir=r")
     Path("pages/deep").mkdir(parents=True)

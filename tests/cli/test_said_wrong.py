@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
+from run_files import Call
 
-Call = Callable[..., tuple[int, str, str]]
 SMALL = ("rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none", "threads=1")
 
 
@@ -18,11 +16,8 @@ DAMAGE = {
 }
 
 
-def test_a_damaged_table_of_a_run_is_named(
-    fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_table_of_a_run_is_named(fedbench: Call) -> None:
     """By every command that reads it; and one row less is another run to `replay`."""
-    monkeypatch.chdir(tmp_path)
     assert fedbench(*SMALL, "-m", "seed=0,1", "hydra.sweep.dir=s", "hydra/launcher=basic")[0] == 0
     file = next(Path("s").glob("*seed_1*/metrics.csv"))
     whole = file.read_text()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from run_files import Call
 
 from fedbench.algorithms import get, names
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 def test_a_page_has_equations_costs_and_check(fedbench: Call) -> None:

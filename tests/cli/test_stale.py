@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import Call
 
 from fedbench import files
 from fedbench.config import identity as inputs
-
-Call = Callable[..., tuple[int, str, str]]
 
 CASES = {
     "dataset.path": ("data.npz", ["dataset=npz", "dataset.path=data.npz"]),

@@ -6,14 +6,13 @@ import csv
 import fcntl
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import Call
 
 from fedbench.cli import main
 
-Call = Callable[..., tuple[int, str, str]]
 SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
 
 
@@ -23,7 +22,7 @@ def rounds(place: Path, *rows: tuple[int, float]) -> None:
     (place / "metrics.csv").write_text("\n".join(lines) + "\n99,0")
 
 
-def test_where_a_sweep_stands(runs, fedbench: Call, tmp_path: Path) -> None:
+def test_where_a_sweep_stands(runs, fedbench: Call) -> None:
     """Ended, failed, diverged, running, stopped and missing runs, and their rounds."""
     fedbench("-m", "seed=0,1,2,13,14", "rounds=100", "hydra.sweep.dir=s")
     _, running, stopped, *_ = manifest = json.loads(Path("s/sweep.json").read_text())["jobs"]
@@ -46,18 +45,14 @@ def test_where_a_sweep_stands(runs, fedbench: Call, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def real() -> None:
     """Two real runs, `a` and `b`, of two rates."""
-    monkeypatch.chdir(tmp_path)
     for name, rate in (("a", 0.1), ("b", 0.2)):
         assert main([*SMALL, f"algorithm.lr={rate}", f"hydra.run.dir={name}"]) == 0
 
 
-def test_the_terminal_keeps_twelve_of_many_evaluations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedbench: Call
-) -> None:
+def test_the_terminal_keeps_twelve_of_many_evaluations(fedbench: Call) -> None:
     """As metrics.csv has them, the first and the last among them; none where progress is off."""
-    monkeypatch.chdir(tmp_path)
     out = fedbench(*SMALL, "rounds=20", "progress=lines", "hydra.run.dir=r")[1].splitlines()
     assert out[-1] == "12 of 21 evaluations; metrics.csv has all"
     assert re.split(r"  +", out[-14]) == ["round", "test loss", "test accuracy"]

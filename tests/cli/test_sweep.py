@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import run_job
-from run_files import read
+from run_files import Call, read
 
 from fedbench.config.compose import composing
 from fedbench.sweeps.job import prepared
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 def only_sweep(root: Path) -> Path:
@@ -83,18 +79,20 @@ def test_a_launcher_that_gives_up_is_one_line(runs, fedbench: Call, monkeypatch:
 
 
 def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_path: Path) -> None:
-    """One is ended there, one left unfinished there and run here; in a directory of the user's too."""
+    """One is ended there, one left unfinished and one failed there, which are run here; in a directory of the
+    user's too."""
     for place in ("hydra.sweep.dir=ours", "hydra.sweep.subdir=job${hydra.job.num}"):
         runs.done.clear()
-        runs.held = [16, 17]
-        code, _, err = fedbench("--multirun", "seed=1,16,17,2", place)
+        runs.held = [16, 17, 18]
+        code, out, err = fedbench("--multirun", "seed=1,16,17,18,2", place)
         assert (code, err) == (0, "")
-        assert [cfg.seed for cfg in runs.done] == [1, 16, 17, 2, 17]
+        assert " left to another process that computes " in out
+        assert [cfg.seed for cfg in runs.done] == [1, 16, 17, 18, 2, 17, 18]
         (table,) = tmp_path.glob("ours/runs.csv" if "ours" in place else "outputs/sweeps/*/*/runs.csv")
-        assert {row["seed"]: row["status"] for row in read(table)} == dict.fromkeys(
-            ("1", "16", "17", "2"), "completed"
-        )
-    assert sorted(path.name for path in table.parent.glob("job*")) == ["job0", "job1", "job2", "job3"]
+        assert [(row["seed"], row["status"]) for row in read(table)] == [
+            (seed, "completed") for seed in ("1", "16", "17", "18", "2")
+        ]
+    assert sorted(path.name for path in table.parent.glob("job*")) == [f"job{n}" for n in range(5)]
 
 
 @pytest.mark.parametrize("launcher", ["basic", "processes"])
@@ -116,12 +114,6 @@ def test_what_another_process_has_ended_meanwhile_is_not_visited(
     code, _, _ = fedbench("-m", "seed=1,2,3", "hydra.sweep.dir=ours", f"hydra/launcher={launcher}")
     assert (code, [cfg.seed for cfg in runs.done]) == (0, [1, 3])
     assert [row["status"] for row in read(Path("ours/runs.csv"))] == ["completed"] * 3
-
-
-def test_a_run_that_fails_in_another_process_is_run_here(runs, fedbench: Call) -> None:
-    runs.held = [18]
-    assert fedbench("--multirun", "seed=1,18", "hydra.sweep.dir=ours")[0] == 0
-    assert [cfg.seed for cfg in runs.done] == [1, 18, 18]
 
 
 def test_failures_and_divergence_are_rows_and_stop_nothing(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -271,30 +263,6 @@ def test_a_full_disk_is_one_line(runs, fedbench: Call) -> None:
         assert err.startswith(f"fedbench: cannot write {place.partition('/')[0]}: No space left on device")
 
 
-def test_a_run_that_another_process_computes_is_left_to_it(
-    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And run here once it was left."""
-    assert fedbench("-m", "seed=1,2", "hydra.sweep.dir=s")[0] == 0
-    (summary,) = Path("s").glob("seed_2-*/summary.json")
-    summary.unlink()
-    lock = (summary.parent / ".lock").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    runs.done.clear()
-    rows: list[dict[str, str]] = []
-
-    def leave(seconds: float) -> None:
-        rows.extend(read(Path("s/runs.csv")))
-        lock.close()
-
-    monkeypatch.setattr("fedbench.sweeps.launch.time.sleep", leave)  # while the sweep waits
-    code, out, _ = fedbench("-m", "seed=1,2", "hydra.sweep.dir=s")
-    assert code == 0
-    assert "1 left to another process that computes it, waiting for it: seed_2-" in out
-    assert [(row["seed"], row["status"]) for row in rows] == [("1", "completed"), ("2", "running")]
-    assert [cfg.seed for cfg in runs.done] == [2]
-
-
 def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, tmp_path: Path) -> None:
     (tmp_path / "own_module_d.py").write_text("")
     (tmp_path / "mine" / "algorithm").mkdir(parents=True)
@@ -310,11 +278,8 @@ def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, 
     assert "algorithm=own has lr" in err
 
 
-def test_the_files_of_hydra_are_those_that_hydra_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_hydra_are_those_that_hydra_writes(tmp_path: Path) -> None:
     """Byte for byte, with texts and lists of all kinds."""
-    monkeypatch.chdir(tmp_path)
     words = ["dataset=npz", "dataset.path='a: b #c'", "model=mlp", "model.hidden=[3,4]", "target=1e-5"]
     written = []
     with composing() as composer:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from run_files import read
+from run_files import Call, read
 
 from fedbench.sweeps.tables import closing_table, write_manifest
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -148,10 +145,9 @@ def test_a_job_that_has_just_begun_has_its_row(runs, fedbench: Call, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path, monkeypatch) -> None:
+def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path) -> None:
     """The pool writes what the process cannot write any more, and the other runs end. Where the process has
     computed several runs together, they begin again, each by itself."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "deadly.py").write_text(
         "import os\nfrom multiprocessing import parent_process\n"
         "if parent_process() is not None and not os.path.exists('died'):\n"

@@ -124,9 +124,8 @@ class Fails(Algorithm):
 
 
 def test_a_run_that_fails_or_diverges_changes_nothing_in_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("fails.py").write_text(FAILS)
     words = [*FOUR[:-1], "imports=[fails.py]", "algorithm=fails"]
     rates = {"plain": "0.05,0.1,0.12,0.14", "bad": "0.05,0.1,0.2,0.3"}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import Call
 
 from fedbench import algorithms
 from fedbench.config.options import conf_dir
 from fedbench.errors import UserError
 from fedbench.models.registry import get as model
 
-Call = Callable[..., tuple[int, str, str]]
 RUN = "# @package _global_\n"
 REFUSED = [
     ("experiment/e", RUN + "sede: 3\n",
@@ -49,11 +48,6 @@ FINE = [
     ("main", "defaults: [config, _self_]\nrounds: 3\n"),
     ("hydra/launcher/mine", "n_jobs: 2\n"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def write(directory: Path, name: str, text: str) -> None:
@@ -147,9 +141,7 @@ def test_list_shows_a_users_options_and_executes_nothing(fedbench: Call, tmp_pat
     assert (code, err.count("\n")) == (2, 1)
 
 
-def test_an_unknown_method_or_model_says_how_ones_own_is_brought(
-    runs, fedbench: Call, tmp_path: Path
-) -> None:
+def test_an_unknown_method_or_model_says_how_ones_own_is_brought(runs, fedbench: Call) -> None:
     for words in ("algorithm=foo", "model=foo"):
         code, _, err = fedbench(words)
         assert code == 2

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_files import Call
 
 import fedbench as api
 from fedbench.config import imports
 from fedbench.fields import REGISTERED
 from fedbench.method import Algorithm, positive, register
 
-Call = Callable[..., tuple[int, str, str]]
 SMALL = ("rounds=1", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none", "threads=1")
 SIGNED = '''
 import torch
@@ -37,9 +36,8 @@ class Signed(Algorithm):
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty directory; as in a process of its own, nothing of a user's has been executed."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(imports, "executed", {})
     monkeypatch.delitem(REGISTERED, ("algorithm", "signed"), raising=False)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -192,3 +190,14 @@ def test_a_key_of_some_methods_counts_for_those_of_a_sweep(fedbench: Call) -> No
     code, _, err = fedbench("-m", *words, "algorithm.weightin=uniform")
     assert code == 2
     assert "algorithm.weightin=uniform: no such key" in err
+
+
+def test_imports_are_executed_once_and_that_is_said(fedbench: Call, caplog: pytest.LogCaptureFixture) -> None:
+    """By the name of a module and by a path, however many runs of a process name them."""
+    for name in ("by_name_a", "by_path_b"):
+        Path(f"{name}.py").write_text(f"open('{name}.txt', 'a').write('x')\n")
+    words = ["imports=[by_name_a,by_path_b.py]", "-m", "seed=0,1", "hydra.sweep.dir=s"]
+    with caplog.at_level("INFO"):
+        assert fedbench(*SMALL, *words)[0] == 0
+    assert [Path(f"{name}.txt").read_text() for name in ("by_name_a", "by_path_b")] == ["x", "x"]
+    assert len([r for r in caplog.records if "executing the code of" in r.message]) == 2
