@@ -31,8 +31,9 @@ from fedbench.files import one_line_os_errors
 from fedbench.runs import stored
 from fedbench.runs.run_directory import FAILED, RunDirectory
 from fedbench.sweeps.job import RunJob, record_failure
-from fedbench.sweeps.launcher import Launcher, prepare
+from fedbench.sweeps.launcher import Launcher
 from fedbench.sweeps.plan import PlannedRun, Wanted, checked, first_of, grids_of, of_file, plan
+from fedbench.sweeps.pool import prepare
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import collect, write_manifest
 

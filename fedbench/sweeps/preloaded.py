@@ -5,9 +5,9 @@ import signal
 
 from fedbench.engine import joined
 from fedbench.runs import run
-from fedbench.sweeps import launcher
+from fedbench.sweeps import pool
 
-__all__ = ["joined", "launcher", "run"]
+__all__ = ["joined", "pool", "run"]
 
 for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, signal.SIG_IGN)
