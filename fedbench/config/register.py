@@ -21,7 +21,8 @@ from fedbench.config.identity import NOT_IDENTITY, RUNS, digest, identity, run_h
 from fedbench.config.options import build
 from fedbench.config.overrides import params, parse, recorded, swept, values
 
-JOB_DIR = "${fedbench.job_dir:}"
+JOB_DIR = "${fedbench.run_dir:}"
+"""`hydra.sweep.subdir` where the user gives none; a sweep names its runs itself."""
 SWEEP_DIR = "outputs/sweeps/${fedbench.sweep_dir:}"
 OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"  # Hydra takes plugins only under a name in `hydra_plugins`
 OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
@@ -29,10 +30,9 @@ OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
 
 @dataclass
 class SweeperNode:
-    """hydra.sweeper of `hydra/sweeper=fedbench`, with the keys of Hydra's basic sweeper."""
+    """hydra.sweeper of `hydra/sweeper=fedbench`."""
 
     _target_: str = OUR_SWEEPER
-    max_batch_size: int | None = None
     params: dict[str, Any] = field(default_factory=dict)
     grids: list[Any] = field(default_factory=list)
 
@@ -75,8 +75,8 @@ def register() -> None:
 
 
 def register_resolvers() -> None:
-    """Register `${fedbench.run_dir:}`, `${fedbench.sweep_dir:}` and `${fedbench.job_dir:}`."""
-    for name, function in (("run_dir", single_dir), ("sweep_dir", sweep_dir), ("job_dir", job_dir)):
+    """Register `${fedbench.run_dir:}` and `${fedbench.sweep_dir:}`."""
+    for name, function in (("run_dir", single_dir), ("sweep_dir", sweep_dir)):
         OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
 
 
@@ -132,9 +132,3 @@ def job_name(config: Config, axes: Mapping[str, str]) -> str:
     words = [f"{key.split('.')[-1]}_{axes[key]}" for key in sorted(axes, key=_order)]
     readable = slug(words, limit=80)
     return f"{readable}-{run_hash(config)}"
-
-
-def job_dir(cfg: DictConfig) -> str:
-    """Like `job_name`, for sweepers that do not tell which of a job's overrides are swept."""
-    config = build(container(cfg))
-    return f"{slug([config.algorithm.name, f'seed{config.seed}'])}-{run_hash(config)}"

@@ -153,7 +153,7 @@ class Sweep:
         collect(directory)
         task.expect(run.config for run in missing)
         basic = cfg.hydra.runtime.choices.get("hydra/launcher") == BASIC
-        size = cfg.hydra.sweeper.max_batch_size or (1 if basic else max(len(missing), 1))
+        size = 1 if basic else max(len(missing), 1)
         try:
             while missing:
                 for start in range(0, len(missing), size):

@@ -85,6 +85,7 @@ BAD = [
     ("hydra.output_subdir=null", f"hydra.output_subdir=null: {CAN}hydra.mode, "),
     ("hydra.job_logging.root.level=DEBUG", f"hydra.job_logging.root.level=DEBUG: {CAN}hydra.run.dir, "),
     ("hydra.sweep.subdri=x", "did you mean 'hydra.sweep.subdir'?"),
+    ("-m seed=0,1 hydra.sweeper.max_batch_size=1", "max_batch_size=1: no such key; hydra.sweeper has "),
     ("-m hydra.sweep.subdir=same seed=0,1", "hydra.sweep.subdir=same: must be another directory"),
     ("hydra.searchpath=[nowhere]", "hydra.searchpath=nowhere: must be existing directories"),
     # odd words
