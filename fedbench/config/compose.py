@@ -155,7 +155,7 @@ class Composer:
 
     def _compose(self, words: Sequence[str]) -> DictConfig:
         if self._only_ours and not any("hydra.searchpath" in text for text in words):
-            return kept.compose(self.loader, words)
+            return kept.compose(self.loader, words, kept.files_state())
         return hydra.compose(self.config_name, list(words), return_hydra_config=True)
 
     def place(self, composed: Composed) -> Path:

@@ -50,16 +50,18 @@ class Words:
 
 
 class Loader:
-    """Hydra's loader, with jobs from kept bases: for launchers, Hydra's own and those of others too."""
+    """Hydra's loader, with jobs from kept bases: for launchers, Hydra's own and those of others too. It looks
+    at the files in conf/ once, so that all jobs of a sweep are made of the same."""
 
     def __init__(self, theirs: ConfigLoader) -> None:
-        self._theirs = theirs
+        self._theirs, self._state = theirs, files_state()
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
         """The configuration of a job, with the `hydra.*` overrides and the resolved values of the sweep."""
         if not only_ours(master_config):
             return self._theirs.load_sweep_config(master_config, sweep_overrides)
-        cfg = compose(self._theirs, [*recorded(master_config, "hydra"), *sweep_overrides])
+        words = [*recorded(master_config, "hydra"), *sweep_overrides]
+        cfg = compose(self._theirs, words, self._state)
         OmegaConf.copy_cache(from_config=master_config, to_config=cfg)
         return cfg
 
@@ -79,13 +81,13 @@ def config_directories(hydra: Any) -> list[Path]:
     return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
 
 
-def compose(loader: ConfigLoader, words: Sequence[str]) -> DictConfig:
-    """What `loader` composes of config.yaml and these words, mostly from a kept base. The loader must know
-    conf/ and no other directory. Raises what Hydra raises."""
+def compose(loader: ConfigLoader, words: Sequence[str], state: str) -> DictConfig:
+    """What `loader` composes of config.yaml and these words, mostly from a kept base of the files in this
+    `state` (`files_state`). The loader must know conf/ and no other directory. Raises what Hydra raises."""
     with contextlib.suppress(*_ERRORS):  # Hydra says what is wrong
         parsed = parse(words)
         if (words_by_kind := _sorted(parsed)) is not None:
-            return _applied(loader, words_by_kind, parsed)
+            return _applied(_base(loader, words_by_kind.base, state), words_by_kind, parsed)
     return _composed(loader, words)
 
 
@@ -164,8 +166,8 @@ def _sets(item: Override) -> bool:
     return item.is_force_add() or is_value(item.key_or_group)
 
 
-def _applied(loader: ConfigLoader, words: Words, parsed: Sequence[Override]) -> DictConfig:
-    cfg: DictConfig = pickle.loads(_base(loader, words.base))
+def _applied(base: bytes, words: Words, parsed: Sequence[Override]) -> DictConfig:
+    cfg: DictConfig = pickle.loads(base)
     choices = cfg.hydra.runtime.choices
     for group, node in words.options.items():
         cfg[group], choices[group] = node, words.names[group]
@@ -186,10 +188,10 @@ def _set(cfg: DictConfig, item: Override) -> None:
     OmegaConf.update(cfg, key, value, merge=True, force_add=item.is_add() or item.is_force_add())
 
 
-def _base(loader: ConfigLoader, words: Sequence[Override]) -> bytes:
+def _base(loader: ConfigLoader, words: Sequence[Override], state: str) -> bytes:
     """The pickled composition of these words. A copy by pickle is six times as fast as a deep copy."""
     lines = [str(item.input_line) for item in words]
-    key = (*lines, *_registered(words), _files())
+    key = (*lines, *_registered(words), state)
     if key not in _BASES:
         while len(_BASES) >= _MOST:
             del _BASES[next(iter(_BASES))]
@@ -205,7 +207,7 @@ def _registered(words: Sequence[Override]) -> Iterator[str]:
                 yield str(ConfigStore.instance().load(f"{item.key_or_group}/{item.value()}.yaml").node)
 
 
-def _files() -> str:
+def files_state() -> str:
     """A digest of the names, times and sizes of all files in conf/."""
     states, left = [], [str(conf_dir())]
     while left:

@@ -37,7 +37,7 @@ def plain(words: Sequence[str]) -> DictConfig:
 
 def as_kept(words: Sequence[str]) -> DictConfig:
     loader = GlobalHydra.instance().config_loader()
-    return kept.compose(loader, [forced(word) for word in words])
+    return kept.compose(loader, [forced(word) for word in words], kept.files_state())
 
 
 def said(cfg: DictConfig) -> str:
