@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from torch import nn
 
 from fedbench import data, models
 from fedbench.data.options import DATASETS
 from fedbench.data.partition_options import PARTITIONS
+from fedbench.errors import UserError
 from fedbench.fields import Choice, read_named
 from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
 from fedbench.schedule.participation import PARTICIPATIONS, Participation
@@ -20,6 +22,15 @@ from fedbench.schedule.participation import PARTICIPATIONS, Participation
 def load(values: dict[str, Any], root: str, *, seed: int, clients: int) -> data.Dataset:
     """`fedbench.data.load` of these options of a data set."""
     return data.load(read_named(DATASETS, values, "dataset"), root, seed=seed, clients=clients)
+
+
+def refusal(values: dict[str, Any], root: str = "unused", clients: int = 2) -> str:
+    """The one line that refuses these options of a data set, or what they name."""
+    with pytest.raises(UserError) as error:
+        load(values, root, seed=0, clients=clients)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+    return str(error.value)
 
 
 def partition(
@@ -35,10 +46,10 @@ def partition(
     return data.partition(options, labels, classes, clients, seed, natural)
 
 
-def build(values: dict[str, Any], shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """`fedbench.models.registry` of the model `name` with these options."""
+def build(values: dict[str, Any], shape: tuple[int, ...], classes: int, seed: int, **data: Any) -> nn.Module:
+    """`fedbench.models.build` of the model `name` with these options. `data`: vocabulary and positions."""
     options = {key: value for key, value in values.items() if key != "name"}
-    return models.build(Choice(values["name"], options), shape, classes, seed)
+    return models.build(Choice(values["name"], options), shape, classes, seed, **data)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ def test_a_page_has_equations_costs_and_check(fedbench: Call) -> None:
         "theta <- theta - gamma (1/(S K)) sum_{S_t} u_i",
         "uplink      2d (+1d once)",
         "optimizers  sgd alone, as it steps along directions of length 1",
-        "test_padamfed.py",
+        "test_equations.py",
     ):
         assert part in out
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from option_helpers import load
+from option_helpers import load, refusal
 
 from fedbench.api import compose_config
 from fedbench.config.identity import run_hash
@@ -106,10 +106,9 @@ def test_shakespeare(tmp_path: Path) -> None:
     ("parts", "words"),
     [
         (IMAGES, ["model=cnn", "clients.total=3"]),
-        (texts(), ["model=embedding_rnn", "clients.total=2"]),
         (texts(), ["model=char_lstm", "dataset.task=sequence", "clients.total=2"]),
     ],
-    ids=["femnist", "shakespeare", "shakespeare sequence"],
+    ids=["femnist", "shakespeare"],
 )
 def test_each_trains(parts: Any, words: list[str], tmp_path: Path) -> None:
     base = ["dataset=leaf", f"dataset.path={write(tmp_path / 'data', parts)}", *words, "clients.per_round=2"]
@@ -151,10 +150,7 @@ def test_files_that_are_not_leafs(contents: list[str], why: str, tmp_path: Path)
         (tmp_path / part).mkdir()
         for number, content in enumerate(contents):
             (tmp_path / part / f"f{number}.json").write_text(content)
-    with pytest.raises(DataError) as error:
-        read(tmp_path)
-    assert why in str(error.value)
-    assert "\n" not in str(error.value)
+    assert why in refusal({"name": "leaf", "path": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
@@ -172,7 +168,4 @@ def test_files_that_are_not_leafs(contents: list[str], why: str, tmp_path: Path)
 )
 def test_samples_that_are_neither_numbers_nor_shakespeare(x: Any, y: Any, why: str, tmp_path: Path) -> None:
     write(tmp_path, {part: {"a": (x, y)} for part in ("train", "test")})
-    with pytest.raises(DataError) as error:
-        read(tmp_path)
-    assert why in str(error.value)
-    assert "\n" not in str(error.value)
+    assert why in refusal({"name": "leaf", "path": str(tmp_path)})

@@ -108,24 +108,6 @@ def test_sizes_of_clients_are_equal(clients: int, alpha: float, seed: int) -> No
     assert sizes.max() - sizes.min() <= 1
 
 
-def test_clients_shares_follow_their_own_draws_while_labels_last() -> None:
-    """E sum_c share_c^2 of a Dir(alpha) of C classes is (alpha + 1) / (C alpha + 1); there are many more
-    samples than are drawn, so that no label is used up."""
-    alpha, N = 0.3, 400
-    labels = np.repeat(np.arange(10), 40_000)
-    sizes = np.full(N, 100)
-    from fedbench.data.label_skew import dirichlet_clients
-
-    rng = np.random.default_rng(0)
-    rest = len(labels) - sizes.sum()
-    client = dirichlet_clients(rng, labels, np.append(sizes, rest), alpha)
-    counts = table(client, labels, N + 1)[:N]
-    m = 100  # samples of a client: E n_c (n_c - 1) / (m (m - 1)) is E share^2 without bias
-    squares = (counts * (counts - 1)).sum(axis=1) / (m * (m - 1))
-    error = squares.std() / math.sqrt(N)
-    assert abs(squares.mean() - (alpha + 1) / (10 * alpha + 1)) < 5 * error
-
-
 def test_the_same_law_as_one_turn_after_another() -> None:
     """Against FedDyn's loop: a client that is not full, a label, once more while it is used up."""
     labels, N, alpha = np.repeat(np.arange(3), [8, 8, 4]), 4, 0.5

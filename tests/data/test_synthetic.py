@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 from option_helpers import load
 
 from fedbench.data.builtin import user_data
@@ -22,48 +24,31 @@ CFG = {
 }
 
 
-def test_labels_are_the_argmax_of_the_users_own_model() -> None:
-    for user in range(5):
-        x, y, weight, bias = user_data(3, user, 0.5, 0.5, False)
-        scores = np.array([[w @ row + b for w, b in zip(weight, bias, strict=True)] for row in x[:40]])
-        assert np.array_equal(scores.argmax(axis=1), y[:40])
+def plain_user(
+    seed: int, user: int, alpha: float, beta: float, iid: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """u ~ N(0, alpha), B ~ N(0, beta), v ~ N(B, 1) and W, b ~ N(u, 1), by deviations; feature j of x has the
+    variance j^-1.2. iid: v = B, and W, b ~ N(0, 1) of all users. From standard normals."""
+    rng = host_generator(seed, Stream.SYNTHETIC, user)
+    n = math.floor(math.exp(4 + 2 * rng.standard_normal())) + 50
+    u, centre = alpha * rng.standard_normal(), beta * rng.standard_normal()
+    v = np.array([centre] * 60) if iid else centre + rng.standard_normal(60)
+    if iid:
+        model = host_generator(seed, Stream.SYNTHETIC).standard_normal((10, 61))
+    else:
+        model = u + rng.standard_normal((10, 61))
+    deviations = [math.sqrt((j + 1) ** -1.2) for j in range(60)]
+    x = v + deviations * rng.standard_normal((n, 60))
+    scores = np.stack([x.astype(np.float32) @ w[:60] + w[60] for w in model])
+    return x, scores.argmax(0), model[:, :60], model[:, 60]
 
 
-def test_moments_with_alpha_and_beta_as_standard_deviations() -> None:
-    users, alpha, beta = 600, 2.0, 3.0
-    drawn = [user_data(11, user, alpha, beta, False) for user in range(users)]
-    sizes = np.array([len(y) for _, y, _, _ in drawn])
-    assert sizes.min() >= 50
-    # log of (size - 50), floored: median exp(4), standard deviation 2
-    assert abs(np.log(np.median(sizes - 50)) - 4) < 4 * 2 * 1.2533 / np.sqrt(users)
-    logs = np.log(np.maximum(sizes - 50, 1))
-    assert abs((logs > 6).mean() - 0.15866) < 4 * np.sqrt(0.16 * 0.84 / users)
-    # the mean over a user's 610 model entries is N(0, alpha^2 + 1/610)
-    u = np.array([np.append(w.ravel(), b).mean() for _, _, w, b in drawn])
-    assert abs(u.std() - alpha) < 4 * alpha / np.sqrt(2 * users)
-    within = np.array([np.append(w.ravel(), b).var(ddof=1) for _, _, w, b in drawn])
-    assert abs(within.mean() - 1) < 4 * np.sqrt(2 / 609 / users)
-    # per feature, the user's centre v is N(0, beta^2 + 1); its mean over the features N(0, beta^2 + 1/60)
-    big = [x.astype(np.float64) for x, _, _, _ in drawn if len(x) >= 100]
-    centres = np.array([x.mean(axis=0) for x in big])
-    assert abs(centres.mean(axis=1).std() - np.sqrt(beta**2 + 1 / 60)) < 4 * beta / np.sqrt(2 * len(big))
-    spread = centres.var(axis=1, ddof=1).mean()  # 1, and the sampling noise of the means
-    noise = np.mean([np.mean(np.arange(1, 61) ** -1.2) / len(x) for x in big])
-    assert abs(spread - 1 - noise) < 4 * np.sqrt(2 / 59 / len(big))
-    # features vary around the centre with variance j^-1.2
-    freedom = sum(len(x) - 1 for x in big)
-    pooled = sum(((x - x.mean(axis=0)) ** 2).sum(axis=0) for x in big) / freedom
-    np.testing.assert_allclose(pooled, np.arange(1, 61) ** -1.2, rtol=5 * np.sqrt(2 / freedom))
-
-
-def test_iid_users_share_one_model_and_a_flat_centre() -> None:
-    drawn = [user_data(5, user, 0.0, 0.0, True) for user in range(30)]
-    for _, _, weight, bias in drawn[1:]:
-        assert np.array_equal(weight, drawn[0][2])
-        assert np.array_equal(bias, drawn[0][3])
-    x = np.concatenate([x for x, _, _, _ in drawn]).astype(np.float64)
-    standard = x.mean(axis=0) * np.sqrt(len(x)) / np.arange(1, 61) ** -0.6
-    assert abs(standard).max() < 4.5  # 60 standard normal numbers: centre 0 in every feature
+@pytest.mark.parametrize(("alpha", "beta", "iid"), [(1.0, 1.0, False), (0.5, 2.0, False), (0.0, 3.0, True)])
+def test_users_are_drawn_by_the_documented_law(alpha: float, beta: float, iid: bool) -> None:
+    for user in (0, 3):
+        made, plain = (draw(11, user, alpha, beta, iid) for draw in (user_data, plain_user))
+        for ours, theirs in zip(made, plain, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_split_per_user_and_natural_partition(tmp_path: Path) -> None:

@@ -67,25 +67,6 @@ def test_sizes_follow_the_table_of_shares(clients: int) -> None:
     assert np.abs(sizes(client, clients) - expected).max() <= 2  # 40,000 (row + 1) / total in floats
 
 
-def test_sizes_are_those_measured_of_the_authors_recipe() -> None:
-    """Training sizes (75 %) of 100 users of two labels of 6,500 samples: about 34.7 thousand in all, with
-    minimum, median and maximum near 40, 241 and 2,366; 10 users of three of 7,000: 20.6 thousand, 540,
-    1,817, 6,783. The law is heavy-tailed: those of one draw lie among those of 40 others."""
-    for clients, per_client, per_class, expected in (
-        (100, 2, 6500, (34_700, 40, 241, 2_366)),
-        (10, 3, 7000, (20_600, 540, 1_817, 6_783)),
-    ):
-        labels = balanced(per_class)
-        found = []
-        for seed in range(40):
-            drawn = lognormal_labels(np.random.default_rng(seed), labels, 10, clients, per_client)
-            train = 0.75 * sizes(drawn, clients)
-            found.append((train.sum(), train.min(), np.median(train), train.max()))
-        assert (np.min(found, axis=0) < expected).all()
-        assert (np.max(found, axis=0) > expected).all()
-        assert np.median(found, axis=0) == pytest.approx(expected, rel=0.5)
-
-
 def test_a_class_with_too_few_samples_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^partition.labels=2: too many: class \d has 100 samples, its cl"):
         lognormal_labels(np.random.default_rng(0), balanced(100), 10, 100, 2)

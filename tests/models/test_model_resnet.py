@@ -38,15 +38,3 @@ def test_initial_weights_are_he_normal() -> None:
     weight = build({"name": "resnet18"}, (3, 32, 32), 10, 0).get_parameter("layer3.1.conv2.weight")
     assert weight.std().item() == pytest.approx((2 / (256 * 9)) ** 0.5, rel=0.01)
     assert weight.mean().item() == pytest.approx(0, abs=5 * (2 / (256 * 9)) ** 0.5 / weight.numel() ** 0.5)
-
-
-@pytest.mark.parametrize(("width", "parameters"), [(8, 176_402), (64, 11_173_962)])
-def test_a_width_scales_every_stage(width: int, parameters: int) -> None:
-    """Parameters of convolutions go with width^2, of norms and the linear layer with width."""
-    model = build({"name": "resnet18", "width": width}, (3, 32, 32), 10, 0)
-    w = width
-    stages = [(w, w), (w, 2 * w), (2 * w, 4 * w), (4 * w, 8 * w)]
-    convolutions = 27 * w + sum(9 * a * b + 27 * b * b + (a * b if a != b else 0) for a, b in stages)
-    norms = 2 * w + sum(2 * b * (4 + (a != b)) for a, b in stages)
-    assert sum(p.numel() for p in model.parameters()) == convolutions + norms + 10 * (8 * w + 1) == parameters
-    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)

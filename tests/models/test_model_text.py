@@ -48,13 +48,6 @@ def test_the_row_of_padding_has_no_part() -> None:
     torch.testing.assert_close(ours(TOKENS), before, rtol=0, atol=0)
 
 
-def test_models_and_samples_that_do_not_fit() -> None:
-    with pytest.raises(ConfigError, match="model=embedding_rnn: needs token sequences; samples are images"):
-        build(CHOSEN, (1, 8, 8), 2, seed=0)
-    with pytest.raises(ConfigError, match="model=mlp: needs images or features; samples are token"):
-        build(Choice("mlp"), (5,), 2, seed=0, vocabulary=7)
-
-
 def test_a_users_function_with_a_vocabulary_reads_tokens() -> None:
     @register_model("bag_of_tests")
     def bag(shape: tuple[int, ...], classes: int, vocabulary: int, width: int = 2) -> nn.Module:

@@ -23,6 +23,8 @@ MODELS = [
     ({"name": "rnn", "hidden": 4, "cell": "lstm"}, (1, 5, 3)),
     ({"name": "resnet18", "norm": "batch", "width": 4}, (1, 4, 4)),
     ({"name": "resnet18", "width": 4}, (1, 8, 8)),
+    ({"name": "torchvision", "arch": "shufflenet_v2_x0_5"}, (1, 32, 32)),
+    ({"name": "torchvision", "arch": "mobilenet_v3_small", "norm": "group", "groups": 4}, (1, 32, 32)),
 ]
 CLIENTS, BATCH = 2, 4
 
