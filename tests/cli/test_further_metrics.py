@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pandas as pd
 import pytest
 from run_files import Call
 
-pytest.importorskip("torchmetrics", reason="eval.metrics needs the extra `metrics`")
+MISSING = "eval.metrics needs the extra `metrics`"
+pytestmark = pytest.mark.skipif(not find_spec("torchmetrics"), reason=MISSING)
 
 SMALL = ("dataset=digits", "clients.total=8", "rounds=3", "dataset.validation=0.1", "eval.finetune_steps=4")
 

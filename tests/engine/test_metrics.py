@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
 from scipy.stats import rankdata
 
-pytest.importorskip("torchmetrics", reason="eval.metrics needs the extra `metrics`")
-
 from fedbench.engine.metrics import FurtherMetrics, refuse
 from fedbench.errors import ConfigError
+
+MISSING = "eval.metrics needs the extra `metrics`"
+pytestmark = pytest.mark.skipif(not find_spec("torchmetrics"), reason=MISSING)
 
 ALL = ("macro_f1", "auroc", "average_precision", "recall_at_2", "perplexity")
 rng = np.random.default_rng(5)
