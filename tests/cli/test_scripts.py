@@ -126,7 +126,9 @@ def test_uv_is_found_or_fetched(
 
 
 SCRIPTS = sorted(
-    file.name for file in (ROOT / "scripts").iterdir() if not file.suffix and file.name != "python"
+    file.name
+    for file in (ROOT / "scripts").iterdir()
+    if file.is_file() and not file.suffix and file.name != "python"
 )
 
 
