@@ -104,9 +104,11 @@ class Simulation:
         self.now: float = 0  # in ticks, like all times except the ledger's
         self.version = 0
         self.ends: dict[float, list[int]] = {}  # time -> the jobs that end then
-        self.times: list[float] = []  # the keys of `ends`, as a heap
+        self.times: list[
+            float
+        ] = []  # the keys of `ends`, as a heap; those of stopped jobs may be left
         self.dying: dict[int, float] = {}  # job -> the part of its work that it does before it fails
-        self.running: dict[int, tuple[float, float]] = {}  # interrupt: job -> its begin and duration
+        self.running: dict[int, tuple[float, float, float]] = {}  # interrupt: job -> its begin, duration, end
         self.queues: dict[int, deque[int]] = {}  # pool=queue: the jobs waiting at each busy client
         self.buffer: list[int] = []
         self.in_flight = 0
@@ -124,6 +126,8 @@ class Simulation:
         times, pool = self.times, self.pool
         horizon = pool.next_change()  # the next time that is not a job's end
         while self.version < self.rounds:
+            while times and times[0] not in self.ends:
+                heappop(times)  # all that would have ended then was stopped: nothing happens
             self.now = now = times[0] if times and times[0] < horizon else horizon
             if now == NEVER:
                 break  # starved: no job can end, and nobody joins
@@ -157,8 +161,8 @@ class Simulation:
         aggregated: list[int] = []
         for job in tick:
             client = client_of[job]
-            if self.interrupts and self.running.pop(job, None) is None:
-                continue  # it was stopped before
+            if self.interrupts:
+                del self.running[job]
             self.in_flight -= 1
             if client in self.queues:
                 self._next_in_queue(client)
@@ -198,7 +202,10 @@ class Simulation:
         assert self.policy.tau_cut is not None
         ledger, oldest = self.ledger, self.version - self.policy.tau_cut
         for job in list(takewhile(lambda job: ledger.start[job] < oldest, self.running)):
-            begin, duration = self.running.pop(job)
+            begin, duration, end = self.running.pop(job)
+            self.ends[end].remove(job)
+            if not self.ends[end]:
+                del self.ends[end]
             if duration:
                 self.dying[job] = min(self.dying.get(job, 1.0), (self.now - begin) / duration)
             ledger.finish_time[job] = self.now / self.unit
@@ -261,7 +268,7 @@ class Simulation:
             self.dying[job] = work
             end += self.timeout
         if self.interrupts:
-            self.running[job] = self.now, duration
+            self.running[job] = self.now, duration, end
         self.ledger.begin_time[job], self.ledger.finish_time[job] = self.now / self.unit, end / self.unit
         if end in self.ends:
             self.ends[end].append(job)

@@ -1,7 +1,7 @@
 """Properties of event-driven traces: every policy, every delay model."""
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from naive_schedule import Naive, config
 
@@ -52,7 +52,14 @@ def configs(draw, failures: bool = True) -> dict:
     return config(draw(st.integers(1, 12)), clients, per_round, draw(st.integers(0, 3)), delay, **keys)
 
 
+# a parked slot is not filled at the time at which a job that was stopped would have ended
+STOPPED = {"pool": "all", "draw": "without_replacement", "tau_cut": 0, "interrupt": True, "leave": [[0, 3.6]]}
+
+
 @given(configs())
+@example(
+    config(5, 2, 1, 0, {"name": "none"}, concurrency=2, **STOPPED)
+)  # no slot is filled when it had ended
 @settings(QUICK, max_examples=200)
 def test_equals_a_naive_simulation(cfg):
     trace, naive = build_trace(cfg), Naive(cfg).run()
