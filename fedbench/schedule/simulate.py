@@ -104,9 +104,7 @@ class Simulation:
         self.now: float = 0  # in ticks, like all times except the ledger's
         self.version = 0
         self.ends: dict[float, list[int]] = {}  # time -> the jobs that end then
-        self.times: list[
-            float
-        ] = []  # the keys of `ends`, as a heap; those of stopped jobs may be left
+        self.times: list[float] = []  # the keys of `ends`, as a heap; those of stopped jobs may be left
         self.dying: dict[int, float] = {}  # job -> the part of its work that it does before it fails
         self.running: dict[int, tuple[float, float, float]] = {}  # interrupt: job -> its begin, duration, end
         self.queues: dict[int, deque[int]] = {}  # pool=queue: the jobs waiting at each busy client
