@@ -104,7 +104,7 @@ class Simulation:
         self.now: float = 0  # in ticks, like all times except the ledger's
         self.version = 0
         self.ends: dict[float, list[int]] = {}  # time -> the jobs that end then
-        self.times: list[float] = []  # the keys of `ends`, as a heap; those of stopped jobs may be left
+        self.times: list[float] = []  # the keys of `ends`, as a heap, some of them gone
         self.dying: dict[int, float] = {}  # job -> the part of its work that it does before it fails
         self.running: dict[int, tuple[float, float, float]] = {}  # interrupt: job -> its begin, duration, end
         self.queues: dict[int, deque[int]] = {}  # pool=queue: the jobs waiting at each busy client
@@ -125,7 +125,7 @@ class Simulation:
         horizon = pool.next_change()  # the next time that is not a job's end
         while self.version < self.rounds:
             while times and times[0] not in self.ends:
-                heappop(times)  # all that would have ended then was stopped: nothing happens
+                heappop(times)  # a time that is over, or at which only stopped jobs would have ended
             self.now = now = times[0] if times and times[0] < horizon else horizon
             if now == NEVER:
                 break  # starved: no job can end, and nobody joins
@@ -150,10 +150,7 @@ class Simulation:
 
     def _tick(self) -> list[int]:
         """Handle all events of this instant, in job order; return the slots to refill now."""
-        tick = self.ends.pop(self.now, [])  # removed first: jobs that the tick starts are not part of it
-        if tick:
-            heappop(self.times)
-            tick.sort()
+        tick = sorted(self.ends.pop(self.now, []))  # removed: jobs that the tick starts are not part of it
         client_of, start, tau_cut = self.ledger.client, self.ledger.start, self.policy.tau_cut
         freed: list[int] = []
         aggregated: list[int] = []

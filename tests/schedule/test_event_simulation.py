@@ -57,9 +57,7 @@ STOPPED = {"pool": "all", "draw": "without_replacement", "tau_cut": 0, "interrup
 
 
 @given(configs())
-@example(
-    config(5, 2, 1, 0, {"name": "none"}, concurrency=2, **STOPPED)
-)  # no slot is filled when it had ended
+@example(config(5, 2, 1, 0, {"name": "none"}, concurrency=2, **STOPPED))
 @settings(QUICK, max_examples=200)
 def test_equals_a_naive_simulation(cfg):
     trace, naive = build_trace(cfg), Naive(cfg).run()
