@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,10 @@ from fedbench.errors import UserError
 from fedbench.fields import Choice, read_named
 from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
 from fedbench.schedule.participation import PARTICIPATIONS, Participation
+
+needs_torchmetrics = pytest.mark.skipif(
+    not find_spec("torchmetrics"), reason="eval.metrics needs the extra `metrics`"
+)
 
 
 def load(values: dict[str, Any], root: str, *, seed: int, clients: int) -> data.Dataset:

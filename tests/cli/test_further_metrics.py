@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from option_helpers import needs_torchmetrics
 from run_files import Call
 
-MISSING = "eval.metrics needs the extra `metrics`"
-pytestmark = pytest.mark.skipif(not find_spec("torchmetrics"), reason=MISSING)
-
+pytestmark = needs_torchmetrics
 SMALL = ("dataset=digits", "clients.total=8", "rounds=3", "dataset.validation=0.1", "eval.finetune_steps=4")
 
 

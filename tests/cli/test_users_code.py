@@ -37,7 +37,8 @@ class Signed(Algorithm):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty directory; as in a process of its own, nothing of a user's has been executed."""
+    """As in a process of its own, nothing of a user's has been executed. Python keeps no bytecode of it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(imports, "executed", {})
     monkeypatch.delitem(REGISTERED, ("algorithm", "signed"), raising=False)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -164,7 +165,7 @@ def test_what_a_users_class_lacks_is_said_before_a_run(fedbench: Call, module: s
     assert (code, err.count("\n")) == (2, 1)
     assert f"fedbench: imports=mine.py: failed while it was executed: {line}" in err
     assert f"({Path('mine.py').resolve()}, line " in err
-    assert {path.name for path in Path().iterdir()} - {"__pycache__"} == {"mine.py"}
+    assert [path.name for path in Path().iterdir()] == ["mine.py"]
     assert REGISTERED["algorithm", "scaffold"].__module__ == "fedbench.algorithms.scaffold"
 
 

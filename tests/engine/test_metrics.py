@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
+from option_helpers import needs_torchmetrics
 from scipy.special import softmax
 from scipy.stats import rankdata
 
 from fedbench.engine.metrics import FurtherMetrics, refuse
 from fedbench.errors import ConfigError
 
-MISSING = "eval.metrics needs the extra `metrics`"
-pytestmark = pytest.mark.skipif(not find_spec("torchmetrics"), reason=MISSING)
-
+pytestmark = needs_torchmetrics
 ALL = ("macro_f1", "auroc", "average_precision", "recall_at_2", "perplexity")
 rng = np.random.default_rng(5)
 

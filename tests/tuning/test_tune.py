@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from option_helpers import needs_torchmetrics
 
 from fedbench.cli import main
 from fedbench.runs.server_loop import ServerLoop
@@ -238,9 +239,9 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "t").exists()
 
 
+@needs_torchmetrics
 def test_another_metric_selects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the lowest perplexity on what is held out; what the winner reached is its accuracy all the same."""
-    pytest.importorskip("torchmetrics", reason="eval.metrics needs the extra `metrics`")
     words = ["--metric", "perplexity", "algorithm=fedavg", "--extend", "0", "seed=0,1"]
     assert tune(tmp_path / "t", "eval.metrics=[perplexity]", *words) == 0
     assert "validation perplexity" in capsys.readouterr().out
