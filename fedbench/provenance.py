@@ -43,10 +43,12 @@ def commit() -> str | None:
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return None
+    command = ["git", "status", "--porcelain=v2", "--branch", "--", *_CODE]
     try:
-        said = _git(root, "status", "--porcelain=v2", "--branch", "--", *_CODE).splitlines()
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
+    said = done.stdout.splitlines()
     head = next((line.split()[2] for line in said if line.startswith("# branch.oid ")), "(initial)")
     dirty = any(not line.startswith("# ") for line in said)
     return None if head == "(initial)" else head + ("+dirty" if dirty else "")
@@ -70,13 +72,6 @@ def short(commit: str | None) -> str:
     """A commit for a line of text: twelve characters, and "+dirty" if it says so."""
     head, plus, rest = (commit or "not known").partition("+")
     return head[:12] + plus + rest
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=10
-    )
-    return done.stdout.strip()
 
 
 def _cpu_model() -> str:

@@ -19,7 +19,7 @@ from hydra.core.object_type import ObjectType
 from omegaconf import Container, DictConfig, OmegaConf
 
 from fedbench import process_group
-from fedbench.config.compose import Composed, Composer, config_directories
+from fedbench.config.compose import Composer, config_directories
 from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.explain import nested_options
 from fedbench.config.options import conf_dir, read_config
@@ -29,7 +29,7 @@ from fedbench.fields import rules
 from fedbench.sweeps.launch import Sweep, failures
 from fedbench.sweeps.plan import PlannedRun, points, preview
 from fedbench.sweeps.single import run, run_with_others
-from fedbench.sweeps.tables import RUNS, closing_table, collect
+from fedbench.sweeps.tables import ROUNDS, RUNS, closing_table
 from fedbench.version import VERSION
 
 QUICKSTART = """\
@@ -78,13 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
     made = get_args_parser()
     made.error = refuse  # type: ignore[method-assign]
-    taken_out = {
-        "--experimental-rerun",
-        "--info",
-        "-i",
-        "--package",
-        "-p",
-    }  # the first would run code of a pickle
+    taken_out = {"--info", "-i", "--package", "-p", "--experimental-rerun"}  # the last runs code of a pickle
     for action in [one for one in made._actions if taken_out & {*one.option_strings}]:
         made._remove_action(action)
         for option in action.option_strings:
@@ -107,8 +101,12 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     if not sweeps:
         composed.one_run()
     if dry:
-        one = () if sweeps else (_single(composer, composed),)
-        for line in preview(one or Sweep(composer, composed).plan()):
+        if sweeps:
+            planned = Sweep(composer, composed).plan()
+        else:
+            place = composer.place(composed)
+            planned = [PlannedRun(0, place.name, place, [], {}, composed.config)]
+        for line in preview(planned):
             print(line, flush=True)
     elif sweeps:
         return _report(Sweep(composer, composed))
@@ -117,19 +115,11 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     return None
 
 
-def _single(composer: Composer, composed: Composed) -> PlannedRun:
-    place = composer.place(composed)
-    return PlannedRun(0, place.name, place, [], {}, composed.config)
-
-
 def _report(sweep: Sweep) -> Path:
     """Run a sweep, print how it ended, and return its directory. Raises RunError if runs failed."""
     directory, runs = sweep.directory, sweep.run()
-    failed = failures(runs)
-    if directory.is_dir():
-        table, rounds = collect(directory)
-        print(f"\n{closing_table(table)}\n\n{table}\n{rounds}")
-    if failed:
+    print(f"\n{closing_table(directory / RUNS)}\n\n{directory / RUNS}\n{directory / ROUNDS}")
+    if failed := failures(runs):
         raise RunError(f"{len(failed)} of {len(runs)} runs failed: {failed[0]} (see {directory / RUNS})")
     return directory
 

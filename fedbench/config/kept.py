@@ -172,20 +172,16 @@ def _applied(base: bytes, words: Words, parsed: Sequence[Override]) -> DictConfi
     for group, node in words.options.items():
         cfg[group], choices[group] = node, words.names[group]
     for item in words.values:
-        _set(cfg, item)
+        key, value = item.key_or_group, item.value()
+        if item.is_add() and not isinstance(value, list) and OmegaConf.select(cfg, key) is not None:
+            raise ValueError  # + is for new keys
+        OmegaConf.update(cfg, key, value, merge=True, force_add=item.is_add() or item.is_force_add())
     given, lines = cfg.hydra.overrides, [(item, str(item.input_line)) for item in parsed]
     given.task = [line for item, line in lines if not item.is_hydra_override()]
     given.hydra = [line for item, line in lines if item.is_hydra_override()]
     cfg.hydra.job.override_dirname = ",".join(sorted(given.task))
     cfg.hydra.runtime.cwd = os.getcwd()
     return cfg
-
-
-def _set(cfg: DictConfig, item: Override) -> None:
-    key, value = item.key_or_group, item.value()
-    if item.is_add() and not isinstance(value, list) and OmegaConf.select(cfg, key) is not None:
-        raise ValueError  # + is for new keys
-    OmegaConf.update(cfg, key, value, merge=True, force_add=item.is_add() or item.is_force_add())
 
 
 def _base(loader: ConfigLoader, words: Sequence[Override], state: str) -> bytes:

@@ -35,7 +35,7 @@ def _parsed(text: str) -> Override:
 def values(override: Override) -> list[str]:
     """The values of one override as Hydra writes them; several if it is a sweep.
 
-    A sweep that cannot be enumerated (`interval(0, 1)`, for other sweepers) is returned as its own text.
+    A sweep that cannot be enumerated (`interval(0, 1)`, for `tune`) is returned as its own text.
     """
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
@@ -48,7 +48,7 @@ def typed(override: Override) -> list[Value]:
     """The values of one override as Python values: numbers, strings, lists. Raises UsageError if they cannot
     be enumerated."""
     if override.is_interval_sweep():
-        text = "an interval needs a sweeper that draws from it (hydra/sweeper=...); a grid is written"
+        text = "an interval is searched by fedbench tune --search random (or optuna); a grid is written"
         key = override.key_or_group
         raise UsageError(f"{override.input_line}: {text} {key}=1,2,3 or {key}=range(1,4)")
     if override.is_sweep_override():

@@ -62,7 +62,8 @@ def evaluations(rows: Sequence[Mapping[str, str]], most: int = 12) -> str:
     them: round, losses, and what else was measured on test or held-out samples."""
     last = len(rows) - 1
     shown = [rows[at] for at in sorted({round(n * last / (most - 1)) for n in range(most)})] if rows else []
-    names = [name for name in (rows[0] if rows else ()) if name == "round" or _judges(name)]
+    judging = ("train_", "test_", "validation_", "client_", "finetuned_")
+    names = [name for name in (rows[0] if rows else ()) if name == "round" or name.startswith(judging)]
     names = [name for name in names if any(row[name] for row in shown)]
     cells = [[name.replace("_", " ") for name in names]]
     cells += [
@@ -71,7 +72,3 @@ def evaluations(rows: Sequence[Mapping[str, str]], most: int = 12) -> str:
     ]
     more = [f"{len(shown)} of {len(rows)} evaluations; metrics.csv has all"] if len(shown) < len(rows) else []
     return "\n".join([*aligned(cells), *more])
-
-
-def _judges(name: str) -> bool:
-    return name.startswith(("train_", "test_", "validation_", "client_", "finetuned_"))

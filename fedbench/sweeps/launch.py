@@ -200,9 +200,8 @@ def asked(
     the sweep lists, and where those of other sweeps are found (None: below `directory`). `config_dir`: the
     user's own options.
     """
-    words = [text for text in overrides if not text.startswith("hydra/sweeper=")]
     with composing(config_dir) as composer:
-        composed = composer.read([*words, f"hydra.sweep.dir={written(str(directory))}"])
+        composed = composer.read([*overrides, f"hydra.sweep.dir={written(str(directory))}"])
         yield Sweep(composer, composed, grids, runs)
 
 

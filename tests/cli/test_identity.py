@@ -17,7 +17,7 @@ from fedbench import compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, USUAL, Config, Settings, flat
-from fedbench.config.identity import RUNS, difference, identity, run_hash, run_name, slug
+from fedbench.config.identity import difference, identity, run_hash, run_name, slug
 from fedbench.config.options import build, checked, with_defaults
 from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
@@ -127,11 +127,6 @@ def test_a_directory_is_named_after_the_hash_of_all_that_counts(base: DictConfig
     assert run_name(composed("schedule=async", "delay=exponential")).startswith(
         "fedavg-digits-iid-logistic-async-exponential-seed0-"
     )
-
-
-def test_the_hash_may_stand_inside_hydras_node_without_recursion(base: DictConfig) -> None:
-    cfg = composed("rounds=${clients.total}", hydra=True)
-    assert cfg.hydra.run.dir == f"{RUNS}/{run_name(composed('rounds=20'))}"
 
 
 def sweep(*overrides: str) -> str:
