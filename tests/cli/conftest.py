@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import functools
 import json
-import threading
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Runs:
         self.stops = True
         self.to_come: list[int] = []  # how many runs share its program, for every run that was made
         self.held: list[int] = []  # seeds that another process takes at first
+        self.others: list[Callable[[], None]] = []  # how these processes end
 
     def made(self, config: Config, session: Any, *more: object) -> types.SimpleNamespace:
         """Like fedbench.runs.run.Run; refuses negative step sizes."""
@@ -60,7 +61,7 @@ class Runs:
         return self.end(directory, cfg)
 
     def other(self, directory: Path, cfg: DictConfig) -> None:
-        """Another process holds the run for a moment; it ends it, fails (18) or leaves it (17)."""
+        """Another process holds the run until this one waits; it ends it, fails (18) or leaves it (17)."""
         stream = open(directory / LOCK, "w")  # noqa: SIM115
         fcntl.flock(stream, fcntl.LOCK_EX)
 
@@ -72,7 +73,12 @@ class Runs:
                 self.end(directory, cfg)
             stream.close()
 
-        threading.Timer(0.3, leave).start()
+        self.others.append(leave)
+
+    def wait(self, seconds: float) -> None:
+        """What this process does while others have runs: they leave them."""
+        while self.others:
+            self.others.pop()()
 
     def end(self, directory: Path, cfg: DictConfig) -> types.SimpleNamespace:
         """What a run leaves."""
@@ -96,6 +102,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     """The stand-in."""
     stand_in = Runs()
     monkeypatch.setattr("fedbench.runs.run.Run", stand_in.made)
+    monkeypatch.setattr("fedbench.sweeps.launch.time", types.SimpleNamespace(sleep=stand_in.wait))
     monkeypatch.setattr("fedbench.sweeps.together.kind_of", lambda run: None)  # these have no steps to join
     return stand_in
 
