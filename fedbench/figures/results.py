@@ -28,7 +28,7 @@ from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import CONFIG, SUMMARY, UNFINISHED, RunDirectory
 from fedbench.runs.run_directory import METRICS as METRICS_CSV
 
-RUNS_CSV = "runs.csv"
+RUNS_CSV, ROUNDS_CSV, PACKED = "runs.csv", "rounds.csv", "rounds.csv.gz"
 METRICS = COLUMNS
 """All columns that a metrics.csv may have."""
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
@@ -102,6 +102,12 @@ def read(paths: Sequence[str | Path]) -> list[Run]:
         for run in runs:
             found.setdefault(run.source, run)
     return list(found.values())
+
+
+def rounds_file(directory: Path) -> Path:
+    """Where the measurements of a directory's runs are: rounds.csv, packed where a kept figure has many."""
+    packed = directory / PACKED
+    return packed if packed.is_file() else directory / ROUNDS_CSV
 
 
 def sweeps_of(path: Path) -> list[Path]:
@@ -222,7 +228,7 @@ def _directory(path: Path) -> Iterator[Run]:
         if run.has(METRICS_CSV) or (place in rows and run.has(SUMMARY))
     }
     gone = {place: row for place, row in rows.items() if place not in there}
-    measured = _measured(path / "rounds.csv") if gone else {}
+    measured = _measured(rounds_file(path)) if gone else {}
     for place in dict.fromkeys([*rows, *there]):
         if place in there:
             yield _run(there[place])
@@ -285,7 +291,7 @@ def read_table(file: Path, **how: Any) -> pd.DataFrame:
     """A CSV file; `how`: options of pandas.read_csv. Raises DataError if it cannot be read."""
     try:
         table: pd.DataFrame = pd.read_csv(file, **how)
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
+    except (OSError, EOFError, ValueError) as error:  # pandas' parser errors are ValueErrors
         raise DataError(f"{file}: cannot be read as CSV: {str(error).splitlines()[0]}") from None
     return table
 

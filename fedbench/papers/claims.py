@@ -23,7 +23,7 @@ from scipy.stats import linregress, ttest_rel
 from scipy.stats import t as student
 
 from fedbench.errors import DataError
-from fedbench.figures.results import PARTS
+from fedbench.figures.results import PARTS, rounds_file
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
 
@@ -93,7 +93,8 @@ def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     without them. Raises DataError for tables of an earlier version."""
     if not (directory / "runs.csv").is_file():
         return pd.DataFrame(), pd.DataFrame()
-    runs, rounds = (pd.read_csv(directory / f"{name}.csv", low_memory=False) for name in ("runs", "rounds"))
+    files = directory / "runs.csv", rounds_file(directory)
+    runs, rounds = (pd.read_csv(file, low_memory=False) for file in files)
     if "run" not in runs or "run" not in rounds:
         raise DataError(f"{directory}: kept by an earlier version (`fedbench figures NAME` writes it again)")
     parts = tuple(f"{part}." for part in PARTS)

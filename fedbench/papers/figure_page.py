@@ -9,9 +9,12 @@ from typing import Any
 
 import pandas as pd
 
+from fedbench.files import write_text
 from fedbench.papers.figure import Figure, markdown
 
 Made = Mapping[str, Any]  # the content of made.json
+CLAIMS = "Claims, by all figures that show them:\n"
+"""The line of a figure's page below which its claims and their verdicts are."""
 
 
 def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:
@@ -29,6 +32,16 @@ def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:
         yield from _tuning(out / "tuning.csv", made)
     yield f"{_made_from(made)}\n" if figure.runs else ""
     yield f"Made by `{made.get('command', '')}`.\n"
+
+
+def update_page(figure: Figure, out: Path, made: Made) -> bool:
+    """Write the page in `out` anew, but for what it says of claims. Returns whether there is a page."""
+    page = out / "README.md"
+    if not page.is_file():
+        return False
+    _, line, claims = page.read_text(encoding="utf-8").partition(CLAIMS)
+    write_text(page, "\n".join([*section(figure, out, made), line + claims]))
+    return True
 
 
 def _made_from(made: Made) -> str:

@@ -4,11 +4,13 @@
 its points (CSV) and its caption (JSON), and made.json: what the results were made from and with. runs.csv has
 all that is known of a run: its number, its stage and name (`dir`), every choice that decides what is
 computed, its outcome, its hyper-parameters including those from theorems (`hyper.lr`), and what it was
-computed with. rounds.csv has its measurements, under its number (`run`).
+computed with. rounds.csv has its measurements, under its number (`run`); packed as rounds.csv.gz if it is
+larger than a committed file may be.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,11 +21,12 @@ import pandas as pd
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
 from fedbench.errors import DataError
 from fedbench.figures.caption import distinct
-from fedbench.figures.results import PARTS
-from fedbench.files import read_json, write_text
+from fedbench.figures.results import PACKED, PARTS, ROUNDS_CSV, rounds_file
+from fedbench.files import atomically, read_json, write_text
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made, tables
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
+from fedbench.papers.figure_page import update_page
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import IDENTITY
 from fedbench.tuning.request import VALIDATION
@@ -33,7 +36,8 @@ _OUTCOME = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_sec
             "commit", "data_note")  # fmt: skip
 """What runs.csv has of a run's summary, besides the `PARTS` of it."""
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
-_TABLES = ("runs", "rounds")
+LARGEST = 1_500_000
+"""Bytes of rounds.csv above which it is kept packed."""
 Chosen = Sequence[tuple[MethodRuns, Selection]]
 
 
@@ -44,9 +48,9 @@ def state(name: str, scale: str, root: Path = Path()) -> str:
         return "absent"
     if content.get("digest") != (experiment(figure, scale).digest if figure.runs else ""):
         return "stale"
-    kept = [file for file in content.get("files", []) if not file.endswith(".pdf")]
-    kept += [f"{table}.csv" for table in _TABLES] if figure.runs else []
-    return "current" if all((out / file).is_file() for file in kept) else "incomplete"
+    kept = [out / file for file in content.get("files", []) if not file.endswith(".pdf")]
+    kept += [out / "runs.csv", rounds_file(out)] if figure.runs else []
+    return "current" if all(file.is_file() for file in kept) else "incomplete"
 
 
 def states(root: Path = Path()) -> list[tuple[str, str, str]]:
@@ -63,7 +67,8 @@ def write_tuning(out: Path, chosen: Chosen) -> None:
     """Write tuning.csv if anything was tuned: every configuration tried, with winners, their neighbours and
     edges marked."""
     if chosen:
-        _write_csv(out / "tuning.csv", trials_table([(branch.named, found) for branch, found in chosen]))
+        table = trials_table([(branch.named, found) for branch, found in chosen])
+        write_text(out / "tuning.csv", _csv(table))
 
 
 def write_made(out: Path, figure: Figure, scale: str, files: Sequence[Path], said: Mapping[str, Any]) -> None:
@@ -108,7 +113,7 @@ def how_tuned(chosen: Chosen, validation: float) -> dict[str, Any]:
 
 
 def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
-    """Write runs.csv and rounds.csv of these runs. `runs`: `<stage>/<name>` -> run."""
+    """Write runs.csv and rounds.csv, or rounds.csv.gz, of these runs. `runs`: `<stage>/<name>` -> run."""
     kinds: dict[str, list[dict[str, Any]]] = {"name": [], "choices": [], "outcome": [], "parts": []}
     measured: list[dict[str, Any]] = []
     for number, (name, run) in enumerate(runs.items()):
@@ -121,8 +126,14 @@ def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
                                for key, value in (run.summary.get(part) or {}).items()})  # fmt: skip
         measured += [{"run": number, **row} for row in run.rows]
     table = pd.concat([pd.DataFrame(rows, dtype=object) for rows in kinds.values()], axis=1)
-    _write_csv(out / "runs.csv", table)
-    _write_csv(out / "rounds.csv", pd.DataFrame(measured, dtype=object))
+    write_text(out / "runs.csv", _csv(table))
+    rounds = _csv(pd.DataFrame(measured, dtype=object)).encode()
+    if len(rounds) > LARGEST:  # the same bytes each time: no name, no date
+        rounds, kept, gone = gzip.compress(rounds, mtime=0), out / PACKED, out / ROUNDS_CSV
+    else:
+        kept, gone = out / ROUNDS_CSV, out / PACKED
+    atomically(kept, lambda temporary: temporary.write_bytes(rounds))
+    gone.unlink(missing_ok=True)
 
 
 def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -134,16 +145,26 @@ def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 # ---- drawing again ---------------------------------------------------------------------------------------
 
 
-def redraw(figure: Figure, scale: str, root: Path = Path()) -> list[str]:
-    """Draw a figure again from what is kept. Returns no failures; raises DataError if that is not enough."""
+def redraw(figure: Figure, scale: str, root: Path = Path()) -> bool:
+    """Draw a figure again from what is kept, and write its page. Returns whether claims are to be judged
+    again: a table that it draws is another one than before, or it has no page yet. Raises DataError if what
+    is kept is not enough."""
     out = shown(figure.name, scale, root)
     if (content := made(out)) is None:
         raise DataError(f"{figure.name} --scale {scale}: no results are kept")
     tables(out)  # refuses those of an earlier version
+    before = _drawn(out, content["files"])
     files = figure.draw(out)
     say_how_it_was_tuned(out, files, content.get("validation"))
-    _write_json(out / MADE, {**content, "files": sorted(file.name for file in files)})
-    return []
+    again = {**content, "files": sorted(file.name for file in files)}
+    _write_json(out / MADE, again)
+    return not update_page(figure, out, again) or again != content or _drawn(out, again["files"]) != before
+
+
+def _drawn(out: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """The tables that a figure has drawn, by their names."""
+    return {name: (out / name).read_bytes() for name in names
+            if name.endswith(".csv") and (out / name).is_file()}  # fmt: skip
 
 
 def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) -> None:
@@ -164,8 +185,8 @@ def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) 
             write_text(caption, caption.read_text(encoding="utf-8").rstrip("\n") + line + "\n")
 
 
-def _write_csv(file: Path, table: pd.DataFrame) -> None:
-    write_text(file, table.to_csv(index=False, lineterminator="\n"))
+def _csv(table: pd.DataFrame) -> str:
+    return table.to_csv(index=False, lineterminator="\n")
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:

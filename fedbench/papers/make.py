@@ -244,11 +244,12 @@ def main(argv: Sequence[str]) -> int:
     names = list(FIGURES if args.all else dict.fromkeys(named))
     if args.dry_run:
         return _forecasts(names, args)
-    failures = _figures(names, args)
-    from fedbench.papers.report import write_report
+    failures, judge = _figures(names, args)
+    if judge:
+        from fedbench.papers.report import write_report
 
-    for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
-        print(file)
+        for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
+            print(file)
     if failures:
         more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
         raise RunError(f"{failures[0]}{more}")
@@ -289,8 +290,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
-    """Make these figures, or draw them again. Returns a line for each failure."""
+def _figures(names: Sequence[str], args: argparse.Namespace) -> tuple[list[str], bool]:
+    """Make these figures, or draw them again. Returns a line for each failure, and whether what is kept may
+    say something else of claims."""
     if args.redraw and args.overrides:
         raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
     if names and not args.redraw and args.scale != "smoke" and (provenance.commit() or "").endswith("+dirty"):
@@ -299,6 +301,7 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
             " results are published with; commit first (--scale smoke needs no commit)"
         )
     failures: list[str] = []
+    judge = not args.redraw or args.report
     for name in names:
         figure, begin = FIGURES[name], time.monotonic()
         scale = args.scale if args.scale in figure.scales else "paper"
@@ -306,7 +309,10 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
         if args.redraw and unasked and made(shown(name, scale)) is None:
             continue
         try:
-            failures += redraw(figure, scale) if args.redraw else make(figure, scale, args.overrides)
+            if args.redraw:
+                judge |= redraw(figure, scale)
+            else:
+                failures += make(figure, scale, args.overrides)
         except UserError as error:  # such as missing data, which the other figures may not need
             if len(args.names) == 1:
                 raise
@@ -314,7 +320,7 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> list[str]:
             print(failures[-1], flush=True)
             continue
         print(f"{name}: {shown(name, scale)} ({duration(time.monotonic() - begin)})", flush=True)
-    return failures
+    return failures, judge
 
 
 def _forecasts(names: Sequence[str], args: argparse.Namespace) -> int:

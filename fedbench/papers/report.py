@@ -15,7 +15,7 @@ from fedbench.files import write_text
 from fedbench.papers import FIGURES, PAPERS
 from fedbench.papers.claims import AFTER, Claim, Evidence, FrontPageRow, describe
 from fedbench.papers.figure import SHOWN, SMOKE, markdown
-from fedbench.papers.figure_page import hours, section
+from fedbench.papers.figure_page import CLAIMS, hours, section
 from fedbench.papers.verdicts import MARKS, Judged, Results, counts, gather, mark, mark_of_readings
 
 KINDS = {
@@ -242,7 +242,7 @@ def _claims_of(results: Results, name: str, top: Path) -> Iterator[str]:
     ledger = "../" * len(results.places[name].relative_to(top).parts) + "ledger.md"
     mine = [claim for claim in results.judged if name in claim.figures]
     if mine:
-        yield "Claims, by all figures that show them:\n"
+        yield CLAIMS
     for claim in mine:
         link = f"[{claim.name}]({ledger}#{anchor(claim.name)})"
         yield f"- **{mark(results.judged[claim])}** {link}: {claim.text}"

@@ -22,6 +22,7 @@ from fedbench.papers import CLAIMS, FIGURES, PAPERS, peers
 from fedbench.papers.behind import behind, command_of
 from fedbench.papers.claims import CONSISTENT, MADE, SCALES, YES, Claim, Evidence, on_figure
 from fedbench.papers.figure import Paper, command, shown
+from fedbench.papers.figure_page import CLAIMS as CLAIMS_BELOW
 from fedbench.papers.report import anchor, write_report
 from fedbench.papers.tests import Leads
 from fedbench.papers.verdicts import MARKS, judgements
@@ -168,6 +169,24 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path, monkeypatch: pytes
     assert f"{MARKS['cannot tell']}  one norm, adamasfl/fig2: not made yet" in capsys.readouterr().out
     assert main(["figures", "--behind", "adamasfl-concurency"]) == 2
     assert "did you mean 'adamasfl-concurrency'" in capsys.readouterr().err
+
+
+def test_what_is_drawn_again_is_judged_again_where_a_table_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the figure's page is written, with what it says of claims, and no other one."""
+    monkeypatch.chdir(tmp_path)
+    asked = ["figures", "theory/comparison"]
+    assert main(asked) == 0
+    page, ledger = Path("outputs/smoke/theory/comparison/README.md"), Path("outputs/smoke/ledger.md")
+    before, judged = page.read_text() + f"{CLAIMS_BELOW}\n- **yes** said\n", ledger.read_text()
+    page.write_text(before.replace("Made by", "Gone"))
+    ledger.write_text("as it was")
+    assert main([*asked, "--redraw"]) == 0
+    assert (page.read_text(), ledger.read_text()) == (before, "as it was")
+    page.with_name("comparison.csv").write_text("another\n")
+    assert main([*asked, "--redraw"]) == 0
+    assert ledger.read_text() == judged
 
 
 def test_what_was_tuned_on_test_data_is_said(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fedbench.errors import DataError
 from fedbench.figures.results import read
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import FIGURES, figure, kept, make
+from fedbench.papers.claims import tables
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import say_how_it_was_tuned
 
@@ -84,10 +85,16 @@ def test_published_results_name_a_commit_that_they_were_made_from(
     assert main(["figures", "speedup", "--scale", "smoke"]) == 0
 
 
-def test_a_kept_run_is_read_as_its_own_files_say_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_kept_run_is_read_as_its_own_files_say_it(
+    packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of two methods in two stages: choices, outcome, hyper-parameters, measurements, and what they were
     computed on; `threads` of the hardware is kept, that of the configuration, which changes no result, is
-    not. A key that only one method has is no choice of the other, and null stays null."""
+    not. A key that only one method has is no choice of the other, and null stays null. Many measurements are
+    packed."""
+    if packed:
+        monkeypatch.setattr(kept, "LARGEST", 0)
     methods = (
         ("final", "padamfed", {"algorithm.lr": None, "algorithm.norm": "vector"}),
         ("final-lr", "fedavg", {"algorithm.lr": 0.1, "local.batch_size": None}),
@@ -99,9 +106,12 @@ def test_a_kept_run_is_read_as_its_own_files_say_it(tmp_path: Path) -> None:
                             hyper={"lr": 1e-05})  # fmt: skip
         own = {"hardware": {"cpu": "a, b", "threads": 1}, "data_note": "a.npz", "commit": "abc"}
         (place / "summary.json").write_text(json.dumps({**summary, **own}))
-    rounds = keep_runs(tmp_path) / "rounds.csv"
-    title, *lines = rounds.read_text().splitlines()
-    rounds.write_text("\n".join([title, *lines[::-1]]))  # in whatever order
+    (rounds,) = keep_runs(tmp_path).glob("rounds.csv*")
+    if not packed:
+        title, *lines = rounds.read_text().splitlines()
+        rounds.write_text("\n".join([title, *lines[::-1]]))  # in whatever order
+    assert rounds.suffix == (".gz" if packed else ".csv")
+    assert len(tables(rounds.parent)[1]) == len(pd.read_csv(rounds)) > 0
     kept_runs = {Path(run.source).name: run for run in read([rounds.parent])}
     for run in read([tmp_path / "sweeps"]):
         kept_run = kept_runs[Path(run.source).name]
@@ -111,6 +121,12 @@ def test_a_kept_run_is_read_as_its_own_files_say_it(tmp_path: Path) -> None:
         assert kept_run.hyper == run.hyper
         pd.testing.assert_frame_equal(kept_run.metrics, run.metrics)
         assert {name: kept_run.extra[name] for name in own} == own
+
+
+def test_no_committed_file_is_large() -> None:
+    """Measurements of many runs are packed."""
+    files = [one for one in (Path(__file__).parents[2] / "outputs/figures").rglob("*.*") if one.is_file()]
+    assert [one for one in files if one.stat().st_size > kept.LARGEST] == []
 
 
 def test_tables_of_an_earlier_version_are_refused(
@@ -146,7 +162,7 @@ def test_kept_results_are_current() -> None:
 def test_kept_runs_are_named_after_their_identity() -> None:
     """So a default that changes is noticed here: the run would have another name if it was made today. Every
     measurement is of one of the runs."""
-    places = [file.parent for file in (Path(__file__).parents[2] / "outputs/figures").rglob("rounds.csv")]
+    places = [file.parent for file in (Path(__file__).parents[2] / "outputs/figures").rglob("runs.csv")]
     assert places
     for place in places:
         runs = read([place])
