@@ -159,11 +159,10 @@ class _Picture:
         columns = min(fits, key=lambda few: -n % few)
         down, wide = -(-n // columns), WIDTHS[width] / columns
         letters = int(0.85 * wide * LETTERS)
-        titles = [title for title, _ in self.panels]
-        if self.small:
-            titles = [
-                textwrap.fill(one, letters, break_long_words=False, break_on_hyphens=False) for one in titles
-            ]
+        titles = [
+            textwrap.fill(title, letters, break_long_words=False, break_on_hyphens=False)
+            for title, _ in self.panels
+        ]
         above = max(title.count("\n") + bool(title) for title in titles) * LINE
         high = wide * (0.42 if width == "two" else 0.62) if n == 1 else wide * 0.5
         if self.small:

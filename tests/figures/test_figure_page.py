@@ -53,6 +53,18 @@ def test_no_text_overlaps_or_leaves_the_page(tmp_path: Path, x: str, count: int,
     assert all(ax.get_window_extent().height > 0.4 * page.figure.dpi for ax in page.figure.findobj(Axes))
 
 
+def test_a_title_is_no_wider_than_its_panel(tmp_path: Path) -> None:
+    """Twelve panels of three keys, of which one alone has a long title."""
+    keys = ("dataset.iid", "dataset.alpha", "participation.stragglers")
+    for rank in range(12):
+        values = (rank > 8, float(rank), 0.123456789)
+        write_run(tmp_path / str(rank), exact([0.1, 0.5]), config=dict(zip(keys, values, strict=True)))
+    page = laid_out(draw([tmp_path], PlotOptions(rows=",".join(keys), width="two")))
+    for ax in page.figure.axes:
+        assert ax.title.get_window_extent().width < ax.get_window_extent().width
+    assert (overlaps(page), outside(page)) == ([], [])
+
+
 def test_a_legend_has_as_many_columns_as_its_longest_name_allows() -> None:
     names = ["FedAvg", "SCAFFOLD", "SCAFFOLD-M", "PAdaMFed (vector)", "PAdaMFed-VR (vector)", "diverged"]
     for long, columns in (("PAdaMFed-VR (vector)", 2), ("PAdaMFed-VR, the norm of a tensor", 1)):
