@@ -202,7 +202,6 @@ def test_what_computes_a_run_keeps_nothing_in_its_module() -> None:
 
 TESTS = Path(__file__).parent
 STILL_PRIVATE = {
-    "algorithms/test_optimizers.py",
     "engine/test_compile_cache.py",
     "engine/test_engines.py",
     "engine/test_full_device.py",

@@ -149,9 +149,7 @@ TASK = [
 @pytest.mark.parametrize(
     ("words", "gamma"),
     [
-        (["algorithm=fedavg", "algorithm.lr=0.07"], 1.0),
         (["algorithm=scaffold_m", "algorithm.lr=0.07"], 0.35),
-        (["algorithm=padamfed"], 0.7071067811865476),  # 5 times the theorem's 1 / (5 sqrt(2))
         (["algorithm=adamasfl", "algorithm.lr=0.02", "schedule=async", "delay=exponential"], 0.1),
         (
             ["algorithm=padamfed", "algorithm.lr=0.1", "lr_schedule=exponential", "lr_schedule.factor=0.5"],
@@ -162,7 +160,7 @@ TASK = [
 def test_the_summary_has_both_rates(words: list[str], gamma: float, tmp_path: Path) -> None:
     assert main([*TASK, *words, "algorithm.server_lr=average", f"hydra.run.dir={tmp_path}/run"]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    lr = next((float(w.split("=")[1]) for w in words if "algorithm.lr=" in w), 1 / (5 * 2**0.5))
+    lr = next(float(w.split("=")[1]) for w in words if "algorithm.lr=" in w)
     assert summary["hyper"]["lr"] == pytest.approx(lr)
     assert summary["hyper"]["server_lr"] == pytest.approx(gamma)
     assert summary["config"]["algorithm.server_lr"] == AVERAGE
@@ -172,14 +170,10 @@ def test_the_summary_has_both_rates(words: list[str], gamma: float, tmp_path: Pa
     ("words", "line"),
     [
         (["algorithm=fedadam"], "a number > 0: its server divides every coordinate by a second moment"),
-        (["algorithm=fedams"], "a number > 0: its server divides every coordinate by a second moment"),
-        (["algorithm=fadas", "schedule=async"], "divides every coordinate by a second moment"),
         (["algorithm=asyncfeded", "schedule=async"], "it weighs every arrival by its distance"),
-        (["algorithm=ringmaster_asgd", "schedule=async"], "its clients send gradients, not models"),
         (["algorithm=ace", "schedule=async"], "its clients send gradients, not models"),
         (["algorithm=feddyn"], "algorithm.server_lr"),
         (["algorithm=fedavgm"], "algorithm.momentum=0 would not"),
-        (["algorithm=slowmo"], "algorithm.momentum=0 would not"),
         (["algorithm=fedbuff", "algorithm.momentum=0.5", "schedule=async"], "algorithm.momentum=0 would not"),
         (["algorithm=fednova", "local.steps=null", "local.epochs=1"], "unequal local steps are normalised"),
         (["algorithm=padamfed", "algorithm.lr=1", "algorithm.beta=1", "local.steps=null", "local.epochs=1"],

@@ -70,22 +70,6 @@ def test_every_method_has_a_row() -> None:
     assert {case.split()[0] for case in COSTS} == set(OURS)
 
 
-@pytest.mark.parametrize("case", COSTS)
-def test_costs_are_those_of_the_table(case: str) -> None:
-    *sizes, calls, passes = COSTS[case]
-    name, values = chosen(case)
-    assert cost(name, **values) == Cost(*(round(1000 * size) for size in sizes), calls, passes)
-
-
-def chosen(case: str) -> tuple[str, dict[str, Any]]:
-    """The method of a case and its hyper-parameters."""
-    name, *words = case.split()
-    values: dict[str, Any] = dict(word.split("=") for word in words)
-    if "option" in values:
-        values["option"] = int(values["option"])
-    return name, values
-
-
 def of_a_large_model(algorithm: algorithms.Algorithm) -> Cost:
     """For 10^6 numbers and more, 7 of 1000 in a tensor of a normalisation layer."""
     sizes = (600 * LARGE // 1000, 7 * LARGE // 1000, 393 * LARGE // 1000)
@@ -96,12 +80,16 @@ def of_a_large_model(algorithm: algorithms.Algorithm) -> Cost:
 
 
 @pytest.mark.parametrize("case", COSTS)
-def test_a_large_model_costs_as_much_per_number(case: str) -> None:
+def test_costs_are_those_of_the_table_and_as_much_per_number_of_a_large_model(case: str) -> None:
     *sizes, calls, passes = COSTS[case]
+    name, *words = case.split()
+    values: dict[str, Any] = dict(word.split("=") for word in words)
+    if "option" in values:
+        values["option"] = int(values["option"])
+    assert cost(name, **values) == Cost(*(round(1000 * size) for size in sizes), calls, passes)
     expected = [round(LARGE * size) for size in sizes]
     if case == "fedadamw":  # its moments are a number for each of three tensors, however large
         expected = [LARGE * int(size) + 3 * (size != int(size)) for size in sizes]
-    name, values = chosen(case)
     assert of_a_large_model(algorithms.get(name).create(values)) == Cost(*expected, calls, passes)
 
 

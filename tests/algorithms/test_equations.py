@@ -172,13 +172,20 @@ def test_follows_the_equations(name: str, how: str) -> None:
     assert follow(name, how, "loop" if how == "epochs" else "vmap").exercised
 
 
+COMPILED = {
+    **dict.fromkeys(("fedadamw block local", "fedhyper FULL", "fedlada", "fedproxvr sarah"), "epochs"),
+    **dict.fromkeys(("delta_sgd True grown", "fafed", "fedbn", "fedsps global"), "epochs"),
+    "padamfed_vr tensor": "full",  # each tensor is normalised by itself
+}
+"""Methods with local steps of their own. What others share is compiled in `test_async_rederivations`."""
+
+
 @pytest.mark.slow
-def test_compiled_steps_normalise_each_tensor_by_itself() -> None:
-    """The compiled steps of other methods are compared in `test_async_rederivations` and
-    `test_local_engines`."""
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_programs_follow_the_equations(name: str) -> None:
     if missing := compiler_missing(torch.device("cpu")):
         pytest.skip(missing)
-    follow("padamfed_vr tensor", "full", "compile")
+    follow(name, COMPILED[name], "compile")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Paths on two quadratic clients that the specification's authors computed with an independent prototype."""
+"""Paths on quadratic clients that the specifications' authors computed with independent NumPy prototypes.
+
+f_i(x) = 1/2 sum_j h_ij (x_j - a_ij)^2, with full gradients.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import quadratics
+from option_helpers import config
+
+from fedbench.schedule import build_trace
+from fedbench.schedule.trace import Trace
 
 ADAMW = (1.84728078126, 0.998416119115)
 NEAR = {"start": (-0.3, -0.4)}
@@ -88,3 +95,83 @@ def test_where_gradients_do_not_change_steps_of_delta_sgd_grow() -> None:
     walk = quadratics.linear("delta_sgd", {}, np.eye(2), steps=3)
     walk.update()
     np.testing.assert_allclose(walk.theta.numpy(), sum(rates) / 2, rtol=1e-11)
+
+
+# ---- asynchronous: an update on every arrival of two clients, after which a client goes on at once --------
+
+TWO: dict[str, tuple[dict[str, float], int, list[tuple[float, float]]]] = {
+    "area": (
+        {"lr": 0.1}, 3,
+        [(1.8645, 0.343), (1.81511025, 0.2303245), (1.08311025, 0.301637), (1.06510768613, 0.28231315175)],
+    ),
+    "ace": (
+        {"server_lr": 0.1}, 1, [(1.65, 0.725), (1.3175, 0.49125), (0.985, 0.2575), (0.669125, 0.0588125)],
+    ),
+    "asyncfeded": (
+        {"lr": 0.1, "server_lr": 1.0, "epsilon": 1.0}, 3,
+        [(1.729, -0.314), (1.531441, -0.764702), (0.878244958101, -0.701066695713),
+         (0.843171176272, -0.738714690873)],
+    ),
+}  # fmt: skip
+
+
+def arrivals(durations: list[float], updates: int, per_update: int, **schedule: Any) -> Trace:
+    """The trace of clients whose jobs always take as long."""
+    table = {"name": "table", "table": durations}
+    return build_trace(config(updates, len(durations), per_update, 0, table, refill="immediate", **schedule))
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_two_clients_that_arrive_one_by_one(name: str) -> None:
+    """The arrivals (client, start version) are (0, 0) (0, 1) (1, 0) (0, 2)."""
+    values, steps, expected = TWO[name]
+    events = arrivals([1.0, 2.5], 4, 1, concurrency=2, pool="self")
+    found = quadratics.path(name, values, 4, steps=steps, arrivals=events)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=6e-12)
+
+
+# ---- asynchronous: four clients, of which three work at once; an update on every second arrival ------------
+
+FOUR = {
+    "h": np.array([(1, 2), (2, 1), (0.5, 1), (1, 0.5)]),
+    "a": np.array([(2, 0), (0, 1), (-1, 0), (0, -3)]),
+    "start": (1.0, 1.0),
+}
+LOCAL = {"lr": 0.1, "server_lr": 1.0}
+MOMENTUM = {"lr": 0.1, "server_lr": 0.2, "beta": 0.5}
+ADAM = {"lr": 0.1, "server_lr": 0.1}
+EXAMPLES: list[tuple[str, dict[str, Any], list[tuple[float, float]]]] = [
+    ("fedbuff", LOCAL,
+     [(1, 0.625), (0.915, 0.5125), (0.7225, 0.24078125), (0.7569375, -0.00945684), (0.71032844, 0.03855789)]),
+    ("fedbuff", {**LOCAL, "staleness_power": 0.5},
+     [(1, 0.625), (0.96772078, 0.5125), (0.84425398, 0.33269270), (0.83339336, 0.10499333),
+      (0.84365250, 0.11283306)]),
+    ("ca2fl", LOCAL,
+     [(1, 0.625), (0.82, 0.505), (0.6325, 0.27453125), (0.5457625, 0.12110723), (0.49147131, 0.06446623)]),
+    ("masfl", MOMENTUM,
+     [(0.85375, 0.7578125), (0.71837969, 0.541875), (0.59107656, 0.33501221), (0.48316172, 0.15945495),
+      (0.41311229, 0.04225473)]),
+    ("adamasfl", MOMENTUM,
+     [(0.89674676, 0.82872316), (0.79141587, 0.65877472), (0.68940271, 0.48675895), (0.58460704, 0.31661931),
+      (0.47752398, 0.14874081)]),
+    ("fadas", ADAM,
+     [(1.00000000, 0.90000003), (0.90000012, 0.77720373), (0.77206295, 0.62880861), (0.67233077, 0.46182062),
+      (0.56659960, 0.30104770)]),
+    ("fadas", {**ADAM, "delay_threshold": 1.0},
+     [(1.00000000, 0.90000003), (0.90000012, 0.77720373), (0.83603153, 0.70300617), (0.73303211, 0.53596087),
+      (0.67760104, 0.45464362)]),
+    ("dude_asgd", {"server_lr": 0.2},
+     [(0.85, 0.75), (0.7075, 0.525), (0.5725, 0.30625), (0.4585, 0.12109375), (0.3862, 0.00007813)]),
+    ("fedasync", {"lr": 0.1, "alpha": 0.6, "rho": 0.0, "staleness": "polynomial", "a": 0.5},  # every arrival
+     [(1.114, 0.784), (1.215004, 0.614656), (1.01581677, 0.74814308), (1.16360342, 0.59762978),
+      (1.06738002, 0.65461469), (1.17562623, 0.53915902)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "values", "expected"), EXAMPLES)
+def test_the_specifications_example(name: str, values: dict[str, Any], expected: list[Any]) -> None:
+    per_update, steps = 1 if name == "fedasync" else 2, 1 if name == "dude_asgd" else 2
+    keys = {"concurrency": 3, "select": "lowest", "pool": "idle"}
+    events = arrivals([1.0, 2.5, 4.0, 1.25], len(expected), per_update, **keys)
+    found = quadratics.path(name, values, len(expected), **FOUR, steps=steps, arrivals=events)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=6e-9)

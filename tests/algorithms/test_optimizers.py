@@ -10,6 +10,7 @@ import adaptive_references as adaptive
 import async_oracle as oracle
 import numpy as np
 import pytest
+import quadratics
 import references as plain
 import torch
 from async_runs import HALF_NORMAL, make_async_walk, make_trace, models, problem
@@ -17,7 +18,6 @@ from oracle import Batches
 from problem import CLASSES, FEATURES, Problem, engine_path, relative_error, started
 
 from fedbench import algorithms
-from fedbench.engine.choose import _Counter
 from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.vectorised import step_depends
 from fedbench.errors import ConfigError
@@ -140,21 +140,6 @@ def test_methods_step_along_their_directions(
     follow(method, {**values, "keep": keep}, stepper, engine)
 
 
-def test_control_variates_stay_those_of_gradients_under_momentum() -> None:
-    """At a point where all clients stand still, c_i is client i's gradient; divided by K alone it would be
-    multiplied by 1 - (sum of weights)/K, here -3.1, in every round."""
-    p = Problem(sizes=(6, 6, 6))
-    values, steps = {"lr": 0.02, "option": 2}, 10
-    walk = started(
-        p, "scaffold", [[0, 1, 2]] * 100, values, steps=steps, optimizer=optimizer({**SGD, "momentum": 0.9})
-    )
-    for _ in range(100):
-        walk.update()
-    theta, c = walk.theta.numpy(), walk.trainer.store.tensors["c"].numpy()
-    gradients = np.array([p.grad(i, theta) for i in range(3)])
-    np.testing.assert_allclose(c, gradients, atol=0.02 * np.abs(gradients).max())
-
-
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_sum_of_weights_is_what_gradients_of_one_would_move(nesterov: bool) -> None:
     """Job after job with kept state, for jobs of different numbers of steps."""
@@ -236,33 +221,15 @@ def test_jobs_of_different_lengths_agree_between_engines(values: dict[str, Any],
     assert relative_error(paths[1], paths[0]) < 1e-10
 
 
-# ---- what is not used costs nothing --------------------------------------------------------------------
-
-
-def _operations(**options: Any) -> tuple[int, int]:
-    """Tensor operations of a local step of FedAvg, and of its gradient alone."""
-    walk = started(Problem(sizes=(4,)), "fedavg", [[0]], steps=1, engine="loop", **options)
-    program, trainer = walk.trainer.program, walk.trainer
-    jobs = trainer.planner.jobs(np.array([0]), np.array([0]))
-    batch, facts = trainer.planner.draw(0, jobs).batch(0, 0), trainer._facts(jobs).row(0)  # type: ignore[arg-type]
-    down, theta, k = {"theta": walk.theta}, walk.theta, torch.tensor(0)
-    local = program.init(down, {}, facts, walk.h)
-    counts = []
-    for call in (
-        lambda: program.step(local, {}, down, {}, facts, walk.h, k, batch),
-        lambda: program.objective.loss_and_grad(theta, {}, batch),
-    ):
-        with _Counter() as counter:
-            call()
-        counts.append(counter.operations)
-    return counts[0], counts[1]
-
-
-def test_a_plain_step_is_one_product_and_one_difference_beside_its_gradient() -> None:
-    step, gradient = _operations()
-    assert step == gradient + 2
-    assert _operations(optimizer=optimizer(SGD))[0] > step
-    assert _operations(clip_norm=1.0)[0] > step
+def test_the_rates_of_fedhypers_clients_are_of_the_steps_that_the_optimizer_makes() -> None:
+    """Constant gradients -x with momentum 1/2: steps 1, 3/2, 7/4 times eta x, in units of the rate."""
+    given = {"lr": 0.1, "variant": "CL"}, np.array([[1.0, 1.0]])
+    momentum = optimizer({"name": "sgd", "momentum": 0.5})
+    walk = quadratics.linear("fedhyper", *given, steps=4, optimizer=momentum)
+    walk.update()
+    s2, s3 = 0.15, 0.175  # of each coordinate; b is still 1, as last is D' = 0 in the second step
+    b = min(1.1, 1 + 2 * s3 * s2)
+    np.testing.assert_allclose(walk.theta.numpy(), 0.1 + s2 + s3 + b * 0.1875, rtol=1e-12)
 
 
 def test_compiled_steps_do_not_depend_on_numbers() -> None:

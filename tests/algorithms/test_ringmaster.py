@@ -38,12 +38,12 @@ def by_the_paper(p: Problem, R: int, interrupt: bool) -> tuple[list[np.ndarray],
     return path, delays, thrown, stopped
 
 
-def schedule(R: int | None, interrupt: bool = False, name: str = "ringmaster_asgd") -> Trace:
+def schedule(R: int | None, interrupt: bool) -> Trace:
     keys: dict[str, Any] = {"pool": None, "interrupt": interrupt}
     if R is not None:
         keys["tau_cut"] = R - 1
     table = {"name": "table", "table": DURATIONS}
-    return make_trace(T, 1, table, algorithms.get(name).dispatch, **keys)
+    return make_trace(T, 1, table, algorithms.get("ringmaster_asgd").dispatch, **keys)
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
@@ -61,21 +61,3 @@ def test_follows_the_papers_loop(R: int | None, interrupt: bool, engine: str) ->
     found = models(make_async_walk(p, "ringmaster_asgd", trace, values, engine=engine))
     assert np.linalg.norm(expected[-1] - expected[0]) > 0.2
     assert relative_error(found, expected) < 1e-9
-
-
-@pytest.mark.parametrize("interrupt", [False, True])
-def test_a_large_threshold_is_asynchronous_sgd(interrupt: bool) -> None:
-    trace, plain = schedule(1000, interrupt), schedule(None, name="area")  # the same dispatch, no threshold
-    assert trace.client.tolist() == plain.client.tolist()
-    assert trace.applied_update.tolist() == plain.applied_update.tolist()
-    found = models(make_async_walk(problem(), "ringmaster_asgd", trace, {"server_lr": 0.3}))
-    fedbuff = models(make_async_walk(problem(), "fedbuff", plain, {"lr": 0.5, "server_lr": 0.6}))
-    assert relative_error(found, fedbuff) < 1e-11
-
-
-def test_every_arrival_is_applied_or_discarded() -> None:
-    trace = schedule(3)
-    end = trace.update_time[-1]
-    arrived = (trace.finish_time <= end).sum()
-    assert arrived == count(trace, "applied") + count(trace, "discarded") == T + count(trace, "discarded")
-    assert trace.jobs - arrived == count(trace, "outstanding")
