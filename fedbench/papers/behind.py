@@ -40,19 +40,18 @@ def _lines(claim: Claim, results: Results) -> Iterator[str]:
 
 def _runs(tested: ClaimTest, finding: Finding, results: Results) -> Iterator[str]:
     data, out = results.evidence[tested.figure], results.places[tested.figure]
-    rows = data.runs.set_index("dir") if "dir" in data.runs else data.runs
-    runs = finding.runs or list(rows.index)  # of a test on a drawn table: all runs of the figure
+    runs = {
+        "/".join(Path(run.source).parts[-2:]): run for run in (read_runs([out]) if len(data.runs) else ())
+    }
     commits = ", ".join(map(short_commit, data.made.get("commit", [])))
     made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
-    yield f"{made}; {len(runs)} runs, whose tables are in {out}" if runs else f"{made}, without runs"
-    configs = {
-        "/".join(Path(run.source).parts[-2:]): run.choices for run in (read_runs([out]) if runs else ())
-    }
-    for run in runs:
-        row = rows.loc[run]
-        yield f"   {row.get('final_accuracy')} (best {row.get('best_accuracy')}), {row.status}: {run}"
-        if run in configs:
-            yield f"      {command_of(configs[run])}"
+    names = finding.runs or list(runs)  # of a test on a drawn table: all runs of the figure
+    yield f"{made}; {len(names)} runs, whose tables are in {out}" if runs else f"{made}, without runs"
+    for name in names:
+        run = runs[name]
+        final, best = run.outcome["final_accuracy"], run.outcome["best_accuracy"]
+        yield f"   {final} (best {best}), {run.status}: {name}"
+        yield f"      {command_of(run.choices)}"
 
 
 def command_of(choices: Mapping[str, Any]) -> str:

@@ -188,6 +188,11 @@ class MethodRuns:
         return "-".join(map(str, filter(None, (self.algorithm, self.context.get("algorithm.estimator")))))
 
     @property
+    def elsewhere(self) -> str:
+        """The figure on whose task its values are chosen; empty: on its own."""
+        return self.search.task if self.search else ""
+
+    @property
     def stage(self) -> str:
         """The directory of its final runs; branches with the same search and swept keys share it."""
         searched = [self.search.name] if self.search else []
@@ -241,12 +246,6 @@ class Experiment:
                 "factors": figure.factors,
             }
         )
-
-    @property
-    def stand_ins(self) -> str:
-        """What replaces the paper's data and model at scale smoke (`dataset=digits, model=mlp`), or empty."""
-        swapped = [f"{key}={self.params[key][0]}" for key in ("dataset", "model") if key in self.params]
-        return ", ".join(swapped) if self.scale == "smoke" else ""
 
     @property
     def start(self) -> Mapping[str, Grid]:

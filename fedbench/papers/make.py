@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from fedbench import provenance
@@ -36,8 +37,7 @@ from fedbench.papers.kept import (
     write_tables,
     write_tuning,
 )
-from fedbench.sweeps.launch import asked
-from fedbench.sweeps.plan import PlannedRun, preview
+from fedbench.sweeps.plan import preview
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import duration
 from fedbench.tuning.request import SHARE, VALIDATION
@@ -64,104 +64,95 @@ class Maker:
 
     def __init__(self, made: Experiment, extra: Sequence[str], root: Path, out: Path) -> None:
         self.made, self.figure, self.how = made, made.figure, TUNING[made.effort]
-        self.root, self.out = root, out
+        self.out, self.runs = out, root / RUNS  # figures share runs
+        self.place = lists_of(made.figure.name, made.scale, root)
         self.words = [f"experiment={made.figure.name}", f"scale={made.scale}", *extra]
         self.words.append("hydra/launcher=processes")
-        self.stages = TuningRuns(self.words, root / RUNS)  # figures share runs
+        self.seeds = [SEARCHED + seed for seed in self.how.seeds]
+        self.failures: list[str] = []
 
     def go(self) -> list[str]:
         """Run all stages in order and draw the figure; return a line for each failure."""
-        if self.made.stand_ins:
-            words = "in place of the paper's: this shows that the figure can be made, nothing else"
-            print(f"{self.figure.name}, smoke: {self.made.stand_ins} {words}", flush=True)
-        place = lists_of(self.figure.name, self.made.scale, self.root)
-        chosen = self.tune(place / self.made.digest / "tuning")
+        chosen = self.tune()
         write_tuning(self.out, chosen)
         stages: dict[str, list[Grid]] = {}
         for branch in self.made.branches:
             selection = next((found for task, found in chosen if task.is_same_task(branch)), None)
             stages.setdefault(branch.stage, []).append(self.final(branch, selection))
-        place /= digest([self.made.digest, stages])  # other winners are in another list
-        runs = {f"{stage}/{run.directory.name}": run
-                for stage, grids in stages.items() for run in self.sweep(place / stage, grids)}  # fmt: skip
+        place = self.place / digest([self.made.digest, stages])  # other winners are in another list
+        finals = TuningRuns(self.words, self.runs)
+        runs = {f"{stage}/{run.directory.name}": run for stage, grids in stages.items()
+                for run in self.sweep(finals, place / stage, grids)}  # fmt: skip
         write_tables(self.out, runs)
         files = self.figure.draw(self.out)
         say_how_it_was_tuned(self.out, files, self.validation)
         said = {**how_tuned(chosen, self.validation), **made_from(runs.values())}
         write_made(self.out, self.figure, self.made.scale, files, said)
-        return [f"{self.figure.name}: {line}" for line in self.stages.failures]
+        return [f"{self.figure.name}: {line}" for line in [*self.failures, *finals.failures]]
 
     def forecast(self) -> Iterator[str]:
         """Yield lines that say what `go` would run first, what of it is finished, and how many runs follow.
         Writes nothing. Raises UserError if a run has invalid input."""
-        name, place = self.figure.name, lists_of(self.figure.name, self.made.scale, self.root)
-        runs, branches, words = self.root / RUNS, self.searched(), [*self.words]
-        words.append(f"{VALIDATION}={self.validation:g}")
-        for task in dict.fromkeys(branch.search.task if branch.search else "" for branch in branches):
-            mine = [one for one in branches if (one.search.task if one.search else "") == task]
-            tasks = list({str(one.fixed): one for one in map(self.task, mine)}.values())
-            seeds = [SEARCHED + seed for seed in self.how.seeds]
-            grids = [one.grid(values, seeds) for one in tasks for values in one.first]
-            first = [f"experiment={task}", *words[1:]] if task else words
-            there = place / self.made.digest / (f"tuning-{task}" if task else "tuning")
-            yield f"{name}, {self.made.scale}: the first runs of a search for {len(tasks)} methods"
-            yield from preview(_planned(first, grids, there, runs))
-        finals = [self.final(branch, None) for branch in self.made.branches]
-        if not branches:
-            yield f"{name}, {self.made.scale}: nothing is searched"
-            yield from preview(_planned(self.words, finals, place / self.made.digest, runs))
-            return
-        count = len(_planned(self.words, finals, place, runs))
-        yield f"then what the search still asks for, and {count} runs of the winners"
+        said = f"{self.figure.name}, {self.made.scale}"
+        searches, place = list(self.searches()), self.place / self.made.digest
+        for name, branches, sweeps in searches:
+            tasks = self.tasks(branches)
+            yield f"{said}: the first runs of a search for {len(tasks)} methods"
+            grids = [one.grid(values, self.seeds) for one in tasks.values() for values in one.first]
+            yield from preview(sweeps.plan(place / name, grids))
+        finals = TuningRuns(self.words, self.runs)
+        planned = finals.plan(place, [self.final(branch, None) for branch in self.made.branches])
+        if searches:
+            yield f"then what the search still asks for, and {len(planned)} runs of the winners"
+        else:
+            yield f"{said}: nothing is searched"
+            yield from preview(planned)
 
-    def searched(self) -> list[MethodRuns]:
-        """The branches that are tuned, each once."""
-        branches: list[MethodRuns] = []
+    def searches(self) -> Iterator[tuple[str, list[MethodRuns], TuningRuns]]:
+        """The branches that are tuned, each once, by the task on which they are: the name of the search's
+        list, the branches, and its sweeps."""
+        tuned: list[MethodRuns] = []
         for branch in self.made.branches:
             searched = branch.search or self.made.tuned_keys(branch)
-            if searched and not any(branch.is_same_task(other) for other in branches):
-                branches.append(branch)
-        return branches
+            if searched and not any(branch.is_same_task(other) for other in tuned):
+                tuned.append(branch)
+        for task in dict.fromkeys(branch.elsewhere for branch in tuned):
+            words = [f"experiment={task or self.figure.name}", *self.words[1:]]
+            sweeps = TuningRuns([*words, f"{VALIDATION}={self.validation:g}"], self.runs)
+            mine = [branch for branch in tuned if branch.elsewhere == task]
+            yield f"tuning-{task}" if task else "tuning", mine, sweeps
 
-    def tune(self, place: Path) -> Chosen:
+    def tune(self) -> Chosen:
         """Search every tuned branch once, and extend a grid search whose winner lies at an edge. Return the
         branches with their selections, without those whose runs all failed."""
-        branches = self.searched()
-        chosen: list[tuple[MethodRuns, Selection | None]] = []
-        for name in dict.fromkeys(branch.search.task if branch.search else "" for branch in branches):
-            mine = [one for one in branches if (one.search.task if one.search else "") == name]
-            chosen += zip(mine, self.search(mine, place, name), strict=True)
-        lost = [branch.method for branch, selection in chosen if selection is None]
-        self.stages.failures += [f"all tuning runs of {method} failed" for method in lost]
-        return [(branch, selection) for branch, selection in chosen if selection is not None]
+        chosen: list[tuple[MethodRuns, Selection]] = []
+        for name, branches, sweeps in self.searches():
+            tasks = self.tasks(branches)
+            run = partial(self.sweep, sweeps, self.place / self.made.digest / name)
+            found = search(list(tasks.values()), self.seeds, run, self.how.extensions)
+            selections = dict(zip(tasks, found, strict=True))
+            self.failures += sweeps.failures
+            for branch in branches:
+                if (selection := selections[str(self.task(branch).fixed)]) is None:
+                    self.failures.append(f"all tuning runs of {branch.method} failed")
+                else:
+                    chosen.append((branch, selection))
+        return chosen
 
-    def search(self, branches: Sequence[MethodRuns], place: Path, elsewhere: str) -> list[Selection | None]:
-        """Search these branches, on the task of this figure or on that of the figure `elsewhere`."""
-        tasks = list({str(task.fixed): task for task in map(self.task, branches)}.values())
-        held_out = [f"{VALIDATION}={self.validation:g}"]
-        seeds = [SEARCHED + seed for seed in self.how.seeds]
-        stages = self.stages
-        if elsewhere:
-            stages = TuningRuns([f"experiment={elsewhere}", *self.words[1:]], self.root / RUNS)
-            place = place.with_name(f"{place.name}-{elsewhere}")
-        found = search(
-            tasks, seeds, lambda grids: self.sweep(place, grids, held_out, stages), self.how.extensions
-        )
-        if elsewhere:
-            self.stages.failures += stages.failures
-        selected = {str(task.fixed): one for task, one in zip(tasks, found, strict=True)}
-        return [selected[str(self.task(branch).fixed)] for branch in branches]  # elsewhere some are the same
+    def tasks(self, branches: Sequence[MethodRuns]) -> dict[str, Task]:
+        """The searches of these branches by what is fixed in them. On another figure's task some are the
+        same."""
+        return {str(task.fixed): task for task in map(self.task, branches)}
 
     def task(self, branch: MethodRuns) -> Task:
         """The search of a branch: its algorithm's grid, or draws of its random search."""
-        if branch.search and branch.search.task:
-            other = self.made.elsewhere(branch.search.task)
-            context = other.reference(str(branch.context.get("schedule", self.made.base["schedule"])))
-            own = {key: value for key, value in branch.context.items() if key.startswith("algorithm.")}
-            fixed = {**other.pinned(), **context, **own, "algorithm": branch.algorithm}
-            tried = branch.search.points(self.how.samples)
-            return Task(fixed, branch.search.space, single(tried), extends=False)
-        fixed = {**self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
+        pinned, context = self.made.pinned(), branch.context
+        if branch.elsewhere:
+            other = self.made.elsewhere(branch.elsewhere)
+            there = other.reference(str(context.get("schedule", self.made.base["schedule"])))
+            own = {key: value for key, value in context.items() if key.startswith("algorithm.")}
+            pinned, context = other.pinned(), {**there, **own}
+        fixed = {**pinned, **context, "algorithm": branch.algorithm}
         if branch.search is None:
             grid = self.made.tuned_keys(branch)
             usual = first_values(grid, algorithm_file(branch.algorithm), self.how)
@@ -195,16 +186,10 @@ class Maker:
         follow the experiment's own setting."""
         return float(str(self.made.base.get(VALIDATION) or SHARE))
 
-    def sweep(
-        self,
-        place: Path,
-        grids: Sequence[Grid],
-        further: Sequence[str] = (),
-        stages: TuningRuns | None = None,
-    ) -> list[RunRecord]:
-        """Run the missing runs of a stage, with `further` overrides. `stages`: those of another task."""
+    def sweep(self, sweeps: TuningRuns, place: Path, grids: Sequence[Grid]) -> list[RunRecord]:
+        """Run the missing runs of a stage."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
-        return (stages or self.stages).run(place, grids, further)
+        return sweeps.run(place, grids)
 
 
 # ---- the command -----------------------------------------------------------------------------------------
@@ -346,8 +331,3 @@ def _check() -> int:
     if missing:
         print(f"no results of: {', '.join(missing)}")
     return 1 if any(state in ("stale", "incomplete") for _, _, state in found) else 0
-
-
-def _planned(words: Sequence[str], grids: Sequence[Grid], place: Path, runs: Path) -> list[PlannedRun]:
-    with asked(words, grids, place, runs) as sweep:
-        return sweep.plan()

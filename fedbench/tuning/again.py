@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from fedbench.config.overrides import Value, parse, typed
 from fedbench.errors import ConfigError, UsageError
 from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
-from fedbench.sweeps.launch import asked
 from fedbench.sweeps.plan import preview
 from fedbench.tuning.search import TuningRuns
 from fedbench.tuning.tune import Tuned, final_row, write_table
@@ -23,42 +21,28 @@ from fedbench.tuning.tune import Tuned, final_row, write_table
 _LONGEST = 100  # letters of a directory's name
 
 
-@dataclass(frozen=True)
-class _Again:
-    """What is run: the winners' grids, the overrides of all of them, the directory, and tune.json."""
-
-    grids: list[dict[str, list[Value]]]
-    words: list[str]
-    place: Path
-    said: dict[str, Any]
-
-    @property
-    def runs(self) -> Path | None:
-        """Where the runs lie; None: in the directories of their sweeps."""
-        return Path(self.said["runs"]) if self.said["runs"] else None
-
-
 def forecast_again(directory: Path, overrides: Sequence[str]) -> Iterator[str]:
     """Yield lines that say what `again` would run, and what is finished. Writes nothing. Raises UserError."""
-    plan = _read(directory, overrides)
-    with asked(plan.words, plan.grids, plan.place, plan.runs, plan.said["config_dir"]) as sweep:
-        yield from preview(sweep.plan())
+    sweeps, place, grids, _ = _read(directory, overrides)
+    yield from preview(sweeps.plan(place, grids))
 
 
 def again(directory: Path, overrides: Sequence[str]) -> Tuned:
     """Run the winners of a tuning again, each with its own values, and with further `overrides`: for longer,
     with other seeds, without held-out samples. The runs and their results.csv lie beside those of the tuning,
     in `final-...`. Raises UserError; a run that fails does not stop the others."""
-    plan = _read(directory, overrides)
-    stages = TuningRuns(plan.words, plan.runs, plan.said["config_dir"])
-    runs = stages.run(plan.place, plan.grids)
-    tasks, metric = plan.said["tasks"], plan.said["metric"]
-    rows = [final_row(named, grid, runs, metric) for named, grid in zip(tasks, plan.grids, strict=True)]
-    write_table(plan.place / "results.csv", pd.DataFrame(rows))
-    return Tuned(plan.place, stages.failures, pd.DataFrame(rows))
+    sweeps, place, grids, said = _read(directory, overrides)
+    runs = sweeps.run(place, grids)
+    rows = [final_row(named, grid, runs, said["metric"])
+            for named, grid in zip(said["tasks"], grids, strict=True)]  # fmt: skip
+    write_table(place / "results.csv", pd.DataFrame(rows))
+    return Tuned(place, sweeps.failures, pd.DataFrame(rows))
 
 
-def _read(directory: Path, overrides: Sequence[str]) -> _Again:
+def _read(
+    directory: Path, overrides: Sequence[str]
+) -> tuple[TuningRuns, Path, list[dict[str, list[Value]]], dict[str, Any]]:
+    """What runs the winners, the directory of their list, their grids, and the tuning's tune.json."""
     said = read_json(directory / TUNING)
     winners: list[dict[str, list[Value]]] | None = (said or {}).get("winners")
     if said is None or not winners:
@@ -83,4 +67,5 @@ def _read(directory: Path, overrides: Sequence[str]) -> _Again:
     grids = [{**grid, "seed": seeds or grid["seed"]} for grid in winners]
     name = re.sub(r"[^\w.,=()\[\]-]+", "_", "-".join([FINAL, *sorted(overrides)]))
     place = directory / (name if len(name) <= _LONGEST else f"{FINAL}-{digest(sorted(overrides))}")
-    return _Again(grids, [*words, *further], place, said)
+    runs = Path(said["runs"]) if said["runs"] else None  # None: in the directories of their sweeps
+    return TuningRuns([*words, *further], runs, said["config_dir"]), place, grids, said

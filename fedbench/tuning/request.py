@@ -22,7 +22,7 @@ from fedbench.errors import ConfigError, UsageError, word
 from fedbench.runs.metrics import sign, worst
 from fedbench.sweeps.plan import grids_of, of_file, points
 from fedbench.tuning.methods import defaults_of, smaller, usual_values
-from fedbench.tuning.search import Optuna, Point, Range, Space, Task, draws, is_grid, single
+from fedbench.tuning.search import Optuna, Point, Range, Space, Task, TuningRuns, draws, is_grid, single
 
 SEARCHES = ("grid", "random", "optuna")
 VALIDATION = "dataset.validation"
@@ -125,11 +125,16 @@ class TuningPlan:
         return said
 
     @property
-    def of_trials(self) -> list[str]:
-        """Further overrides of the search's runs: a finished trial keeps what its tables need, unless the
-        user says otherwise."""
+    def trials(self) -> TuningRuns:
+        """The search's runs: a finished one keeps what its tables need, unless the user says otherwise."""
         given = any(text.lstrip("+").startswith("checkpoint.keep=") for text in self.words)
-        return [] if given else ["checkpoint.keep=false"]
+        words = self.words if given else [*self.words, "checkpoint.keep=false"]
+        return TuningRuns(words, self.runs, self.options.config_dir)
+
+    @property
+    def finals(self) -> TuningRuns:
+        """The winners' runs."""
+        return TuningRuns(self.words, self.runs, self.options.config_dir)
 
     @property
     def said(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
 from fedbench.sweeps.launch import asked
+from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.methods import distance
 from fedbench.tuning.selection import Selection, select
@@ -248,9 +249,14 @@ class TuningRuns:
     config_dir: str | None = None
     failures: list[str] = field(default_factory=list)
 
-    def run(self, place: Path, grids: Sequence[Grid], further: Sequence[str] = ()) -> list[RunRecord]:
-        """Run the missing runs of a stage in `place`, with `further` overrides; return all its results."""
-        with asked([*self.words, *further], grids, place, self.runs, self.config_dir) as sweep:
+    def plan(self, place: Path, grids: Sequence[Grid]) -> list[PlannedRun]:
+        """The runs of a stage in `place`. Writes nothing. Raises UserError."""
+        with asked(self.words, grids, place, self.runs, self.config_dir) as sweep:
+            return sweep.plan()
+
+    def run(self, place: Path, grids: Sequence[Grid]) -> list[RunRecord]:
+        """Run the missing runs of a stage in `place`; return all its results."""
+        with asked(self.words, grids, place, self.runs, self.config_dir) as sweep:
             results = sweep.run()
         failed = [result for result in results if result.status == "failed"]
         if failed:

@@ -11,11 +11,10 @@ import pandas as pd
 from fedbench.config.overrides import Grid, Value
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import write_json, write_text
-from fedbench.sweeps.launch import asked
 from fedbench.sweeps.plan import preview
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.request import TuneOptions, read
-from fedbench.tuning.search import TuningRuns, search, single
+from fedbench.tuning.search import search, single
 from fedbench.tuning.selection import Selection, Trial, result_row, trials_table
 
 
@@ -45,10 +44,7 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
     plan = read(overrides, options)
     yield from plan.announced
     grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
-    place = plan.directory / TRIALS
-    words = [*plan.words, *plan.of_trials]
-    with asked(words, grids, place, plan.runs, options.config_dir) as trials:
-        yield from preview(trials.plan())
+    yield from preview(plan.trials.plan(plan.directory / TRIALS, grids))
     yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / FINAL}"
 
 
@@ -64,39 +60,37 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     options = options or TuneOptions()
     plan = read(overrides, options)
     print("\n".join(plan.announced), flush=True)
-    stages, place = TuningRuns(plan.words, plan.runs, options.config_dir), plan.directory
-
-    further = plan.of_trials
+    place, stages, finals = plan.directory, plan.trials, plan.finals
 
     def trials(grids: Sequence[Grid]) -> list[RunRecord]:
         try:
-            return stages.run(place / TRIALS, grids, further)
+            return stages.run(place / TRIALS, grids)
         finally:
             if (place / TRIALS).is_dir():  # the runs are valid
                 write_json(place / TUNING, plan.said)
 
     selections = search(plan.tasks, plan.selecting, trials, options.extend)
     found: list[tuple[Mapping[str, Value], Selection]] = []
-    chosen = []
+    chosen, failures = [], stages.failures
     for task, selection in zip(plan.tasks, selections, strict=True):
         method = task.named["algorithm"]
         if selection is None:
-            stages.failures.append(f"all runs of {method} failed")
+            failures.append(f"all runs of {method} failed")
         elif selection.diverged:
             line = f"all {len(selection.trials)} configurations of {method} diverged"
-            stages.failures.append(f"{line}: smaller step sizes are needed")
+            failures.append(f"{line}: smaller step sizes are needed")
             found.append((task.named, replace(selection, winner={})))
         else:
             found.append((task.named, selection))
             chosen.append((task, selection))
     if not found:
-        return Tuned(place, stages.failures)
+        return Tuned(place, failures)
     tried = trials_table(found)
     tried.insert(list(tried).index("seeds"), "metric", plan.measure)
     write_table(place / "trials.csv", tried)
     winners = [task.grid(single([won.winner])[0], plan.final) for task, won in chosen]
     write_json(place / TUNING, {**plan.said, "winners": winners})
-    runs = stages.run(place / FINAL, winners) if winners else []
+    runs = finals.run(place / FINAL, winners) if winners else []
     rows = [
         final_row(task.named, grid, runs, options.metric, won)
         for (task, won), grid in zip(chosen, winners, strict=True)
@@ -108,7 +102,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     rule = f"Winner: {plan.rule}. Winners {plan.of_winners}."
     for key, drawing in draw(found, plan.measure, rule, place).items():
         drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
-    return Tuned(place, stages.failures, pd.DataFrame(rows), [f"winners {plan.of_winners}"])
+    return Tuned(place, [*failures, *finals.failures], pd.DataFrame(rows), [f"winners {plan.of_winners}"])
 
 
 def final_row(

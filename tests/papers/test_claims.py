@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import linregress
 
-from fedbench.papers import CLAIMS, PAPERS
+from fedbench.papers import CLAIMS, FIGURES, PAPERS
 from fedbench.papers.claims import (
     CONSISTENT,
     MADE,
@@ -452,6 +452,7 @@ def test_every_claim_says_what_it_needs():
     assert len(set(names)) == len(names)
     for claim in CLAIMS:
         assert len({one.words for one in claim.tests}) == len(claim.tests)
+        assert set(claim.figures) <= set(FIGURES)
         for tested in claim.tests:
             assert len(describe(tested.test)) > 40
             found = judge(claim, tested, Evidence())

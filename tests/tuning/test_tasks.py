@@ -192,10 +192,3 @@ def test_the_plan_says_which_seeds_select_and_what_is_held_out() -> None:
     assert "trained without the held-out 0.1 of the training samples" in line
     (line,) = [text for text in asked("dataset.validation=0").announced if text.startswith("winners:")]
     assert line == "winners: measured on the test set with seed 0: n = 1, though seed 0 selected too"
-
-
-def test_a_rule_has_the_sign_of_its_metric() -> None:
-    words = ("eval.metrics=[perplexity,macro_f1]", "dataset=reviews", "model=embedding_rnn")
-    for metric, best in (("perplexity", "lowest"), ("macro_f1", "highest"), (None, "highest")):
-        name = f"validation {metric or 'accuracy'}"
-        assert asked(*words, metric=metric).rule.startswith(f"the {best} mean final {name} over")

@@ -244,7 +244,7 @@ def test_another_metric_selects(tmp_path: Path, capsys: pytest.CaptureFixture[st
     """By the lowest perplexity on what is held out; what the winner reached is its accuracy all the same."""
     words = ["--metric", "perplexity", "algorithm=fedavg", "--extend", "0", "seed=0,1"]
     assert tune(tmp_path / "t", "eval.metrics=[perplexity]", *words) == 0
-    assert "validation perplexity" in capsys.readouterr().out
+    assert "the lowest mean final validation perplexity over" in capsys.readouterr().out
     trials, runs = pd.read_csv(tmp_path / "t/trials.csv"), pd.read_csv(tmp_path / "t/trials/runs.csv")
     by_rate = runs.set_index("algorithm.lr").final_validation_perplexity
     found = trials.set_index("algorithm.lr")
