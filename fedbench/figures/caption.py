@@ -89,7 +89,7 @@ def of_data(runs: Sequence[Run]) -> list[str]:
 
 def data_notes(runs: Iterable[Run]) -> list[str]:
     """How the data of these runs differ from the official data sets: two notes at most."""
-    notes = distinct(run.extra.get("data_note") for run in runs)
+    notes = distinct(run.summary.get("data_note") for run in runs)
     more = f" (and {counted(len(notes) - 2, 'more note')} like this)" if len(notes) > 2 else ""
     return [f"{note}." for note in [*notes[:1], *(f"{note}{more}" for note in notes[1:2])]]
 
@@ -154,10 +154,10 @@ def of_runs(
             for line in series
         ],
         "settings": shared,
-        "data_notes": distinct(run.extra.get("data_note") for run in runs),
+        "data_notes": distinct(run.summary.get("data_note") for run in runs),
         "sources": places,
-        "hardware": distinct(run.extra.get("hardware") for run in runs),
-        "versions": distinct(run.extra.get("versions") for run in runs),
-        "commits": sorted({str(run.extra["commit"]) for run in runs if run.extra.get("commit")}),
+        "hardware": distinct(run.summary.get("hardware") for run in runs),
+        "versions": distinct(run.summary.get("versions") for run in runs),
+        "commits": sorted({str(run.summary["commit"]) for run in runs if run.summary.get("commit")}),
         "text": [" ".join(filter(None, [*said, f"Data: {', '.join(places[:3])}{more}."]))],
     }

@@ -108,19 +108,9 @@ class _Picture:
     options: PlotOptions
 
     @property
-    def x(self) -> str:
-        """The column or key on the x axis."""
-        return self.options.x
-
-    @property
-    def y(self) -> str:
-        """What is drawn against it."""
-        return self.options.y
-
-    @property
     def of_curves(self) -> bool:
         """Whether x is measured, not set."""
-        return self.x in METRICS
+        return self.options.x in METRICS
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -179,8 +169,9 @@ class _Picture:
     def _names(self) -> tuple[str, str]:
         """What stands at the axes."""
         runs = [run for line in self.lines for run in line.series.runs]
-        of_updates = self.x == "round" and {run.choices.get("schedule") for run in runs} == {"async"}
-        return style.axis("updates" if of_updates else self.x), style.axis(self.y, metric(runs))
+        x, y = self.options.x, self.options.y
+        of_updates = x == "round" and {run.choices.get("schedule") for run in runs} == {"async"}
+        return style.axis("updates" if of_updates else x), style.axis(y, metric(runs))
 
     def _entries(self) -> dict[str, Artist]:
         """The legend's entries: the lines, the marks that occur, and n."""
@@ -241,7 +232,7 @@ class _Picture:
             if len(given) == 1 or gaps.min() >= 0.1 * gaps.sum():  # their labels have room
                 ax.set_xticks(given, [f"{value:g}" for value in given])
                 ax.xaxis.set_minor_locator(NullLocator())
-        for axis, name in ((ax.xaxis, self.x), (ax.yaxis, self.y)):
+        for axis, name in ((ax.xaxis, self.options.x), (ax.yaxis, self.options.y)):
             if name.endswith(("_bytes", "evaluations")):
                 axis.set_major_formatter(EngFormatter())
         if self.share and not self.of_curves:

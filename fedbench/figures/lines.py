@@ -167,7 +167,6 @@ class Line:
     series: Series
     points: pd.DataFrame
     lost: tuple[pd.DataFrame, ...] = ()
-    interpolated: bool = False
     each: pd.DataFrame | None = None
 
     @property
@@ -221,7 +220,7 @@ def curve(series: Series, x: str, y: str, kind: str) -> Line:
     points = spread(values, band(kind, series.n), within(y, series.runs))
     points = points.assign(x=grid, diverged=0, theorem=False)
     lost = tuple(trail for diverged, trail in trails if diverged and len(trail))
-    return Line(series, points, lost, not same, pd.concat(kept) if kept else None)
+    return Line(series, points, lost, pd.concat(kept) if kept else None)
 
 
 def results(series: Series, x: str, y: str, kind: str) -> Line:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.errors import Parser, UsageError
-from fedbench.figures import drawing, pictures
+from fedbench.figures.drawing import draw
 from fedbench.figures.lines import ALIASES, PlotOptions, listed
 from fedbench.figures.page import stem_of
+from fedbench.figures.partition import draw_partition
 from fedbench.figures.style import AUTO, POINTS, SPREADS, WIDTHS
+from fedbench.figures.trace import draw_trace
 
 _EXAMPLES = """examples:
   fedbench plot outputs/sweep                                   accuracy against rounds
@@ -26,25 +28,22 @@ Each figure is written as PNG and PDF, with its points (CSV) and its caption (Ma
 def main(argv: Sequence[str]) -> int:
     """Draw what the arguments ask for, print the files and return the exit code. Raises UserError."""
     given = vars(_parser().parse_args(list(argv)))
-    dirs, out, one_run = given.pop("dirs"), given.pop("out", None), None
-    for kind in ("partition", "trace"):
-        one_run = (kind, given.pop(kind)) if kind in given else one_run
-    if not dirs and not one_run:
+    dirs, out = given.pop("dirs"), given.pop("out", None)
+    of_one = next(((name, given.pop(name)) for name in ("partition", "trace") if name in given), None)
+    if not dirs and not of_one:
         raise UsageError("plot: at least one directory is needed (fedbench plot --help)")
-    if dirs and one_run:
+    if dirs and of_one:
         words = "--partition and --trace take one directory and no further ones"
         raise UsageError(f"plot: {dirs[0]}: {words}")
-    if one_run and one_run[0] == "trace":
+    if of_one and of_one[0] == "trace":
         given.setdefault("width", "two")
     options = PlotOptions(**given)
-    first, name = (
-        one_run[1::-1] if one_run else (dirs[0], f"{options.y}_vs_{ALIASES.get(options.x, options.x)}")
-    )
+    name, first = of_one or (f"{options.y}_vs_{ALIASES.get(options.x, options.x)}", dirs[0])
     stem = stem_of(out or Path(first) / name)
-    if one_run:
-        made = {"partition": pictures.partition, "trace": pictures.trace}[name](first, options)
+    if of_one:
+        made = {"partition": draw_partition, "trace": draw_trace}[name](first, options)
     else:
-        made = drawing.draw(dirs, options)
+        made = draw(dirs, options)
     for file in made.save(stem):
         print(file)
     if out is None and len(dirs) > 1:

@@ -11,7 +11,7 @@ import ast
 import functools
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,13 @@ _FIRST = (*GROUPS, "seed", "rounds")  # the first columns of choices in a table 
 
 @dataclass
 class Run:
-    """One run: its directory (`source`), its choices under dotted keys, its outcome, its rows of metrics.
-
-    `hyper`: the hyper-parameters in use; `extra`: all of summary.json.
-    """
+    """One run: its directory (`source`), its choices under dotted keys, what its summary.json says of it, or
+    a table under the same names, and its rows of metrics."""
 
     source: str
     choices: dict[str, Any]
-    outcome: Mapping[str, object]
+    summary: Mapping[str, Any]
     metrics: pd.DataFrame
-    hyper: dict[str, object] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def seed(self) -> Hashable:
@@ -65,12 +61,17 @@ class Run:
     @property
     def status(self) -> str:
         """completed, starved, diverged, paused, failed, or running (no summary yet)."""
-        return str(self.outcome.get("status") or "running")
+        return str(self.summary.get("status") or "running")
 
     @property
     def diverged(self) -> bool:
         """Whether the run reached non-finite numbers."""
         return self.status == "diverged"
+
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """The hyper-parameters in use."""
+        return self.summary.get("hyper") or {}
 
     def settings(self) -> dict[str, object]:
         """The choices that define the experiment, without the seed and how the run was computed."""
@@ -78,8 +79,8 @@ class Run:
 
     def result(self, name: str) -> float | None:
         """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
-        if name in self.outcome and name not in METRICS:
-            return number(self.outcome.get(name))
+        if name not in METRICS:
+            return number(self.summary.get(name))
         values = self.metrics[name].dropna() if name in self.metrics else pd.Series(dtype=float)
         return number(float(values.iloc[-1])) if len(values) else None
 
@@ -161,27 +162,24 @@ def dotted(option: str, name: str, runs: Sequence[Run], allowed: str, others: Se
 
 def metric(runs: Sequence[Run]) -> str:
     """What the accuracies of these runs measure (`metric` in summary.json); `score` if the runs differ."""
-    found = {str(run.extra.get("metric", "accuracy")) for run in runs} or {"accuracy"}
+    found = {str(run.summary.get("metric", "accuracy")) for run in runs} or {"accuracy"}
     return found.pop() if len(found) == 1 else "score"
 
 
 def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """All that is known of runs, one row per run: directory, configuration, outcome. All rows have the same
     columns; None means that a run has no such value."""
-    known = {key: None for run in runs for key in run.choices}
-    validated = [name for name in ENDS if any(run.outcome.get(name) is not None for run in runs)]
+    known = dict.fromkeys(key for run in runs for key in run.choices)
     keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+    further = [name for name in ENDS if any(run.summary.get(name) is not None for run in runs)]
+    named = ("final_accuracy", "best_accuracy", "best_round", *further, "final_test_loss")
     rows = []
     for run in runs:
-        said = {**run.extra, **{name: value for name, value in run.outcome.items() if value is not None}}
-        seconds = run.extra.get("wall_seconds")
+        seconds = run.summary.get("wall_seconds") or run.result("wall_seconds")
         row = {"dir": run.source, **{key: run.choices.get(key) for key in keys}, "status": run.status}
-        row |= {
-            name: said.get(name) for name in ("final_accuracy", "best_accuracy", "best_round", *validated)
-        }
-        row |= {"final_test_loss": said.get("final_test_loss"), "rounds_done": int(run.result("round") or 0)}
-        row["wall_seconds"] = run.result("wall_seconds") if seconds is None else seconds
-        rows.append({**row, "error": said.get("error")})
+        row |= {name: run.summary.get(name) for name in named}
+        row |= {"rounds_done": int(run.result("round") or 0), "wall_seconds": seconds}
+        rows.append({**row, "error": run.summary.get("error")})
     return rows
 
 
@@ -244,8 +242,7 @@ def _run(place: RunDirectory) -> Run:
     if summary.get("title"):
         TITLES[str(choices.get("algorithm"))] = str(summary["title"])
     metrics = place.metrics.astype(float) if place.has(METRICS_CSV) else _NO_ROWS
-    outcome = {name: summary.get(name) for name in OUTCOMES}
-    return Run(_name(place.path), choices, outcome, metrics, summary.get("hyper") or {}, summary)
+    return Run(_name(place.path), choices, summary, metrics)
 
 
 def _summary(place: RunDirectory) -> dict[str, Any]:
@@ -276,15 +273,14 @@ def _of_row(place: Path, row: Mapping[str, str], metrics: pd.DataFrame) -> Run:
     }
     declared = defaults(choices)
     choices = {key: value for key, value in choices.items() if value is not None or key in declared}
-    parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    summary: dict[str, Any] = {}
     for key, value in said.items():
         part, _, name = key.partition(".")
-        if part in parts and value is not None:
-            parts[part][name] = value
-    outcome = {name: said.get(name) for name in OUTCOMES}
-    extra = {name: said[name] for name in _FURTHER if said.get(name) is not None}
-    extra |= {part: found for part, found in parts.items() if found}
-    return Run(_name(place), choices, outcome, metrics, parts["hyper"], extra)
+        if part in PARTS and value is not None:
+            summary.setdefault(part, {})[name] = value
+        elif key in outside and value is not None:
+            summary[key] = value
+    return Run(_name(place), choices, summary, metrics)
 
 
 def read_table(file: Path, **how: Any) -> pd.DataFrame:

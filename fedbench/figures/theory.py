@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedbench.errors import ConfigError
-from fedbench.figures.page import Drawing, Panel, Trace, draw_grid
+from fedbench.figures.grid import Panel, Trace, draw_grid
+from fedbench.figures.page import Drawing
 from fedbench.figures.style import SAID, line_styles, of_algorithm, of_rank
-from fedbench.theory.fedproxvr import Optimum, sweep
-from fedbench.theory.stepsizes import RULES, Constants, Counts, VoidRule, masfl_least_updates, prescribe
+from fedbench.theory.fedproxvr import Problem, solve
+from fedbench.theory.setting import Constants, Counts, VoidRule
+from fedbench.theory.stepsizes import RULES, masfl_least_updates, prescribe
 
 # ---- FedProxVR's optimal parameters against gamma = d_cmp/d_com, for several levels of heterogeneity ----
 
@@ -30,14 +32,14 @@ PROBLEMS = {
 _GAMMA = r"$\gamma=d_{cmp}/d_{com}$"
 
 
+@cache
 def optimum_table(estimator: str = "sarah", form: str = "reduced") -> pd.DataFrame:
     """One row per (sigma_bar^2, gamma): the problem, its optimum, whether all constraints hold."""
-    return pd.DataFrame([point.row() for point in _points(estimator, form)])
-
-
-@cache
-def _points(estimator: str, form: str) -> list[Optimum]:
-    return sweep(GAMMAS, SIGMA2S, SMOOTHNESS, WEAK_CONVEXITY, estimator, form)
+    constants = {"smoothness": SMOOTHNESS, "weak_convexity": WEAK_CONVEXITY}
+    return pd.DataFrame([
+        solve(Problem(estimator=estimator, form=form, sigma2=sigma2, gamma=gamma, **constants))
+        for sigma2, gamma in product(SIGMA2S, GAMMAS)
+    ])  # fmt: skip
 
 
 def draw_optimum(estimator: str = "sarah", form: str = "reduced") -> Drawing:
@@ -109,10 +111,8 @@ def stepsize_table(kind: str) -> pd.DataFrame:
 
     lr: eta, or its cap; reach: eta gamma; beta. lr_relation, reach_relation: whether lr and reach are exact
     (=), bounds (<=) or known up to a constant (~). clamped: names of values above 1, used as 1. void: why a
-    rule leaves no step size. Raises ConfigError for another `kind`.
+    rule leaves no step size.
     """
-    if kind not in BASE:
-        raise ConfigError("kind", kind, f"one of {', '.join(BASE)}", BASE)
     places = [(name, axis, x) for name in METHODS[kind] for axis in axes_of(kind) for x in AXES[axis][1]]
     return pd.DataFrame([_prescribed(name, BASE[kind], axis, x) for name, axis, x in places])
 

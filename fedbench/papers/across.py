@@ -29,7 +29,7 @@ UNTUNED = {"padamfed": ("fedavg", "scaffold", "scaffold_m"), "adamasfl": ("fedbu
 
 def by_work(out: Path) -> list[Path]:
     """Draw the mean gradient norm against S K T."""
-    from fedbench.figures.comparisons import draw_speedup
+    from fedbench.figures.speedup import draw_speedup
 
     return draw_speedup(runs_in(out), POWERS, slope).save(out / "speedup")
 
@@ -44,14 +44,14 @@ def by_loss_scale(out: Path) -> list[Path]:
 
 def by_relative_lr(out: Path) -> list[Path]:
     """Draw the final accuracy against the learning rate relative to each algorithm's own."""
-    from fedbench.figures.comparisons import draw_relative
+    from fedbench.figures.relative import draw_relative
 
     return draw_relative(runs_in(out), out, FACTORS).save(out / "lr_relative")
 
 
 def over_tasks(out: Path) -> list[Path]:
     """Draw the relative accuracy on a range of tasks with one setting per method, and write it as a table."""
-    from fedbench.figures.comparisons import by_task, draw_untuned
+    from fedbench.figures.untuned import by_task, draw_untuned
 
     drawing = draw_untuned(runs_in(out), out)
     files = drawing.save(out / "untuned")
@@ -70,10 +70,10 @@ def stepsizes(out: Path) -> list[Path]:
 
 def comparison(out: Path) -> list[Path]:
     """Write the papers' comparison tables as comparison.csv and comparison.md."""
-    from fedbench.theory.comparison import TABLES, markdown, write_csv
+    from fedbench.theory.comparison import TABLES, frame, markdown
 
     table, text = out / "comparison.csv", out / "comparison.md"
-    write_csv(table)
+    frame().to_csv(table, index=False, lineterminator="\n")
     text.write_text("\n".join(markdown(name) for name in TABLES))
     return [table, text]
 

@@ -119,9 +119,9 @@ def _row(run: Run, smoothness: float) -> dict[str, Any]:
         "beta": 1 / (lr * smoothness),
         "mu": config.get(MU) or 0,
         "B": config.get("local.batch_size"),
-        "T": run.outcome.get("best_round") or 0,
-        "best": number(run.outcome.get("best_accuracy")),
-        "final": number(run.outcome.get("final_accuracy")),
+        "T": run.summary.get("best_round") or 0,
+        "best": run.result("best_accuracy"),
+        "final": run.result("final_accuracy"),
         "task": f"{data}, {config.get('model')}, {config.get('rounds')}",
     }
 

@@ -86,7 +86,7 @@ def averaging(out: Path) -> list[Path]:
 
 def by_setting(out: Path) -> list[Path]:
     """Accuracy in several settings with the theorems' step sizes, and the bound set by their path length."""
-    from fedbench.figures.comparisons import draw_settings
+    from fedbench.figures.settings import draw_settings
 
     powers = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
     runs = runs_in(out, "final-norm", "final")

@@ -120,7 +120,7 @@ def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
         lines.append(f"{again} with a seed that their setting already has: left out of its mean.")
     versions: dict[str, dict[str, None]] = {}
     for run in whole:
-        for name, version in (run.extra.get("versions") or {}).items():
+        for name, version in (run.summary.get("versions") or {}).items():
             versions.setdefault(str(name), {})[str(version)] = None
     made = ", ".join(f"{name} {' and '.join(several)}" for name, several in versions.items())
     return [line for line in [*lines, f"Computed with {made}." if made else ""] if line]

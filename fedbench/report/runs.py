@@ -109,8 +109,8 @@ def gather(directory: Path) -> list[PageRun]:
         choices = RunDirectory(place).choices or planned.get(place, {})
         run = runs.get(place) or Run(str(place), dict(choices), {}, pd.DataFrame())
         if place in found:
-            ended = {"status": found[place].status, "error": run.outcome.get("error") or found[place].error}
-            run = dataclasses.replace(run, outcome={**run.outcome, **ended})
+            ended = {"status": found[place].status, "error": run.summary.get("error") or found[place].error}
+            run = dataclasses.replace(run, summary={**run.summary, **ended})
         name = place.relative_to(top).as_posix() if place.is_relative_to(top) else place.name
         made.append(PageRun(run, place, top.name if name == "." else name, _reason(run)))
     return made
@@ -121,7 +121,7 @@ def _reason(run: Run) -> str:
     far = f"round {run.result('round') or 0:.0f}" + (f" of {rounds:.0f}" if rounds is not None else "")
     return {
         COMPLETED: "",
-        FAILED: str(run.outcome.get("error") or f"no reason was written; {far}"),
+        FAILED: str(run.summary.get("error") or f"no reason was written; {far}"),
         "diverged": f"a loss was no longer finite in {far}",
         "starved": f"too few clients were left to fill an update; {far}",
         PAUSED: f"paused, to go on with the same command; {far}",

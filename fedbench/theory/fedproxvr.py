@@ -21,38 +21,27 @@ paper's form is therefore not always the optimum of its own problem; `full` says
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq, minimize
-
-from fedbench.errors import ConfigError, UserError
+from scipy.optimize import minimize
 
 Array = Any  # a float or a float64 NumPy array: every formula below is elementwise
-ESTIMATORS = ("sarah", "svrg")
+TOLERANCE = 1e-9  # a tight constraint is zero only to rounding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The constants of problem (20). The system and its data determine them; they are not optimised."""
+    """The constants of problem (20), which the system and its data determine, and which `form` of it is
+    solved. `estimator`: sarah or svrg."""
 
-    gamma: float
+    estimator: str = "sarah"
+    form: str = "reduced"
     sigma2: float
+    gamma: float
     smoothness: float = 1.0
     weak_convexity: float = 0.5
-    estimator: str = "sarah"
-
-    def __post_init__(self) -> None:
-        if self.estimator not in ESTIMATORS:
-            raise ConfigError("estimator", self.estimator, f"one of {', '.join(ESTIMATORS)}", ESTIMATORS)
-        for key, lowest, strict in (("gamma", 0, True), ("sigma2", 0, False), ("smoothness", 0, True)):
-            value = getattr(self, key)
-            if not np.isfinite(value) or value < lowest or (strict and value == lowest):
-                raise ConfigError(key, value, f"a finite number {'>' if strict else '>='} {lowest}")
-        if not 0 <= self.weak_convexity <= self.smoothness:
-            raise ConfigError("weak_convexity", self.weak_convexity, "a number from 0 to the smoothness L")
 
 
 def svrg_constant(tau: Array) -> Array:
@@ -64,24 +53,11 @@ def svrg_constant(tau: Array) -> Array:
     return 4.0 * (np.sqrt(tau + 1.0) + np.sqrt(tau + 2.0)) ** 2
 
 
-def _reach(tau: Array, estimator: str) -> Array:
-    """Return r(tau) such that Lemma 1's upper bound on tau reads r(tau) <= (5 beta^2 - 4 beta)/8."""
-    return tau if estimator == "sarah" else svrg_constant(tau) * (tau + 2.0)
-
-
 def beta_min(tau: Array, estimator: str) -> Array:
-    """Return the smallest beta that allows `tau` local iterations: the upper bound of (13) or (14), tight."""
-    return (2.0 + np.sqrt(4.0 + 40.0 * _reach(tau, estimator))) / 5.0
-
-
-def tau_max(beta: float, estimator: str) -> float:
-    """Return the largest real tau that (13) or (14) allows at `beta`; NaN if even tau = 0 is too large."""
-    room = (5.0 * beta**2 - 4.0 * beta) / 8.0
-    if room < _reach(0.0, estimator):
-        return float("nan")
-    if estimator == "sarah":
-        return room
-    return float(brentq(lambda tau: _reach(tau, estimator) - room, 0.0, room, xtol=1e-12, rtol=1e-14))
+    """Return the smallest beta that allows `tau` local iterations: the upper bound of (13) or (14), tight,
+    which reads r(tau) <= (5 beta^2 - 4 beta)/8."""
+    r = tau if estimator == "sarah" else svrg_constant(tau) * (tau + 2.0)
+    return (2.0 + np.sqrt(4.0 + 40.0 * r)) / 5.0
 
 
 def tau_min(beta: Array, mu: Array, theta: Array, problem: Problem) -> Array:
@@ -145,113 +121,50 @@ def slacks(problem: Problem, mu: float, theta: float, beta: float, tau: float) -
     }
 
 
-FORMS = ("reduced", "full")
-TOLERANCE = 1e-9  # a tight constraint is zero only to rounding
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """An optimal point of problem (20) and the slack of each constraint at it (>= 0 holds, 0 is tight)."""
-
-    problem: Problem
-    form: str
-    mu: float
-    beta: float
-    tau: float
-    theta: float
-    factor: float
-    objective: float
-    slacks: dict[str, float]
-
-    @property
-    def feasible(self) -> bool:
-        return all(slack >= -TOLERANCE for slack in self.slacks.values())
-
-    def row(self) -> dict[str, float | str | bool]:
-        """Return one row of a table: the problem's constants, the optimum, the smallest slack."""
-        p = self.problem
-        return {
-            "estimator": p.estimator,
-            "form": self.form,
-            "sigma2": p.sigma2,
-            "gamma": p.gamma,
-            "smoothness": p.smoothness,
-            "weak_convexity": p.weak_convexity,
-            "mu": self.mu,
-            "beta": self.beta,
-            "tau": self.tau,
-            "theta": self.theta,
-            "factor": self.factor,
-            "objective": self.objective,
-            "feasible": self.feasible,
-            "least_slack": min(self.slacks.values()),
-        }
-
-
-def best_beta(mu: Array, tau: Array, problem: Problem, form: str) -> Array:
+def best_beta(mu: Array, tau: Array, problem: Problem) -> Array:
     """Return beta for given mu and tau: the smallest allowed (`reduced`), or the best allowed (`full`)."""
     least = beta_min(tau, problem.estimator)
-    if form == "reduced":
+    if problem.form == "reduced":
         return least
     return np.maximum(least, 3.0 + np.sqrt(9.0 + (mu / problem.smoothness) ** 2))
 
 
-def value(mu: Array, tau: Array, problem: Problem, form: str) -> Array:
+def value(mu: Array, tau: Array, problem: Problem) -> Array:
     """Return (20)'s objective at (mu, tau), theta and beta eliminated; infinite outside the feasible set."""
-    theta = local_accuracy(best_beta(mu, tau, problem, form), mu, tau, problem)
+    theta = local_accuracy(best_beta(mu, tau, problem), mu, tau, problem)
     return objective(tau, federated_factor(mu, theta, problem), problem.gamma)
 
 
-def solve(problem: Problem, form: str = "reduced", points: int = 200) -> Optimum:
+def solve(problem: Problem) -> dict[str, Any]:
     """Minimise (20) over mu and tau: a log grid finds a feasible start, Nelder-Mead refines it.
 
-    In the reduced form beta follows from tau. tau is a real number, as in the paper. Raises UserError if no
-    point of the grid is feasible.
+    In the reduced form beta follows from tau. tau is a real number, as in the paper. Returns the problem's
+    constants, the optimum (mu, beta, tau, theta, factor, objective), whether all constraints hold there
+    (`feasible`) and the smallest of their `slacks` (`least_slack`).
     """
-    if form not in FORMS:
-        raise ConfigError("form", form, f"one of {', '.join(FORMS)}", FORMS)
     L = problem.smoothness
     # In units of L the answer does not depend on L; mu grows about linearly with 1 + sigma_bar^2, tau
     # likewise.
-    mu_axis = problem.weak_convexity + L * np.logspace(-2, 4, points) * (1.0 + problem.sigma2)
-    tau_axis = np.logspace(0, 9, points) * (1.0 + problem.sigma2)
-    with np.errstate(
-        all="ignore"
-    ):  # points outside the feasible set divide by zero or take roots of negatives
-        grid = value(mu_axis[:, None], tau_axis[None, :], problem, form)
-        if not np.isfinite(grid).any():
-            raise UserError(f"FedProxVR's problem (20) has no feasible point on the grid for {problem}")
+    mu_axis = problem.weak_convexity + L * np.logspace(-2, 4, 200) * (1.0 + problem.sigma2)
+    tau_axis = np.logspace(0, 9, 200) * (1.0 + problem.sigma2)
+
+    def cost(point: np.ndarray) -> float:
+        return float(np.log(value(np.exp(point[0]), np.exp(point[1]), problem)))
+
+    # points outside the feasible set divide by zero or take roots of negatives
+    with np.errstate(all="ignore"):
+        grid = value(mu_axis[:, None], tau_axis[None, :], problem)
         row, column = np.unravel_index(int(np.argmin(grid)), grid.shape)
-        start = np.array([np.log(mu_axis[row]), np.log(tau_axis[column])])
-
-        def cost(point: np.ndarray) -> float:
-            return float(np.log(value(np.exp(point[0]), np.exp(point[1]), problem, form)))
-
+        point = np.array([np.log(mu_axis[row]), np.log(tau_axis[column])])
         options = {"xatol": 1e-9, "fatol": 1e-13, "maxiter": 4000}
-        for _ in range(
-            2
-        ):  # a second simplex from the first one's end: cheap insurance against a collapsed simplex
-            start = minimize(cost, start, method="Nelder-Mead", options=options).x
-    mu, tau = float(np.exp(start[0])), float(np.exp(start[1]))
-    beta = float(best_beta(mu, tau, problem, form))
+        # a second simplex from the first one's end: cheap insurance against a collapsed simplex
+        for _ in range(2):
+            point = minimize(cost, point, method="Nelder-Mead", options=options).x
+    mu, tau = float(np.exp(point[0])), float(np.exp(point[1]))
+    beta = float(best_beta(mu, tau, problem))
     theta = float(local_accuracy(beta, mu, tau, problem))
     factor = float(federated_factor(mu, theta, problem))
-    least = float(objective(tau, factor, problem.gamma))
-    return Optimum(problem, form, mu, beta, tau, theta, factor, least, slacks(problem, mu, theta, beta, tau))
-
-
-def sweep(
-    gammas: Iterable[float],
-    sigma2s: Iterable[float],
-    smoothness: float = 1.0,
-    weak_convexity: float = 0.5,
-    estimator: str = "sarah",
-    form: str = "reduced",
-) -> list[Optimum]:
-    """Solve (20) for every pair; `gammas` vary fastest, so that each sigma_bar^2 gives one curve."""
-    gammas = list(gammas)
-    return [
-        solve(Problem(gamma, sigma2, smoothness, weak_convexity, estimator), form)
-        for sigma2 in sigma2s
-        for gamma in gammas
-    ]
+    found = {"mu": mu, "beta": beta, "tau": tau, "theta": theta, "factor": factor}
+    least = min(slacks(problem, mu, theta, beta, tau).values())
+    said = {"objective": float(objective(tau, factor, problem.gamma)), "feasible": least >= -TOLERANCE}
+    return {**asdict(problem), **found, **said, "least_slack": least}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from fedbench.errors import ConfigError, UserError
+from fedbench.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,7 @@ Values = dict[str, tuple[float, str]]  # name -> (number, "=" | "<=" | "~")
 
 
 class VoidRule(UserError):
-    """A published rule that leaves no step size, or restricts none, for the counts and constants at hand."""
-
-
-def check_counts(n: Counts) -> None:
-    """Raise ConfigError unless S, K, T and N are at least 1 and S is at most N."""
-    for name, value in (("S", n.S), ("K", n.K), ("T", n.T), ("N", n.N)):
-        if value is None or value < 1:
-            raise ConfigError(name, value, "a whole number >= 1")
-    if n.S > n.N:
-        raise ConfigError("S", n.S, f"at most N={n.N} clients per update")
+    """A published rule that leaves no step size for the counts and constants at hand."""
 
 
 def numbers(values: Values) -> dict[str, float]:
@@ -71,16 +61,6 @@ class Constants:
     tau_max: float | None = None
     loss_floor: float | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in self.known().items():
-            low = {"L": " > 0", "loss_floor": ""}.get(name, " >= 0")
-            if (
-                not math.isfinite(value)
-                or (name != "loss_floor" and value < 0)
-                or (name == "L" and value == 0)
-            ):
-                raise ConfigError(name, value, f"a finite number{low}")
-
     def known(self) -> dict[str, float]:
         """Return the constants that are given."""
         return {name: getattr(self, name) for name in SCALING if getattr(self, name) is not None}
@@ -102,7 +82,6 @@ class Prescription:
     gradient-sized means), with its relation; None where the rule leaves that open.
     """
 
-    algorithm: str
     values: dict[str, float]
     relation: dict[str, str]
     clamped: tuple[str, ...]

@@ -53,9 +53,12 @@ def _runs(trial: Trial, y: str, key: str) -> list[Run]:
         Run(
             str(run.directory),
             {**run.choices, key: trial.values[key]},
-            {"status": run.status, y: run.cost if y == "rounds_to_target" else run.score},
+            {
+                "status": run.status,
+                "metric": run.metric.partition(" ")[2] or run.metric,
+                y: run.cost if y == "rounds_to_target" else run.score,
+            },
             pd.DataFrame(),
-            extra={"metric": run.metric.partition(" ")[2] or run.metric},
         )
         for run in trial.counted
     ]

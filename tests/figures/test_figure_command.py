@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from make_results import comparison, rows, write_run
+from make_results import comparison, exact, rows, write_run
 
 from fedbench.errors import UserError
 from fedbench.figures.plot import main
@@ -28,24 +28,17 @@ def test_the_default_is_accuracy_against_rounds_beside_the_results(
 
 
 def test_options_reach_the_figure(tmp_path: Path) -> None:
-    for lr in (0.1, 1.0):
-        write_run(tmp_path / str(lr), rows(0.8, 1.0, 0), config={"algorithm.lr": lr})
-    out = tmp_path / "out" / "a.png"
-    assert (
-        main([str(tmp_path), "--x", "algorithm.lr", "--width", "two", "--no-caption", "--out", str(out)]) == 0
-    )
-    assert out.with_suffix(".csv").read_text().count("\n") == 3
-    assert main([str(tmp_path), "--x", "updates", "--where", "algorithm.lr=1", "--out", str(out)]) == 0
-    assert "round" in out.with_suffix(".csv").read_text().splitlines()[0]
-
-
-def test_the_last_part_of_a_key_is_enough_where_it_is_one_keys(tmp_path: Path) -> None:
+    """The last part of a key is enough where it is one key's; a name may have a dot."""
     for lr in (0.1, 1.0):
         config = {"algorithm.lr": lr, "dataset.path": "a", "init.path": "b"}
         write_run(tmp_path / str(lr), rows(0.8, 1.0, 0), config=config)
-    out = tmp_path / "out" / "a.png"
-    assert main([str(tmp_path), "--x", "lr", "--out", str(out)]) == 0
-    assert "algorithm.lr" in out.with_suffix(".csv").read_text().splitlines()[0]
+    out, table = tmp_path / "out" / "lr_0.1", tmp_path / "out" / "lr_0.1.csv"
+    assert main([str(tmp_path), "--x", "lr", "--width", "two", "--no-caption", "--out", str(out)]) == 0
+    assert table.read_text().count("\n") == 3
+    assert "algorithm.lr" in table.read_text().splitlines()[0]
+    words = [str(tmp_path), "--x", "updates", "--where", "algorithm.lr=1", "--out", f"{out}.PNG"]
+    assert main(words) == 0
+    assert "round" in table.read_text().splitlines()[0]
     with pytest.raises(UserError, match=r"x=path: may be dataset.path or init.path"):
         main([str(tmp_path), "--x", "path", "--out", str(out)])
 
@@ -71,32 +64,37 @@ def test_a_metrics_file_without_rows_is_named_and_not_its_column(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "argv",
+    ("words", "says"),
     [
-        [],
-        ["nowhere"],
-        ["--partition", "nowhere"],
-        ["--trace", "nowhere"],
-        ["{sweep}", "--partition", "{sweep}"],
-        ["{sweep}", "--y", "acc"],
-        ["{sweep}", "--x", "algorithm.nothing"],
-        ["{sweep}", "--by", "nothing"],
-        ["{sweep}", "--where", "algorithm"],
-        ["{sweep}", "--where", "algorithm=x"],
-        ["{sweep}", "--width", "three"],
-        ["{sweep}", "--spread", "sd"],
-        ["{sweep}", "--log", "z"],
-        ["{sweep}", "--out", "{sweep}/metrics.png"],
-        ["{sweep}", "--out", "{sweep}"],
-        ["{sweep}", "--nothing"],
+        ("", "plot: at least one directory is needed"),
+        ("nowhere", "nowhere: no such directory"),
+        ("--partition nowhere", "nowhere: not a run directory"),
+        ("--trace nowhere", "nowhere: no jobs.csv here (trace=true writes it)"),
+        ("S --partition S", "--partition and --trace take one directory"),
+        ("S --y accuracy", "y=accuracy: must be a column of metrics.csv: "),
+        ("S --y train_loss", "y=train_loss: this column is empty in all runs; eval.train=true writes it"),
+        ("S --x algorithm.lrr", "x=algorithm.lrr: must be a column of metrics.csv or a choice of these runs"),
+        ("S --x partition", "x=partition, y=final_accuracy: no run has numbers of both"),
+        ("S --x algorithm.lr --y nothing", "y=nothing: must be one of final_accuracy, "),
+        ("S --by algoritm", "by=algoritm: must be a choice of these runs, such as algorithm (did you mean"),
+        ("S --where algorithm", "plot: --where algorithm: must be KEY=VALUE"),
+        ("S --where algorithm=x", "where algorithm=x: no run has it; there are fedavg"),
+        ("S --width three", "plot: argument --width: invalid choice: 'three'"),
+        ("S --spread sd", "plot: argument --spread: invalid choice: 'sd'"),
+        ("S --out S/metrics.png", "metrics is a file of a run or a sweep"),
+        ("S --out S", "must be a file name, such as accuracy.png"),
+        ("S --out S/a.svg", "must end in .png or .pdf, or in neither"),
     ],
 )
-def test_bad_input_is_one_line_with_exit_code_2_and_writes_nothing(tmp_path: Path, argv: list[str]) -> None:
-    sweep = comparison(tmp_path, ["fedavg"], seeds=1)
+def test_bad_input_is_one_line_with_exit_code_2_and_writes_nothing(
+    tmp_path: Path, words: str, says: str
+) -> None:
+    write_run(tmp_path / "s", exact([0.1, 0.5]), config={"algorithm.lr": 0.1})
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError) as caught:
-        main([part.format(sweep=sweep) for part in argv])
+        main([word.replace("S", str(tmp_path / "s")) for word in words.split()])
     assert caught.value.exit_code == 2
+    assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -18,16 +18,11 @@ from scipy.stats import linregress
 
 from fedbench.errors import DataError
 from fedbench.figures import style
-from fedbench.figures.comparisons import (
-    by_task,
-    draw_relative,
-    draw_settings,
-    draw_speedup,
-    draw_untuned,
-    scores,
-    settings_table,
-)
+from fedbench.figures.relative import draw_relative
 from fedbench.figures.results import Run, read
+from fedbench.figures.settings import draw_settings, settings_table
+from fedbench.figures.speedup import draw_speedup
+from fedbench.figures.untuned import by_task, draw_untuned, scores
 from fedbench.papers.claims import OPPOSITE, YES, Evidence, slope
 from fedbench.papers.scores import OverTasks
 from fedbench.papers.tests import Leads
@@ -114,8 +109,8 @@ def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:
 def run(accuracy: float, gamma: float, seed: int = 0, status: str = "completed", **choices: object) -> Run:
     said = {**CONFIG, "rounds": 400, "algorithm": "padamfed", "algorithm.norm": "vector", "seed": seed}
     said |= {key.replace("__", "."): value for key, value in choices.items()}
-    outcome = {"status": status, "final_accuracy": accuracy}
-    return Run(f"run-{accuracy}-{seed}", said, outcome, pd.DataFrame(), {"server_lr": gamma})
+    summary = {"status": status, "final_accuracy": accuracy, "hyper": {"server_lr": gamma}}
+    return Run(f"run-{accuracy}-{seed}", said, summary, pd.DataFrame())
 
 
 def without_noise(accuracy: float, gamma: float, **choices: object) -> Run:

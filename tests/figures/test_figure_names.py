@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +110,3 @@ def test_settings_of_a_method_share_its_colour_and_differ_in_dash_and_marker() -
     looks = style.line_styles([("scaffold", "SCAFFOLD", "lr=1"), ("scaffold", "SCAFFOLD", "lr=2")])
     assert looks[0].colour == looks[1].colour
     assert (looks[0].dash, looks[0].marker) != (looks[1].dash, looks[1].marker)
-
-
-def test_a_method_looks_the_same_in_all_committed_figures() -> None:
-    """PAdaMFed (tensor), AdaMasFL and the others: one colour, dash and marker wherever a figure has them."""
-    looks: dict[str, set[tuple[str, str, str]]] = {}
-    for file in sorted((Path(__file__).parents[2] / "outputs/figures").rglob("*.json")):
-        said = json.loads(file.read_text())
-        series = [one for one in said.get("series", []) if "algorithm" in one["choices"]]
-        named = [
-            (one["choices"]["algorithm"], one["label"], one["label"])
-            for one in series
-            if one["label"].startswith(style.of_algorithm(one["choices"]["algorithm"]).label)
-        ]
-        for look in style.line_styles(list(dict.fromkeys(named))):
-            looks.setdefault(look.label, set()).add((look.colour, str(look.dash), look.marker))
-    assert len(looks) > 10
-    assert {label for label, found in looks.items() if len(found) > 1} == set()

@@ -17,11 +17,11 @@ from matplotlib.lines import Line2D
 from PIL import Image
 from test_figure_artists import LR, legend, sweep
 
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import RunError
 from fedbench.figures import style
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import PlotOptions
-from fedbench.figures.page import Page, sheet, stem_of
+from fedbench.figures.page import Page, sheet
 
 ALL = list(style.ALGORITHMS)
 
@@ -132,17 +132,6 @@ def test_a_failed_write_leaves_the_old_figure_whole(tmp_path: Path, monkeypatch:
         draw([place], PlotOptions()).save(tmp_path / "f")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["f.png"]
     assert (tmp_path / "f.png").read_text() == "old"
-
-
-@pytest.mark.parametrize("name", ["a.svg", "metrics", "metrics.png", "summary.pdf", "runs", "x.csv"])
-def test_an_out_that_cannot_be_or_would_replace_results_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="out="):
-        stem_of(f"somewhere/{name}")
-
-
-@pytest.mark.parametrize(("name", "stem"), [("a", "a"), ("a.png", "a"), ("a.PDF", "a"), ("lr_0.1", "lr_0.1")])
-def test_out_with_or_without_an_ending(name: str, stem: str) -> None:
-    assert stem_of(f"dir/{name}").name == stem
 
 
 @pytest.mark.parametrize(

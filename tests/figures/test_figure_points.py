@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from make_results import METRICS, exact, rows, write_csv, write_run, write_sweep
 
-from fedbench.errors import ConfigError, DataError
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import PlotOptions
 
@@ -152,24 +151,3 @@ def test_tables_alone_give_the_same_figure(tmp_path: Path) -> None:
         assert [line["seeds"] for line in drawings[0].said["series"]] == [[5, 6, 7]] * 3
     for first, second in zip(*found, strict=True):
         pd.testing.assert_frame_equal(first.points, second.points)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"y": "accuracy"}, ConfigError, "did you mean 'test_accuracy'"),
-        ({"y": "train_loss"}, DataError, "train_loss.*empty.*eval.train=true"),
-        ({"spread": "sd"}, ConfigError, "spread=sd"),
-        ({"width": "three"}, ConfigError, "width=three"),
-        ({"by": ("algoritm",)}, ConfigError, "did you mean 'algorithm'"),
-        ({"x": "algorithm.lrr"}, ConfigError, r"did you mean 'algorithm\.lr'"),
-        ({"x": "partition"}, DataError, "x=partition, y=final_accuracy: no run has numbers of both"),
-        ({"x": LR, "y": "nothing"}, ConfigError, "y=nothing"),
-    ],
-)  # fmt: skip
-def test_bad_columns_keys_and_choices_are_named(
-    tmp_path: Path, options: dict[str, object], error: type[Exception], message: str
-) -> None:
-    write_run(tmp_path, exact([0.1, 0.5]), config={LR: 0.1})
-    with pytest.raises(error, match=message):
-        draw([tmp_path], PlotOptions(**options))

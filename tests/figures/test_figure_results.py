@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from make_results import METRICS, comparison, exact, rows, write_csv, write_run, write_sweep
@@ -13,7 +12,7 @@ from make_results import METRICS, comparison, exact, rows, write_csv, write_run,
 import fedbench
 from fedbench.config.config import GROUPS
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.lines import curve, group, spread
+from fedbench.figures.lines import group
 from fedbench.figures.results import parse, read, select
 
 
@@ -22,10 +21,6 @@ def begun(path: Path, **config: object) -> None:
     (path / "summary.json").unlink()
     groups = {name: {"name": "x"} for name in GROUPS}
     (path / "config.yaml").write_text(yaml.safe_dump({**groups, **config}))
-
-
-def labels(runs: list, **more: object) -> list[str]:
-    return [series.label for series in group(runs, **more)]
 
 
 def test_numbers_read_back_exactly(tmp_path: Path) -> None:
@@ -103,24 +98,16 @@ def swept(path: Path) -> Path:
 
 
 def test_runs_that_differ_in_more_than_the_seed_are_not_averaged(tmp_path: Path) -> None:
-    series = group(read([swept(tmp_path)]))
-    assert [line.label for line in series] == [
-        "FedAvg, lr=0.1",
-        "FedAvg, lr=0.01",
-        "SCAFFOLD, lr=0.1",
-        "SCAFFOLD, lr=0.01",
-    ]
+    """But for a key on the axis; and by another key, its values are the names."""
+    runs = read([swept(tmp_path)])
+    series = group(runs)
+    rates = ("lr=0.1", "lr=0.01")
+    assert [line.label for line in series] == [f"{m}, {lr}" for m in ("FedAvg", "SCAFFOLD") for lr in rates]
     assert [line.seeds for line in series] == [[0, 1]] * 4
     assert len({line.style.colour for line in series}) == 2
-
-
-def test_a_key_on_the_axis_does_not_split(tmp_path: Path) -> None:
-    assert labels(read([swept(tmp_path)]), along=("algorithm.lr",)) == ["FedAvg", "SCAFFOLD"]
-
-
-def test_by_another_key_names_its_values(tmp_path: Path) -> None:
-    runs = select(read([swept(tmp_path)]), {"algorithm": ["scaffold"]})
-    assert labels(runs, by=("algorithm.lr",)) == ["lr=0.1", "lr=0.01"]
+    assert [line.label for line in group(runs, along=("algorithm.lr",))] == ["FedAvg", "SCAFFOLD"]
+    one = select(runs, {"algorithm": ["scaffold"]})
+    assert [line.label for line in group(one, by=("algorithm.lr",))] == [*rates]
 
 
 def test_where_keeps_runs_and_refuses_what_is_not_there(tmp_path: Path) -> None:
@@ -144,24 +131,6 @@ def test_an_interrupted_sweep_is_read_with_the_status_of_every_run(tmp_path: Pat
     write_run(both / "more", rows(0.8, 1.0, 1), seed=1)
     begun(both / "more")
     assert [run.status for run in read([both])] == ["completed", "running"]
-
-
-def test_two_seeds_are_shown_as_they_are_and_more_by_their_deviation(tmp_path: Path) -> None:
-    for seeds, edges in ((2, (np.min, np.max)), (3, None)):
-        runs = [{"metrics": rows(0.8, 1.0, s), "algorithm": "fedavg", "seed": s} for s in range(seeds)]
-        (series,) = group(read([write_sweep(tmp_path / str(seeds), runs, ["algorithm", "seed"])]))
-        drawn = curve(series, "round", "test_accuracy", "auto").points
-        values = np.stack([run.metrics["test_accuracy"] for run in series.runs])
-        mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
-        expected = [edge(values, axis=0) for edge in edges] if edges else [mean - std, mean + std]
-        np.testing.assert_allclose([drawn.low, drawn.high], np.clip(expected, 0, 1), rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["std", "sem", "minmax"])
-def test_no_run_has_neither_mean_nor_spread(kind: str) -> None:
-    """Two seeds of which both diverged."""
-    assert len(spread(np.empty((0, 0)), kind)) == 0
-    assert spread(np.empty((0, 2)), kind).n.tolist() == [0, 0]
 
 
 def test_a_run_that_is_computed_again_counts_once(tmp_path: Path) -> None:

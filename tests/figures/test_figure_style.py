@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
-import pytest
-from make_results import rows, write_run
 
 from fedbench.algorithms import every
 from fedbench.figures import style
@@ -41,22 +38,3 @@ def test_an_unknown_algorithm_keeps_one_hollow_style() -> None:
     assert mine.label == "my_method"
     assert not mine.filled
     assert mine.line()["markerfacecolor"] == "white"
-
-
-def test_numbers_in_a_heat_map_are_readable_on_every_shade(tmp_path: Path) -> None:
-    """By the contrast that WCAG asks of text: 4.5."""
-    pytest.importorskip("plotly", reason="plotly is not installed (the extra `report` has it)")
-    from fedbench.report.plots import heat_map
-    from fedbench.report.runs import gather, settings
-
-    def light(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-    for alpha in (0.5, 2.0):
-        write_run(tmp_path / str(alpha), rows(0.7, 0.8, 0), config={"partition.alpha": alpha})
-    found = settings(gather(tmp_path))
-    heat = heat_map(found, "partition.alpha", "algorithm", "accuracy")[1].data[0]
-    for _, shade in heat.colorscale:
-        assert (light(shade) + 0.05) / (light(heat.textfont.color) + 0.05) > 4.5

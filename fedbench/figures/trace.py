@@ -1,8 +1,8 @@
-"""Pictures of one run: its partition (clients and classes) and its schedule (jobs over time, staleness)."""
+"""The picture of a run's schedule: jobs over time, and their staleness."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,15 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
-from fedbench.config import imports
-from fedbench.config.config import flat
-from fedbench.config.options import build
 from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing, Page, sheet
 from fedbench.figures.results import read, read_table
-from fedbench.figures.style import BLUE, MUTED, PARTITION_KEYS, VERMILLION, WIDTHS
-from fedbench.runs.run_directory import JOBS, METRICS, PARTITION, RunDirectory
+from fedbench.figures.style import BLUE, MUTED, VERMILLION
+from fedbench.runs.run_directory import JOBS, METRICS, RunDirectory
 
-Ints = NDArray[np.int64]
 COLUMNS = ("job", "client", "start_version", "applied_update", "position", "dispatch_time", "finish_time",
            "status")  # fmt: skip
 _ROW, _BAR = 0.13, 0.74  # inches of a client's row in a time line; share of the row that a bar takes
@@ -48,119 +43,6 @@ _FAILED: dict[str, Any] = {"marker": "x", "color": VERMILLION, "linestyle": "non
 _UPDATE: dict[str, Any] = {"marker": "v", "color": "black", "linestyle": "none"}
 
 
-# ---- the partition -------------------------------------------------------------------------------------
-
-
-def partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
-    """Draw clients x classes of a run, from partition.npz, config.yaml and the labels of the run's data set.
-
-    Raises DataError if these are missing, do not match or have no classes.
-    """
-    run = RunDirectory(run_dir)
-    cfg = run.plain_config
-    counts = class_counts(assignment(run.path / PARTITION), *labels(cfg))
-    said = _of_partition(counts, flat(cfg), run.path)
-    with sheet():
-        page = _draw_partition(counts, options.width, said["text"] if options.caption else ())
-    client, label = np.indices(counts.shape)
-    points = pd.DataFrame({"client": client.ravel(), "class": label.ravel(), "samples": counts.ravel()})
-    return Drawing(page, points, said)
-
-
-def assignment(file: Path) -> Ints:
-    """The client of every training sample, (n,) int, from partition.npz; negative: no client's. Raises
-    DataError."""
-    from fedbench.data.files import read_npz  # only this picture needs it, and with it torch
-
-    client: Ints = read_npz(file, ("client",))["client"]
-    if client.ndim != 1 or not np.issubdtype(client.dtype, np.integer):
-        raise DataError(f"{file}: 'client' must hold one client id per training sample")
-    return client
-
-
-def labels(cfg: Mapping[str, Any]) -> tuple[Ints, int, int]:
-    """The training labels (n,) of the run with configuration `cfg`, its numbers of classes and of clients.
-
-    Executes what `imports` names, as the run did. Raises DataError if the data have no classes.
-    """
-    from fedbench.runs.session import Session  # only this picture needs the data, and with them torch
-
-    config = build(cfg)
-    imports.load(config)
-    data = Session().dataset(config)
-    if data.task != "classification":
-        raise DataError(f"dataset={data.name} has no classes to draw ({data.task})")
-    return data.y_train.numpy(), data.classes, config.clients.total
-
-
-def class_counts(client: Ints, label: Ints, classes: int, clients: int) -> Ints:
-    """Samples of each class at each client, (clients, classes) int. Raises DataError if lengths differ."""
-    if len(client) != len(label):
-        raise DataError(f"partition.npz names {len(client)} samples, but the training set has {len(label)}")
-    counts = np.zeros((max(clients, int(client.max(initial=-1)) + 1), classes), dtype=np.int64)
-    own = client >= 0
-    np.add.at(counts, (client[own], label[own]), 1)
-    return counts
-
-
-def _of_partition(counts: Ints, choices: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The caption, as data."""
-    sizes, held = counts.sum(axis=1), (counts > 0).sum(axis=1)
-    shown = ("dataset", "partition", *PARTITION_KEYS)
-    seed = choices.get("partition.seed")
-    seed = choices.get("seed") if seed is None else seed
-    text = (
-        f"{caption.settings_line({key: choices.get(key) for key in shown})}, N={len(counts)}, seed {seed}:"
-        f" {sizes.min()} to {sizes.max()} samples of {held.min()} to {held.max()} classes per client."
-        f" Data: {caption.place(path)}."
-    )
-    groups = ("dataset", "partition", "seed")
-    return {
-        "picture": "partition",
-        "clients": len(counts),
-        "samples": int(sizes.sum()),
-        "sizes": {"min": int(sizes.min()), "median": float(np.median(sizes)), "max": int(sizes.max())},
-        "classes_per_client": {"min": int(held.min()), "mean": float(held.mean()), "max": int(held.max())},
-        "settings": {key: value for key, value in choices.items() if key.split(".")[0] in groups},
-        "sources": [caption.place(path)],
-        "text": [text],
-    }
-
-
-def _draw_partition(counts: Ints, width: str, text: Sequence[str]) -> Page:
-    """A heat map of the class shares of every client, below a bar chart of the clients' sample counts."""
-    clients, classes = counts.shape
-    body = float(np.clip(classes * 0.085, WIDTHS[width] * 0.28, 5.0))
-    page = Page(width, body + 1.15, text)
-    above, ax = page.figure.subplots(2, 1, sharex=True, height_ratios=[0.6, body])
-    counts = counts[np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))]
-    above.bar(np.arange(clients), counts.sum(axis=1), width=1.0, color=MUTED, linewidth=0)
-    above.set_ylabel("Samples")
-    above.yaxis.set_major_locator(MaxNLocator(2))
-    share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    looks: dict[str, Any] = {"aspect": "auto", "origin": "lower", "interpolation": "nearest"}
-    image = ax.imshow(share.T, cmap="Blues", vmin=0, **looks)
-    _colour_bar(page, image, [above, ax], "Share of the client")
-    for axes in (above, ax):
-        axes.tick_params(bottom=False, labelbottom=False)
-        axes.grid(False)
-    ax.set(
-        xlabel=f"{clients} clients", ylabel="Class", xlim=(-0.7, clients - 0.3), ylim=(-0.6, classes - 0.4)
-    )
-    ax.yaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
-    page.figure.align_ylabels([above, ax])
-    return page
-
-
-def _colour_bar(page: Page, mappable: Any, axes: Any, label: str) -> Any:
-    bar = page.figure.colorbar(mappable, ax=axes, fraction=0.05, pad=0.02, aspect=30, label=label)
-    bar.outline.set_linewidth(0.4)
-    return bar
-
-
-# ---- the schedule --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Window:
     """The part of a trace that the time line shows."""
@@ -171,15 +53,15 @@ class Window:
     updates: pd.DataFrame  # columns update, time: those within the window
 
 
-def trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
+def draw_trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
     """Draw the jobs of a run with trace=true: a time line of the beginning of the run for some clients, and a
     histogram of the staleness of all applied jobs. Raises DataError if jobs.csv is missing or unreadable."""
     path = Path(run_dir)
     jobs = read_jobs(path)
     shown, staleness = window(jobs), histogram(jobs)
-    said = _of_trace(jobs, shown, staleness, path)
+    said = _said(jobs, shown, staleness, path)
     with sheet():
-        page = _draw_trace(shown, staleness, options.width, said["text"] if options.caption else ())
+        page = _draw(shown, staleness, options.width, said["text"] if options.caption else ())
     parts = [shown.jobs.assign(part="job"), staleness.assign(part="histogram")]
     points = pd.concat(parts, ignore_index=True)[["part", *COLUMNS, "staleness", "jobs"]]
     return Drawing(page, points, said)
@@ -231,7 +113,7 @@ def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"staleness": np.arange(len(counts)), "jobs": counts})
 
 
-def _of_trace(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: Path) -> dict[str, Any]:
+def _said(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: Path) -> dict[str, Any]:
     """The caption, as data."""
     values, counts = staleness["staleness"], staleness["jobs"]
     mean = float((values * counts).sum() / max(counts.sum(), 1))
@@ -255,7 +137,7 @@ def _of_trace(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: 
     }
 
 
-def _draw_trace(shown: Window, staleness: pd.DataFrame, width: str, text: Sequence[str]) -> Page:
+def _draw(shown: Window, staleness: pd.DataFrame, width: str, text: Sequence[str]) -> Page:
     """The time line with the histogram to its right (two columns) or below it (one column)."""
     line = max(len(shown.clients) * _ROW, 0.9) + 0.5
     page = Page(width, line if width == "two" else line + 1.15, text)
@@ -266,7 +148,7 @@ def _draw_trace(shown: Window, staleness: pd.DataFrame, width: str, text: Sequen
     norm = Normalize(0, max(int(shown.jobs["start_version"].max()), 1))
     _time_line(left, shown, norm)
     _histogram(right, staleness)
-    bar = _colour_bar(page, ScalarMappable(norm, _COLOURS), left, "Start version")
+    bar = page.colour_bar(ScalarMappable(norm, _COLOURS), left, "Start version")
     bar.ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     present = set(shown.jobs["status"])
     entries: dict[str, Artist] = {
@@ -295,7 +177,6 @@ def _time_line(ax: Axes, shown: Window, norm: Normalize) -> None:
     at_top = np.full(len(shown.updates), top)
     ax.plot(shown.updates["time"], at_top, **_UPDATE, clip_on=False, zorder=4, gid="update")
     ax.set(xlabel="Virtual time", ylabel="Client", xlim=(0, shown.end), ylim=(-0.6, top))
-
     ax.set_yticks(list(rows.values()), list(map(str, rows)))
     ax.tick_params(axis="y", length=0)
     ax.grid(False)

@@ -1,0 +1,109 @@
+"""The picture of a schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from look_at import caption_of, laid_out, outside, overlaps, texts
+
+from fedbench.errors import DataError
+from fedbench.figures.lines import PlotOptions
+from fedbench.figures.trace import draw_trace
+
+# the specification's worked example: N = 4, M_c = 3, S = 2, T = 5
+GOLDEN = """job,client,start_version,applied_update,position,dispatch_time,finish_time,status
+0,0,0,0,0,0.0,1.0,applied
+1,1,0,1,0,0.0,2.5,applied
+2,2,0,2,1,0.0,4.0,applied
+3,3,0,0,1,1.0,2.25,applied
+4,0,1,1,1,2.25,3.25,applied
+5,3,1,2,0,2.5,3.75,applied
+6,0,2,3,0,3.25,4.25,applied
+7,1,2,4,0,3.75,6.25,applied
+8,2,3,,,4.0,8.0,outstanding
+9,3,3,3,1,4.25,5.5,applied
+10,0,4,4,1,5.5,6.5,applied
+11,3,4,,,6.25,,outstanding
+"""
+
+
+def jobs(path: Path, text: str = GOLDEN) -> Path:
+    path.mkdir(exist_ok=True)
+    (path / "jobs.csv").write_text(text)
+    return path
+
+
+def test_an_update_is_never_before_the_one_before_it(tmp_path: Path) -> None:
+    """Update 1's job arrived at 1.0, but update 0 waited until 3.0."""
+    lines = [GOLDEN.splitlines()[0], "0,0,0,0,0,0.0,3.0,applied", "1,1,0,1,0,0.0,1.0,applied"]
+    drawing = draw_trace(jobs(tmp_path, "\n".join(lines) + "\n"), PlotOptions())
+    (ticks,) = (mark for mark in drawing.figure.axes[0].lines if mark.get_gid() == "update")
+    assert list(ticks.get_xdata()) == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("width", ["one", "two"])
+def test_the_time_line_shows_every_job_once(tmp_path: Path, width: str) -> None:
+    drawing = draw_trace(jobs(tmp_path), PlotOptions(width=width, caption=True))
+    assert drawing.points.part.tolist() == ["job"] * 12 + ["histogram"] * 3
+    assert drawing.points.jobs.dropna().tolist() == [5, 3, 2]  # tau = [0,0], [1,0], [1,2], [1,0], [2,0]
+    page = laid_out(drawing)
+    line, histogram = page.figure.axes[:2]
+    bars = [box for bar in line.collections for box in bar.get_paths()]
+    assert len(bars) == 12
+    starts = sorted(float(box.vertices[:, 0].min()) for box in bars)
+    assert starts == [0, 0, 0, 1, 2.25, 2.5, 3.25, 3.75, 4, 4.25, 5.5, 6.25]
+    assert [patch.get_height() for patch in histogram.patches] == pytest.approx([0.5, 0.3, 0.2])
+    (ticks,) = (mark for mark in line.lines if mark.get_gid() == "update")
+    assert list(ticks.get_xdata()) == [2.25, 3.25, 4.0, 5.5, 6.5]
+    assert overlaps(page) == []
+    assert outside(page) == []
+    assert "mean staleness 0.7, largest 2" in caption_of(page)
+
+
+def test_failed_and_discarded_jobs_look_different(tmp_path: Path) -> None:
+    text = GOLDEN.replace("5,3,1,2,0,2.5,3.75,applied", "5,3,1,,,2.5,3.75,failed")
+    text = text.replace("7,1,2,4,0,3.75,6.25,applied", "7,1,2,,,3.75,6.25,discarded")
+    text = text.replace("8,2,3,,,4.0,8.0,outstanding", "8,2,3,,,4.0,5.5,interrupted")
+    page = laid_out(draw_trace(jobs(tmp_path, text), PlotOptions(width="two")))
+    (cross,) = (mark for mark in page.figure.axes[0].lines if mark.get_gid() == "failed")
+    assert cross.get_xydata().tolist() == [[3.75, 3.0]]
+    hatches = [bar.get_hatch() for bar in page.figure.axes[0].collections if bar.get_hatch()]
+    assert len(hatches) == len(set(hatches)) == 2
+    assert {"applied", "outstanding", "discarded", "interrupted", "failed", "update"} <= {
+        text for text, _ in texts(page)
+    }
+
+
+def test_a_long_trace_shows_its_beginning(tmp_path: Path) -> None:
+    """2,000 synchronous rounds of 10 of 500 clients, each taking 1."""
+    rng = np.random.default_rng(0)
+    lines = [GOLDEN.splitlines()[0]]
+    for t in range(2000):
+        for position, client in enumerate(rng.choice(500, 10, replace=False)):
+            lines.append(f"{10 * t + position},{client},{t},{t},{position},{t}.0,{t + 1}.0,applied")
+    drawing = draw_trace(jobs(tmp_path, "\n".join(lines) + "\n"), PlotOptions(width="two", caption=True))
+    shown = drawing.points[drawing.points.part == "job"]
+    assert shown.client.nunique() == 24
+    assert len(shown) <= 150
+    page = laid_out(drawing)
+    assert overlaps(page) == []
+    assert " updates (▾) of 24 clients. Histogram: 20000 applied jobs; mean" in caption_of(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "trace=true"),
+        ("job,client\n0,0\n", "no column 'start_version'"),
+        (GOLDEN.splitlines()[0] + "\n", "no jobs"),
+        (GOLDEN.replace("2.25,applied", "soon,applied"), "column 'finish_time'"),
+    ],
+)
+def test_unreadable_traces_are_one_line(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        jobs(tmp_path, text)
+    with pytest.raises(DataError, match=message):
+        draw_trace(tmp_path, PlotOptions())
+    assert not list(tmp_path.glob("f*"))
