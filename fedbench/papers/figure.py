@@ -229,7 +229,14 @@ class Experiment:
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that change with the figure's configuration, its grids and its tuning."""
-        figure = self.figure
+        figure, searches = self.figure, []
+        for one in figure.search:
+            said: list[Any] = [one.name, one.where, one.space, one.lacks]
+            said += [one.unless] if one.unless or one.task else []
+            if one.task:  # that figure's configuration, and its first task
+                other, choices = self.elsewhere(one.task, str(self.base["schedule"]))
+                said += [identity(other.base), choices]
+            searches.append(said)
         return digest(
             {
                 "base": identity(self.base),
@@ -238,11 +245,7 @@ class Experiment:
                 "grids": [self.tuned_keys(branch) for branch in self.branches],
                 "tuning": dataclasses.asdict(TUNING[self.effort]) if figure.tuned or figure.search else None,
                 "start": self.start,
-                "searches": [
-                    [one.name, one.where, one.space, one.lacks]
-                    + ([one.unless, *self._of_task(one.task)] if one.unless or one.task else [])
-                    for one in figure.search
-                ],
+                "searches": searches,
                 "factors": figure.factors,
             }
         )
@@ -262,22 +265,13 @@ class Experiment:
         grid = algorithm_file(branch.algorithm)["grid"] if self.figure.tuned else {}
         return {f"algorithm.{key}": list(values) for key, values in grid.items()}
 
-    def _of_task(self, task: str) -> list[Any]:
-        """What a search elsewhere depends on: that figure's configuration, and its first task."""
-        if not task:
-            return []
-        other = self.elsewhere(task)
-        return [identity(other.base), other.reference(str(self.base["schedule"]))]
-
-    def elsewhere(self, task: str) -> Experiment:
-        """The experiment of the figure `task` at this scale."""
-        return experiment(dataclasses.replace(self.figure, name=task, search=()), self.scale)
-
-    def reference(self, schedule: str) -> dict[str, Value]:
-        """The choices of its first task under a schedule, without those of the method."""
-        usual = self.base["schedule"]
-        first = next(one for one in self.branches if one.context.get("schedule", usual) == schedule)
-        return {key: value for key, value in first.context.items() if not key.startswith("algorithm")}
+    def elsewhere(self, task: str, schedule: str) -> tuple[Experiment, dict[str, Value]]:
+        """The experiment of the figure `task` at this scale, and the choices of its first task under a
+        schedule, without those of the method."""
+        other = experiment(dataclasses.replace(self.figure, name=task, search=()), self.scale)
+        usual = other.base["schedule"]
+        first = next(one for one in other.branches if one.context.get("schedule", usual) == schedule)
+        return other, {key: value for key, value in first.context.items() if not key.startswith("algorithm")}
 
     def pinned(self) -> dict[str, Value]:
         """Keys that the whole sweep varies, at their base values, which tuning uses."""

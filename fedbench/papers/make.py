@@ -148,8 +148,8 @@ class Maker:
         """The search of a branch: its algorithm's grid, or draws of its random search."""
         pinned, context = self.made.pinned(), branch.context
         if branch.elsewhere:
-            other = self.made.elsewhere(branch.elsewhere)
-            there = other.reference(str(context.get("schedule", self.made.base["schedule"])))
+            schedule = str(context.get("schedule", self.made.base["schedule"]))
+            other, there = self.made.elsewhere(branch.elsewhere, schedule)
             own = {key: value for key, value in context.items() if key.startswith("algorithm.")}
             pinned, context = other.pinned(), {**there, **own}
         fixed = {**pinned, **context, "algorithm": branch.algorithm}
@@ -226,10 +226,11 @@ def main(argv: Sequence[str]) -> int:
             "figures: a figure's name, --all, --list, --check, --behind or --report is needed (see --help)"
         )
     named = [name for one in args.names for name in (*FIGURES[one].panels, one)]
-    names = list(FIGURES if args.all else dict.fromkeys(named))
+    figures = [FIGURES[name] for name in (FIGURES if args.all else dict.fromkeys(named))]
+    asked = [(one, args.scale if args.scale in one.scales else "paper") for one in figures]
     if args.dry_run:
-        return _forecasts(names, args)
-    failures, judge = _figures(names, args)
+        return _forecasts(asked, args.overrides)
+    failures, judge = _figures(asked, args)
     if judge:
         from fedbench.papers.report import write_report
 
@@ -275,21 +276,20 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _figures(names: Sequence[str], args: argparse.Namespace) -> tuple[list[str], bool]:
-    """Make these figures, or draw them again. Returns a line for each failure, and whether what is kept may
-    say something else of claims."""
+def _figures(asked: Sequence[tuple[Figure, str]], args: argparse.Namespace) -> tuple[list[str], bool]:
+    """Make these figures at these scales, or draw them again. Returns a line for each failure, and whether
+    what is kept may say something else of claims."""
     if args.redraw and args.overrides:
         raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
-    if names and not args.redraw and args.scale != "smoke" and (provenance.commit() or "").endswith("+dirty"):
+    if asked and not args.redraw and args.scale != "smoke" and (provenance.commit() or "").endswith("+dirty"):
         raise UsageError(
             f"figures --scale {args.scale}: fedbench/, conf/ or pyproject.toml differ from the commit that"
             " results are published with; commit first (--scale smoke needs no commit)"
         )
     failures: list[str] = []
     judge = not args.redraw or args.report
-    for name in names:
-        figure, begin = FIGURES[name], time.monotonic()
-        scale = args.scale if args.scale in figure.scales else "paper"
+    for figure, scale in asked:
+        name, begin = figure.name, time.monotonic()
         unasked = args.all or name not in args.names
         if args.redraw and unasked and made(shown(name, scale)) is None:
             continue
@@ -308,16 +308,13 @@ def _figures(names: Sequence[str], args: argparse.Namespace) -> tuple[list[str],
     return failures, judge
 
 
-def _forecasts(names: Sequence[str], args: argparse.Namespace) -> int:
-    """Print what would run for these figures."""
-    for name in names:
-        figure = FIGURES[name]
-        scale = args.scale if args.scale in figure.scales else "paper"
+def _forecasts(asked: Sequence[tuple[Figure, str]], overrides: Sequence[str]) -> int:
+    """Print what would run for these figures at these scales."""
+    for figure, scale in asked:
         if not figure.runs:
-            print(f"{name}: runs nothing of its own; it is drawn from what there is")
+            print(f"{figure.name}: runs nothing of its own; it is drawn from what there is")
             continue
-        made = Maker(experiment(figure, scale), args.overrides, Path(), shown(name, scale, Path()))
-        for line in made.forecast():
+        for line in Maker(experiment(figure, scale), overrides, Path(), Path()).forecast():
             print(line, flush=True)
     return 0
 

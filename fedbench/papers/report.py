@@ -133,6 +133,9 @@ def anchor(claim: str) -> str:
 
 
 def _page(results: Results, top: Path) -> str:
+    named = {claim.name: claim for claim in results.judged}
+    rows = [_front_row(row, named, results) for paper in PAPERS for row in paper.rows
+            if {name.partition("/")[0] for name in row.claims} <= set(named)]  # fmt: skip
     kinds = {kind: [said for claim, said in results.judged.items() if claim.kind == kind] for kind in KINDS}
     said = {kind: counts(judged) for kind, judged in kinds.items()}
     absent = [name for name in FIGURES if name not in results.places]
@@ -143,7 +146,7 @@ def _page(results: Results, top: Path) -> str:
     return _filled(
         "first",
         beware="".join(f"{_wrapped(text)}\n\n" for text in _beware(results)),
-        rows=markdown(pd.DataFrame(_front_rows(results))),
+        rows=markdown(pd.DataFrame(rows)),
         papers=f"{len(kinds['paper'])} claims of the papers",
         verdicts=said["paper"],
         ours=f"{len(kinds['ours'])} questions of our own: {said['ours']}",
@@ -178,13 +181,6 @@ def _beware(results: Results) -> Iterator[str]:
         text = f"**An accuracy is the mean of the last {usual} evaluations** of a run"
         text += f" ({'; '.join(others)})" if others else ""
         yield f"{text}. FedProxVR's tables have the best evaluation, as its paper does."
-
-
-def _front_rows(results: Results) -> list[dict[str, str]]:
-    named = {claim.name: claim for claim in results.judged}
-    rows = [row for paper in PAPERS for row in paper.rows]
-    kept = [row for row in rows if {name.partition("/")[0] for name in row.claims} <= set(named)]
-    return [_front_row(row, named, results) for row in kept]  # of tables that are kept
 
 
 def _front_row(row: FrontPageRow, named: Mapping[str, Claim], results: Results) -> dict[str, str]:

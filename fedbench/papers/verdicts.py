@@ -48,12 +48,10 @@ class Results:
 def gather(root: Path, smoke: bool = False, papers: Sequence[Paper] = PAPERS) -> Results:
     """Judge all claims of `papers` by what is kept below `root`: of each figure the results at scale paper,
     or else cpu. With `smoke`, by the smoke results."""
-    scales = ("smoke",) if smoke else ("paper", "cpu")
+    scales = ("smoke",) if smoke else ("cpu", "paper")  # the last one that is kept
     asked = {name for paper in papers for claim in paper.claims for name in claim.figures}
-    kept_at = {name: [shown(name, scale, root) for scale in scales]
-               for name in FIGURES if name in asked or papers is PAPERS}  # fmt: skip
-    places = {name: next(filter(made, several)) for name, several in kept_at.items()
-              if any(map(made, several))}  # fmt: skip
+    places = {name: out for name in FIGURES if name in asked or papers is PAPERS
+              for scale in scales if made(out := shown(name, scale, root))}  # fmt: skip
     evidence = {name: kept for name, out in places.items() if (kept := read(out)) is not None}
     judged = {claim: said for paper in papers for claim, said in judgements(paper, evidence).items()
               if claim.kind != "peers" or set(claim.figures) & set(evidence)}  # fmt: skip

@@ -105,6 +105,7 @@ def test_the_place_follows_from_the_configuration_and_what_is_swept(tmp_path: Pa
         ([f"{LR}=tag(log,interval(0,1))"], {"search": "random"}, "low < high above 0"),
         ([f"{LR}=interval(1,0)"], {"search": "random"}, "low < high"),
         (["algorithm=padamfed"], {"keys": ("lr",)}, "no method has values"),
+        ([], {"trials": 0}, "--trials 0: must be at least 1"),
         (["checkpoint.until=3"], {}, "checkpoint.until=3: must be null"),
         (["algorithm=fedavgg"], {}, "did you mean 'fedavg"),
     ],
