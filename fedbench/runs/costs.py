@@ -10,7 +10,6 @@ import numpy as np
 
 from fedbench import schedule
 from fedbench.data.label_skew import UNUSED
-from fedbench.method.cost import Cost
 from fedbench.runs.problem import Problem
 
 SHARE = 10
@@ -32,31 +31,24 @@ class Spent:
     gradient_evaluations: np.ndarray
 
 
-def spent(
-    trace: schedule.Trace, cost: Cost, item_bytes: int, steps: np.ndarray, passes: np.ndarray, first_step: int
-) -> Spent:
-    """Add up `cost` over the trace.
+def spent_by(problem: Problem) -> Spent:
+    """What every version of a run has cost: its `Cost`, added up over the trace.
 
-    `steps`: (N,) K_i; `passes`: (N,) mini-batches in one full local pass; `first_step`: local steps whose
-    gradient is the full one. A dispatched job costs its download. A received job (applied, or discarded on
-    arrival) costs its upload and all its gradients. A job that failed or was stopped after the part u of its
-    work costs floor(u (K - first_step)) local steps and floor(u passes) mini-batches of a full pass.
+    A dispatched job costs its download. A received job (applied, or discarded on arrival) costs its upload
+    and all its gradients. A job that failed or was stopped after the part u of its work costs
+    floor(u (K - first_step)) local steps and floor(u passes) mini-batches of a full local pass.
     """
-    counts = schedule.counters(trace)
-    evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps, first_step)
+    trace, cost, steps = problem.trace, problem.cost, problem.steps
+    sizes, B = problem.division.sizes, problem.batch
+    passes = np.ones_like(sizes) if B is None else -(-sizes // B)  # mini-batches in a full local pass
+    counts, item = schedule.counters(trace), problem.dtype.itemsize
+    evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps, problem.method.first_step)
     evaluations = evaluations + cost.full_passes * schedule.cumulative_passes(trace, passes)
     up, down = cost.uplink * counts.received, cost.downlink * counts.dispatched
     if cost.survey_uplink:
         up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
         evaluations = evaluations + int(steps.sum())
-    return Spent(item_bytes * up, item_bytes * down, evaluations)
-
-
-def spent_by(problem: Problem) -> Spent:
-    """What every version of a run has cost."""
-    sizes, B, item = problem.division.sizes, problem.batch, problem.dtype.itemsize
-    passes = np.ones_like(sizes) if B is None else -(-sizes // B)
-    return spent(problem.trace, problem.cost, item, problem.steps, passes, problem.method.first_step)
+    return Spent(item * up, item * down, evaluations)
 
 
 def rounds_between(problem: Problem) -> int:

@@ -52,12 +52,6 @@ def further_columns(asked: Eval, validated: bool) -> list[str]:
     return [*found, *(FINETUNED if asked.finetune_steps else ())]
 
 
-def stopping_accuracy(row: Row) -> float:
-    """What `target` and `patience` look at: the validation accuracy if there is one, else the test's."""
-    validated: float | None = row.get("validation_accuracy")
-    return float(row["test_accuracy"]) if validated is None else validated
-
-
 def is_finite(row: Row) -> bool:
     """Whether the losses are finite; those of a diverged run are not."""
     return math.isfinite(row["test_loss"]) and math.isfinite(row["train_loss"] or 0.0)
@@ -150,12 +144,15 @@ class Outcome:
         return f"{self.status} after {reached}: {shown}"
 
 
-def reason_to_stop(accuracies: Sequence[float], patience: int | None, target: float | None) -> str | None:
-    """Why a run ends with its last evaluation, as `key=value`; None: it goes on.
+def reason_to_stop(rows: Sequence[Row], patience: int | None, target: float | None) -> str | None:
+    """Why a run ends with its last evaluation, as `key=value`; None: it goes on. The accuracy that counts is
+    that of the validation, if there is one, else the test's.
 
-    `accuracies`: of all its evaluations, starting with the initial model. `patience`: the run ends after this
-    many evaluations in a row without an improvement on the best before them.
+    `rows`: all its evaluations, starting with the initial model. `patience`: the run ends after this many
+    evaluations in a row without an improvement on the best before them.
     """
+    name = "validation_accuracy" if "validation_accuracy" in rows[-1] else "test_accuracy"
+    accuracies = [float(row[name]) for row in rows]
     if target is not None and accuracies[-1] >= target:
         return f"target={target:g}"
     if patience is not None and len(accuracies) > patience:

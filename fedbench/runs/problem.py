@@ -120,7 +120,9 @@ def problem_of(config: Config, session: Session) -> Problem:
     rates = {name: partial(rate.factor_at, rounds=config.rounds) for name, rate in changing.items()}
     K = int(steps[0]) if equal else None
     counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
-    setting = _setting(config, layout, model, counts, tuple(rates))
+    norm, clips = layout.positions(set(norm_parameters(model))), config.local.clip_norm is not None
+    sizes, name, by = tuple(layout.sizes), config.schedule.name, config.optimizer
+    setting = Setting(counts, name, layout.d, norm, sizes, by, clips, tuple(rates))
     if reason := method.refusal(setting):
         raise ConfigError("algorithm", method.name, reason)
     method.bind(setting)
@@ -172,12 +174,3 @@ def _steps_or_epochs(local: Local, method: Algorithm) -> tuple[int | None, int |
             raise ConfigError(key, value, f"{method.name} makes exactly {fixed} local step(s)")
         return fixed, None
     return (DEFAULT_STEPS, None) if steps is None and epochs is None else (steps, epochs)
-
-
-def _setting(
-    config: Config, layout: Layout, model: nn.Module, counts: Counts, rates: tuple[str, ...]
-) -> Setting:
-    """What a method is told of the run."""
-    norm, clips = layout.positions(set(norm_parameters(model))), config.local.clip_norm is not None
-    sizes = tuple(layout.sizes)
-    return Setting(counts, config.schedule.name, layout.d, norm, sizes, config.optimizer, clips, rates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -45,28 +45,32 @@ class Together:
 class Run:
     """A run that can be computed: a problem, and how it will be computed here."""
 
-    def __init__(self, config: Config, session: Session | None = None, group: ProcessGroup = ALONE) -> None:
+    def __init__(
+        self,
+        config: Config,
+        session: Session | None = None,
+        group: ProcessGroup = ALONE,
+        together: Together | None = None,
+    ) -> None:
         """Check everything that can be checked. Raises ConfigError or DataError with a one-line message.
 
-        `session`: what the runs of the process share; `group`: the processes that will compute.
+        `session`: what the runs of the process share; `group`: the processes that will compute; `together`:
+        the run's place in a group of runs.
         """
-        self.config, self.session, self.group = config, session or Session(), group
+        self.config, self.session, self.group, self.together = config, session or Session(), group, together
         device = choose_device(group.device(config.device))
         checks.check_processes(config, device, group.size)
         self.problem = problem_of(config, self.session)
         self.placement = foresee(self.problem, device, group)
 
-    def prepare(
-        self, state: Path = Path("state"), kept: EngineChoice | None = None, together: Together | None = None
-    ) -> Execution:
+    def prepare(self, state: Path = Path("state"), kept: EngineChoice | None = None) -> Execution:
         """Put the run on its device, without computing anything of it. `state`: for clients' state on disk;
         `kept`: an earlier choice to keep."""
-        seat = together.seat if together else None
+        seat = self.together.seat if self.together else None
         return execution(self.problem, self.placement, self.session, state, kept, seat)
 
-    def go(self, directory: Path, together: Together | None = None) -> Outcome:
+    def go(self, directory: Path) -> Outcome:
         """Compute the run in `directory`, resume it, or report it if it is finished. Returns how it ended.
-        `together`: its place in a group of runs.
 
         Raises ConfigError, RunError, and Interrupted after SIGINT or SIGTERM (a checkpoint was saved, unless
         a second signal stopped the run at once).
@@ -77,30 +81,30 @@ class Run:
             if config.resume:
                 stored.refuse_other_data(here.path, config, self.problem.dataset.files)
             if stored.finished(here, config) is None:
-                self._go(here, together)
+                self._go(here)
             outcome = here.outcome()
             log.info(outcome.line)
             return outcome
 
-    def _go(self, here: RunDirectory, together: Together | None) -> None:
+    def _go(self, here: RunDirectory) -> None:
         """Compute it. With resume=false, use a staging directory, whose files then replace the old ones."""
-        config, start = self.config, time.monotonic()
-        last = Checkpointer(here.path / CHECKPOINT, run_hash(config)).load() if config.resume else None
-        saved = self._shared(last)
+        config, group, start = self.config, self.group, time.monotonic()
+        saved = Checkpointer(here.path / CHECKPOINT, run_hash(config)).load() if config.resume else None
+        told = saved
+        if saved and group.size > 1:  # clients' rows are handed out later
+            told = replace(saved, loop_state={**saved.loop_state, "clients": {}})
+        told = group.broadcast(told)
         target = here if config.resume else here.staging()
         target.write_config(config.given)
         target.write_partition(self.problem.division.partition, self.problem.division.assignment)
         stored.record_data(target.path, config, self.problem.dataset.files)
-        observers: list[Observer] = [Files(target), *([] if together else [Shown()])]
-        observers += [Logged(here, config)] if config.logger else []
         try:
             set_numerics(self.problem, self.placement)
-            self._compute(target, saved, observers, together)
+            self._compute(here, target, saved or told)
         except UserError:
             raise
         except Exception as error:
-            failed = {"status": FAILED, "rounds": None, "final_accuracy": None}
-            failed["error"] = first_line(error, named=True)
+            failed = {"status": FAILED, "error": first_line(error, named=True)}
             spent = {"wall_seconds": time.monotonic() - start, "config": flat(config.given)}
             code = {"versions": provenance.versions(), "commit": provenance.commit()}
             target.write_summary({**failed, **spent, **code})
@@ -110,20 +114,7 @@ class Run:
                 here.promote(target)
                 shutil.rmtree(stored.state_place(here, config), ignore_errors=True)
 
-    def _shared(self, saved: Saved | None) -> Saved | None:
-        """What the first process has saved; clients' rows are handed out later."""
-        if saved is None or self.group.size == 1:
-            return self.group.broadcast(saved)
-        self.group.broadcast(replace(saved, loop_state={**saved.loop_state, "clients": {}}))
-        return saved
-
-    def _compute(
-        self,
-        here: RunDirectory,
-        saved: Saved | None,
-        observers: Sequence[Observer],
-        together: Together | None,
-    ) -> None:
+    def _compute(self, here: RunDirectory, target: RunDirectory, saved: Saved | None) -> None:
         """Compute from what is saved to the last file. If the device's memory is too small for a chunk of
         clients, the run starts again with half the chunk. Its numbers are those of the chunk that is
         recorded."""
@@ -131,44 +122,37 @@ class Run:
         if saved and saved.commit != (now := provenance.commit()):
             how = f"with commit {provenance.short(saved.commit)}, here {provenance.short(now)}"
             notes = (f"rounds 1 to {saved.loop_state['version']} were computed {how}",)
-        if together is not None:
-            together.seat.numerics = partial(set_numerics, self.problem, self.placement)
+        if self.together is not None:
+            self.together.seat.numerics = partial(set_numerics, self.problem, self.placement)
         while True:
             running: Execution | None = None
             try:
-                running = self.prepare(stored.state_place(here, self.config), kept, together)
+                running = self.prepare(stored.state_place(target, self.config), kept)
                 running = replace(running, notes=(*running.notes, *notes))
-                self._train(running, here, saved, observers, together)
+                self._train(running, here, target, saved)
                 return
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 begun = running is None or running.loop.version > 0 or saved is not None
                 if running is None or begun or running.choice.chunk == 1 or self.group.size > 1:
-                    text = first_line(error)
-                    more = (
-                        "; the same command goes on from the last checkpoint" if here.has(CHECKPOINT) else ""
-                    )
-                    raise RunError(f"out of memory: {text}{more}") from error
+                    more = "; the same command goes on from the last checkpoint"
+                    text = first_line(error) + (more if target.has(CHECKPOINT) else "")
+                    raise RunError(f"out of memory: {text}") from error
                 kept = replace(running.choice, chunk=running.choice.chunk // 2)
                 before, after = running.choice.chunk, kept.chunk
                 notes = (f"out of memory with chunk={before}; started again with chunk={after}",)
                 running = None  # frees its memory
 
     def _train(
-        self,
-        running: Execution,
-        here: RunDirectory,
-        saved: Saved | None,
-        observers: Sequence[Observer],
-        together: Together | None,
+        self, running: Execution, here: RunDirectory, target: RunDirectory, saved: Saved | None
     ) -> None:
-        """Train it, and write its last files."""
-        write_reproduce(here.path / REPRODUCE, running)
-        problem, choice, loop = self.problem, running.choice, running.loop
+        """Train it, and write its last files into `target`."""
+        config, problem, choice, loop = self.config, self.problem, running.choice, running.loop
+        write_reproduce(target.path / REPRODUCE, running)
         how = problem.layout.d, choice.engine, choice.chunk, self.placement.device
         log.info("%s: %d parameters, engine %s, chunk %d, device %s", problem.method.name, *how)
-        if running.every > 1 and self.config.eval.every is None:
+        if running.every > 1 and config.eval.every is None:
             why = "for a tenth of the time at most (eval.every=1: all)"
             log.info("evaluated every %d rounds, %s", running.every, why)
         for note in running.notes:
@@ -178,13 +162,14 @@ class Run:
             writes = self.group.is_writer
             return f"waits for the end of round {loop.version + 1}, to save it" if writes else ""
 
-        identity, seconds = run_hash(self.config), self.config.checkpoint.seconds
-        checkpointer = Checkpointer(here.path / CHECKPOINT, identity, seconds)
+        observers: list[Observer] = [Files(target), *([] if self.together else [Shown()])]
+        observers += [Logged(here, config)] if config.logger else []
+        checkpointer = Checkpointer(target.path / CHECKPOINT, run_hash(config), config.checkpoint.seconds)
         results: Mapping[str, Any] | None = {"status": FAILED}
-        with (together.signals if together else Signals(under_way)).installed() as signals:
+        with (self.together.signals if self.together else Signals(under_way)).installed() as signals:
             try:
                 trained = train(running, saved, observers, signals, checkpointer)
-                results = finish(running, trained, here)
+                results = finish(running, trained, target)
             except KeyboardInterrupt:
                 results = None
                 raise

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from fedbench.config import identity as inputs
-from fedbench.config.config import GROUPS, USUAL, Config, flat
+from fedbench.config.config import GROUPS, USUAL, Config, container, flat
 from fedbench.config.identity import identity_in
 from fedbench.config.options import build, with_defaults
 from fedbench.errors import DataError, RunError, UsageError, first_line
@@ -101,14 +101,10 @@ class RunDirectory:
 
         Raises DataError if there is no readable one, ConfigError if its values are not valid for a run.
         """
-        plain = self.plain_config
+        changed = OmegaConf.create(self.plain_config)
         for key, value in changes.items():
-            *sections, name = key.split(".")
-            node = plain
-            for section in sections:
-                node = node.setdefault(section, {})
-            node[name] = value
-        return build(plain)
+            OmegaConf.update(changed, key, value, force_add=True)
+        return build(container(changed))
 
     def config_here(self, **changes: Any) -> Config:
         """`config` for use here: with the data below FEDBENCH_DATA, if that is set."""

@@ -14,13 +14,13 @@ from typing import Any
 
 from fedbench.config import identity as inputs
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import difference, digest, identity, identity_in, run_hash
+from fedbench.config.identity import difference, identity, identity_in, run_hash
 from fedbench.errors import ConfigError, UsageError, word
-from fedbench.files import as_given, content_hash, files_below, read_json, write_json
+from fedbench.files import as_given, content_hash, read_json, write_json
 from fedbench.runs.metrics import PAUSED
 from fedbench.runs.run_directory import FINISHED, METRICS, STAGING, STATE, RunDirectory
 
-_DATA = "data.json"  # in a run's directory: {path below data.root: its size, time and hash}, if it reads any
+_DATA = "data.json"  # in a run's directory: {path below data.root: its hash}, if it reads any
 
 log = logging.getLogger(__name__)
 
@@ -79,63 +79,41 @@ def state_place(here: RunDirectory, config: Config) -> Path:
 
 
 def record_data(directory: Path, config: Config, files: Sequence[Mapping[str, Any]]) -> None:
-    """Save size, time and hash of the `files` ({"path", "sha256"}) that lie below data.root."""
-    found = {
-        name: {**_state(file), "sha256": sha256}
-        for name, (file, sha256) in _below_root(config, files).items()
-    }
-    if found:
-        write_json(directory / _DATA, found)
+    """Save the hashes of the `files` ({"path", "sha256"}) that lie below data.root."""
+    if found := _below_root(config, files):
+        write_json(directory / _DATA, {name: {"sha256": content} for name, content in found.items()})
 
 
 def refuse_other_data(directory: Path, config: Config, files: Sequence[Mapping[str, Any]]) -> None:
     """Raise ConfigError if the run in `directory` has read other files than `files`, those read now."""
-    before, now = read_json(directory / _DATA) or {}, _below_root(config, files)
-    for name in sorted({*before, *now}) if before else ():
-        if name not in before or name not in now or before[name]["sha256"] != now[name][1]:
-            raise _changed_data(directory, config, name)
+    _refuse_other(directory, config, _recorded(directory), _below_root(config, files))
 
 
 def _refuse_changed_data(directory: Path, config: Config) -> None:
-    """As `refuse_other_data`, before the data are read: files that are no longer there are let pass, and one
-    is hashed only if its size or time differs."""
-    root, before = as_given(config.data.root), read_json(directory / _DATA) or {}
+    """As `refuse_other_data`, before the data are read: what is no longer there, or no file, is let pass."""
+    root, before = as_given(config.data.root), _recorded(directory)
     own = f"{config.dataset.name}.npz"  # is read in place of the official files
-    if before and own not in before and (root / own).is_file():
-        raise _changed_data(directory, config, own)
-    for name, then in before.items():
-        file = root / name
-        now = _state(file) if file.exists() else then
-        if file.is_dir():  # its hash is one of pixels
-            changed = any(now[key] != then.get(key) for key in now)
-        else:
-            changed = any(now[key] != then.get(key) for key in ("bytes", "modified") if key in now)
-            changed = changed and content_hash(file) != then["sha256"]
-        if changed:
-            raise _changed_data(directory, config, name)
+    there = {name: content_hash(root / name) for name in {**before, own: ""} if (root / name).is_file()}
+    _refuse_other(directory, config, before, {**before, **there})
 
 
-def _below_root(config: Config, files: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Path, str]]:
-    """The files that lie below data.root and their hashes, by their path from there."""
+def _refuse_other(directory: Path, config: Config, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    for name in sorted({*before, *now}) if before else ():
+        if before.get(name) != now.get(name):
+            allowed = f"{name} there is not what the run in {directory} read; "
+            allowed += "give another directory, or undo the change"
+            raise ConfigError("data.root", config.data.root, allowed)
+
+
+def _recorded(directory: Path) -> dict[str, str]:
+    return {name: file["sha256"] for name, file in (read_json(directory / _DATA) or {}).items()}
+
+
+def _below_root(config: Config, files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The hashes of the files that lie below data.root, by their path from there."""
     root, found = as_given(config.data.root), {}
-    for given in files:
-        path = Path(str(given.get("path", "")))
-        if path.is_relative_to(root) and path.exists() and "sha256" in given:
-            found[path.relative_to(root).as_posix()] = path, str(given["sha256"])
+    for file in files:
+        path = Path(str(file["path"]))
+        if path.is_relative_to(root) and path.exists():
+            found[path.relative_to(root).as_posix()] = str(file["sha256"])
     return found
-
-
-def _state(file: Path) -> dict[str, Any]:
-    """What a file's or directory's record says besides its hash."""
-    if file.is_dir():
-        each = [(str(part.relative_to(file)), part.stat().st_size) for part in files_below(file)]
-        return {"listing": digest(each)}
-    status = file.stat()
-    return {"bytes": status.st_size, "modified": status.st_mtime_ns}
-
-
-def _changed_data(directory: Path, config: Config, name: str) -> ConfigError:
-    allowed = (
-        f"{name} there is not what the run in {directory} read; give another directory, or undo the change"
-    )
-    return ConfigError("data.root", config.data.root, allowed)

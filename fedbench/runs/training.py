@@ -11,7 +11,7 @@ from fedbench.config.config import Config
 from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.execution import Execution
 from fedbench.runs.measurement import Measurement
-from fedbench.runs.metrics import Row, is_finite, reason_to_stop, stopping_accuracy
+from fedbench.runs.metrics import Row, is_finite, reason_to_stop
 from fedbench.runs.observers import Observer
 from fedbench.runs.signals import Interrupted, Signals
 
@@ -84,7 +84,7 @@ def train(
             text = f"stopped after round {loop.version}; the same command goes on from there"
             raise Interrupted(text, 128 + int(stop))
     save()
-    return Trained(rows, clock(), _stopped(config, rows))
+    return Trained(rows, clock(), reason_to_stop(rows, config.patience, config.target))
 
 
 def _at_end(config: Config, rows: Sequence[Row], version: int, updates: int) -> bool:
@@ -95,9 +95,4 @@ def _at_end(config: Config, rows: Sequence[Row], version: int, updates: int) -> 
     if version > last["round"]:  # no evaluation since: the last row was judged before
         return False
     paused = until is not None and last["round"] >= until
-    return paused or not is_finite(last) or _stopped(config, rows) is not None
-
-
-def _stopped(config: Config, rows: Sequence[Row]) -> str | None:
-    """Why a run ends with its last row, before its last round; None: it does not."""
-    return reason_to_stop([stopping_accuracy(row) for row in rows], config.patience, config.target)
+    return paused or not is_finite(last) or reason_to_stop(rows, config.patience, config.target) is not None

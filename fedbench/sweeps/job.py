@@ -156,7 +156,7 @@ class RunJob:
         from fedbench.runs.run import Run
 
         session().runs_to_come = self.to_come(config)
-        computed(config, lambda: Run(config, session()).go(directory, together.place.get()))
+        computed(config, lambda: Run(config, session(), together=together.place.get()).go(directory))
 
     def _say(self, directory: Path) -> None:
         self._ended += 1

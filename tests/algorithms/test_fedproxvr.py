@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from fedbench.api import compose_config
 from fedbench.data import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
-from fedbench.runs.costs import spent
+from fedbench.runs.costs import spent_by
 from fedbench.runs.run import Run
 from fedbench.schedule.trace import APPLIED
 from fedbench.theory.curvature import largest_curvature
@@ -69,6 +70,10 @@ def test_gradients_of_a_job(estimator: str, calls: int) -> None:
         status=np.array([APPLIED]), work=np.ones(1),
     )  # fmt: skip
     tau, passes = 10, 3  # full pass + 2 (tau - 1), or + (tau - 1)
-    sums = spent(trace, c, 4, np.array([tau]), np.array([passes]), algorithms.get("fedproxvr").first_step)
+    problem: Any = SimpleNamespace(
+        trace=trace, cost=c, dtype=torch.float32, steps=np.array([tau]), batch=2,
+        division=SimpleNamespace(sizes=np.array([5])), method=algorithms.get("fedproxvr"),
+    )  # fmt: skip
+    sums = spent_by(problem)
     assert sums.gradient_evaluations.tolist() == [0, passes + calls * (tau - 1)]
     assert sums.uplink_bytes.tolist() == [0, 4000]

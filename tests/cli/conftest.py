@@ -33,7 +33,7 @@ class Runs:
         self.held: list[int] = []  # seeds that another process takes at first
         self.others: list[Callable[[], None]] = []  # how these processes end
 
-    def made(self, config: Config, session: Any, *more: object) -> types.SimpleNamespace:
+    def made(self, config: Config, session: Any, *_: object, **__: object) -> types.SimpleNamespace:
         """Like fedbench.runs.run.Run; refuses negative step sizes."""
         imports.load(config)
         self.planned.append(config)
@@ -43,7 +43,7 @@ class Runs:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
         return types.SimpleNamespace(config=config, go=functools.partial(self.go, config))
 
-    def go(self, config: Config, directory: Path, together: object = None) -> types.SimpleNamespace:
+    def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""
         cfg = OmegaConf.create(dict(config.given))
         assert isinstance(cfg, DictConfig)

@@ -105,7 +105,7 @@ def test_what_another_process_has_ended_meanwhile_is_not_visited(
     runs.done.clear()
     go = type(runs).go
 
-    def beside(self, config, directory: Path, together: object = None):
+    def beside(self, config, directory: Path):
         if config.seed == 1:
             shutil.copytree(ended, directory.parent / ended.name)
         return go(self, config, directory)

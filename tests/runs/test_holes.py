@@ -96,12 +96,12 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     killed_after(2, tmp_path)
     file = tmp_path / "checkpoint.pt"
     whole, state = file.read_bytes(), torch.load(file, weights_only=True)
-    at = whole.find(state["loop_state"]["server"]["theta"].numpy().tobytes()[:64])
-    assert at > 0
-    state["rows"][0]["test_accuracy"] = 1.0
-    torch.save(state, file)
-    flipped = whole[: at + 17] + bytes([whole[at + 17] ^ 1]) + whole[at + 18 :]
-    for damaged in (file.read_bytes(), flipped, whole[: len(whole) // 2], b""):
+    flips = []
+    for kept in (state["loop_state"]["server"]["theta"].numpy().tobytes()[:64], b"test_accuracy"):
+        at = whole.find(kept)
+        assert at > 0
+        flips.append(whole[: at + 1] + bytes([whole[at + 1] ^ 1]) + whole[at + 2 :])
+    for damaged in (*flips, whole[: len(whole) // 2], b""):
         file.write_bytes(damaged)
         with pytest.raises(RunError, match=r"checkpoint\.pt (cannot be read|is damaged).*; resume=false"):
             run(tmp_path)

@@ -63,7 +63,8 @@ def test_reasons_to_stop(
     seen: list[float], patience: int | None, target: float | None, reason: str | None
 ) -> None:
     """Invented evaluations."""
-    assert reason_to_stop(seen, patience, target) == reason
+    rows = [{"test_accuracy": accuracy} for accuracy in seen]
+    assert reason_to_stop(rows, patience, target) == reason
 
 
 def test_a_run_stops_at_its_target_as_the_longer_run_got_there(tmp_path: Path) -> None:
