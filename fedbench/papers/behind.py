@@ -49,7 +49,7 @@ def _runs(tested: ClaimTest, finding: Finding, results: Results) -> Iterator[str
     yield f"{made}; {len(names)} runs, whose tables are in {out}" if runs else f"{made}, without runs"
     for name in names:
         run = runs[name]
-        final, best = run.outcome["final_accuracy"], run.outcome["best_accuracy"]
+        final, best = run.summary.get("final_accuracy"), run.summary.get("best_accuracy")
         yield f"   {final} (best {best}), {run.status}: {name}"
         yield f"      {command_of(run.choices)}"
 
