@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import ConfigError
 from fedbench.figures.lines import Floats
 from fedbench.figures.style import FONT, MUTED, SHEET, WIDTHS, LineStyle
+from fedbench.files import atomically, one_line_os_errors, write_text
 
 LINE = FONT * 1.3 / 72
 """Height of a line of text in inches."""
@@ -156,31 +157,23 @@ class Drawing:
         """Write `out`.png, .pdf, .csv (the plotted points), .json (the caption's data), .md (the caption);
         `out` may end in .png or .pdf. Returns the files.
 
-        All files are complete before the first one gets its final name. Raises ConfigError if `out` is not
-        allowed and RunError if the files cannot be written.
+        Each file is written whole or not at all. Raises ConfigError if `out` is not allowed and RunError if a
+        file cannot be written.
         """
         stem = stem_of(out)
         suffixes = (".png", ".pdf", ".csv", ".json", ".md")
         files = {suffix: stem.with_name(stem.name + suffix) for suffix in suffixes}
-        drafts = {suffix: file.with_name(f".{file.name}.{os.getpid()}.tmp") for suffix, file in files.items()}
-        said = json.dumps(self.said, indent=1, ensure_ascii=False, default=str) + "\n"
-        text = "\n\n".join([f"![{stem.name}]({stem.name}.png)", *self.said.get("text", ())]) + "\n"
-        try:
+        with one_line_os_errors(f"write {stem}"):
             stem.parent.mkdir(parents=True, exist_ok=True)
-            with sheet():
-                self.page.settle()
-                for suffix in [suffix for suffix in suffixes if suffix in _METADATA]:
-                    self.figure.savefig(drafts[suffix], format=suffix[1:], metadata=_METADATA[suffix])
-            self.points.to_csv(drafts[".csv"], index=False, lineterminator="\n")
-            drafts[".json"].write_text(said, encoding="utf-8")
-            drafts[".md"].write_text(text, encoding="utf-8")
-            for suffix, draft in drafts.items():
-                os.replace(draft, files[suffix])
-        except OSError as error:
-            raise RunError(f"{stem}: the figure cannot be written: {error.strerror or error}") from None
-        finally:
-            for draft in drafts.values():
-                draft.unlink(missing_ok=True)
+        with sheet():
+            self.page.settle()
+            for suffix, metadata in _METADATA.items():
+                atomically(files[suffix], partial(self.figure.savefig, format=suffix[1:], metadata=metadata))
+        said = json.dumps(self.said, indent=1, ensure_ascii=False, default=str)
+        write_text(files[".csv"], self.points.to_csv(index=False, lineterminator="\n"))
+        write_text(files[".json"], said + "\n")
+        paragraphs = [f"![{stem.name}]({stem.name}.png)", *self.said.get("text", ())]
+        write_text(files[".md"], "\n\n".join(paragraphs) + "\n")
         return list(files.values())
 
 

@@ -74,9 +74,6 @@ def _said(counts: Ints, choices: Mapping[str, Any], path: Path) -> dict[str, Any
     )
     groups = ("dataset", "partition", "seed")
     return {
-        "picture": "partition",
-        "clients": len(counts),
-        "samples": int(sizes.sum()),
         "sizes": {"min": int(sizes.min()), "median": float(np.median(sizes)), "max": int(sizes.max())},
         "classes_per_client": {"min": int(held.min()), "mean": float(held.mean()), "max": int(held.max())},
         "settings": {key: value for key, value in choices.items() if key.split(".")[0] in groups},

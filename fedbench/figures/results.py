@@ -236,8 +236,10 @@ def _directory(path: Path) -> Iterator[Run]:
 
 
 def _run(place: RunDirectory) -> Run:
-    """A run as its own files say it."""
-    summary = _summary(place)
+    """A run as its own files say it. Raises DataError if its summary.json is damaged."""
+    summary = place.summary or {}
+    if not summary and place.has(SUMMARY):
+        raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
     choices = with_defaults(summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {}))
     if summary.get("title"):
         TITLES[str(choices.get("algorithm"))] = str(summary["title"])
@@ -245,19 +247,11 @@ def _run(place: RunDirectory) -> Run:
     return Run(_name(place.path), choices, summary, metrics)
 
 
-def _summary(place: RunDirectory) -> dict[str, Any]:
-    """summary.json of the run there; empty while there is none. Raises DataError if it is damaged."""
-    found = place.summary
-    if found is None and place.has(SUMMARY):
-        raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
-    return found or {}
-
-
 def _rows(path: Path) -> dict[Path, dict[str, str]]:
     """The rows of a directory's runs.csv, by the place of the run; none without one."""
     if not (path / RUNS_CSV).is_file():
         return {}
-    rows: Any = _texts(path / RUNS_CSV).to_dict("records")
+    rows: Any = read_table(path / RUNS_CSV, dtype=str, keep_default_na=False).to_dict("records")
     return {Path(os.path.normpath(path / (row.get("dir") or "."))): row for row in rows}
 
 
@@ -292,10 +286,6 @@ def read_table(file: Path, **how: Any) -> pd.DataFrame:
     return table
 
 
-def _texts(file: Path) -> pd.DataFrame:
-    return read_table(file, dtype=str, keep_default_na=False)
-
-
 def _measured(file: Path) -> dict[str, pd.DataFrame]:
     """The metrics of every run of rounds.csv, by its `run` or else its `dir`, with rows ordered by round.
     Empty cells are NaN."""
@@ -304,14 +294,11 @@ def _measured(file: Path) -> dict[str, pd.DataFrame]:
     table = read_table(file, dtype=str)
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
-    rows = {}
-    for name in [name for name in METRICS if name in table]:
-        try:  # a text as a float reads back exactly what a run wrote; not every pandas' parser of files does
-            rows[name] = table[name].astype(float)
-        except ValueError as error:
-            raise DataError(f"{file}: column '{name}': {error}") from None
-    whose = table["run" if "run" in table else "dir"]
-    parts = pd.DataFrame(rows).sort_values("round", kind="stable").groupby(whose)
+    try:  # a text as a float reads back exactly what a run wrote; not every pandas' parser of files does
+        rows = table[[name for name in METRICS if name in table]].astype(float)
+    except ValueError as error:
+        raise DataError(f"{file}: {error}") from None
+    parts = rows.sort_values("round", kind="stable").groupby(table["run" if "run" in table else "dir"])
     return {str(of): part.reset_index(drop=True) for of, part in parts}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -98,7 +97,11 @@ AXES: dict[str, tuple[str, tuple[float, ...]]] = {
 }
 COLUMNS = {"lr": r"$\eta$", "reach": r"$\eta\gamma$", "beta": r"$\beta$"}
 _SIGNS = {"=": "=", "<=": "≤", "~": "∼"}
-_SYMBOLS: dict[str, str] = SAID["constants"]
+_FIXED = {"sync": "L = Δ = σ² = σ_h² = G₀ = 1", "async": "L = G = 1, τ_max = 4"}
+_DIRECTIONS = {
+    "sync": "a gradient; a unit vector for PAdaMFed, PAdaMFed-VR; a rescaled gradient for FAFED",
+    "async": "a gradient; a unit vector for AdaMasFL; a rescaled gradient for FADAS",
+}
 
 
 def axes_of(kind: str) -> list[str]:
@@ -149,18 +152,24 @@ def draw_stepsizes(kind: str) -> Drawing:
         for column, label in COLUMNS.items()
         for axis in axes_of(kind)
     ]
-    known = {need: getattr(ONES, need) for name in names for need in RULES[name].needs if need in _SYMBOLS}
-    ones = " = ".join(_SYMBOLS[need] for need, value in known.items() if value == 1)
-    fixed = [f"{name} = {getattr(base, name)}" for name in ("N", "S", "K", "T")] + [f"{ones} = 1"]
-    fixed += [f"{_SYMBOLS[need]} = {value:g}" for need, value in known.items() if value != 1]
+    needs = {name: list(RULES[name].needs) for name in names}
+    known = {need: getattr(ONES, need) for some in needs.values() for need in some if need != "loss_floor"}
     text = (
         "Step sizes prescribed (=), the largest allowed (≤), or known up to a constant (∼), as printed in the"
-        f" papers' tables. Where not varied: {', '.join(fixed)}. ηγ: how far the server moves per unit of one"
-        f" local direction, {_directions(names)}.{_async_note(base) if kind == 'async' else ''}"
+        f" papers' tables. Where not varied: N = {base.N}, S = {base.S}, K = {base.K}, T = {base.T},"
+        f" {_FIXED[kind]}. ηγ: how far the server moves per unit of one local direction, {_DIRECTIONS[kind]}."
     )
+    if kind == "async":
+        assert base.K
+        assert ONES.tau_max
+        void = masfl_least_updates(base.S, base.K, ONES.tau_max)
+        text += (
+            f" FADAS: ε = {EPSILON:g}; its ηγ, about 1e-14, lies below the picture. MasFL's rule is void"
+            f" where its line is missing (T up to {void:.0f})."
+        )
     said = {
         "settings": {"N": base.N, "S": base.S, "K": base.K, "T": base.T, **known},
-        "needs": {name: list(RULES[name].needs) for name in names},
+        "needs": needs,
         "text": [text],
     }
     return draw_grid(panels, len(axes_of(kind)), "two", data, said)
@@ -175,21 +184,3 @@ def _by_algorithm(data: pd.DataFrame, column: str) -> list[Trace]:
         label = f"{look.label} ({_SIGNS[signs.iloc[0]]})" if len(signs) else look.label
         traces.append(Trace(look, part.x.to_numpy(), part[column].to_numpy(float), label))
     return traces
-
-
-def _directions(names: Sequence[str]) -> str:
-    """What a local step size multiplies, in words: a gradient, except for some methods."""
-    words = ["a gradient"]
-    for kind, what in (("normalised", "a unit vector"), ("adaptive", "a rescaled gradient")):
-        these = [of_algorithm(name).label for name in names if RULES[name].direction == kind]
-        words += [f"{what} for {', '.join(these)}"] if these else []
-    return "; ".join(words)
-
-
-def _async_note(base: Counts) -> str:
-    assert base.K is not None
-    least = masfl_least_updates(base.S, base.K, ONES.tau_max or 0.0)
-    return (
-        f" FADAS: ε = {EPSILON:g}; its ηγ, about 1e-14, lies below the picture. MasFL's rule is void where"
-        f" its line is missing (T up to {least:.0f})."
-    )

@@ -26,10 +26,11 @@ from fedbench.figures.results import read, read_table
 from fedbench.figures.style import BLUE, MUTED, VERMILLION
 from fedbench.runs.run_directory import JOBS, METRICS, RunDirectory
 
-COLUMNS = ("job", "client", "start_version", "applied_update", "position", "dispatch_time", "finish_time",
-           "status")  # fmt: skip
+_NUMBERS = {"job": int, "client": int, "start_version": int, "applied_update": float, "position": float,
+            "dispatch_time": float, "finish_time": float}  # fmt: skip
+COLUMNS = (*_NUMBERS, "status")
 _ROW, _BAR = 0.13, 0.74  # inches of a client's row in a time line; share of the row that a bar takes
-_CLIENTS, _UPDATES, _JOBS = 24, 14, 150  # the most that the time line shows
+_CLIENTS, _UPDATES = 24, 14  # the most that the time line shows
 _ARRIVALS = 40  # the time line shows more updates, up to this many arrivals, if an update takes few
 _COLOURS = colormaps["cividis"]  # even in lightness, also for colour-blind readers and in grey
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -59,7 +60,7 @@ def draw_trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
     path = Path(run_dir)
     jobs = read_jobs(path)
     shown, staleness = window(jobs), histogram(jobs)
-    said = _said(jobs, shown, staleness, path)
+    said = _said(shown, staleness, path)
     with sheet():
         page = _draw(shown, staleness, options.width, said["text"] if options.caption else ())
     parts = [shown.jobs.assign(part="job"), staleness.assign(part="histogram")]
@@ -72,15 +73,9 @@ def read_jobs(path: Path) -> pd.DataFrame:
     file = path / JOBS
     if not file.is_file():
         raise DataError(f"{path}: no jobs.csv here (trace=true writes it)")
-    jobs = read_table(file)
-    missing = [name for name in COLUMNS if name not in jobs]
-    if missing:
-        raise DataError(f"{file}: no column '{missing[0]}'")
+    jobs = read_table(file, usecols=list(COLUMNS), dtype=_NUMBERS)
     if jobs.empty:
         raise DataError(f"{file}: no jobs")
-    for name in COLUMNS[:-1]:
-        if not pd.api.types.is_numeric_dtype(jobs[name]):
-            raise DataError(f"{file}: column '{name}' holds a value that is not a number")
     return jobs
 
 
@@ -91,18 +86,15 @@ def update_times(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def window(jobs: pd.DataFrame) -> Window:
-    """The beginning of a trace: as many updates, clients and jobs as fit in one picture."""
+    """The beginning of a trace: as many updates and clients as fit in one picture."""
     updates = update_times(jobs)
-    last = float(np.nanmax(jobs[["dispatch_time", "finish_time"]].to_numpy()))
     each = jobs["applied_update"].notna().sum() / max(1, len(updates))
     most = max(_UPDATES, round(_ARRIVALS / max(1, each)))
-    for end in reversed(updates["time"].head(most).tolist() or [last]):
-        started = jobs[jobs["dispatch_time"] < end * (1.0 + 1e-9)]
-        clients = list(dict.fromkeys(started["client"]))[:_CLIENTS]
-        shown = started[started["client"].isin(clients)]
-        if len(shown) <= _JOBS:
-            break
-    end *= 1.0 + 1e-9
+    ends = updates["time"].head(most) if len(updates) else jobs[["dispatch_time", "finish_time"]].max()
+    end = float(ends.max()) * (1.0 + 1e-9)
+    started = jobs[jobs["dispatch_time"] < end]
+    clients = list(dict.fromkeys(started["client"]))[:_CLIENTS]
+    shown = started[started["client"].isin(clients)]
     return Window(shown, sorted(clients), end, updates[updates["time"] <= end])
 
 
@@ -113,12 +105,11 @@ def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"staleness": np.arange(len(counts)), "jobs": counts})
 
 
-def _said(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: Path) -> dict[str, Any]:
+def _said(shown: Window, staleness: pd.DataFrame, path: Path) -> dict[str, Any]:
     """The caption, as data."""
     values, counts = staleness["staleness"], staleness["jobs"]
     mean = float((values * counts).sum() / max(counts.sum(), 1))
     largest = int(values[counts > 0].max() if counts.any() else 0)
-    status = {str(name): int(count) for name, count in jobs["status"].value_counts().items()}
     settings = caption.common(read([path]) if RunDirectory(path).has(METRICS) else [])
     text = (
         f"{caption.settings_line(settings)}. Time line: {len(shown.updates)} updates (▾) of"
@@ -126,11 +117,8 @@ def _said(jobs: pd.DataFrame, shown: Window, staleness: pd.DataFrame, path: Path
         f" {mean:.3g}, largest {largest}. Data: {caption.place(path)}."
     )
     return {
-        "picture": "trace",
         "staleness_mean": mean,
         "staleness_max": largest,
-        "status": status,
-        "window": {"end": shown.end, "clients": shown.clients, "updates": len(shown.updates)},
         "settings": settings,
         "sources": [caption.place(path)],
         "text": [text.removeprefix(". ")],

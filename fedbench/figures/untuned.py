@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedbench.config.grouping import differing, settings
+from fedbench.config.grouping import differing
 from fedbench.errors import DataError
 from fedbench.figures import caption, style
 from fedbench.figures.lines import Floats
@@ -34,24 +34,14 @@ def scores(runs: Sequence[Run]) -> pd.DataFrame:
     runs = [run for run in runs if run.status in ("completed", "starved", "diverged")]
     if not runs:
         raise DataError("no finished run to compare")
-    keys = differing([_task(run) for run in runs])
-    names = {str(run.choices.get("algorithm")) for run in runs}
-    varied = {name: _varied(runs, name) for name in names}
+    keys = [key for key in differing(run.choices for run in runs) if key.split(".")[0] != "algorithm"]
+    varied: dict[str, list[str]] = {}
+    for name in {str(run.choices.get("algorithm")) for run in runs}:
+        same = (run.choices for run in runs if str(run.choices.get("algorithm")) == name)
+        varied[name] = [key for key in differing(same) if key.startswith("algorithm.")]
     frame = pd.DataFrame([_score(run, keys, varied[str(run.choices.get("algorithm"))]) for run in runs])
     parts = [_of_schedule(part) for _, part in frame.groupby("schedule", sort=False)]
     return pd.concat(parts, ignore_index=True)
-
-
-def _task(run: Run) -> dict[str, object]:
-    """The choices that define a task: all but the method's."""
-    return {key: value for key, value in settings(run.choices).items() if key.split(".")[0] != "algorithm"}
-
-
-def _varied(runs: Sequence[Run], name: str) -> list[str]:
-    """The hyper-parameters that differ between the runs of an algorithm."""
-    same = [run.choices for run in runs if str(run.choices.get("algorithm")) == name]
-    own = dict.fromkeys(key for choices in same for key in choices if key.startswith("algorithm."))
-    return [key for key in own if len({str(choices.get(key)) for choices in same}) > 1]
 
 
 def _score(run: Run, keys: Sequence[str], varied: Sequence[str]) -> dict[str, object]:

@@ -59,13 +59,13 @@ def write(directories: Sequence[Path], out: Path) -> None:
 
 
 def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, program: str) -> str:
-    keys, found = varied(runs, [place for one in directories for place in sweeps_of(one)]), settings(runs)
+    places = [place for one in directories for place in sweeps_of(one)]
+    keys, found = varied([one.run for one in runs], places) or ["algorithm"], settings(runs)
     measured = metric([one.run for one in runs if one.whole])
     result = axis("final_accuracy", measured)
     searched = [key for directory in directories for key in manifest(directory).get("swept", [])]
     swept = list(dict.fromkeys(key for key in searched if key in keys)) or keys
-    pairs = plots.pairs(found, swept)
-    heats = [plots.heat_map(found, *pair, result) for pair in pairs[: plots.PAIRS]]
+    heats = [plots.heat_map(found, *pair, result) for pair in plots.pairs(found, swept)]
     drawn = plots.curves(found, measured)
     shared = caption.common([one.run for one in runs if one.whole])
     data = {
@@ -90,7 +90,7 @@ def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, progr
         "settings": _settings_table(found, keys, result),
         "columns": "".join(f'<option value="{y}">{escape(axis(y, measured))}</option>' for y in drawn),
         "curves": escape(_note(found)),
-        "heat": _heat_maps(heats, len(pairs)),
+        "heat": _heat_maps(heats),
         "troubles": _troubles_table(runs, out),
         "runs": _runs_table(runs, keys, measured, out),
         "data": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # no tag ends the script
@@ -155,7 +155,7 @@ def _note(found: Sequence[Setting]) -> str:
     return text
 
 
-def _heat_maps(heats: Sequence[tuple[str, Any]], pairs: int) -> str:
+def _heat_maps(heats: Sequence[tuple[str, Any]]) -> str:
     if not heats:
         return "<p>Fewer than two keys with at least two values each were searched.</p>"
     parts = [
@@ -163,8 +163,7 @@ def _heat_maps(heats: Sequence[tuple[str, Any]], pairs: int) -> str:
         f'style="height:{figure.layout.height}px"></div></figure>'
         for rank, (title, figure) in enumerate(heats)
     ]
-    more = f"<p>The first {len(heats)} of {pairs} pairs of keys are drawn.</p>" if len(heats) < pairs else ""
-    return more + "\n".join(parts)
+    return "\n".join(parts)
 
 
 # ---- tables: every cell is HTML, and its column is sorted by the text that is shown ----------------------

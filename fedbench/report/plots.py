@@ -21,8 +21,6 @@ COLUMNS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss
 """Columns that are drawn if runs have measured them."""
 POINTS = 200_000
 """Most points in one figure. If there are more, every second one is drawn, or every third, ..."""
-PAIRS = 45
-"""Most heat maps on a page: the number of pairs of ten keys."""
 _DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")
 SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond",

@@ -19,10 +19,11 @@ from fedbench.figures import style
 from fedbench.figures.caption import counted
 from fedbench.figures.results import TUNING, Run, dotted, number, outcomes, read, sweeps_of
 from fedbench.files import read_json
+from fedbench.report.runs import varied
 from fedbench.runs.metrics import ENDS, sign
 from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.formats import table
-from fedbench.sweeps.tables import mean_and_spread, swept_in
+from fedbench.sweeps.tables import mean_and_spread
 
 METRICS = {name: sign(name) for name in ("final_accuracy", "best_accuracy", "final_test_loss", *ENDS)}
 """What settings can be ranked by, and the sign (-1: smaller is better)."""
@@ -114,19 +115,13 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     """
     runs, where = read(directories), ", ".join(directories)
     by = [dotted("--by", name, runs, "must be a key of these runs, such as algorithm or lr") for name in by]
-    known = {key for run in runs for key in run.choices}
-    swept = [
-        key
-        for key in swept_in(place for one in directories for place in sweeps_of(Path(one)))
-        if key in known
-    ]
-    different = differing(run.choices for run in runs)
-    of_methods = {*by, *_searched(directories)}
+    places = [place for one in directories for place in sweeps_of(Path(one))]
+    different, of_methods = differing(run.choices for run in runs), {*by, *_searched(directories)}
     task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in of_methods]
-    keys = [key for key in dict.fromkeys([*swept, *different]) if key not in (*by, *task_keys)]
+    keys = [key for key in varied(runs, places) if key not in (*by, *task_keys)]
     # a swept key that is the same in all runs (a winner's) is a column all the same, but a method's alone
-    varied = {k for k in keys if len({plain(run.choices.get(k)) for run in runs}) > 1}
-    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or k in varied]
+    values = {key: {plain(run.choices.get(key)) for run in runs} for key in keys}
+    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or len(values[k]) > 1]
     every = [*task_keys, *by, *keys]
     runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
     rows = outcomes(runs)

@@ -130,12 +130,11 @@ def _reason(run: Run) -> str:
     }.get(run.status, f"stopped before its end; {far}")
 
 
-def varied(runs: Sequence[PageRun], directories: Iterable[Path]) -> list[str]:
+def varied(runs: Sequence[Run], directories: Iterable[Path]) -> list[str]:
     """The keys that the sweeps in `directories` vary, and every other key in which runs are different
-    experiments; `algorithm` if there is none."""
-    known = {key for one in runs for key in one.run.choices}
-    swept = [key for key in swept_in(directories) if key in known]
-    return [*dict.fromkeys([*swept, *differing(one.run.choices for one in runs)])] or ["algorithm"]
+    experiments."""
+    swept = [key for key in swept_in(directories) if any(key in run.choices for run in runs)]
+    return [*dict.fromkeys([*swept, *differing(run.choices for run in runs)])]
 
 
 def settings(runs: Sequence[PageRun]) -> list[Setting]:

@@ -175,13 +175,11 @@ class Rule:
     """A published rule. `needs`: the problem constants in it, in the order of the papers' tables.
 
     `convention`: the server step multiplies a gradient-sized mean ("G") or a mean displacement ("D").
-    `direction`: one local step moves by eta times a gradient, a normalised or an adaptively scaled direction.
     """
 
     compute: Callable[..., Values]
     needs: tuple[str, ...]
     convention: str
-    direction: str = "gradient"
 
 
 RULES: dict[str, Rule] = {
@@ -189,16 +187,16 @@ RULES: dict[str, Rule] = {
     "mime": Rule(mime, ("L", "Delta", "sigma2", "sigma_h2"), "D"),
     "fedsps": Rule(fedsps, ("L", "loss_floor"), "D"),
     "scaffold_m": Rule(scaffold_m, ("L", "Delta", "sigma2", "G0"), "G"),
-    "padamfed": Rule(padamfed, (), "G", "normalised"),
-    "fafed": Rule(fafed, ("L",), "D", "adaptive"),
+    "padamfed": Rule(padamfed, (), "G"),
+    "fafed": Rule(fafed, ("L",), "D"),
     "scaffold_m_vr": Rule(scaffold_m_vr, ("L", "Delta", "sigma2"), "G"),
-    "padamfed_vr": Rule(padamfed_vr, (), "G", "normalised"),
+    "padamfed_vr": Rule(padamfed_vr, (), "G"),
     "fedbuff": Rule(fedbuff, ("tau_max",), "D"),
     "ca2fl": Rule(ca2fl, ("tau_max", "L"), "D"),
     "defedavg_niid": Rule(defedavg_niid, ("tau_max", "L"), "D"),
-    "fadas": Rule(fadas, ("tau_max", "L", "G"), "D", "adaptive"),
+    "fadas": Rule(fadas, ("tau_max", "L", "G"), "D"),
     "masfl": Rule(masfl, ("tau_max", "L"), "G"),
-    "adamasfl": Rule(padamfed, (), "G", "normalised"),
+    "adamasfl": Rule(padamfed, (), "G"),
 }
 
 

@@ -117,9 +117,9 @@ def test_files_for_print(tmp_path: Path) -> None:
     assert before == [file.read_bytes() for file in draw([place], PlotOptions()).save(tmp_path / "out/acc")]
 
 
-def test_a_failed_write_leaves_the_old_figure_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = comparison(tmp_path / "s", ["fedavg"])
-    (tmp_path / "f.png").write_text("old")
+    (tmp_path / "f.pdf").write_text("old")
     save = Figure.savefig
 
     def full(self: Figure, name: Path, *args: object, **more: object) -> None:
@@ -128,10 +128,10 @@ def test_a_failed_write_leaves_the_old_figure_whole(tmp_path: Path, monkeypatch:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Figure, "savefig", full)
-    with pytest.raises(RunError, match="No space left"):
+    with pytest.raises(RunError, match=r"f.pdf: No space left"):
         draw([place], PlotOptions()).save(tmp_path / "f")
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["f.png"]
-    assert (tmp_path / "f.png").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["f.pdf", "f.png"]
+    assert (tmp_path / "f.pdf").read_text() == "old"
 
 
 @pytest.mark.parametrize(
