@@ -160,8 +160,12 @@ class _Picture:
         page = Page(width, down * (high + above) + 3 * LINE * (n > 1), text)
         grid = page.panels(down, n, *self._names, self.options.own_y)
         for ax, title, (_, part) in zip(grid, titles, self.panels, strict=True):
-            self._draw(ax, part)
+            self._frame(ax, part if self.options.own_y else self.lines)
             ax.set_title(title, parse_math=False)
+        if self.share and not self.of_curves:
+            self._add_strips(grid)
+        for ax, (_, part) in zip(grid, self.panels, strict=True):
+            self._draw(ax, part)
         page.legend(self._entries())
         return page
 
@@ -192,8 +196,7 @@ class _Picture:
         return found | marks(**said, **{seeds: {}})
 
     def _draw(self, ax: Axes, lines: Sequence[Line]) -> None:
-        """Draw the lines of one panel. All panels have the same x axis and, unless `own_y`, y axis."""
-        self._frame(ax, lines if self.options.own_y else self.lines)
+        """Draw the lines of one panel, whose limits are set."""
         if self.small:
             grey = [line.points[["x", "mean"]].to_numpy() for line in self.lines]
             ax.add_collection(LineCollection(grey, colors=FAINT, linewidths=0.5, zorder=1), autolim=False)
@@ -211,7 +214,8 @@ class _Picture:
 
     def _frame(self, ax: Axes, tall: Sequence[Line]) -> None:
         """Set scales, limits and ticks. The x axis spans all lines, without the theorems' own values. The y
-        axis spans the lines `tall`, without diverged runs."""
+        axis spans the lines `tall`, without diverged runs. Panels share their axes, so all are framed before
+        anything is drawn: what one shows would move the limits of the next."""
         xs = np.concatenate([part.x for line in self.lines for part in (line.points, *line.lost)])
         given = np.unique(np.concatenate([line.points.x[~line.points.theorem] for line in self.lines]))
         if not self.of_curves:
@@ -235,18 +239,19 @@ class _Picture:
         for axis, name in ((ax.xaxis, self.options.x), (ax.yaxis, self.options.y)):
             if name.endswith(("_bytes", "evaluations")):
                 axis.set_major_formatter(EngFormatter())
-        if self.share and not self.of_curves:
-            self._add_strip(ax)
 
-    def _add_strip(self, ax: Axes) -> None:
-        """Make the lowest `share` of a panel's height a strip in grey, at which the y axis says nothing."""
-        scale = ax.yaxis.get_transform()
-        low, high = scale.transform(ax.get_ylim())
-        bottom, low = scale.inverted().transform([low - (high - low) * self.share / (1 - self.share), low])
-        ax.set_ylim(bottom)
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value >= low else "")
-        ax.yaxis.set_minor_formatter(NullFormatter())
-        ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
+    def _add_strips(self, grid: Sequence[Axes]) -> None:
+        """Make the lowest `share` of every panel's height a strip in grey, at which the y axis says nothing."""
+        limits = [ax.get_ylim() for ax in grid]  # before the first strip: panels may share the axis
+        for ax, ends in zip(grid, limits, strict=True):
+            scale = ax.yaxis.get_transform()
+            low, high = scale.transform(ends)
+            below = low - (high - low) * self.share / (1 - self.share)
+            bottom, low = scale.inverted().transform([below, low])
+            ax.set_ylim(bottom)
+            ax.yaxis.set_major_formatter(lambda value, _, low=low: f"{value:g}" if value >= low else "")
+            ax.yaxis.set_minor_formatter(NullFormatter())
+            ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
 
 
 def _enlarge(ax: Axes, lines: Sequence[Line], part: tuple[float, float, float, float]) -> None:
@@ -306,8 +311,10 @@ def _draw_results(ax: Axes, line: Line, height: float, points: bool) -> None:
         _mean_and_band(ax, given, look, not points)
     if points and line.each is not None:
         _seeds(ax, line.each, look)
+    left, right = ax.get_xlim()
+    sides = (ax.transAxes + ax.transData.inverted()).transform([(0.02, 0), (0.98, 0)])[:, 0]
     for at, mean, low, high, n in stars[["x", "mean", "low", "high", "n"]].to_numpy(dtype=float):
-        x = float(np.clip(at, *ax.get_xlim()))
+        x = at if left <= at <= right else float(np.clip(at, *sides))
         bar = [[mean - low], [high - mean]] if n > 1 else None
         ax.errorbar(
             x, mean, bar, color=look.colour, elinewidth=0.8, zorder=4, clip_on=False, gid="theorem", **STAR

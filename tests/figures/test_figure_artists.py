@@ -130,8 +130,27 @@ def test_a_theorems_value_is_a_star_at_the_side_if_it_lies_beyond(tmp_path: Path
         write_run(tmp_path / "out" / str(lr), exact([0.1, 0.5]), config={LR: lr}, hyper={"lr": lr or 1e-4})
     (ax,) = draw([tmp_path / "out"], PlotOptions(LR)).figure.axes
     (star,) = marked(ax, "theorem")
-    assert 0.08 < ax.get_xlim()[0] < 0.1
-    assert star.get_xdata()[0] == pytest.approx(ax.get_xlim()[0])
+    assert 0.08 < ax.get_xlim()[0] < star.get_xdata()[0] < 0.1
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_what_one_panel_shows_does_not_move_the_axes_of_the_next(tmp_path: Path, small: bool) -> None:
+    """Crosses below and a theorem's star beside the values: every panel has the limits of the values alone."""
+    for rank in range(9 if small else 2):
+        split = {"algorithm.beta": rank / 100} if small else {"partition": ("iid", "dirichlet")[rank]}
+        for lr, last in ((0.1, 0.4), (1.0, 0.5), (10.0, None), (None, 0.5)):
+            write_run(tmp_path / f"{rank}-{lr}", exact([0.1, last or 0.2]), config={LR: lr, **split},
+                      hyper={"lr": lr or 1e-4}, status="completed" if last else "diverged")  # fmt: skip
+    axes = draw([tmp_path], PlotOptions(LR, rows=None if small else "partition", width="two")).figure.axes
+    assert len(axes) == (9 if small else 2)
+    for ax in axes:
+        (strip,) = (patch for patch in ax.patches if patch.get_gid() == "strip")
+        assert strip.get_y() + strip.get_height() == pytest.approx(0.4 - 0.05 * 0.1)
+        assert strip.get_y() == pytest.approx(ax.get_ylim()[0])
+        assert ax.get_ylim()[1] == pytest.approx(0.5 + 0.05 * 0.1)
+        assert ax.get_xlim() == pytest.approx([10 ** (-1 - 0.05 * 2), 10 ** (1 + 0.05 * 2)])
+        (star,) = marked(ax, "theorem")
+        assert ax.get_xlim()[0] < star.get_xdata()[0] < 0.1
 
 
 @pytest.mark.parametrize(("x", "y"), [("round", "test_accuracy"), (LR, "final_accuracy")])
