@@ -244,14 +244,18 @@ class _Picture:
         """Make the lowest `share` of every panel's height a strip in grey, at which the y axis says nothing."""
         limits = [ax.get_ylim() for ax in grid]  # before the first strip: panels may share the axis
         for ax, ends in zip(grid, limits, strict=True):
-            scale = ax.yaxis.get_transform()
-            low, high = scale.transform(ends)
-            below = low - (high - low) * self.share / (1 - self.share)
-            bottom, low = scale.inverted().transform([below, low])
-            ax.set_ylim(bottom)
-            ax.yaxis.set_major_formatter(lambda value, _, low=low: f"{value:g}" if value >= low else "")
-            ax.yaxis.set_minor_formatter(NullFormatter())
-            ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
+            self._add_strip(ax, ends)
+
+    def _add_strip(self, ax: Axes, ends: tuple[float, float]) -> None:
+        """The strip below the limits `ends` of a panel."""
+        scale = ax.yaxis.get_transform()
+        low, high = scale.transform(ends)
+        below = low - (high - low) * self.share / (1 - self.share)
+        bottom, low = scale.inverted().transform([below, low])
+        ax.set_ylim(bottom)
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value >= low else "")
+        ax.yaxis.set_minor_formatter(NullFormatter())
+        ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
 
 
 def _enlarge(ax: Axes, lines: Sequence[Line], part: tuple[float, float, float, float]) -> None:
