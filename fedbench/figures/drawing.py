@@ -241,7 +241,7 @@ class _Picture:
                 axis.set_major_formatter(EngFormatter())
 
     def _add_strips(self, grid: Sequence[Axes]) -> None:
-        """Make the lowest `share` of every panel's height a strip in grey, at which the y axis says nothing."""
+        """Make the lowest `share` of every panel a strip in grey, at which the y axis says nothing."""
         limits = [ax.get_ylim() for ax in grid]  # before the first strip: panels may share the axis
         for ax, ends in zip(grid, limits, strict=True):
             self._add_strip(ax, ends)

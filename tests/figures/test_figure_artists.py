@@ -135,7 +135,7 @@ def test_a_theorems_value_is_a_star_at_the_side_if_it_lies_beyond(tmp_path: Path
 
 @pytest.mark.parametrize("small", [False, True])
 def test_what_one_panel_shows_does_not_move_the_axes_of_the_next(tmp_path: Path, small: bool) -> None:
-    """Crosses below and a theorem's star beside the values: every panel has the limits of the values alone."""
+    """Crosses below and a star beside the values: every panel has the limits of the values alone."""
     for rank in range(9 if small else 2):
         split = {"algorithm.beta": rank / 100} if small else {"partition": ("iid", "dirichlet")[rank]}
         for lr, last in ((0.1, 0.4), (1.0, 0.5), (10.0, None), (None, 0.5)):
