@@ -57,6 +57,13 @@ def build(values: dict[str, Any], shape: tuple[int, ...], classes: int, seed: in
     return models.build(Choice(values["name"], options), shape, classes, seed, **data)
 
 
+def class_counts(client: np.ndarray, labels: np.ndarray, classes: int, clients: int) -> np.ndarray:
+    """Number of samples of every class at every client (clients, classes)."""
+    counts = np.zeros((clients, classes), dtype=int)
+    np.add.at(counts, (client, labels), 1)
+    return counts
+
+
 @dataclass(frozen=True)
 class Config:
     """What a trace follows from."""

@@ -41,12 +41,6 @@ def partition(
     return options.draw(Problem(labels, classes, clients, rng, natural))
 
 
-def class_counts(assignment: np.ndarray, labels: np.ndarray, classes: int, clients: int) -> np.ndarray:
-    """Number of samples of every class at every client: (clients, classes) int64."""
-    cells = np.bincount(assignment * classes + labels, minlength=clients * classes)
-    return cells.reshape(clients, classes)
-
-
 def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) -> np.ndarray:
     """Client (m,) of each test sample, UNUSED if its user is not a client. `whose` (m,): the users of the
     test samples. `users` (n,), `client` (n,): user and client of each training sample."""

@@ -8,9 +8,9 @@ import inspect
 import math
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import torch
 from torch import nn
@@ -65,8 +65,8 @@ def register_model(name: str) -> Callable[[R], R]:
     """Decorator: register a `Model`, or a plain function or module class, under `model=<name>`.
 
     A function (or module class) is called as `factory(shape, classes, **options)`. `shape` is that of one
-    sample; the options are its further parameters, keys under `model` in the config. If it has a parameter
-    `vocabulary`, it reads token sequences and gets the size of the data's vocabulary.
+    sample; the options are its further parameters, each by its name, keys under `model` in the config. If it
+    has a parameter `vocabulary`, it reads token sequences and gets the size of the data's vocabulary.
 
     Raises ValueError if the name is that of one of fedbench's own, and TypeError for a field of a `Model`
     that is no option.
@@ -93,15 +93,13 @@ class _Made(Model):
     """A model whose options are the parameters of a function."""
 
     factory: ClassVar[Factory]
-    open_ended: ClassVar[bool]  # the function takes any further option
-    further: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         names = [name for name in options_of(type(self)) if name != "init"]
         named = {name: getattr(self, name) for name in names}
         if self.reads_tokens:
             named[VOCABULARY] = self.vocabulary
-        return type(self).factory(shape, classes, **named, **self.further)
+        return type(self).factory(shape, classes, **named)
 
 
 def _of_factory(name: str, factory: Factory) -> type[Model]:
@@ -113,7 +111,6 @@ def _of_factory(name: str, factory: Factory) -> type[Model]:
     made.__module__, made.__doc__ = factory.__module__, inspect.getdoc(factory)
     made.factory = staticmethod(factory)  # type: ignore[attr-defined]
     made.reads_tokens = any(p.name == VOCABULARY for p in parameters)  # type: ignore[attr-defined]
-    made.open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)  # type: ignore[attr-defined]
     return made
 
 
@@ -130,17 +127,6 @@ def get(name: str) -> type[Model]:
     if ("model", name) not in REGISTERED:
         raise unknown_option("model", name, names(), OWN_CODE)
     return cast(type[Model], REGISTERED["model", name])
-
-
-def read_model(chosen: Choice) -> Model:
-    """The options of the chosen model, checked. Raises ConfigError."""
-    cls = get(chosen.name)
-    given, further = dict(chosen.options), {}
-    if issubclass(cls, _Made) and cls.open_ended:
-        known = options_of(cls)
-        further = {key: given.pop(key) for key in list(given) if key not in known}
-    made = read(cls, given, "model", f"model={chosen.name}")
-    return dataclasses.replace(made, further=further) if isinstance(made, _Made) else made
 
 
 def _load_package() -> None:
@@ -231,7 +217,7 @@ def size(
 
 def _for_data(chosen: Choice, vocabulary: int | None, positions: bool) -> Model:
     """The options of the chosen model. Raises ConfigError if it cannot read such samples and labels."""
-    options = read_model(chosen)
+    options = read(get(chosen.name), chosen.options, "model", f"model={chosen.name}")
     if options.reads_tokens != (vocabulary is not None):
         reads = "token sequences" if options.reads_tokens else "images or features"
         others = (

@@ -41,10 +41,10 @@ def spent_by(problem: Problem) -> Spent:
     trace, cost, steps = problem.trace, problem.cost, problem.steps
     sizes, B = problem.division.sizes, problem.batch
     passes = np.ones_like(sizes) if B is None else -(-sizes // B)  # mini-batches in a full local pass
-    counts, item = schedule.counters(trace), problem.dtype.itemsize
+    item = problem.dtype.itemsize
     evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps, problem.method.first_step)
     evaluations = evaluations + cost.full_passes * schedule.cumulative_passes(trace, passes)
-    up, down = cost.uplink * counts.received, cost.downlink * counts.dispatched
+    up, down = cost.uplink * schedule.received(trace), cost.downlink * schedule.dispatched(trace)
     if cost.survey_uplink:
         up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
         evaluations = evaluations + int(steps.sum())

@@ -6,10 +6,10 @@ have the same form. NumPy only.
 
 from fedbench.schedule.build import build_trace, check, durations, overlaps, survey_offset
 from fedbench.schedule.report import (
-    Counters,
-    counters,
     cumulative_passes,
     cumulative_steps,
+    dispatched,
+    received,
     summary,
     write_jobs_csv,
 )
@@ -17,15 +17,15 @@ from fedbench.schedule.trace import STATUS, Trace
 
 __all__ = [
     "STATUS",
-    "Counters",
     "Trace",
     "build_trace",
     "check",
-    "counters",
     "cumulative_passes",
     "cumulative_steps",
+    "dispatched",
     "durations",
     "overlaps",
+    "received",
     "summary",
     "survey_offset",
     "write_jobs_csv",

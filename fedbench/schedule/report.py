@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from fedbench.schedule.trace import (
     DISCARDED,
     FAILED,
     INTERRUPTED,
-    OUTSTANDING,
     STATUS,
     Ints,
     Trace,
@@ -26,22 +25,14 @@ _COLUMNS = (
 )
 
 
-class Counters(NamedTuple):
-    """Cumulative counts, each of shape (updates + 1,). Entry t: when version t is made, before it is sent."""
-
-    dispatched: Ints  # jobs that started from a version < t: downloads
-    received: Ints  # jobs applied in an update < t, or discarded on arrival at a version < t: uploads
-    failed: Ints  # jobs that failed at a version < t
+def dispatched(trace: Trace) -> Ints:
+    """Downloads: jobs that started from a version < t, for t = 0..updates."""
+    return _cumulative(trace, trace.start_version)
 
 
-def counters(trace: Trace) -> Counters:
-    """Count the jobs of `trace` by version."""
-    came = _came(trace)
-    return Counters(
-        dispatched=_cumulative(trace, trace.start_version),
-        received=_cumulative(trace, trace.arrival_version[came]),
-        failed=_cumulative(trace, trace.arrival_version[trace.status == FAILED]),
-    )
+def received(trace: Trace) -> Ints:
+    """Uploads: jobs applied in an update < t or discarded on arrival at a version < t, for t = 0..updates."""
+    return _cumulative(trace, trace.arrival_version[_came(trace)])
 
 
 def cumulative_steps(trace: Trace, steps: int | Ints, first: int = 0) -> Ints:
@@ -82,21 +73,13 @@ def summary(trace: Trace, start: float = 0.0) -> dict[str, Any]:
     tau = trace.applied_update[applied] - trace.start_version[applied]
     largest = [late.max() for late in map(trace.staleness, range(trace.updates)) if late.size]
     used = np.bincount(trace.client[trace.status == APPLIED], minlength=trace.clients)
-    counts = np.bincount(trace.status, minlength=len(STATUS))
+    counts = dict(zip(STATUS, np.bincount(trace.status, minlength=len(STATUS)).tolist(), strict=True))
     return {
         "tau_max": int(tau.max()) if tau.size else None,
         "tau_avg": float(tau.mean()) if tau.size else None,
         "tau_avg_of_max": float(np.mean(largest)) if tau.size else None,
         "concurrency": trace.concurrency,
-        "jobs": {
-            "dispatched": trace.jobs,
-            "applied": int(counts[APPLIED]),
-            "outstanding": int(counts[OUTSTANDING]),
-            "discarded": int(counts[DISCARDED]),
-            "failed": int(counts[FAILED]),
-            "interrupted": int(counts[INTERRUPTED]),
-            "wasted": trace.jobs - int(counts[APPLIED]),
-        },
+        "jobs": {"dispatched": trace.jobs, **counts, "wasted": trace.jobs - counts["applied"]},
         "parked_slots_max": int(trace.parked.max(initial=0)),
         "parked_slots_mean": float(trace.parked.mean()) if trace.updates else 0.0,
         "starved": trace.starved,

@@ -1,4 +1,4 @@
-"""The Dirichlet partition: moments against theory, minimum sizes, tiny and huge alpha."""
+"""The Dirichlet partition: its law, its cuts draw by draw, minimum sizes, tiny and huge alpha."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from option_helpers import partition
 from scipy import stats
 
-from fedbench.data import class_counts
 from fedbench.data.label_skew import proportions
+from fedbench.rng import Stream, host_generator
 
 
 def make(labels: np.ndarray, clients: int, alpha: float, seed: int = 0, min_size: int = 1) -> np.ndarray:
@@ -39,27 +39,46 @@ def test_proportions_of_any_alpha_are_proportions(alpha: float, clients: int) ->
         np.testing.assert_allclose(p, 1 / clients, rtol=1e-4)
 
 
-def test_class_shares_of_the_partition_follow_theory() -> None:
-    alpha, clients, classes, n_c, draws = 0.5, 10, 10, 1000, 60
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), n_c))
-    shares = np.stack(
-        [
-            class_counts(make(labels, clients, alpha, seed), labels, classes, clients).T / n_c
-            for seed in range(draws)
-        ]
-    ).reshape(-1, clients)
-    variance = (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
-    assert abs(shares.mean(axis=0) - 1 / clients).max() < 5 * np.sqrt(variance / len(shares))
-    squares = ((shares - 1 / clients) ** 2).sum(axis=1)
-    assert abs(squares.mean() - clients * variance) < 5 * squares.std() / np.sqrt(len(shares))
+def drawn(
+    labels: np.ndarray, N: int, alpha: float, seed: int, balance: bool, redraw: bool, least: int
+) -> np.ndarray:
+    """Client of every sample, class by class: Gamma(alpha) is exp(log G - E / alpha), G ~ Gamma(alpha + 1).
+
+    The shuffled samples of a class are cut at the cumulated shares. NIID-Bench rounds the cuts down; with
+    `balance` who holds n / N samples gets none, with `redraw` all is drawn again while one has fewer than
+    `least`."""
+    rng, n, C = host_generator(seed, Stream.PARTITION), len(labels), int(labels.max()) + 1
+    members = [np.flatnonzero(labels == c) for c in range(C)]
+    held = np.zeros(N)
+    while held.min() < least:
+        rows, held = [], np.zeros(N)
+        for gamma, less in zip(
+            rng.standard_gamma(alpha + 1, (C, N)), rng.standard_exponential((C, N)), strict=True
+        ):
+            share = gamma * np.exp(-less / alpha) * ((held < n / N) | (not balance))
+            cuts = np.cumsum(share / share.sum())[:-1] * len(members[len(rows)])
+            cuts = np.floor(cuts) if balance or redraw else np.rint(cuts)
+            rows.append(np.diff(cuts, prepend=0, append=len(members[len(rows)])).astype(int))
+            held = held + rows[-1]
+        if not redraw:
+            break
+    client = np.empty(n, dtype=int)
+    for row, samples in zip(rows, members, strict=True):
+        client[rng.permutation(samples)] = np.repeat(np.arange(N), row)
+    return client
 
 
-def test_samples_of_a_class_are_shuffled() -> None:
-    labels = np.zeros(20_000, dtype=int)
-    client = make(labels, 2, 1.0, seed=3)
-    first, second = (client[half] == 0 for half in (slice(0, 10_000), slice(10_000, None)))
-    p = (client == 0).mean()
-    assert abs(first.mean() - second.mean()) < 5 * np.sqrt(p * (1 - p) * 4 / 20_000)
+@pytest.mark.parametrize(
+    ("balance", "redraw", "least"),
+    [(False, False, 1), (True, False, 1), (False, True, 60), (True, True, 100)],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_are_cut_class_by_class(balance: bool, redraw: bool, least: int, seed: int) -> None:
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(7), [900, 40, 300, 7, 1500, 61, 200]))
+    keys = {"alpha": 0.5, "balance": balance, "redraw": redraw, "min_size": least}
+    found = partition({"name": "dirichlet", **keys}, labels, 7, 6, seed)
+    expected = drawn(labels, 6, 0.5, seed, balance, redraw, least)
+    assert (found != expected).sum() <= balance  # shares before a full last client sum to 1, rounded down
 
 
 @settings(max_examples=60)

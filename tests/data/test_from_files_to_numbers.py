@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from option_helpers import load
 from run_files import metrics, model
 from sklearn.datasets import load_digits
 
 from fedbench.cli import main
-from fedbench.data.dataset import Dataset, subset
 from fedbench.errors import DataError
 
 BASE = [
@@ -137,22 +135,6 @@ def test_pooled_data_are_divided_client_by_client(pool: str, training: int) -> N
     total = row["train_loss"] * training + row["test_loss"] * (1797 - training)
     assert total == pytest.approx(1797 * whole["test_loss"], rel=1e-9)
     assert f"{training:,} training" in json.dumps(json.loads(Path("run/summary.json").read_text()))
-
-
-def test_a_subset_keeps_samples_labels_and_clients_together_in_order() -> None:
-    x, y = torch.arange(100.0)[:, None], torch.arange(40.0)[:, None]
-    numbered = Dataset("own", x, x[:, 0].long(), y, y[:, 0].long(), 100, client=np.arange(100), note="ours")
-    data = subset(numbered, 30, 7)
-    assert (len(data.y_train), len(data.y_test)) == (30, 7)
-    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
-        assert torch.equal(x[:, 0].long(), y)
-        assert (y.diff() > 0).all()  # in order, so none twice
-    assert data.client is not None
-    assert data.client.tolist() == data.y_train.tolist()
-    assert data.note == "ours; 30 of 100 training samples were used; 7 of 40 test samples were used"
-    assert set(subset(numbered, 10, None).y_train.tolist()) < set(data.y_train.tolist())
-    whole = subset(numbered, None, None)
-    assert (len(whole.y_train), len(whole.y_test), whole.note) == (100, 40, "ours")
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from option_helpers import load, refusal
 
 from fedbench import files
 from fedbench.api import compose_config
-from fedbench.data import Dataset
+from fedbench.data import Dataset, to_input
+from fedbench.data.transforms import mean_std
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.run import Run
 
@@ -49,11 +51,16 @@ def read(path: Path, **keys: Any) -> Dataset:
 
 
 @pytest.mark.parametrize("per", [None, "pixel"])
-def test_samples_and_statistics_are_those_of_the_arrays(per: str | None, tmp_path: Path) -> None:
-    data = read(write(tmp_path / "a"), normalize_per=per)
+@pytest.mark.parametrize("unit", [None, 255.0])
+def test_samples_and_statistics_are_those_of_the_arrays(
+    per: str | None, unit: float | None, tmp_path: Path
+) -> None:
+    """Of bytes, which stand for value / 255, and of floats; more of both than are looked at together."""
+    stored = {key: x / unit if unit and key[0] == "x" else x for key, x in COLOURS.items()}
+    data = read(write(tmp_path / "a", stored), normalize_per=per)
     assert data.on_disk == ("x_train", "x_test")
     for got, key in ((data.x_train, "x_train"), (data.x_test, "x_test")):
-        np.testing.assert_array_equal(got, COLOURS[key].transpose(0, 3, 1, 2))
+        np.testing.assert_array_equal(got, stored[key].transpose(0, 3, 1, 2))
     np.testing.assert_array_equal(data.client, COLOURS["client"])
     values, axes = COLOURS["x_train"].astype(float) / 255, (0,) if per else (0, 1, 2)
     mean, std = values.mean(axes), values.std(axes) + (0.001 if per else 0)
@@ -160,3 +167,15 @@ def test_a_subset_is_in_memory(tmp_path: Path) -> None:
     data = read(write(tmp_path / "a"), train_samples=100)
     assert data.on_disk == ("x_test",)
     assert len(data.x_train) == 100
+
+
+def test_features_and_channels_that_never_vary_become_zero() -> None:
+    images = torch.arange(24, dtype=torch.uint8).view(3, 2, 2, 2)
+    images[:, 1] = 51
+    assert (to_input(images, *mean_std(images), torch.float64)[:, 1] == 0).all()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(1000, 3)))
+    x[:, 1] = 0.1  # its mean in floating point is not 0.1, so its computed variance would not be 0
+    mean, std = mean_std(x)
+    z = to_input(x, mean, std, torch.float64)
+    assert (z[:, 1] == 0).all()
+    np.testing.assert_allclose(z[:, [0, 2]].std(0, correction=0), 1.0, rtol=1e-12)

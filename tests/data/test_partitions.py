@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from option_helpers import partition
+from option_helpers import class_counts, partition
 
-from fedbench.data import class_counts
 from fedbench.data.label_skew import share_out, surplus
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, DataError
+from fedbench.rng import Stream, host_generator
 
 LABELS, ONE_CLASS = np.random.default_rng(0).integers(0, 10, 1000), np.zeros(1000, dtype=int)
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -42,20 +42,9 @@ def line(name: str, clients: int = 20, **keys: Any) -> str:
     return str(error.value)
 
 
-@given(st.integers(1, 60), st.integers(60, 200), st.integers(0, 2**64 - 1))
-def test_iid_sizes_differ_by_at_most_one(clients: int, n: int, seed: int) -> None:
-    sizes = np.bincount(make("iid", clients, np.zeros(n, dtype=int), seed), minlength=clients)
-    assert sizes.sum() == n
-    assert sizes.max() - sizes.min() <= 1
-
-
-def test_iid_is_independent_of_labels_and_order() -> None:
-    labels = np.repeat(np.arange(10), 2000)
-    counts = class_counts(make("iid", 10, labels), labels, 10, 10)
-    # hypergeometric: 2000 of each client's sample, variance 2000 * 0.1 * 0.9 * (18000 / 19999)
-    z = (counts - 200) / np.sqrt(2000 * 0.1 * 0.9 * 18000 / 19999)
-    assert abs(z).max() < 4.5
-    assert 0.6 < (z**2).mean() * 100 / 81 < 1.5  # 81 degrees of freedom
+def test_iid_deals_a_random_permutation_in_turn() -> None:
+    order = host_generator(3, Stream.PARTITION).permutation(1000)
+    np.testing.assert_array_equal(make("iid", 7, run_seed=3)[order], np.arange(1000) % 7)
 
 
 @given(st.data())
@@ -219,17 +208,3 @@ def test_share_out_makes_the_largest_share_smallest(sizes: list[int], most: int,
     for share in {size / m for size in sizes for m in range(1, most + 1) if size / m < largest - 1e-9}:
         needed = np.ceil(np.array(sizes) / share - 1e-9)
         assert needed.sum() > slots or (needed > bounds).any()
-
-
-@pytest.mark.parametrize(
-    ("name", "keys", "sizes"),
-    [
-        ("dirichlet", {}, [2, 1, 2]),  # cuts at 5/3 and 10/3 are rounded: 2 and 3
-        ("dirichlet", {"redraw": True}, [1, 2, 2]),  # and rounded down, as NIID-Bench does: 1 and 3
-        ("dirichlet", {"balance": True}, [1, 2, 2]),
-        ("quantity", {"min_size": 1}, [1, 2, 2]),
-    ],
-)
-def test_where_shares_that_are_all_equal_are_cut(name: str, keys: dict[str, Any], sizes: list[int]) -> None:
-    client = partition({"name": name, "alpha": 1e9, **keys}, np.zeros(5, dtype=int), 1, 3, 0)
-    assert np.bincount(client).tolist() == sizes

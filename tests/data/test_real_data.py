@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from option_helpers import load, partition
-
-from fedbench.data import class_counts
+from option_helpers import class_counts, load, partition
 
 pytestmark = pytest.mark.data
 

@@ -45,13 +45,6 @@ def test_updates_of_the_golden_trace(golden):
     assert golden.applied_update[outstanding].tolist() == golden.position[outstanding].tolist() == [-1, -1]
 
 
-def test_identity_of_the_golden_trace(golden):
-    tau = sum(int(golden.staleness(t).sum()) for t in range(5))
-    left = sum(5 - int(golden.start_version[j]) for j in (8, 11))
-    assert (tau, left) == (7, 3)
-    assert golden.in_flight.tolist() == [2] * 5  # M_c - 1
-
-
 def test_fedasync_trace():
     trace = build_trace(config(6, 4, 1, delay=TABLE, concurrency=3, select="lowest"))
     jobs = [int(trace.applied(t)[0]) for t in range(6)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from naive_schedule import config, draw
+from naive_schedule import config
 
 from fedbench.schedule import build_trace, durations, survey_offset
 
@@ -19,16 +19,6 @@ def test_equal_durations_give_the_synchronous_cohorts(clients, per_round, refill
             np.testing.assert_array_equal(value, getattr(event, name), err_msg=name)
     assert (sync.concurrency, sync.starved) == (per_round, False)
     assert event.concurrency == per_round
-
-
-def test_cohorts_are_drawn_in_ascending_order_from_those_left():
-    trace = build_trace(config(30, 9, 4, 5))
-    for t in range(30):
-        left = list(range(9))
-        drawn = [left.pop(int(draw(5, 4 * t + k) * len(left))) for k in range(4)]
-        assert trace.client[trace.applied(t)].tolist() == drawn
-        assert trace.staleness(t).tolist() == [0] * 4
-        assert np.array_equal(trace.training(t), trace.applied(t))
 
 
 def test_a_round_takes_as_long_as_its_slowest_job():

@@ -2,38 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from option_helpers import config
 
-from fedbench.schedule import STATUS, build_trace, cumulative_steps
-
-
-def scaled(value: float, unit: float) -> float:
-    return float(f"{value * unit:.12g}")
-
-
-@pytest.mark.parametrize("unit", [1.0, 0.1, 1000.0])
-def test_a_job_that_ends_exactly_as_its_client_leaves_arrives(unit: float) -> None:
-    """Three clients, jobs of length 1: client 0's third one ends at 3, when it leaves; it is never asked
-    again, and the others go on alone."""
-    delay = {"name": "constant", "c": unit}
-    leave = [[0, scaled(3, unit)]]
-    trace = build_trace(config(12, 3, 1, 0, delay, concurrency=3, select="lowest", leave=leave))
-    mine = np.flatnonzero(trace.client == 0)
-    assert [STATUS[code] for code in trace.status[mine]] == ["applied"] * 3
-    assert trace.finish_time[mine].tolist() == [unit, scaled(2, unit), scaled(3, unit)]
-    assert trace.updates == 12
-    assert trace.update_time.tolist() == [scaled(v, unit) for v in (1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5)]
-
-
-def test_a_job_that_ends_after_its_client_leaves_fails() -> None:
-    delay = {"name": "constant", "c": 0.1}
-    trace = build_trace(config(12, 3, 1, 0, delay, concurrency=3, select="lowest", leave=[[0, 0.299]]))
-    mine = np.flatnonzero(trace.client == 0)
-    assert [STATUS[code] for code in trace.status[mine]] == ["applied", "applied", "failed"]
-    assert trace.work[mine[2]] == 0.99
-    assert trace.finish_time[mine[2]] == 0.299
+from fedbench.schedule import build_trace, cumulative_steps
 
 
 def test_a_speed_times_a_duration_is_a_decimal_number() -> None:
