@@ -38,7 +38,7 @@ LEVEL = 0.9
 STEPS = {"algorithm.lr", "algorithm.server_lr", "algorithm.beta"}
 """What a theorem gives where no number is chosen."""
 COUNTS = ("clients.per_round", "local.steps", "rounds")
-Filter = Mapping[str, Any]  # column -> value it must have; "!value": must not have
+Filter = Mapping[str, Any]  # column -> value it must have; "a|b": one of them; "!value": must not have it
 
 
 # ---- evidence ----------------------------------------------------------------------------------------
@@ -111,10 +111,7 @@ def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     """
     name, *words = method.split()
     wanted = {"algorithm": name, **where, **dict(word.split("=", 1) for word in words)}
-    keep = pd.Series(set(wanted) <= set(runs.columns), index=runs.index, dtype=bool)
-    for key, value in wanted.items() if keep.any() else ():
-        text, negated = str(value).removeprefix("!"), str(value).startswith("!")
-        keep &= (runs[key].map(_plain) == text) ^ negated
+    keep = passing(runs, wanted)
     if "status" in runs:
         keep &= runs.status != "failed"
     if not keep.any():
@@ -130,8 +127,14 @@ def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def passing(rows: pd.DataFrame, where: Filter) -> pd.Series:
+    """Which rows pass a filter; none if they lack one of its columns."""
+    keep = pd.Series(set(where) <= set(rows.columns), index=rows.index, dtype=bool)
+    for key, value in where.items() if keep.any() else ():
+        words = str(value)
+        found = rows[key].map(lambda cell: f"{cell:g}" if isinstance(cell, float) else str(cell))
+        keep &= found.isin(words.removeprefix("!").split("|")) ^ words.startswith("!")
+    return keep
 
 
 def tuned(rows: pd.DataFrame) -> pd.DataFrame:

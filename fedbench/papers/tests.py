@@ -28,6 +28,7 @@ from fedbench.papers.claims import (
     exceeds,
     few,
     fewest_seeds,
+    passing,
     percent,
     plainly,
     rows_of,
@@ -248,8 +249,7 @@ class Moves(Test):
 
     def _judge(self, data: Evidence) -> Finding:
         rows = data.table(self.table) if self.table else self._of_runs(data)
-        for key, value in self.where.items() if self.table else ():
-            rows = rows[rows[key].map(str) == str(value)]
+        rows = rows[passing(rows, self.where)]
         parts, right = [], len(rows) > 0
         for name, group in rows.groupby(self.each) if self.each else [("", rows)]:
             points = group.groupby(self.key)[self.column].mean()
@@ -270,10 +270,8 @@ class Moves(Test):
 
     def _of_runs(self, data: Evidence) -> pd.DataFrame:
         runs = data.runs
-        if not {self.key, "algorithm"} <= set(runs.columns) or runs.empty:
+        if self.key not in runs or runs.empty:
             raise Untested(f"no {self.column} along {self.key}")
-        for key, value in self.where.items():
-            runs = runs[runs[key].map(str).isin(str(value).split("|"))] if key in runs else runs.iloc[:0]
         runs = runs[pd.to_numeric(runs[self.key], errors="coerce").notna() | (self.key == "algorithm")]
         if self.column not in runs:
             late = data.rounds[data.rounds.dir.isin(runs.dir)].sort_values("round")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,7 @@ class TuningPlan:
     runs: Path | None
     config: Config
     options: TuneOptions
-    idle: Mapping[str, Sequence[str]] = field(default_factory=dict)  # method -> keys that it does not have
-    kept: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # and those at their defaults
+    left_alone: Sequence[str] = ()  # what is not searched, in lines
 
     @property
     def selecting(self) -> Sequence[int]:
@@ -172,11 +171,7 @@ class TuningPlan:
                 for key, values in task.space.items()
             )
             yield f"{name}: {self.options.search} search, {count} trials over {over}"
-        for who, keys in self.idle.items():
-            yield f"{who} has no {' nor '.join(keys)}, which is for the other methods alone"
-        for who, kept in self.kept.items():
-            said = ", ".join(f"{key}={word(value)}" for key, value in kept.items())
-            yield f"{who} keeps untuned: {said} (conf/grid has values; --keys searches them)"
+        yield from self.left_alone
 
 
 def _counted_seeds(seeds: Sequence[int]) -> str:
@@ -221,8 +216,8 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + fixed
     if not any(text.startswith("hydra/launcher=") for text in words):
         words.insert(0, "hydra/launcher=processes")
-    idle, kept = _left_alone(spaces, given, tasks, keys, searchpath)
-    return TuningPlan(words, tasks, list(seeds), place, runs, config, options, idle, kept)
+    left_alone = list(_left_alone(spaces, given, tasks, keys, searchpath))
+    return TuningPlan(words, tasks, list(seeds), place, runs, config, options, left_alone)
 
 
 _Keys = Mapping[str, Mapping[str, Value]]
@@ -296,19 +291,19 @@ def _tasks(
 
 def _left_alone(
     grids: Sequence[Space], given: set[str], tasks: Sequence[Task], keys: _Keys, searchpath: Sequence[Path]
-) -> tuple[dict[str, list[str]], dict[str, dict[str, Value]]]:
-    """Method -> the keys of the command that it does not have; and those with usual values that stay at their
-    defaults."""
+) -> Iterator[str]:
+    """For every method a line on the keys of the command that it does not have, and one on those with usual
+    values that stay at their defaults."""
     asked = dict.fromkeys([*(key for grid in grids for key in grid), *sorted(given)])
-    methods = dict.fromkeys(str(task.named["algorithm"]) for task in tasks)
-    idle = {method: [key for key in asked if not _has(keys[method], key)] for method in methods}
-    kept = {}
-    for method in methods:
+    for method in dict.fromkeys(str(task.named["algorithm"]) for task in tasks):
+        if idle := [key for key in asked if not _has(keys[method], key)]:
+            yield f"{method} has no {' nor '.join(idle)}, which is for the other methods alone"
         mine = [task for task in tasks if task.named["algorithm"] == method]
         taken = {*given, *(key for task in mine for key in (*task.space, *task.fixed))}
-        usual = (key for key in usual_values(method, searchpath) if key not in taken)
-        kept[method] = {key: keys[method].get(key.removeprefix("algorithm.")) for key in usual}
-    return {m: found for m, found in idle.items() if found}, {m: found for m, found in kept.items() if found}
+        kept = [f"{key}={word(keys[method].get(key.removeprefix('algorithm.')))}"
+                for key in usual_values(method, searchpath) if key not in taken]  # fmt: skip
+        if kept:
+            yield f"{method} keeps untuned: {', '.join(kept)} (conf/grid has values; --keys searches them)"
 
 
 def _first(space: Space, options: TuneOptions) -> tuple[Iterable[Point], Optuna | None]:

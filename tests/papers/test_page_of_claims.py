@@ -219,6 +219,8 @@ def test_a_reading_of_ours_is_shown_and_decides_nothing(tmp_path: Path) -> None:
                if "AdaMasFL best on Fashion-MNIST" in line)  # fmt: skip
     assert row.startswith("| no |")
     assert "server averages, eta of another task, one norm: 80.0% +- 0.0% (3)" in row
+    lines = "\n".join(behind("adamasfl-accuracy", tmp_path))
+    assert "(best 0.8), completed: final-elsewhere/adamasfl-2\n      fedbench algorithm=adamasfl " in lines
 
 
 def test_smoke_results_are_no_part_of_the_report(tmp_path: Path) -> None:
