@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, Masks, to_device
-from fedbench.engine.executors import LATEST, Executor, Facts, Work
+from fedbench.engine.executors import LATEST, Executor, Facts, Given, Work
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
 from fedbench.process_group import ALONE, ProcessGroup
@@ -92,7 +92,7 @@ class CohortTrainer:
             start = self._statistics(statistics, mine, len(at))
             if self.algorithm.full_gradient:
                 facts = facts._replace(full_grad=self._full_gradient(down["theta"], start, jobs))
-            work = Work(down, mine, start, facts, h, batches.with_tensors(tensors))
+            work = Work(Given(down, mine, facts, h), start, batches.with_tensors(tensors))
             uploads, keep, moved_statistics = self.executor.run(work)
             if self.algorithm.keeps_buffers:
                 keep = {**keep, **{STATISTICS + name: value for name, value in moved_statistics.items()}}

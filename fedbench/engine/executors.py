@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -41,11 +41,32 @@ class Facts(NamedTuple):
         return Facts(*axes)
 
 
+class Given(NamedTuple):
+    """What a job has before it starts: what was sent down, what the client keeps, its facts, the numbers h.
+    In a chunk `mine` and `facts` have the axis C, and if that is of several runs, `down` and `h` too."""
+
+    down: Vectors
+    mine: Vectors
+    facts: Facts
+    h: Vectors
+
+    def row(self, c: int) -> Given:
+        """What one job of a run's chunk has."""
+        return self._replace(mine=row(self.mine, c), facts=self.facts.row(c))
+
+    def axes(self, joined: bool) -> Any:
+        """The position of the client axis in each field, for vmap. `joined`: the chunk is of several runs."""
+        of_run: Any = 0 if joined else None
+        mine: Any = 0
+        return Given(of_run, mine, self.facts.axes(), of_run)
+
+
 class Oracle(Client):
     """The client's view during its work: facts, and gradients of the current mini-batch."""
 
-    def __init__(self, down: Vectors, mine: Vectors, facts: Facts) -> None:
-        self.down, self.mine = Record(down), Record(mine)
+    def __init__(self, given: Given) -> None:
+        facts = given.facts
+        self.down, self.mine = Record(given.down), Record(given.mine)
         self.steps, self.samples, self.draw = facts.steps, facts.samples, facts.draw
         if facts.full_grad is not None:
             self.full_grad = facts.full_grad
@@ -65,16 +86,14 @@ class BatchOracle(Oracle):
     def __init__(
         self,
         program: LocalProgram,
-        client: tuple[Vectors, Vectors, Facts],
-        h: Vectors,
+        given: Given,
         k: Tensor,
         batch: Batch,
         moving: tuple[Vectors, Vectors],
     ) -> None:
-        """`client`: what it was sent, what it keeps, its facts; `moving`: batch-norm statistics and the
-        optimizer's state before the step."""
-        super().__init__(*client)
-        self.program, self.h, self.k, self.batch = program, h, k, batch
+        """`moving`: batch-norm statistics and the optimizer's state before the step."""
+        super().__init__(given)
+        self.program, self.h, self.k, self.batch = program, given.h, k, batch
         self.before, self.carried = moving
         self.statistics = self.before
         self.moved = False
@@ -153,41 +172,31 @@ class LocalProgram:
         fresh = self.fresh(like)
         return {name: mine[name] for name in fresh} if self.optimizer.keep else fresh
 
-    def init(self, down: Vectors, mine: Vectors, facts: Facts, h: Vectors) -> Vectors:
+    def init(self, given: Given) -> Vectors:
         """Local state before the first step."""
-        local = self.algorithm.local_init(Oracle(down, mine, facts), Record(h))
-        return {**local, **self._carried(mine, facts.steps)}
+        local = self.algorithm.local_init(Oracle(given), Record(given.h))
+        return {**local, **self._carried(given.mine, given.facts.steps)}
 
     def step(
-        self,
-        local: Vectors,
-        statistics: Vectors,
-        down: Vectors,
-        mine: Vectors,
-        facts: Facts,
-        h: Vectors,
-        k: Tensor,
-        batch: Batch,
+        self, local: Vectors, statistics: Vectors, given: Given, k: Tensor, batch: Batch
     ) -> tuple[Vectors, Vectors]:
         """One local step: (local state, batch-norm statistics)."""
-        oracle = BatchOracle(self, (down, mine, facts), h, k, batch, (statistics, _of_optimizer(local)))
-        changed = self.algorithm.local_step(Record(local), oracle, Record(h))
+        oracle = BatchOracle(self, given, k, batch, (statistics, _of_optimizer(local)))
+        changed = self.algorithm.local_step(Record(local), oracle, Record(given.h))
         new = {**local, **changed, **_named(oracle.carried)}
         moved = oracle.statistics
         if self.masked:
-            active = k < facts.steps
+            active = k < given.facts.steps
             new = {name: torch.where(active, value, local[name]) for name, value in new.items()}
             moved = {name: torch.where(active, value, statistics[name]) for name, value in moved.items()}
         return new, moved
 
-    def final(
-        self, local: Vectors, down: Vectors, mine: Vectors, facts: Facts, h: Vectors
-    ) -> tuple[Vectors, Vectors]:
+    def final(self, local: Vectors, given: Given) -> tuple[Vectors, Vectors]:
         """(upload, what the client keeps)."""
-        oracle, before = Oracle(down, mine, facts), _of_optimizer(self._carried(mine, facts.steps))
-        after, numbers = _of_optimizer(local), _of_optimizer(h)
-        oracle.travelled = self.optimizer.travelled(facts.steps, before, after, numbers)
-        upload, keep = self.algorithm.local_final(Record(local), oracle, Record(h))
+        oracle, steps = Oracle(given), given.facts.steps
+        before, after = _of_optimizer(self._carried(given.mine, steps)), _of_optimizer(local)
+        oracle.travelled = self.optimizer.travelled(steps, before, after, _of_optimizer(given.h))
+        upload, keep = self.algorithm.local_final(Record(local), oracle, Record(given.h))
         more = _named(after) if self.optimizer.keep else {}
         return upload, {**keep, **more, **({LATEST: local["y"]} if self.keeps_models else {})}
 
@@ -208,30 +217,22 @@ Result = tuple[Vectors, Vectors, Vectors]
 
 @dataclass(frozen=True)
 class Work:
-    """Everything a chunk of C clients needs for its local work. Leading axis C unless said otherwise."""
+    """Everything a chunk of C clients needs for its local work."""
 
-    down: Vectors  # the broadcast, no client axis
-    mine: Vectors
-    statistics: Vectors  # batch-norm statistics to start from
-    facts: Facts
-    h: Vectors  # no client axis
+    given: Given
+    statistics: Vectors  # (C, ...) batch-norm statistics to start from
     batches: BatchIndices
-    joined: bool = False
-    """Whether this is the work of several runs (fedbench.engine.joined): `down` and `h` have the axis too."""
+    joined: bool = False  # whether this is the work of several runs (fedbench.engine.joined)
 
     def padded(self, more: int) -> Work:
         """This work with the first client repeated `more` times at the end."""
         if not more:
             return self
-        full = self.facts.full_grad
-        facts = Facts(
-            repeat_first(self.facts.steps, more),
-            repeat_first(self.facts.samples, more),
-            repeat_first(self.facts.draw, more),
-            None if full is None else repeat_first(full, more),
-        )
-        mine, statistics = pad(self.mine, more), pad(self.statistics, more)
-        return replace(self, mine=mine, statistics=statistics, facts=facts, batches=self.batches.padded(more))
+        *numbers, full = self.given.facts
+        again = [repeat_first(number, more) for number in numbers]
+        facts = Facts(*again, None if full is None else repeat_first(full, more))
+        given = self.given._replace(mine=pad(self.given.mine, more), facts=facts)
+        return Work(given, pad(self.statistics, more), self.batches.padded(more), self.joined)
 
 
 def pad(vectors: Vectors, more: int) -> Vectors:
@@ -308,14 +309,13 @@ class LoopExecutor(Executor):
         return _stack(uploads), _stack(keeps), _stack(statistics)
 
     def _client(self, work: Work, c: int) -> Result:
-        program, batches, facts = self.program, work.batches, work.facts.row(c)
-        mine, statistics = row(work.mine, c), row(work.statistics, c)
-        local = program.init(work.down, mine, facts, work.h)
+        program, batches, given = self.program, work.batches, work.given.row(c)
+        local, statistics = program.init(given), row(work.statistics, c)
         ks = torch.arange(len(batches), device=batches.index.device)
         for k in range(program.algorithm.first_step, int(batches.known.steps[c])):
             batch = batches.batch(k, c)
-            local, statistics = program.step(local, statistics, work.down, mine, facts, work.h, ks[k], batch)
-        upload, keep = program.final(local, work.down, mine, facts, work.h)
+            local, statistics = program.step(local, statistics, given, ks[k], batch)
+        upload, keep = program.final(local, given)
         return upload, keep, statistics
 
 

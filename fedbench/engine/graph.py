@@ -36,9 +36,7 @@ def eagerly(step: Step, local: Vectors, work: Work, first: int) -> State:
     statistics, batches = work.statistics, work.batches
     ks = torch.arange(len(batches), device=batches.index.device).expand(2, -1).T.contiguous()
     for k in range(first, len(batches)):
-        local, statistics = step(
-            local, statistics, work.down, work.mine, work.facts, work.h, ks[k, 0], batches.step(k)
-        )
+        local, statistics = step(local, statistics, work.given, ks[k, 0], batches.step(k))
     return local, statistics
 
 
@@ -126,10 +124,10 @@ class StepGraph:
             raise first or error from None
 
     def _once(self) -> None:
-        local, statistics, *rest, batches = self.buffers
+        local, statistics, given, batches = self.buffers
         at = self.k.view(1)
         batch = Batch(*pytree.tree_map_only(Tensor, lambda x: x.index_select(0, at).squeeze(0), batches))
-        new, moved = self.step(local, statistics, *rest, self.k, batch)
+        new, moved = self.step(local, statistics, given, self.k, batch)
         self._write([(local, new), (statistics, moved)])
         self.k.add_(1)
 
@@ -215,7 +213,7 @@ def _inputs(local: Vectors, work: Work) -> tuple[Any, ...]:
     """What a step reads, in the order of its parameters, with the mini-batches of all steps last."""
     batches = work.batches
     drawn = batches.index, batches.count, batches.keys, batches.masks
-    return local, work.statistics, work.down, work.mine, work.facts, work.h, drawn
+    return local, work.statistics, work.given, drawn
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -225,7 +223,7 @@ def _tensors(values: Any) -> list[Tensor]:
 def _form(local: Vectors, work: Work) -> Hashable:
     """Names, shapes and types of what a step reads, without the number of steps."""
     *given, drawn = _inputs(local, work)
-    names = tuple(tuple(vectors) for vectors in given if isinstance(vectors, dict))
+    names = tuple(tuple(vectors) for vectors in (local, *work.given) if isinstance(vectors, dict))
     state = tuple((x.shape, x.dtype) for x in _tensors(given))
     return names, state, tuple((x.shape[1:], x.dtype) for x in _tensors(drawn))
 

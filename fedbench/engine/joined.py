@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, to_device
-from fedbench.engine.executors import Executor, Facts, Result, Work, pad
+from fedbench.engine.executors import Executor, Facts, Given, Result, Work, pad
 from fedbench.engine.graph import GraphedSteps
 from fedbench.engine.vectorised import VmapExecutor, packs_of
 from fedbench.errors import first_line
@@ -304,12 +304,12 @@ class Chunk(Task):
 
     def __init__(self, executor: JoinedExecutor, work: Work) -> None:
         self.own, self.width, self.work = executor.own, executor.width, work
-        batches, facts = work.batches, work.facts
+        batches, given = work.batches, work.given
         # without masks all clients of a form make the same number of steps
         steps = None if executor.program.masked else len(batches)
         drawn = batches.index.shape[2], _rows(batches.keys, 2)
-        vectors = tuple(_form(each) for each in (work.mine, work.statistics))
-        shared = tuple(_form(each, 0) for each in (work.down, work.h))
+        vectors = tuple(_form(each) for each in (given.mine, work.statistics))
+        shared = tuple(_form(each, 0) for each in (given.down, given.h))
         self.form = (
             "run",
             executor.depends,
@@ -318,7 +318,7 @@ class Chunk(Task):
             drawn,
             vectors,
             shared,
-            facts.full_grad is None,
+            given.facts.full_grad is None,
         )
 
     def alone(self) -> Result:
@@ -360,7 +360,7 @@ class Gradients(Task):
         more = [width - task.weights.shape[1] for task in given]
         batches = join_batches([task.batches.padded(n) for task, n in zip(given, more, strict=True)])
         rows = [pad(task.statistics, n) for task, n in zip(given, more, strict=True)]
-        statistics = {name: torch.cat([own[name] for own in rows]) for name in rows[0]}
+        statistics = _rows_of(rows)
         theta = repeated([task.theta for task in given], width)
         packs = [packs_of(task.weights, width) for task in given]
         longest = max(len(weights) for *_, weights in packs)
@@ -385,33 +385,20 @@ def _lengthened(packs: Packs, calls: int, first: int) -> Packs:
 def joined(works: Sequence[Work], width: int) -> Work:
     """The work of several runs, each for a chunk of `width` clients, as that of one chunk. What is sent down
     and the numbers h get the axis of clients."""
-    every = [work.facts for work in works]
-    full = None
-    if every[0].full_grad is not None:
-        full = torch.cat([cast(Tensor, facts.full_grad) for facts in every])
+    down, mine, facts, h = zip(*(work.given for work in works), strict=True)
+    *numbers, full = zip(*facts, strict=True)
+    every = Facts(*map(torch.cat, numbers), None if full[0] is None else torch.cat(full))
+    given = Given(_shared(down, width), _rows_of(mine), every, _shared(h, width))
+    statistics = _rows_of([work.statistics for work in works])
+    return Work(given, statistics, join_batches([work.batches for work in works]), joined=True)
 
-    def rows(name: str) -> Vectors:
-        first = getattr(works[0], name)
-        return {key: torch.cat([getattr(work, name)[key] for work in works]) for key in first}
 
-    def shared(name: str) -> Vectors:
-        first = getattr(works[0], name)
-        return {key: repeated([getattr(work, name)[key] for work in works], width) for key in first}
+def _rows_of(every: Sequence[Vectors]) -> Vectors:
+    return {name: torch.cat([vectors[name] for vectors in every]) for name in every[0]}
 
-    return Work(
-        shared("down"),
-        rows("mine"),
-        rows("statistics"),
-        Facts(
-            torch.cat([facts.steps for facts in every]),
-            torch.cat([facts.samples for facts in every]),
-            torch.cat([facts.draw for facts in every]),
-            full,
-        ),
-        shared("h"),
-        join_batches([work.batches for work in works]),
-        joined=True,
-    )
+
+def _shared(every: Sequence[Vectors], width: int) -> Vectors:
+    return {name: repeated([vectors[name] for vectors in every], width) for name in every[0]}
 
 
 def repeated(values: Sequence[Tensor], width: int) -> Tensor:

@@ -58,16 +58,13 @@ class VmapExecutor(Executor):
 
     def _run(self, work: Work) -> Result:
         work = replace(work, batches=self.program.objective.with_masks(work.batches))
-        program, batches, over = self.program, work.batches, work.facts.axes()
-        of_run = 0 if work.joined else None
-        init = self._map("init", (of_run, 0, over, of_run))
-        local: Vectors = init(work.down, work.mine, work.facts, work.h)
+        given, over = work.given, work.given.axes(work.joined)
+        local: Vectors = self._map("init", (over,))(given)
         local = {name: value.contiguous() for name, value in local.items()}
-        step = self._hot("step", (0, 0, of_run, 0, over, of_run, None, batches.axes()))
+        step = self._hot("step", (0, 0, over, None, work.batches.axes()))
         steps = eagerly if self.graphs is None else self.graphs.run
-        local, statistics = steps(step, local, work, program.algorithm.first_step)
-        final = self._map("final", (0, of_run, 0, over, of_run))
-        uploads, keeps = final(local, work.down, work.mine, work.facts, work.h)
+        local, statistics = steps(step, local, work, self.program.algorithm.first_step)
+        uploads, keeps = self._map("final", (0, over))(local, given)
         return uploads, keeps, statistics
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
