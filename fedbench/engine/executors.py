@@ -229,8 +229,8 @@ class Work:
         if not more:
             return self
         *numbers, full = self.given.facts
-        again = [repeat_first(number, more) for number in numbers]
-        facts = Facts(*again, None if full is None else repeat_first(full, more))
+        steps, samples, draw = (repeat_first(number, more) for number in numbers)
+        facts = Facts(steps, samples, draw, None if full is None else repeat_first(full, more))
         given = self.given._replace(mine=pad(self.given.mine, more), facts=facts)
         return Work(given, pad(self.statistics, more), self.batches.padded(more), self.joined)
 

@@ -387,7 +387,8 @@ def joined(works: Sequence[Work], width: int) -> Work:
     and the numbers h get the axis of clients."""
     down, mine, facts, h = zip(*(work.given for work in works), strict=True)
     *numbers, full = zip(*facts, strict=True)
-    every = Facts(*map(torch.cat, numbers), None if full[0] is None else torch.cat(full))
+    steps, samples, draw = map(torch.cat, numbers)
+    every = Facts(steps, samples, draw, None if full[0] is None else torch.cat(full))
     given = Given(_shared(down, width), _rows_of(mine), every, _shared(h, width))
     statistics = _rows_of([work.statistics for work in works])
     return Work(given, statistics, join_batches([work.batches for work in works]), joined=True)
