@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from fedbench.engine.tape_passes import add_constant, form, keep_constants, memory, write_in_place
 from fedbench.torch_internals import TorchDispatchMode, pytree
 
 CALLS = 8
@@ -27,13 +28,6 @@ _UNKNOWN = {
     torch.Tag.nondeterministic_seeded,
 }
 """Of operations with a result that Python may read, of a shape that follows from numbers, or random."""
-_VIEWS = {
-    torch.ops.aten.view.default,
-    torch.ops.aten.expand.default,
-    torch.ops.aten.alias.default,
-    torch.ops.aten.detach.default,
-}
-"""Operations that change nothing if the result has the form of what they are given."""
 
 Function = Callable[..., Any]
 
@@ -113,12 +107,13 @@ class _Tape(TorchDispatchMode):
 
     def __init__(self, tensors: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.graph, self.constants = fx.Graph(), dict[str, Tensor]()
+        self.graph, self.constants = fx.Graph(), list[fx.Node]()
         self.known = True  # whether the operations are the same whatever the numbers are
         self._seen: dict[int, tuple[Tensor, fx.Node]] = {}  # tensors live on, so that their ids are theirs
+        self._bases: dict[fx.Node, fx.Node] = {}  # what a view is a view of
         self._written = set[int]()
         for number, tensor in enumerate(tensors):
-            self._seen[id(tensor)] = tensor, self.graph.placeholder(f"x{number}")
+            self._add(tensor, self.graph.placeholder(f"x{number}"))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -128,39 +123,58 @@ class _Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         outputs = result if isinstance(result, tuple | list) else (result,)
-        if _unknown(func, args) or not all(isinstance(output, Tensor) for output in outputs):
+        plain = all(isinstance(each, Tensor) and each.layout is torch.strided for each in outputs)
+        if _unknown(func, args) or not plain:
             self.known = False
             return result
+        base = None
         if func._schema.is_mutable:
-            self._written |= {x.untyped_storage().data_ptr() for x in outputs}
-        if func in _VIEWS and _same(result, args[0]):
-            self._seen[id(result)] = result, self._node(args[0])
-            return result
+            self._written |= {memory(output) for output in outputs}
+        elif outputs and args and isinstance(args[0], Tensor) and memory(args[0]) == memory(outputs[0]):
+            base = self._node(args[0])
+            same = self._same(result, base) if isinstance(result, Tensor) else None
+            if same is not None:
+                self._seen[id(result)] = result, same
+                return result
         node = self.graph.call_function(func, *pytree.tree_map_only(Tensor, self._node, (args, kwargs)))
         for number, output in enumerate(outputs):
             one = node if output is result else self.graph.call_function(_item, (node, number))
             if id(output) not in self._seen:  # else it was computed in place
-                self._seen[id(output)] = output, one
+                self._add(output, one)
+                if base is not None:
+                    self._bases[one] = base
         return result
+
+    def _add(self, tensor: Tensor, node: fx.Node) -> None:
+        node.meta["tensor"] = tensor
+        self._seen[id(tensor)] = tensor, node
 
     def _node(self, tensor: Tensor) -> fx.Node:
         """What stands for a tensor. One that nothing has computed here is a constant."""
         if id(tensor) not in self._seen:
-            name = f"constant{len(self.constants)}"
-            self.constants[name] = tensor
-            self._seen[id(tensor)] = tensor, self.graph.get_attr(name)
+            self._add(tensor, add_constant(self.graph, self.constants, tensor))
         return self._seen[id(tensor)][1]
+
+    def _same(self, view: Tensor, base: fx.Node | None) -> fx.Node | None:
+        """What stands for a view already: it may be all of its base, or of what that is a view of."""
+        while base is not None and form(base.meta["tensor"]) != form(view):
+            base = self._bases.get(base)
+        return base
 
     def player(self, result: Any) -> Function | None:
         """A function of the arguments' tensors that computes the result; None if there is none."""
-        fixed = {x.untyped_storage().data_ptr() for x in self.constants.values()}
-        if not self.known or fixed & self._written:
+        self.graph.output(pytree.tree_map_only(Tensor, self._node, result))
+        if not self.known or self._written & {memory(node.meta["tensor"]) for node in self.constants}:
             return None
-        leaves, structure = pytree.tree_flatten(result)
-        self.graph.output([self._node(leaf) for leaf in leaves])
+        theirs = {memory(each) for each in pytree.tree_leaves(result) if isinstance(each, Tensor)}
+        keep_constants(self.graph, self.constants, self._written | theirs)
         self.graph.eliminate_dead_code()
-        play = fx.GraphModule(self.constants, self.graph).forward
-        return lambda tensors, args: pytree.tree_unflatten(play(*tensors), structure)
+        write_in_place(self.graph)
+        first = [node.meta["tensor"] for node in self.graph.nodes if node in self.constants]
+        for node in self.graph.nodes:
+            node.meta.clear()  # the tensors of this call
+        play = fx.GraphModule({}, self.graph).forward
+        return lambda tensors, args: play(*first, *tensors)
 
 
 def _unknown(func: Any, args: Any) -> bool:
@@ -172,8 +186,3 @@ def _unknown(func: Any, args: Any) -> bool:
 
 def _item(outputs: Any, number: int) -> Any:
     return outputs[number]
-
-
-def _same(view: Tensor, base: Tensor) -> bool:
-    """Whether a view is all of its base, in the same form."""
-    return bool(view.shape == base.shape and view.stride() == base.stride())

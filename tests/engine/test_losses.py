@@ -12,7 +12,7 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.engine.batches import Batch
 from fedbench.engine.evaluate import Evaluator
-from fedbench.engine.objective import TASKS, DeviceData, Objective, binary_cross_entropy, r2
+from fedbench.engine.objective import TASKS, DeviceData, Objective, binary_cross_entropy, r2, rows
 from fedbench.fields import Choice
 from fedbench.models import build
 
@@ -43,6 +43,22 @@ def by_hand(task: str, theta: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple
     grad = np.concatenate([(slope.T @ x / len(x)).ravel(), slope.mean(0)])
     value = losses.mean() + WEIGHT_DECAY / 2 * (theta**2).sum()
     return SCALE * value, SCALE * (grad + WEIGHT_DECAY * theta)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.uint8, np.int64, np.bool_])
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2, 4)])
+def test_samples_are_gathered_as_numpy_does(kind: type, shape: tuple[int, ...]) -> None:
+    values, at = (
+        RNG.integers(0, 2 if kind is np.bool_ else 99, (9, *shape)).astype(kind),
+        RNG.integers(0, 9, (4, 6)),
+    )
+    tensor = torch.from_numpy(values)
+    for found in (
+        rows(tensor, torch.from_numpy(at)),
+        torch.func.vmap(lambda i: rows(tensor, i))(torch.from_numpy(at)),
+    ):
+        assert found.numpy().dtype == kind
+        np.testing.assert_array_equal(found, values[at])
 
 
 @pytest.mark.parametrize("task", ["regression", "multilabel"])

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from fedbench.engine.tape import CALLS, MOST_FORMS, Taped
+from fedbench.torch_internals import TorchDispatchMode
 
 HELD = torch.arange(12.0, dtype=torch.float64).view(4, 3)
 Vectors = dict[str, Tensor]
@@ -52,6 +55,95 @@ def test_two_arguments_that_were_one_tensor_may_differ_later() -> None:
     for _ in range(CALLS + 2):
         assert taped(one, one).tolist() == [0, 0]
     assert taped(one, 3 * one).tolist() == [-2, -2]
+
+
+# ---- aliases ---------------------------------------------------------------------------------------------
+
+GIVEN = torch.linspace(-1, 1, 12, dtype=torch.float64).view(3, 4)
+STEPS: list[Callable[[Tensor, Tensor, Tensor], Tensor]] = [  # of two values (3, 4) and numbers (3, 1)
+    lambda a, b, s: a + b,
+    lambda a, b, s: a - s * b,
+    lambda a, b, s: torch.relu(b),
+    lambda a, b, s: torch.where(a > s, a, b),
+    lambda a, b, s: a.t().t(),
+    lambda a, b, s: a.reshape(4, 3).t(),
+    lambda a, b, s: a.reshape(2, 6)[1].view(3, 2).repeat(1, 2),
+    lambda a, b, s: torch.cat([b[:, 2:], a.split(2, 1)[1]], 1),
+    lambda a, b, s: b.expand(2, 3, 4)[1] * a[:, :1],
+    lambda a, b, s: a + torch.full((3, 4), 0.5, dtype=a.dtype).cumsum(1),
+    lambda a, b, s: torch.zeros_like(a),
+    lambda a, b, s: GIVEN,
+    lambda a, b, s: (a * 1).add_(b),
+    lambda a, b, s: torch.zeros_like(a).index_add_(0, torch.arange(3).flip(0), b),
+]
+Step = tuple[int, int, int]
+
+
+def values(x: Tensor, s: Tensor, steps: list[Step], out: list[int]) -> tuple[Tensor, ...]:
+    """A program of such steps, each on what was there before; some of all values are its result."""
+    found = [x, s * x]
+    for kind, i, j in steps:
+        found.append(STEPS[kind](found[i % len(found)], found[j % len(found)], s))
+    return tuple(found[i % len(found)] for i in out)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 99), st.integers(0, 99)), max_size=14),
+    st.lists(st.integers(0, 99), min_size=1, max_size=3),
+)
+def test_no_recorded_operation_writes_over_what_is_read_later(steps: list[Step], out: list[int]) -> None:
+    taped, before, kept = Taped(lambda x, s: values(x, s, steps, out)), GIVEN.clone(), []
+
+    def called(seed: int) -> None:
+        one = torch.Generator().manual_seed(seed)
+        x, s = (torch.rand(3, n, generator=one, dtype=torch.float64) - 0.5 for n in (4, 1))
+        copies, found = (x.clone(), s.clone()), taped(x, s)
+        kept.append((found, values(*copies, steps, out)))
+        assert torch.equal(x, copies[0])
+        assert torch.equal(s, copies[1])
+        assert torch.equal(GIVEN, before)
+
+    for seed in range(CALLS + 5):
+        called(seed)
+    for found, expected in kept:  # what a call has given is the caller's
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    for found, _ in kept:
+        for each in found:
+            if each.untyped_storage().data_ptr() != GIVEN.untyped_storage().data_ptr():
+                each.zero_()
+    called(99)
+    assert all(torch.equal(a, b) for a, b in zip(*kept[-1], strict=True))
+
+
+class Results(TorchDispatchMode):
+    """Keeps what operations give."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.all: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.all.append(func(*args, **(kwargs or {})))
+        return self.all[-1]
+
+
+def test_element_wise_results_share_memory_and_constants_are_made_once() -> None:
+    def step(y: Tensor, lr: Tensor, grad: Tensor) -> Tensor:
+        weights = torch.arange(4.0).view(2, 2).t().t() * torch.ones(2)
+        return y - lr * torch.relu(grad * weights + y)
+
+    taped, args = Taped(step), (torch.rand(3, 2, 2), torch.rand(3, 1, 1), torch.rand(3, 2, 2))
+    for _ in range(CALLS + 1):
+        taped(*args)
+    with Results() as results:
+        assert torch.equal(taped(*args), step(*args))
+    mine = results.all[:5]  # product, sum, relu, product, difference
+    assert len({each.data_ptr() for each in mine}) == 1
+    assert all(each.shape == (3, 2, 2) for each in mine)
+
+
+# ---- what is not recorded --------------------------------------------------------------------------------
 
 
 def reads(x: Tensor) -> Tensor:
