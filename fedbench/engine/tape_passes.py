@@ -7,7 +7,6 @@ are alive, so two of them are in the same memory if and only if they are in each
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -92,7 +91,6 @@ def form(tensor: Tensor) -> tuple[Any, ...]:
     return *there, tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
-@cache
 def _over(func: Any) -> tuple[Any, str | None] | None:
     """The operation that writes an element-wise result into a tensor, and under which name it takes that;
     None: it is its first argument. Torch makes some such operations up, which only copy their result."""
