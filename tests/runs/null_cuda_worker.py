@@ -1,7 +1,6 @@
-"""Under the null CUDA device: what rounds of jobs ask of it, or what a run does whose device is full.
+"""Under the null CUDA device: what rounds of jobs ask of it, or what a step does whose device is full.
 
 null_cuda_worker.py rounds FILE    a JSON list of jobs (lists of words); prints a JSON object for each
-null_cuda_worker.py full FILE      the words of one job; the device is full with more than half of a chunk
 null_cuda_worker.py packed FILE    the words of one job; the device is full once its steps are compiled
 null_cuda_worker.py linked FILE    the same, its steps compiled as a torch without standalone_compile does
 """
@@ -24,7 +23,7 @@ import torch
 
 from fedbench import torch_internals
 from fedbench.api import compose_config
-from fedbench.engine import compiled, vectorised
+from fedbench.engine import compiled
 from fedbench.runs.execution import Execution, set_numerics
 from fedbench.runs.measurement import Measurement
 from fedbench.runs.run import Run
@@ -80,31 +79,6 @@ def rounds(words: list[str]) -> dict[str, Any]:
     return {"words": words, "engine": engine, "note": note, **found}
 
 
-def full(words: list[str], directory: Path) -> dict[str, Any]:
-    """The summary of a run with a device that has 1 MiB left for the steps of more than half of a chunk, or
-    its error."""
-    emul.install()
-    cap, used = emul._lib.nullcuda_cap, emul._lib.nullcuda_used
-    used.restype, cap.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
-    steps = vectorised.VmapExecutor.run
-
-    def short(self: Any, work: Any) -> Any:
-        if len(work.batches.steps) > 5:
-            torch.cuda.empty_cache()
-            cap(used(0) + (1 << 20))
-        try:
-            return steps(self, work)
-        finally:
-            cap(0)
-
-    vectorised.VmapExecutor.run = short  # type: ignore[method-assign]
-    try:
-        Run(compose_config(words)).go(directory)
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-    return dict(json.loads((directory / "summary.json").read_text()))
-
-
 def packed(words: list[str]) -> dict[str, Any]:
     """What a round raises whose packed steps find no memory, and whether it counts as that."""
     running = started(words)
@@ -141,9 +115,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     kind, file = sys.argv[1], Path(sys.argv[2])
     given = json.loads(file.read_text())
-    if kind == "full":
-        print(json.dumps(full(given, file.parent / "run")), flush=True)
-    elif kind in ("packed", "linked"):
+    if kind in ("packed", "linked"):
         emul.no_values()
         if kind == "linked":  # as in a torch without standalone_compile
             torch_internals.stands_alone = compiled.stands_alone = lambda device: False

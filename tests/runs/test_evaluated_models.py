@@ -11,7 +11,6 @@ import pytest
 from run_files import metrics, model, same_model
 
 from fedbench.api import compose_config
-from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
 
@@ -111,17 +110,3 @@ def test_no_number_of_the_training_changes(method: str, tmp_path: Path) -> None:
         assert last[3]["test_loss"] != other[3]["test_loss"]
         for costs in ("uplink_bytes", "downlink_bytes", "gradient_evaluations"):
             assert last[3][costs] == other[3][costs]
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ([ALL, "schedule=async"], "a client's last model is only known where rounds are synchronous"),
-        ([ALL, "algorithm=fedproxvr"], "fedproxvr's clients have no model y of their own"),
-        ([TWO, "algorithm=fedbn", "model=mlp", "model.norm=layer"], "fedbn's clients evaluate their own"),
-        ([TWO, "model=cnn", "model.norm=batch"], "batch norm's statistics belong to one model"),
-    ],
-)
-def test_where_there_is_no_mean_it_is_refused(words: list[str], why: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^eval\.model=mean_of_\w+: must be last: {why}"):
-        Run(compose_config([*BASE, *words]))

@@ -14,14 +14,6 @@ from fedbench.engine import choose, memory
 from fedbench.engine.choose import Load, ModelCost, choose_chunk, eval_batch, measure_model
 
 
-def test_evaluation_takes_smaller_batches_where_activations_would_leave_the_cache() -> None:
-    plain = measure_model(nn.Linear(64, 10), torch.zeros(1, 64))
-    conv = measure_model(
-        nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 10)), torch.zeros(1, 1, 8, 8)
-    )
-    assert [eval_batch(torch.device("cpu"), cost, 64, 4) for cost in (plain, conv)] == [1000, 200]
-
-
 def test_a_gpu_evaluates_as_many_samples_at_once_as_fit_a_part_of_its_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

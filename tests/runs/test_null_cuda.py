@@ -107,17 +107,6 @@ def test_what_a_round_asks_of_a_device(device: Path, images: Path, tmp_path: Pat
             assert found["graph_launches"] == 5, name
 
 
-@pytest.mark.parametrize("graph", ["off", "unchecked"])
-def test_a_full_device_halves_the_chunk(device: Path, images: Path, tmp_path: Path, graph: str) -> None:
-    """With vmap: compiled code has no values on this device, and a run without values ends in round 0."""
-    file = tmp_path / "words.json"
-    file.write_text(json.dumps(job(images, "vmap", "model=mlp", "rounds=1", f"cuda_graph={graph}")))
-    done = null_cuda.python(device, WORKER, "full", str(file))
-    summary = json.loads(done.stdout.splitlines()[-1])
-    assert summary.get("chunk") == 5, (summary.get("error"), done.stderr[-1500:])
-    assert "out of memory with chunk=10; started again with chunk=5" in summary["notes"]
-
-
 @pytest.mark.parametrize(
     ("kind", "error"), [("packed", "OutOfMemoryError"), ("linked", "RuntimeError")], ids=["packed", "linked"]
 )

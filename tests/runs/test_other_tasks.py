@@ -17,7 +17,6 @@ from fedbench.cli import main
 from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
 from fedbench.fields import REGISTERED
-from fedbench.runs.clients import summary_of
 from fedbench.runs.metrics import Outcome
 from fedbench.runs.run import Run
 
@@ -135,37 +134,6 @@ def test_token_sequences(tmp_path: Path) -> None:
     assert math.isfinite(float(last["test_loss"]))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (
-            ["loss.kind=mse"],
-            "loss.kind=mse: does not fit dataset=digits (classification); must be cross_entro",
-        ),
-        (["loss.kind=hinge"], "loss.kind=hinge: must be one of cross_entropy, mse, bce, or null"),
-        (["NUMBERS", "loss.kind=bce"], "loss.kind=bce: does not fit dataset=npz (regression); must be mse"),
-        (
-            ["NUMBERS", "algorithm=fedbn", "model=mlp", "model.norm=layer"],
-            "algorithm=fedbn: is evaluated by cl",
-        ),
-        (["NUMBERS", "eval.clients=true"], "eval.clients=true: needs classes, or a test set that says whose"),
-        (
-            ["NUMBERS", "partition=dirichlet"],
-            "partition=dirichlet: divides by class, and this data set has no",
-        ),
-        (["NUMBERS", "dataset.augment=crop_flip"], "dataset.augment=crop_flip: must be none"),
-        (["dataset=reviews"], "model=logistic: needs images or features; samples are token sequences"),
-        (["dataset=digits", "model=embedding_rnn"], "model=embedding_rnn: needs token sequences"),
-    ],
-)
-def test_what_does_not_fit_is_refused(file: Path, overrides: list[str], said: str) -> None:
-    numbers = npz(file, "numbers", "regression")
-    words = [text for word in overrides for text in (numbers if word == "NUMBERS" else [word])]
-    with pytest.raises(ConfigError) as error:
-        Run(compose_config([*BASE, *words]))
-    assert str(error.value).startswith(said)
-
-
 def test_a_test_sample_of_a_client_that_is_not_there(file: Path) -> None:
     with np.load(file / "classes.npz") as arrays:
         np.savez(file / "odd.npz", **{**arrays, "client_test": np.full(96, CLIENTS)})
@@ -182,14 +150,6 @@ def test_a_diverged_run_counts_the_worst_there_is(metric: str, worst: float) -> 
     """What sweepers are told: R2 has no lower end, so 0 would be better than many runs that end."""
     assert Outcome(Path(), "diverged", 3, 9, None, 0.5, 1, metric=metric).score == worst
     assert Outcome(Path(), "completed", 9, 9, -2.5, 0.5, 1, metric=metric).score == -2.5
-
-
-def test_the_worst_tenth_of_scores() -> None:
-    scores = np.array([0.5, 0.1, np.nan, *np.linspace(0.6, 1.0, 18)])  # 20 are known: the worst 2
-    mean, worst, std = summary_of(scores)
-    known = scores[~np.isnan(scores)]
-    assert (mean, worst, std) == pytest.approx((known.mean(), (0.1 + 0.5) / 2, known.std()))
-    assert all(map(math.isnan, summary_of(np.array([np.nan]))))
 
 
 MODULE = """

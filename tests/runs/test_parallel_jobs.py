@@ -1,31 +1,17 @@
-"""Methods that keep state at their clients need clients that work on one job after the other."""
+"""Methods that keep state at their clients need clients that work on one job after the other (what makes two
+at once is refused: test_refused_runs)."""
 
 from __future__ import annotations
 
 import pytest
 
 from fedbench.api import compose_config
-from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
 
 
 def plan(algorithm: str, *words: str) -> Run:
     given = ["schedule=async", "clients.total=6", "clients.per_round=2", "rounds=10", "device=cpu"]
     return Run(compose_config([f"algorithm={algorithm}", *given, *words]))
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "words", "key"),
-    [
-        ("masfl", ["schedule.staleness=4"], "schedule.staleness"),
-        ("scaffold", ["schedule.staleness=[2,0,1]"], "schedule.staleness"),
-        ("dude_asgd", ["schedule.pool=all", "schedule.concurrency=6", "delay=exponential"], "schedule.pool"),
-    ],
-)
-def test_two_jobs_at_once_are_refused_whatever_makes_them(algorithm: str, words: list[str], key: str) -> None:
-    why = "keeps state at its clients, so no client can work on two jobs at once, "
-    with pytest.raises(ConfigError, match=rf"^algorithm={algorithm}: {why}.* on \({key}\)$"):
-        plan(algorithm, *words)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,9 @@ from run_files import metrics, same_model
 
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.runs.metrics import reason_to_stop, rounds_to
+from fedbench.runs.metrics import reason_to_stop
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
-from fedbench.runs.server_loop import ServerLoop
-from fedbench.runs.signals import Interrupted
 from fedbench.runs.stored import finished
 
 BASE = [
@@ -38,12 +36,6 @@ def run(directory: Path, *overrides: str) -> dict[str, Any]:
 
 def accuracies(directory: Path) -> list[float]:
     return [float(row["test_accuracy"]) for row in metrics(directory)]
-
-
-def test_the_rounds_to_an_accuracy_are_those_of_the_first_evaluation_that_has_it() -> None:
-    """0.5 exactly counts; a later fall below changes nothing; what is never reached is None."""
-    curve = [(0, 0.1), (5, 0.5), (10, 0.4), (15, 0.8)]
-    assert rounds_to(curve, [0.5, 0.9, 0.6]) == {"0.5": 5, "0.6": 15, "0.9": None}
 
 
 @pytest.mark.parametrize(
@@ -79,31 +71,6 @@ def test_a_run_stops_at_its_target_as_the_longer_run_got_there(tmp_path: Path) -
     assert (found["status"], found["rounds"], found["stopped"]) == ("completed", at, f"target={target:g}")
     assert found["rounds_to_accuracy"][f"{target:g}"] == at
     assert found["rounds_to_accuracy"]["0.99"] is None
-
-
-@pytest.mark.parametrize("schedule", [[], ASYNC], ids=["sync", "async"])
-def test_a_resumed_run_stops_where_the_uninterrupted_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: list[str]
-) -> None:
-    """A rate of 0 never gets better, so patience=3 ends it at round 3, wherever it was interrupted."""
-    words = [*schedule, "patience=3", "algorithm.lr=1e-12", "checkpoint.seconds=0"]
-    whole = run(tmp_path / "whole", *words)
-    assert (whole["rounds"], whole["stopped"]) == (3, "patience=3")
-    update, stops = ServerLoop.update, [2, 1]
-
-    def interrupted(self: ServerLoop) -> None:
-        if stops and self.version == stops[-1]:
-            stops.pop()
-            raise Interrupted("stopped", 130)
-        update(self)
-
-    monkeypatch.setattr(ServerLoop, "update", interrupted)
-    for _ in range(2):
-        with pytest.raises(Interrupted):
-            run(tmp_path / "cut", *words)
-    cut = run(tmp_path / "cut", *words)
-    assert (cut["rounds"], cut["stopped"]) == (3, "patience=3")
-    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
 
 
 def test_a_checkpoint_of_the_last_evaluation_is_not_gone_on_from(tmp_path: Path) -> None:

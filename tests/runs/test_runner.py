@@ -1,4 +1,4 @@
-"""Runs: files, determinism, resuming, refusals. On the embedded digits, in this process."""
+"""Runs: files, determinism, resuming. On the embedded digits, in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import torch
 from run_files import metrics, model, same_model
 
 from fedbench.api import compose_config
-from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import STAGING
 from fedbench.runs.server_loop import ServerLoop
@@ -132,27 +131,3 @@ def test_divergence_is_a_result(tmp_path: Path) -> None:
     assert summary["status"] == "diverged"
     assert summary["final_accuracy"] is None
     assert summary["rounds"] < 6
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["algorithm.lr=-1"], r"algorithm\.lr=-1: must be a number > 0"),
-        (["algorithm=led"], r"algorithm=led: is defined for full participation"),
-        (["algorithm=mime", *ASYNC], r"algorithm=mime: .*schedule"),
-        (["algorithm=padamfed", "local.steps=null", "local.epochs=1"], r"algorithm\.lr=null: .*local\.steps"),
-        (["local.batch_size=2000"], r"local\.batch_size=2000: must be at most the 1437"),
-        (["algorithm=fedbn"], r"algorithm=fedbn: .*normalisation"),
-        (
-            ["algorithm=ringmaster_asgd", "schedule=async", "clients.per_round=1", "schedule.staleness=3"],
-            r"schedule\.staleness=3: must be null: the algorithm discards what arrives too late",
-        ),
-        (["algorithm=dude_asgd", "local.steps=3"], r"local\.steps=3: dude_asgd makes exactly 1"),
-        (["init_from=nowhere.pt"], r"init_from=nowhere.pt: there is no such file"),
-    ],
-)
-def test_refusals_leave_nothing(tmp_path: Path, overrides: list[str], message: str) -> None:
-    base = [o for o in BASE if not (o.startswith("local.steps") and "local.steps=null" in overrides)]
-    with pytest.raises((ConfigError, Exception), match=message):
-        run(compose_config([*base, *overrides]), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} <= {".lock"}

@@ -19,7 +19,6 @@ from run_files import summary
 
 from fedbench import algorithms
 from fedbench.api import compose_config
-from fedbench.engine.state import MemoryStore, OwnedStore
 from fedbench.errors import ConfigError, RunError
 from fedbench.method import Algorithm
 from fedbench.process_group import ProcessGroup
@@ -171,23 +170,11 @@ SECOND = ProcessGroup(rank=1, size=3)
     [
         (["clients.per_round=2"], "clients.per_round=2: must be at least the number of processes, 3"),
         (["state.place=disk"], "state.place=disk: 3 processes keep clients' state in memory"),
-        (["algorithm=fedasync", *ASYNC, "clients.per_round=1"], "must be at least the number of processes"),
     ],
 )
 def test_what_several_processes_cannot_do_is_refused(overrides: list[str], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
         Run(compose_config([*TINY, *overrides]), None, SECOND)
-
-
-def test_each_process_has_the_rows_of_its_own_clients() -> None:
-    whole, own = MemoryStore(7, "cpu"), OwnedStore(7, "cpu", SECOND)
-    ids = torch.tensor([4, 1])
-    for store in (whole, own):
-        store.fill({"c": torch.zeros(2)})
-        store.scatter(ids, {"c": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
-    assert own.tensors["c"].shape == (2, 2)
-    assert torch.equal(own.gather(ids)["c"], whole.gather(ids)["c"])
-    assert torch.equal(own.tensors["c"], whole.tensors["c"][1::3])
 
 
 # ---- the command line ------------------------------------------------------------------------------------

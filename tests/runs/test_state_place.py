@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from run_files import metrics, same_model
 from test_runner import BASE
-from tests_support import stop_after
 
 from fedbench.api import compose_config
 from fedbench.engine import choose
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
 
 SCAFFOLD = ("algorithm=scaffold", "rounds=7")
@@ -29,15 +28,6 @@ def equal(a: Path, b: Path) -> bool:
     return same_model(a, b) and metrics(a) == metrics(b)
 
 
-@pytest.fixture
-def killed_at_5(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process is gone in the middle of round 5, three rounds after its last checkpoint."""
-    stop_after(monkeypatch, 5)
-    monkeypatch.setattr(
-        "fedbench.runs.checkpoint.Checkpointer.due", property(lambda self: self.took == 0.0)
-    )  # after round 1 only
-
-
 def test_on_disk_is_as_in_memory_and_leaves_nothing(tmp_path: Path) -> None:
     run(tmp_path / "memory", "state.place=memory")
     scratch = f"state.directory={tmp_path / 'scratch'}"
@@ -49,23 +39,15 @@ def test_on_disk_is_as_in_memory_and_leaves_nothing(tmp_path: Path) -> None:
     assert not list((tmp_path / "scratch").iterdir())
 
 
-@pytest.mark.usefixtures("killed_at_5")
-def test_a_killed_run_goes_on_from_its_rows_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "disk", "state.place=disk")
+def test_a_run_goes_on_where_its_clients_state_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although `auto` would take memory now. Without its rows it is refused (test_disk.py)."""
+    run(tmp_path / "disk", "state.place=disk", "checkpoint.until=3")
     assert any((tmp_path / "disk" / "state").iterdir())
-    shutil.copytree(tmp_path / "disk", tmp_path / "harmed")
-    monkeypatch.undo()
-    monkeypatch.setattr(choose, "total_memory", lambda device: 2**40)  # auto would take memory now
+    monkeypatch.setattr(choose, "total_memory", lambda device: 2**40)
     run(tmp_path / "disk")
     run(tmp_path / "whole")
     assert equal(tmp_path / "whole", tmp_path / "disk")
     assert not (tmp_path / "disk" / "state").exists()
-    shutil.rmtree(tmp_path / "harmed" / "state")
-    with pytest.raises(RunError, match="clients' state"):
-        run(tmp_path / "harmed")
-    run(tmp_path / "harmed", "resume=false")
-    assert equal(tmp_path / "whole", tmp_path / "harmed")
 
 
 def test_auto_takes_the_disk_where_memory_is_too_small(
@@ -81,10 +63,7 @@ def test_auto_takes_the_disk_where_memory_is_too_small(
 
 
 def test_what_fits_on_no_disk_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    huge = ["clients.total=1000", "model=mlp", "model.hidden=[100000,100000]", "partition=iid"]
     assert shutil.disk_usage(tmp_path).free < 2**50
-    with pytest.raises(ConfigError, match=r"^model="):  # the model itself
-        run(tmp_path, *huge)
     plan = Run(compose_config([*BASE, *SCAFFOLD, "state.place=disk"]))
     plan.problem = replace(plan.problem, cost=replace(plan.problem.cost, client_state=2**60))
     with pytest.raises(ConfigError, match=r"^state\.directory=.*needs about .* of disk"):

@@ -1,0 +1,83 @@
+"""What a run refuses once its data, its method and its schedule are known, in one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedbench.api import compose_config
+from fedbench.errors import UserError
+from fedbench.runs.run import Run
+
+TWO, ALL = "eval.model=mean_of_two", "eval.model=mean_of_all_clients"
+FEDBN = "algorithm=fedbn model=mlp model.norm=layer"
+SIX = "schedule=async clients.total=6 clients.per_round=2"
+AT_ONCE = "keeps state at its clients, so no client can work on two jobs at once, as client "
+EXPONENTIAL = "lr_schedule=exponential lr_schedule.factor"
+LARGEST = "3.4e+38, the largest number of dtype=float32"
+
+REFUSED = [
+    # a method and what goes with it
+    ("algorithm=led", "algorithm=led: is defined for full participation"),
+    ("algorithm=padamfed local.steps=null local.epochs=1 partition=dirichlet", "algorithm.lr=null: "),
+    ("algorithm=dude_asgd local.steps=3", "local.steps=3: dude_asgd makes exactly 1"),
+    ("algorithm=ringmaster_asgd schedule=async clients.per_round=1 schedule.staleness=3",
+     "schedule.staleness=3: must be null: the algorithm discards what arrives too late"),
+    (f"algorithm=masfl {SIX} schedule.staleness=4", f"algorithm=masfl: {AT_ONCE}", "(schedule.staleness)"),
+    (f"algorithm=scaffold {SIX} schedule.staleness=[2,0,1]", f"algorithm=scaffold: {AT_ONCE}",
+     "(schedule.staleness)"),
+    (f"algorithm=dude_asgd {SIX} schedule.pool=all schedule.concurrency=6 delay=exponential local.steps=1",
+     f"algorithm=dude_asgd: {AT_ONCE}", "(schedule.pool)"),
+    # rates over rounds
+    ("algorithm=padamfed lr_schedule=cosine", "lr_schedule=cosine: must be constant, or algorithm.lr given"),
+    ("algorithm=masfl algorithm.lr=null lr_schedule=cosine", "algorithm.lr=null"),
+    ("algorithm=fedsps lr_schedule=exponential", "fedsps has no algorithm.lr"),
+    ("algorithm=fedexp server_lr_schedule=exponential", "fedexp has no algorithm.server_lr"),
+    ("lr_schedule=step", "lr_schedule.milestones=null: must be a list of different rounds"),
+    ("lr_schedule=linear", "lr_schedule=linear: must be one of constant, cosine, exponential, step"),
+    ("lr_schedule.factor=0.9", "lr_schedule.factor=0.9: no such key; lr_schedule=constant has warmup"),
+    (f"{EXPONENTIAL}=1e60", f"lr_schedule.factor=1e+60: must be smaller: the rate would be above {LARGEST}"),
+    (f"{EXPONENTIAL}=8.2e7 rounds=6", f"the rate would be above {LARGEST}, in round 6"),  # 0.1 * 8.2e7^5
+    ("lr_schedule=cosine algorithm.lr=1e60", f"algorithm.lr=1e+60: must be at most {LARGEST}"),
+    # the task of the data
+    ("loss.kind=mse", "loss.kind=mse: does not fit dataset=digits (classification); must be cross_entropy"),
+    ("loss.kind=hinge", "loss.kind=hinge: must be one of cross_entropy, mse, bce, or null"),
+    ("NUMBERS loss.kind=bce", "loss.kind=bce: does not fit dataset=npz (regression); must be mse"),
+    (f"NUMBERS {FEDBN}", "algorithm=fedbn: is evaluated by class"),
+    ("NUMBERS partition=iid eval.clients=true", "eval.clients=true: needs classes, or a test set that says"),
+    ("NUMBERS partition=dirichlet", "partition=dirichlet: divides by class, and this data set has no"),
+    ("NUMBERS dataset.augment=crop_flip", "dataset.augment=crop_flip: must be none"),
+    ("dataset=reviews model=logistic", "model=logistic: needs images or features; samples are token"),
+    ("dataset=digits model=embedding_rnn", "model=embedding_rnn: needs token sequences"),
+    ("local.batch_size=2000", "local.batch_size=2000: must be at most the 1437"),
+    ("init_from=nowhere.pt", "init_from=nowhere.pt: there is no such file"),
+    # the model that is evaluated
+    (f"{ALL} schedule=async", f"{ALL}: must be last: a client's last model is only known where rounds are"),
+    (f"{ALL} algorithm=fedproxvr", f"{ALL}: must be last: fedproxvr's clients have no model y of their own"),
+    (f"{TWO} {FEDBN}", f"{TWO}: must be last: fedbn's clients evaluate their own"),
+    (f"{TWO} model=cnn model.norm=batch", f"{TWO}: must be last: batch norm's statistics belong to one"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The words for a data set of numbers."""
+    file = tmp_path_factory.mktemp("data") / "numbers.npz"
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    np.savez(file, x_train=x[:40], y_train=x[:40] + 1, x_test=x[40:], y_test=x[40:] + 1)
+    return f"dataset=npz dataset.path={file} dataset.task=regression"
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
+def test_what_does_not_go_together_is_refused(numbers: str, case: tuple[str, ...]) -> None:
+    given, *said = case
+    with pytest.raises(UserError) as refused:
+        Run(compose_config(given.replace("NUMBERS", numbers).split()))
+    assert all(part in str(refused.value) for part in said), refused.value
+    assert "\n" not in str(refused.value)
+
+
+def test_the_largest_rate_that_fits_is_taken() -> None:
+    """0.1 * 8e7^5 = 3.28e38 in the sixth round; in float64 far more."""
+    for words in ("=8e7", "=8.2e7 dtype=float64", "=1e-80"):  # a rate of 0 is one
+        Run(compose_config(["rounds=6", *f"{EXPONENTIAL}{words}".split()]))
