@@ -150,15 +150,10 @@ def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
     found = {}
     for name, curve in rounds.sort_values("round").groupby("dir"):
         best = curve.test_accuracy.astype(float).fillna(0.0).cummax().to_numpy()
-        at = curve["round"].to_numpy(float)
-        place = int(np.argmax(best >= target))
-        if best[-1] < target:
-            found[name] = np.inf
-        elif place == 0:
-            found[name] = at[0]
-        else:
-            share = (target - best[place - 1]) / (best[place] - best[place - 1])
-            found[name] = at[place - 1] + share * (at[place] - at[place - 1])
+        first = int(np.argmax(best >= target))
+        around = slice(max(first - 1, 0), first + 1)
+        at = np.interp(target, best[around], curve["round"].to_numpy(float)[around])
+        found[name] = float(at) if best[-1] >= target else np.inf
     return pd.Series(found, dtype=float)
 
 

@@ -62,10 +62,8 @@ class Leads(Test):
             pairs |= {f"{one} than=(growth)": (ours - before[one][0], theirs - before[one][1])
                       for one, (ours, theirs) in now.pairs.items()}  # fmt: skip
         found = {other: exceeds(*pair) for other, pair in pairs.items()}
-        n, rival = (
-            min(count for count, _, _ in found.values()),
-            min(self.others, key=lambda one: found[one][1]),
-        )
+        n = min(count for count, _, _ in found.values())
+        rival = min(self.others, key=lambda one: found[one][1])
         numbers = ", ".join(f"{short(name)} {words}" for name, words in now.words.items() if words)
         brief = f"{now.words[self.method]}; {short(rival)} {now.words[rival]}"
         if now.last:

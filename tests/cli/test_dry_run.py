@@ -32,13 +32,14 @@ def test_nothing_is_downloaded(
 
 
 def test_a_figure_says_what_it_would_run(fedbench: Call, tmp_path: Path) -> None:
-    """loss_scale at scale smoke: two points of each method's grid, then a run for each factor."""
-    code, out, err = fedbench("figures", "loss_scale", "--dry-run", "threads=1")
+    """CIFAR-10's figure at scale smoke: two rates of each of three methods, then two seeds of seven."""
+    code, out, err = fedbench("figures", "padamfed/cifar10", "--dry-run", "threads=1")
     assert (code, err) == (0, "")
-    assert "loss_scale, smoke: " in out
-    assert " runs in outputs/" in out
-    assert ", 0 finished\n" in out
-    assert ": to run\n" in out
+    first, runs, *names, last = out.splitlines()
+    assert first == "padamfed/cifar10, smoke: the first runs of a search for 3 methods"
+    assert (runs[:15], runs[-12:]) == ("6 runs in outpu", ", 0 finished")
+    assert (len(names), {name.rpartition(": ")[2] for name in names}) == (6, {"to run"})
+    assert last == "then what the search still asks for, and 14 runs of the winners"
     assert files(tmp_path) == set()
     assert fedbench("figures", "--all", "--list")[0] == 0
 
