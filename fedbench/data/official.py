@@ -19,14 +19,6 @@ from fedbench.data.files import damaged, fetch, file_record, load_npz, read_idx
 from fedbench.data.options import EMNIST_CLASSES
 from fedbench.errors import DataError, reason_of, refusing
 
-_EMNIST_SIZES = {
-    "balanced": (112_800, 18_800),
-    "bymerge": (697_932, 116_323),
-    "byclass": (697_932, 116_323),
-    "letters": (124_800, 20_800),
-    "digits": (240_000, 40_000),
-    "mnist": (60_000, 10_000),
-}
 CINIC10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
@@ -42,44 +34,42 @@ class Source:
     split: str | None = None  # EMNIST's
 
 
-def _idx(kind: str) -> Source:
-    files = tuple(f"{kind}/raw/{part}-{suffix}" for part in ("train", "t10k") for suffix in _IDX)
-    return Source(kind, 10, (60_000, 10_000), files)
+def _idx(folder: str, *parts: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/raw/{part}-{suffix}" for part in parts for suffix in _IDX)
 
 
-def _emnist(split: str) -> Source:
-    names = (f"emnist-{split}-{part}-{suffix}" for part in ("train", "test") for suffix in _IDX)
-    files = tuple(f"EMNIST/raw/{name}" for name in names)
-    return Source("EMNIST", EMNIST_CLASSES[split], _EMNIST_SIZES[split], files, split)
+def _emnist(split: str, *sizes: int) -> Source:
+    files = _idx("EMNIST", f"emnist-{split}-train", f"emnist-{split}-test")
+    return Source("EMNIST", EMNIST_CLASSES[split], (sizes[0], sizes[1]), files, split)
 
 
-def source(name: str, split: str = "balanced") -> Source:
-    """The source of an official data set; `split` is EMNIST's."""
-    if name == "cinic10":
-        return Source("ImageFolder", 10, (90_000, 90_000), ())
-    if name == "emnist":
-        return _emnist(split)
-    if name in ("mnist", "fmnist"):
-        return _idx("MNIST" if name == "mnist" else "FashionMNIST")
-    if name == "svhn":
-        return Source("SVHN", 10, (73_257, 26_032), ("train_32x32.mat", "test_32x32.mat"))
-    if name == "cifar10":
-        parts = ["batches.meta", *(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
-        folder = "cifar-10-batches-py"
-    else:
-        parts, folder = ["meta", "train", "test"], "cifar-100-python"
-    files = tuple(f"{folder}/{part}" for part in parts)
-    return Source(name.upper(), int(name.removeprefix("cifar")), (50_000, 10_000), files)
+_CIFAR10 = ("batches.meta", *(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+_CIFAR100 = ("meta", "train", "test")
+SOURCES = {
+    "mnist": Source("MNIST", 10, (60_000, 10_000), _idx("MNIST", "train", "t10k")),
+    "fmnist": Source("FashionMNIST", 10, (60_000, 10_000), _idx("FashionMNIST", "train", "t10k")),
+    "cifar10": Source("CIFAR10", 10, (50_000, 10_000), tuple(f"cifar-10-batches-py/{x}" for x in _CIFAR10)),
+    "cifar100": Source("CIFAR100", 100, (50_000, 10_000), tuple(f"cifar-100-python/{x}" for x in _CIFAR100)),
+    "svhn": Source("SVHN", 10, (73_257, 26_032), ("train_32x32.mat", "test_32x32.mat")),
+    "cinic10": Source("ImageFolder", 10, (90_000, 90_000), ()),
+    "emnist balanced": _emnist("balanced", 112_800, 18_800),
+    "emnist bymerge": _emnist("bymerge", 697_932, 116_323),
+    "emnist byclass": _emnist("byclass", 697_932, 116_323),
+    "emnist letters": _emnist("letters", 124_800, 20_800),
+    "emnist digits": _emnist("digits", 240_000, 40_000),
+    "emnist mnist": _emnist("mnist", 60_000, 10_000),
+}
+"""By name, and of EMNIST also by split."""
 
 
-def official(name: str, root: Path, split: str = "balanced") -> Dataset:
+def official(name: str, root: Path, split: str | None = None) -> Dataset:
     """The official training and test set, uint8 images (n, C, H, W). Raises DataError if unavailable.
 
     `root/<name>.npz` (see `load_npz`) replaces torchvision's files if it exists. If it has more classes,
     EMNIST's splits digits and mnist are its labels 0 to 9. EMNIST keeps the transposed orientation of its
     files; its letters, 1..26 there, are 0..25 here. CIFAR-100 has the fine labels.
     """
-    origin = source(name, split)
+    origin = SOURCES[f"{name} {split}" if split else name]
     own = root / f"{name}.npz"
     if own.is_file():
         data = _own(own, name, origin)

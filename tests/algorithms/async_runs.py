@@ -1,4 +1,4 @@
-"""The softmax federation of `problem` under asynchronous schedules: traces, walks, paths of models."""
+"""The softmax federation of `problem` under asynchronous schedules: traces and walks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from option_helpers import config
-from problem import CLASSES, FEATURES, Problem
-from tests_support import make_walk
-from torch import nn
+from problem import Problem, walk_over
 
-from fedbench import algorithms
 from fedbench.method import Algorithm
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.schedule import STATUS, build_trace
@@ -54,29 +50,4 @@ def make_async_walk(
     p: Problem, algorithm: str | Algorithm, trace: Trace, values: dict[str, Any] | None = None, **options: Any
 ) -> ServerLoop:
     """A started walk from theta^0 of the problem. Options: those of `make_walk`."""
-    model = nn.Linear(FEATURES, CLASSES).double()
-    with torch.no_grad():
-        model.weight.copy_(torch.from_numpy(p.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
-        model.bias.copy_(torch.from_numpy(p.theta0[CLASSES * FEATURES :]))
-    if isinstance(algorithm, str):
-        algorithm = algorithms.get(algorithm).create(values or {})
-    return make_walk(
-        algorithm,
-        model,
-        p.x,
-        p.y,
-        p.assignment,
-        trace,
-        per_round=trace.per_update,
-        schedule="async",
-        **options,
-    )
-
-
-def models(walk: ServerLoop) -> list[np.ndarray]:
-    """theta^0 .. theta^T of a started walk, which is walked to its end."""
-    path = [walk.theta.numpy().copy()]
-    for _ in range(walk.trace.updates):
-        walk.update()
-        path.append(walk.theta.numpy().copy())
-    return path
+    return walk_over(p, algorithm, trace, values, per_round=trace.per_update, schedule="async", **options)

@@ -58,6 +58,25 @@ class Problem:
         return [sorted(rng.choice(self.N, per_round, replace=False).tolist()) for _ in range(rounds)]
 
 
+def walk_over(
+    problem: Problem,
+    algorithm: str | Algorithm,
+    trace: Any,
+    values: dict[str, Any] | None = None,
+    **options: Any,
+) -> ServerLoop:
+    """An algorithm (by name: with these hyper-parameters) on the problem, started at theta^0, float64.
+
+    Options: those of `make_walk`; without `batch`, full local batches."""
+    model = nn.Linear(FEATURES, CLASSES).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.from_numpy(problem.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
+        model.bias.copy_(torch.from_numpy(problem.theta0[CLASSES * FEATURES :]))
+    if isinstance(algorithm, str):
+        algorithm = algorithms.get(algorithm).create(values or {})
+    return make_walk(algorithm, model, problem.x, problem.y, problem.assignment, trace, **options)
+
+
 def started(
     problem: Problem,
     algorithm: str | Algorithm,
@@ -68,31 +87,26 @@ def started(
     copies: np.ndarray | None = None,
     **options: Any,
 ) -> ServerLoop:
-    """An algorithm (by name: with these hyper-parameters) on the problem, at theta^0, float64.
-
-    `work`, `copies`: of each job, as a `Trace` has them. Options: those of `make_walk`; without `batch`,
-    full local batches.
-    """
-    model = nn.Linear(FEATURES, CLASSES).double()
-    with torch.no_grad():
-        model.weight.copy_(torch.from_numpy(problem.theta0[: CLASSES * FEATURES].reshape(CLASSES, FEATURES)))
-        model.bias.copy_(torch.from_numpy(problem.theta0[CLASSES * FEATURES :]))
-    if isinstance(algorithm, str):
-        algorithm = algorithms.get(algorithm).create(values or {})
+    """`walk_over` rounds with these cohorts. `work`, `copies`: of each job, as a `Trace` has them."""
     trace = FixedTrace(cohorts, problem.N)
     trace.work, trace.copies = trace.work if work is None else work, copies
-    data = problem.x, problem.y, problem.assignment
-    return make_walk(algorithm, model, *data, trace, per_round=len(cohorts[0]), **options)
+    return walk_over(problem, algorithm, trace, values, per_round=len(cohorts[0]), **options)
 
 
-def engine_path(problem: Problem, name: str, cohorts: list[list[int]], **options: Any) -> list[np.ndarray]:
-    """theta^0 .. theta^T of fedbench's algorithm `name` on the problem. Options: those of `started`."""
-    walk = started(problem, name, cohorts, **options)
+def models(walk: ServerLoop) -> list[np.ndarray]:
+    """theta^0 .. theta^T of a started walk, which is walked to its end."""
     path = [walk.theta.numpy().copy()]
-    for _ in cohorts:
+    for _ in range(walk.trace.updates):
         walk.update()
         path.append(walk.theta.numpy().copy())
     return path
+
+
+def engine_path(
+    problem: Problem, algorithm: str | Algorithm, cohorts: list[list[int]], **options: Any
+) -> list[np.ndarray]:
+    """theta^0 .. theta^T of fedbench's algorithm on the problem. Options: those of `started`."""
+    return models(started(problem, algorithm, cohorts, **options))
 
 
 def relative_error(path: list[np.ndarray], reference: list[np.ndarray]) -> float:

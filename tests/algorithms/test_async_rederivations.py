@@ -9,8 +9,8 @@ import async_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, models, problem, staleness
-from problem import relative_error
+from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, problem, staleness
+from problem import models, relative_error
 
 from fedbench import algorithms
 from fedbench.engine.compiled import compiler_missing

@@ -15,9 +15,9 @@ import async_oracle as asynchronous
 import numpy as np
 import pytest
 import references as plain
-from async_runs import HALF_NORMAL, make_async_walk, make_trace, models, problem, staleness
+from async_runs import HALF_NORMAL, make_async_walk, make_trace, problem, staleness
 from oracle import Batches, case, know_norm_layers
-from problem import CLASSES, FEATURES, Problem, engine_path, relative_error
+from problem import CLASSES, FEATURES, Problem, engine_path, models, relative_error
 from torch import nn
 
 from fedbench import algorithms

@@ -13,9 +13,9 @@ import pytest
 import quadratics
 import references as plain
 import torch
-from async_runs import HALF_NORMAL, make_async_walk, make_trace, models, problem
+from async_runs import HALF_NORMAL, make_async_walk, make_trace, problem
 from oracle import Batches
-from problem import CLASSES, FEATURES, Problem, engine_path, relative_error, started
+from problem import CLASSES, FEATURES, Problem, engine_path, models, relative_error, started
 
 from fedbench import algorithms
 from fedbench.engine.compiled import compiler_missing

@@ -10,9 +10,9 @@ import async_oracle as oracle
 import numpy as np
 import pytest
 import references as plain
-from async_runs import HALF_NORMAL, make_async_walk, make_trace, models, problem, staleness
+from async_runs import HALF_NORMAL, make_async_walk, make_trace, problem, staleness
 from oracle import Batches
-from problem import Problem, engine_path, relative_error
+from problem import Problem, engine_path, models, relative_error
 
 from fedbench.errors import ConfigError
 from fedbench.fields import read_named

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from async_runs import SIZES, count, make_async_walk, make_trace, models, problem, staleness
-from problem import Problem, relative_error
+from async_runs import SIZES, count, make_async_walk, make_trace, problem, staleness
+from problem import Problem, models, relative_error
 
 from fedbench import algorithms
 from fedbench.schedule.trace import Trace

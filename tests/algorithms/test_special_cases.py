@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import quadratics
-from async_runs import CONSTANT, HALF_NORMAL, SIZES, make_async_walk, make_trace, models, problem
-from problem import Problem, engine_path, relative_error
+from async_runs import CONSTANT, HALF_NORMAL, SIZES, make_async_walk, make_trace, problem
+from problem import Problem, engine_path, models, relative_error
 from quadratics import OPTIMUM, A, H
 
 from fedbench import algorithms

@@ -1,4 +1,5 @@
-"""The recurrent network over tokens: against torch's own layers, and what padding means."""
+"""The recurrent network over tokens: what padding means. With torch's own layers it is compared in
+`test_model_sequences`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from torch import nn
 
 from fedbench.errors import ConfigError
 from fedbench.fields import Choice
-from fedbench.models import build, count_parameters, register_model, size
+from fedbench.models import build, register_model
 
 CHOSEN = Choice("embedding_rnn", {"embedding": 3, "hidden": 4, "layers": 2, "cell": "lstm"})
 TOKENS = torch.tensor([[0, 0, 5, 6, 2], [1, 2, 3, 4, 5], [0, 0, 0, 0, 1]])
@@ -16,24 +17,6 @@ TOKENS = torch.tensor([[0, 0, 5, 6, 2], [1, 2, 3, 4, 5], [0, 0, 0, 0, 1]])
 
 def model() -> nn.Module:
     return build(CHOSEN, (5,), 2, seed=0, vocabulary=7).double()
-
-
-def test_it_is_torchs_embedding_and_lstm() -> None:
-    ours = model()
-    embedding = nn.Embedding(7, 3, padding_idx=0).double()
-    lstm, head = nn.LSTM(3, 4, 2, batch_first=True).double(), nn.Linear(4, 2).double()
-    state = ours.state_dict()
-    for part, name in ((embedding, "embedding"), (lstm, "recurrent"), (head, "head")):
-        part.load_state_dict(
-            {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
-        )
-    expected = head(lstm(embedding(TOKENS))[0][:, -1])
-    torch.testing.assert_close(ours(TOKENS), expected, rtol=1e-12, atol=1e-13)
-    assert (
-        count_parameters(ours)
-        == size(CHOSEN, (5,), 2, 7)
-        == 7 * 3 + (16 * 3 + 16 * 4 + 32) + (16 * 4 + 16 * 4 + 32) + (4 * 2 + 2)
-    )
 
 
 def test_the_row_of_padding_has_no_part() -> None:

@@ -16,8 +16,8 @@ State = dict[str, Tensor]
 MODELS = [
     ({"name": "logistic"}, (6,)),
     ({"name": "mlp", "hidden": [5], "norm": "layer", "dropout": 0.3}, (6,)),
-    ({"name": "cnn", "norm": "batch", "dropout": 0.3}, (1, 8, 8)),
-    ({"name": "cnn_small", "norm": "group"}, (2, 16, 16)),
+    ({"name": "cnn", "norm": "batch", "dropout": 0.3}, (1, 5, 7)),
+    ({"name": "cnn_small", "norm": "group"}, (2, 16, 17)),
     ({"name": "rnn", "hidden": 4}, (1, 5, 3)),
     ({"name": "rnn", "hidden": 4, "cell": "gru"}, (1, 5, 3)),
     ({"name": "rnn", "hidden": 4, "cell": "lstm"}, (1, 5, 3)),
