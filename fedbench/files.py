@@ -176,15 +176,9 @@ def hash_of(file: Path, size: int, modified: int) -> str:
     return digest
 
 
-def small_table(file: Path) -> np.ndarray:
-    """The rows of a small CSV file of whole numbers below 256, not to be written to. The file is read again
-    only if its size or time has changed."""
-    status = file.stat()
-    return _table_of(file, status.st_size, status.st_mtime_ns)
-
-
 @cache
-def _table_of(file: Path, size: int, modified: int) -> np.ndarray:
+def small_table(file: Path) -> np.ndarray:
+    """The rows of a small CSV file that no user changes, of whole numbers below 256. Not to be written to."""
     import numpy as np
 
     return np.loadtxt(file, delimiter=",", dtype=np.uint8, ndmin=2)

@@ -32,9 +32,6 @@ SUBCOMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fedbench` with the arguments `argv` (without the program's name); return the exit code."""
-    if argv is None and sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
-        utf8 = {**os.environ, "PYTHONUTF8": "1"}  # file names and texts are UTF-8, also under a POSIX locale
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], utf8)
     _open_streams()
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
     wants_traceback = "1" in (os.environ.get("FEDBENCH_TRACEBACK"), os.environ.get("HYDRA_FULL_ERROR"))

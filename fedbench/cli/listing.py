@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -78,19 +77,13 @@ def _plural(word: str) -> str:
 
 
 def _methods() -> list[list[str]]:
-    """The titles and rows of the table of methods: from the page that has it, without torch. If the page
-    lacks a method, from the code."""
+    """The titles and rows of the table of methods, from the page that has it, without torch. A method that
+    the page lacks (`scripts/readme_table` writes it) has its name alone."""
     page = (conf_dir() / "algorithm" / "README.md").read_text(encoding="utf-8")
     table = page.partition("<!-- algorithms: begin -->\n")[2].partition("<!-- algorithms: end -->")[0]
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    if {row[0] for row in rows[2:]} == {*options("algorithm")}:
-        return [rows[0], *rows[2:]]
-    from fedbench import algorithms  # imports torch
-    from fedbench.method.table import Entry
-    from fedbench.method.table import table as made
-
-    titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
-    return [titles, *(list(dataclasses.astuple(entry)) for entry in made(algorithms.every()))]
+    titles, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    lacking = {*options("algorithm")} - {row[0] for row in rows}
+    return [titles, *rows, *([name, *[""] * (len(titles) - 1)] for name in sorted(lacking))]
 
 
 def _fitting(rows: list[list[str]], width: int) -> list[str]:

@@ -129,7 +129,7 @@ def _report(sweep: Sweep) -> Path:
 
 def _show(composer: Composer, args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Print what Hydra's flags ask for: --help, --cfg, --hydra-help, -sc."""
-    hydra, name, words = composer.hydra, composer.config_name, args.overrides
+    hydra, name, words = composer.hydra, composer.loader.config_name, args.overrides
     if args.shell_completion:
         if "query=" in "".join(words[:1]):  # a line that cannot be completed is no error
             with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception, SystemExit):
@@ -172,14 +172,14 @@ def _of_sweep(grids: Sequence[Grid]) -> str:
 
 def _complete(composer: Composer, words: Sequence[str]) -> None:
     """Print how a shell's command line can be completed; after a comma, with further values of the key."""
-    files: Any = composer.loader.repository  # type: ignore[attr-defined]
+    loader = composer.loader.theirs
 
     def options(group_name: str, results_filter: Any = ObjectType.CONFIG, **_: object) -> list[str]:
         if group_name == "experiment" and results_filter == ObjectType.CONFIG:
-            return nested_options(files, group_name)
-        return list(files.get_group_options(group_name, results_filter))
+            return nested_options(loader.repository, group_name)
+        return list(loader.repository.get_group_options(group_name, results_filter))
 
-    composer.loader.get_group_options = options  # type: ignore[method-assign,assignment]  # Hydra's copies all it knows
+    loader.get_group_options = options  # Hydra's copies all it knows
     before, _, last = os.environ.get("COMP_LINE", "").rpartition(" ")
     key, _, values = last.partition("=")
     done, comma, value = values.rpartition(",")
@@ -187,7 +187,7 @@ def _complete(composer: Composer, words: Sequence[str]) -> None:
         os.environ["COMP_LINE"] = f"{before} {key}={value}"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        composer.hydra.shell_completion(config_name=composer.config_name, overrides=words)
+        composer.hydra.shell_completion(config_name=composer.loader.config_name, overrides=words)
     print(printed.getvalue().replace(f"{key}=", f"{key}={done},") if comma else printed.getvalue(), end="")
 
 

@@ -20,8 +20,7 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.config import GROUPS
-from fedbench.config.kept import is_value
-from fedbench.config.options import conf_dir, one_option, read_file
+from fedbench.config.options import conf_dir, read_file
 from fedbench.config.overrides import listed, parse
 from fedbench.errors import ConfigError, UsageError, nearest, shortened
 
@@ -58,17 +57,23 @@ def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -
             raise ConfigError(key, value, "no such key; an option is chosen as GROUP=NAME")
     parsed = parse(overrides, loader)
     for item in parsed:
-        if item.is_delete() and is_value(item.key_or_group):
+        if item.is_delete() and not names_a_group(item.key_or_group):
             how = f"{item.key_or_group}=VALUE sets it"
             raise UsageError(f"{item.input_line}: a key cannot be taken away; {how}")
         if item.is_sweep_override() and item.is_hydra_override():
             raise UsageError(f"{item.input_line}: Sweeping over Hydra's configuration is not supported")
         for chosen in listed(item) if item.key_or_group in ONE else []:
-            if isinstance(chosen, list):
-                raise one_option(item.key_or_group, chosen)
+            if isinstance(chosen, list):  # Hydra would merge them
+                allowed = f"one option; for a sweep: -m {item.key_or_group}={','.join(map(str, chosen))}"
+                raise ConfigError(item.key_or_group, chosen, allowed)
             if not isinstance(chosen, str | int | float) and item.key_or_group in GROUPS:
                 raise ConfigError(item.key_or_group, chosen, "must be the name of an option")
     return parsed
+
+
+def names_a_group(key: str) -> bool:
+    """Whether a word with this key chooses an option; keys of Hydra's count as such."""
+    return key in (*ONE, "logger") or "/" in key or key.startswith("hydra")
 
 
 def check_searchpath(parsed: Sequence[Override], files: Sequence[Path]) -> None:

@@ -7,7 +7,6 @@ Hydra composes and accepts any key. `read_config` then refuses, in one line, key
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.experimental.callback import Callback
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedbench import fields
-from fedbench.config import imports, kept
+from fedbench.config import imports
 from fedbench.config.checks import (
     ONE,
     check_composed,
@@ -34,13 +32,12 @@ from fedbench.config.checks import (
     check_searchpath,
     parsed_words,
 )
-from fedbench.config.config import GROUPS, Config, container, without_hydra
+from fedbench.config.config import GROUPS, Config, container
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
-from fedbench.config.kept import config_directories as config_directories
-from fedbench.config.kept import is_value
+from fedbench.config.kept import Loader, files_state
 from fedbench.config.options import REGISTERED, conf_dir, read_config, read_file
 from fedbench.config.overrides import first_values, listed, recorded, refuse_sweeps
-from fedbench.config.register import JOB_DIR, UserDirectory, register
+from fedbench.config.register import UserDirectory, register
 from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import refuse_missing
 
@@ -86,14 +83,16 @@ class Composed:
 
     @cached_property
     def job(self) -> DictConfig:
-        """The run's own configuration; not yet validated."""
-        return without_hydra(self.cfg)
+        """The run's own configuration, without Hydra's node; not yet validated."""
+        job = OmegaConf.masked_copy(self.cfg, [str(name) for name in self.cfg if name != "hydra"])
+        OmegaConf.set_struct(job, True)
+        return job
 
     @cached_property
     def config(self) -> Config:
-        """`job`, read and checked. Raises ConfigError, which names the user's file at fault, if any."""
+        """The run's configuration, checked. Raises ConfigError, which names a user's file at fault."""
         try:
-            return validate(self.job, config_directories(self.cfg.hydra))
+            return validate(self.cfg, config_directories(self.cfg.hydra))
         except ConfigError as error:
             given = {text.partition("=")[0].lstrip("+") for text in recorded(self.cfg, "task")}
             given -= {*GROUPS, "experiment", "scale"}
@@ -110,23 +109,17 @@ class Composer:
         """The flags of the same names: the primary file, the directory that replaces conf/, and a directory
         that is searched before it. Raises UsageError."""
         register()
-        self.config_name = config_name or "config"
+        name = config_name or "config"
         own = UserDirectory.path = Path(config_dir).absolute() if config_dir else None
         if own and not own.is_dir():
             raise UsageError(f"--config-dir {config_dir}: there is no such directory")
-        if own and own != conf_dir() and self.config_name == "config":
-            check_first(own / f"{self.config_name}.yaml")
+        if own and own != conf_dir() and name == "config":
+            check_first(own / "config.yaml")
         GlobalHydra.instance().clear()
         directory = str(Path(config_path).absolute() if config_path else conf_dir())
         hydra.initialize_config_dir(directory, job_name="fedbench", version_base="1.3")
         self.hydra: Any = GlobalHydra.instance().hydra
-        self.loader: ConfigLoader = GlobalHydra.instance().config_loader()
-        self._places = [
-            Path(source.path) for source in self.loader.get_sources() if source.scheme() == "file"
-        ]
-        self._only_ours = self.config_name == "config" and self._places == [conf_dir()]
-        first = [place / f"{self.config_name}.yaml" for place in self._places if not self._only_ours]
-        self._first = [file for file in first if file.is_file()]
+        self.loader: Any = Loader(GlobalHydra.instance().config_loader(), name)
 
     @contextlib.contextmanager
     def one_line(self, overrides: Sequence[str], *more: type[Exception]) -> Iterator[None]:
@@ -142,21 +135,14 @@ class Composer:
         words = [self._without_plus(text) for text in overrides]
         with self.one_line(words, ValueError, TypeError, AttributeError, OSError):
             parsed = parsed_words(words, self.loader)
-            check_searchpath(parsed, self._first)
+            first = [place / f"{self.loader.config_name}.yaml" for place in self.loader.places]
+            check_searchpath(
+                parsed, [] if self.loader.only_ours else [file for file in first if file.is_file()]
+            )
             self._offer_registered(parsed)
-            words = first_values(parsed)
-            cfg = self._compose([forced(text) for text in words])
-        OmegaConf.set_readonly(cfg.hydra, False)
-        cfg.hydra.overrides.task = [text for text in words if not text.lstrip("+~").startswith("hydra")]
-        dirname = cfg.hydra.job._get_node("override_dirname")
-        cfg.hydra.job.override_dirname = dirname._value().replace("++", "")
+            cfg = self.loader.compose(first_values(parsed))
         check_composed(cfg)
         return Composed(cfg, parsed)
-
-    def _compose(self, words: Sequence[str]) -> DictConfig:
-        if self._only_ours and not any("hydra.searchpath" in text for text in words):
-            return kept.compose(self.loader, words, kept.files_state())
-        return hydra.compose(self.config_name, list(words), return_hydra_config=True)
 
     def place(self, composed: Composed) -> Path:
         """The directory of the single run that was composed."""
@@ -167,8 +153,9 @@ class Composer:
             return Path(str(cfg.hydra.run.dir))
 
     def context(self) -> HydraContext:
-        """The context for Hydra's launchers and sweepers."""
-        return HydraContext(kept.Loader(self.loader), Callback())  # type: ignore[arg-type]
+        """The context for a sweep's launcher. All of its jobs are made from the files as they are now."""
+        loader: Any = Loader(self.loader.theirs, self.loader.config_name, files_state())
+        return HydraContext(loader, Callback())  # type: ignore[arg-type]
 
     def _without_plus(self, text: str) -> str:
         """An override without a leading +, which our own keys do not need."""
@@ -188,7 +175,7 @@ class Composer:
             group = item.key_or_group
             for name in listed(item) if group in REGISTERED else []:
                 store.repo.get(group, {}).pop(f"{name}.yaml", None)  # left by an earlier call
-                if any((place / group / f"{name}.yaml").is_file() for place in self._places):
+                if any((place / group / f"{name}.yaml").is_file() for place in self.loader.places):
                     continue
                 for override in parsed:
                     modules: Any = override.value()
@@ -199,75 +186,12 @@ class Composer:
                     store.store(group=group, name=str(name), node=node, provider="fedbench")
 
 
-class JobComposer:
-    """Composes the jobs of a sweep as Hydra's launchers do, but an order of magnitude faster: from kept bases
-    (`fedbench.config.kept`), which have the `hydra.*` overrides of the sweep."""
-
-    def __init__(self, master: DictConfig, loader: ConfigLoader) -> None:
-        """`master`: the sweep's own configuration, whose hydra.* overrides apply to all jobs."""
-        self._master, self._loader = master, loader
-        self._bases: dict[tuple[str, ...], bytes] = {}
-        self._only_ours = kept.only_ours(master)
-
-    def compose(self, overrides: Sequence[str]) -> tuple[DictConfig, list[str]]:
-        """The configuration of the job with these overrides, without Hydra's node; and the overrides as
-        Hydra's launchers need them, with + before a key that no file has. Raises UserError."""
-        try:
-            parsed = parsed_words(overrides)
-            values = [item for item in parsed if is_value(item.get_key_element()) and not item.is_delete()]
-            words = kept.divide(parsed, values, self._only_ours)
-            cfg, new = self._base(tuple(str(item.input_line) for item in words.base)), set()
-            for group, node in words.options.items():
-                cfg[group] = node
-            for item in words.values:
-                section, _, last = item.key_or_group.rpartition(".")
-                if last not in (OmegaConf.select(cfg, section) if section else cfg):
-                    new.add(item.input_line)
-                OmegaConf.update(cfg, item.key_or_group, item.value(), merge=True, force_add=True)
-        except HYDRA_ERRORS as error:
-            raise explain(error, overrides, self._loader) from error
-        return cfg, [f"+{text}" if text in new else text for text in overrides]
-
-    def places(self, jobs: Sequence[Sequence[str]]) -> list[str] | None:
-        """The directories that the user's `hydra.sweep.subdir` gives these jobs; None if it is ours. Raises
-        ConfigError if two have the same."""
-        raw = self._master.hydra.sweep._get_node("subdir")._value()
-        if raw == JOB_DIR:
-            return None
-        places: dict[str, None] = {}
-        for number, overrides in enumerate(jobs):
-            cfg = self._loader.load_sweep_config(self._master, list(overrides))
-            with open_dict(cfg):
-                cfg.hydra.job.id, cfg.hydra.job.num = str(number), number
-            place = str(cfg.hydra.sweep.subdir)
-            if place in places:
-                allowed = "must be another directory for every run, such as ${hydra.job.num}"
-                raise ConfigError("hydra.sweep.subdir", raw, f"{allowed}; two would be in {place}")
-            places[place] = None
-        return [*places]
-
-    def _base(self, words: tuple[str, ...]) -> DictConfig:
-        if words not in self._bases:
-            full = self._loader.load_sweep_config(self._master, list(words))
-            check_composed(full)
-            self._check_grid(full, words)
-            HydraConfig.instance().set_config(full)
-            self._bases[words] = pickle.dumps(without_hydra(full))
-        base: DictConfig = pickle.loads(self._bases[words])
-        return base
-
-    def _check_grid(self, full: DictConfig, words: Sequence[str]) -> None:
-        """Refuse a swept option (an experiment) whose file has a different grid from the sweep's: it would be
-        ignored. Raises ConfigError."""
-        ours, theirs = self._master.hydra.sweeper, full.hydra.sweeper
-        if any(ours.get(name) != theirs.get(name) for name in ("params", "grids")):
-            word = next((text for text in words if text.startswith("experiment=")), words[0])
-            key, _, value = word.partition("=")
-            allowed = "has a different grid (hydra.sweeper) from the first one, and a sweep has one grid"
-            raise ConfigError(key, value, f"{allowed}; give each a sweep")
-
-
 # ---- reading -------------------------------------------------------------------------------------------
+
+
+def config_directories(hydra: Any) -> list[Path]:
+    """The directories in which options were searched, in this order, from a configuration's Hydra node."""
+    return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
 
 
 def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
@@ -306,10 +230,3 @@ def _said_in(hydra: Any, key: str) -> str | None:
             if content is not None:
                 return str(name)
     return None
-
-
-def forced(text: str) -> str:
-    """An override in a form that Hydra accepts for any key; `read_config` then refuses unknown keys."""
-    key = text.partition("=")[0]
-    own = is_value(key) or not (key in ONE or "/" in key or key.startswith(("+", "~", "hydra", "logger")))
-    return f"++{text}" if own else text

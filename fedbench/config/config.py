@@ -359,11 +359,3 @@ def container(cfg: DictConfig) -> dict[str, Any]:
 def _plain(cfg: DictConfig, key: Any) -> Any:
     value = "???" if OmegaConf.is_missing(cfg, key) else cfg[key]
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-
-
-def without_hydra(cfg: DictConfig) -> DictConfig:
-    """A copy of a composed configuration without Hydra's node, closed for new keys, as a job gets it."""
-    if "hydra" in cfg:
-        cfg = OmegaConf.masked_copy(cfg, [str(name) for name in cfg if name != "hydra"])
-        OmegaConf.set_struct(cfg, True)
-    return cfg

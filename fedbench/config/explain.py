@@ -7,10 +7,10 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
@@ -68,8 +68,9 @@ def _of_user(error: BaseException) -> str | None:
     return None
 
 
-def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader) -> UserError:
-    """Turn an error of composing `overrides` into one that the user can fix, with exit code 2."""
+def explain(error: BaseException, overrides: Sequence[str], loader: Any) -> UserError:
+    """Turn an error of composing `overrides` with a `kept.Loader` into one that the user can fix, with exit
+    code 2."""
     chain = list(_chain(error))
     for cause in chain:
         if isinstance(cause, UserError):
@@ -94,19 +95,12 @@ def explain(error: BaseException, overrides: Sequence[str], loader: ConfigLoader
             parent = name.rpartition(".")[0]
             there = cause.parent_node if isinstance(cause.parent_node, DictConfig) else ()
             known = [".".join(filter(None, [parent, str(key)])) for key in there]
-            return unknown_key(name, given(name, overrides), known, hint=_of_launcher(name))
+            return unknown_key(name, given(name, overrides), known)
     message = one_line(next((cause for cause in reversed(chain) if str(cause)), type(error).__name__))
     key = next((str(c.full_key) for c in chain if isinstance(c, OmegaConfBaseException) and c.full_key), "")
     word = f"{key}={value}" if (value := given(key, overrides)) else key
     where = re.match(r"In '([^']+)':", str(error))
     return UsageError(f"{word}: {message}" if word else message + (f" (in {where[1]}.yaml)" if where else ""))
-
-
-def _of_launcher(key: str) -> str:
-    """For a key of our launcher, which another one lacks: the word that chooses ours."""
-    ours = ConfigStore.instance().load("hydra/launcher/processes.yaml").node
-    section, _, last = key.rpartition(".")
-    return "add hydra/launcher=processes" if section == "hydra.launcher" and last in ours else ""
 
 
 def nested_options(loader: ConfigLoader, group: str) -> list[str]:
@@ -129,9 +123,9 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _unreadable(overrides: Sequence[str], loader: ConfigLoader) -> UserError | None:
+def _unreadable(overrides: Sequence[str], loader: Any) -> UserError | None:
     """The error of the first file that cannot be read; Hydra does not say which one it was."""
-    places = [Path(source.path) for source in loader.get_sources() if source.scheme() == "file"]
+    places: list[Path] = loader.places
     named = [f"{text.lstrip('+').replace('=', '/')}.yaml" for text in overrides]
     likely = [place / name for place in places for name in named if (place / name).is_file()]
     for file in [*likely, *(file for place in places for file in sorted(place.rglob("*.yaml")))]:

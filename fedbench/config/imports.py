@@ -32,35 +32,27 @@ def load(config: Any) -> None:
 def execute(key: str, names: Iterable[object]) -> None:
     """Execute the modules `names` as `load` does. `key`: `imports` or `hooks`, for messages."""
     for name in map(str, names):
-        _load(key, name)
-
-
-def _load(key: str, name: str) -> None:
-    file = _file(name)
-    identifier = str(file or name)
-    content = inputs({"imports": [name]})
-    if identifier in executed:
-        if executed[identifier] != content:
-            allowed = "has changed since this process executed it: a new process is needed"
-            raise ConfigError(key, name, allowed)
-        return
-    if not (file.is_file() if file else _exists(name)):
-        raise ConfigError(key, name, "must be a module importable from here, or a path to a .py file")
-    log.info("%s: executing the code of %s", key, identifier)
-    try:
-        _execute(file) if file else importlib.import_module(name)
-    except Exception as error:
-        reason = first_line(error, named=True)
-        frames = traceback.extract_tb(error.__traceback__)
-        theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-        last = (theirs or frames)[-1]
-        where = f" ({last.filename}, line {last.lineno})"
-        raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
-    executed[identifier] = content
-
-
-def _file(name: str) -> Path | None:
-    return as_given(name).resolve() if name.endswith(".py") else None
+        file = as_given(name).resolve() if name.endswith(".py") else None
+        identifier = str(file or name)
+        content = inputs({"imports": [name]})
+        if identifier in executed:
+            if executed[identifier] != content:
+                allowed = "has changed since this process executed it: a new process is needed"
+                raise ConfigError(key, name, allowed)
+            continue
+        if not (file.is_file() if file else _exists(name)):
+            raise ConfigError(key, name, "must be a module importable from here, or a path to a .py file")
+        log.info("%s: executing the code of %s", key, identifier)
+        try:
+            _execute(file) if file else importlib.import_module(name)
+        except Exception as error:
+            reason = first_line(error, named=True)
+            frames = traceback.extract_tb(error.__traceback__)
+            theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+            last = (theirs or frames)[-1]
+            where = f" ({last.filename}, line {last.lineno})"
+            raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
+        executed[identifier] = content
 
 
 def _exists(name: str) -> bool:

@@ -143,11 +143,6 @@ def read_file(file: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def one_option(group: str, several: Sequence[object]) -> ConfigError:
-    """The error for several options of a group that takes one: Hydra would merge them."""
-    return ConfigError(group, several, f"one option; for a sweep: -m {group}={','.join(map(str, several))}")
-
-
 # ---- reading ---------------------------------------------------------------------------------------------
 
 
@@ -239,8 +234,8 @@ def _checked(config: Config) -> Config:
 
 
 def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequence[Path]) -> ConfigError:
-    """The same error, with the nearest of all keys: those of the section, then those of every chosen option.
-    Or with the group's options that have the key."""
+    """The same error, with a key of this name elsewhere, else the nearest of all keys; or with the options of
+    the group that have it."""
     section, _, last = error.key.rpartition(".")
     names = {group: plain[group]["name"] for group in GROUPS}
     known = [name for name, _ in fields.rules(Settings)]
@@ -248,17 +243,13 @@ def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequ
     for group, name in names.items():
         keys = option_keys(group, name, searchpath)
         known += [f"{group}.{key}" for key in keys if key not in _NOT_OFFERED]
-    beside = [name for name in known if name.startswith(f"{section}." if section else "")]
     same = [name for name in known if name.rpartition(".")[2] == last]
-    hint, owner = "", section
-    if same and not section:
-        hint = f"did you mean '{same[0]}'?"
-    elif section and not nearest(last, [name.rpartition(".")[2] for name in beside]):
-        match = same[0] if same else nearest(error.key, known)
-        hint = f"did you mean '{match}'?" if match else ""
+    match = same[0] if same else nearest(error.key, known)
+    hint, owner = f"did you mean '{match}'?" if match else "", section
     if section in GROUPS:
         owner, offered = f"{section}={names[section]}", CLASSES.get(section, options(section, searchpath))
         others = [name for name in offered if last in option_keys(section, name, searchpath)]
         more = "|..." if len(others) > FEW_OPTIONS else ""
         hint = f"{last} belongs to {section}={'|'.join(others[:FEW_OPTIONS])}{more}" if others else hint
+    beside = [name for name in known if name.startswith(f"{section}." if section else "")]
     return fields.unknown_key(error.key, error.value, beside, owner, hint)

@@ -22,14 +22,13 @@ _PLAIN_TEXT = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_./][\w./+-]*"
 
 def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
     """Parse the overrides with Hydra. `loader` is needed for the values of a glob()."""
-    parser = OverridesParser.create(config_loader=loader)
-    return [parser.parse_overrides([text])[0] if "glob(" in text else _parsed(text) for text in overrides]
+    return [_parsed(text, loader if "glob(" in text else None) for text in overrides]
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> Override:
-    """An override without a glob(). Most words of a process come again, and parsing takes milliseconds."""
-    return OverridesParser.create().parse_overrides([text])[0]
+def _parsed(text: str, loader: ConfigLoader | None) -> Override:
+    """An override. Most words of a process come again, and parsing takes milliseconds."""
+    return OverridesParser.create(config_loader=loader).parse_overrides([text])[0]
 
 
 def values(override: Override) -> list[str]:
@@ -88,14 +87,6 @@ def written(value: Value) -> str:
     if isinstance(value, str) and not _PLAIN_TEXT.fullmatch(value):
         return QuotedString(value, Quote.single).with_quotes()
     return str(value)
-
-
-def params(cfg: DictConfig) -> list[str]:
-    """The overrides in `hydra.sweeper.params`, as a file can set them."""
-    node = OmegaConf.select(cfg, "hydra.sweeper.params")
-    plain = OmegaConf.to_container(node, resolve=False) if node else {}
-    assert isinstance(plain, dict)
-    return [f"{key!s}={value}" for key, value in plain.items()]
 
 
 def recorded(cfg: DictConfig, kind: str) -> list[str]:

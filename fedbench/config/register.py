@@ -3,7 +3,7 @@ and resolvers for the names of the directories of runs and sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
 from fedbench.config.config import GROUPS, Config, Settings, container
-from fedbench.config.identity import NOT_IDENTITY, RUNS, digest, identity, run_hash, run_name, slug
+from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_hash, run_name, slug
 from fedbench.config.options import build
-from fedbench.config.overrides import params, parse, recorded, swept, values
+from fedbench.config.overrides import parse, recorded, swept, values
 
 JOB_DIR = "${fedbench.run_dir:}"
 """`hydra.sweep.subdir` where the user gives none; a sweep names its runs itself."""
@@ -76,29 +76,20 @@ def register() -> None:
 
 def register_resolvers() -> None:
     """Register `${fedbench.run_dir:}` and `${fedbench.sweep_dir:}`."""
-    for name, function in (("run_dir", single_dir), ("sweep_dir", sweep_dir)):
-        OmegaConf.register_new_resolver(f"fedbench.{name}", _of_root(function), replace=True)
-
-
-def _of_root(function: Callable[[DictConfig], str]) -> Callable[..., str]:
-    def resolve(*, _root_: DictConfig) -> str:
-        return function(_root_)
-
-    return resolve
+    new = OmegaConf.register_new_resolver
+    new("fedbench.run_dir", lambda *, _root_: f"runs/{run_name(build(container(_root_)))}", replace=True)
+    new("fedbench.sweep_dir", lambda *, _root_: sweep_dir(_root_), replace=True)
 
 
 # ---- names of directories ------------------------------------------------------------------------------
 
 
-def single_dir(cfg: DictConfig) -> str:
-    """The place of a single run below outputs/."""
-    return Path(RUNS, run_name(build(container(cfg)))).relative_to("outputs").as_posix()
-
-
 def sweep_dir(cfg: DictConfig) -> str:
     """`<readable>/<hash>` of a sweep. It is the same for the same swept values and the same rest of the
     configuration, in any order."""
-    given = [*params(cfg), *recorded(cfg, "task")]
+    node = OmegaConf.select(cfg, "hydra.sweeper.params")  # another sweeper may have none
+    params: Any = OmegaConf.to_container(node, resolve=False) if node else {}
+    given = [*(f"{key!s}={value}" for key, value in params.items()), *recorded(cfg, "task")]
     hydra = GlobalHydra.instance()
     axes = swept(given, hydra.config_loader() if hydra.is_initialized() else None)
     rest = {key: value for key, value in identity(build(container(cfg))).items() if not _belongs(key, axes)}

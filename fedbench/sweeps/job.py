@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import os
 import time
@@ -51,7 +50,7 @@ def session() -> Session:
 @contextlib.contextmanager
 def prepared(cfg: DictConfig, place: Path) -> Iterator[None]:
     """The directory `place` of a job, its log and its files in .hydra/ while the job of the composed
-    configuration is computed: what Hydra's run_job does, with the same bytes, in a tenth of its time."""
+    configuration is computed: what Hydra's run_job does, with the same content, in a tenth of its time."""
     before, here = HydraConfig.instance().cfg, os.getcwd()
     with read_write(cfg.hydra), open_dict(cfg.hydra.runtime):
         cfg.hydra.runtime.output_dir = os.path.abspath(place)
@@ -61,11 +60,12 @@ def prepared(cfg: DictConfig, place: Path) -> Iterator[None]:
         HydraConfig.instance().cfg = cfg  # type: ignore[assignment]  # set_config would copy it first
         files = place / ".hydra"
         files.mkdir(parents=True, exist_ok=True)
-        sections = [_section(name, value) for name, value in hydra.items()]
-        texts = {"hydra": f"hydra:\n{''.join(sections)}", "config": as_yaml(plain)}
-        texts["overrides"] = as_yaml(hydra["overrides"]["task"])
-        for name, text in texts.items():
-            (files / f"{name}.yaml").write_text(text, encoding="utf-8")
+        for name, content in {
+            "config": plain,
+            "hydra": {"hydra": hydra},
+            "overrides": hydra["overrides"]["task"],
+        }.items():
+            (files / f"{name}.yaml").write_text(as_yaml(content), encoding="utf-8")
         if cfg.hydra.job.chdir:
             os.chdir(place)
         configure_log(cfg.hydra.job_logging, cfg.hydra.verbose)
@@ -73,19 +73,6 @@ def prepared(cfg: DictConfig, place: Path) -> Iterator[None]:
     finally:
         HydraConfig.instance().cfg = before
         os.chdir(here)
-
-
-def _section(name: str, value: Any) -> str:
-    """A section of hydra.yaml. Those that are the same in all jobs of a sweep hold long texts, which
-    OmegaConf's slow writer folds in its own way."""
-    if name in ("job", "overrides", "runtime"):
-        return as_yaml({"hydra": {name: value}}).removeprefix("hydra:\n")
-    return _same_section(name, json.dumps(value))
-
-
-@functools.lru_cache(maxsize=64)
-def _same_section(name: str, value: str) -> str:
-    return OmegaConf.to_yaml({"hydra": {name: json.loads(value)}}).removeprefix("hydra:\n")
 
 
 def computed(config: Config, compute: Callable[[], object]) -> None:
@@ -128,7 +115,11 @@ class RunJob:
             if type(handler) is logging.StreamHandler:
                 handler.addFilter(_of_a_sweep)
         try:
-            self._run(validate(cfg, config_directories(hydra)), directory)
+            from fedbench.runs.run import Run
+
+            config = validate(cfg, config_directories(hydra))
+            session().runs_to_come = self.to_come(config)
+            computed(config, lambda: Run(config, session(), together=together.place.get()).go(directory))
             self._say(directory)
         except InUse:
             pass
@@ -152,12 +143,6 @@ class RunJob:
                 collect(directory)
             self._next_tables = time.monotonic() + 9 * (time.monotonic() - begun)
 
-    def _run(self, config: Config, directory: Path) -> None:
-        from fedbench.runs.run import Run
-
-        session().runs_to_come = self.to_come(config)
-        computed(config, lambda: Run(config, session(), together=together.place.get()).go(directory))
-
     def _say(self, directory: Path) -> None:
         self._ended += 1
         line = ended_line(RunDirectory(directory))
@@ -179,13 +164,13 @@ def _of_a_sweep(record: logging.LogRecord) -> bool:
 def program(config: Config) -> str:
     """A digest shared by runs with the same compiled step; seeds, rounds, N and methods' numbers may
     differ."""
-    return digest({key: value for key, value in flat(config).items() if _shapes_the_step(key, value)})
-
-
-def _shapes_the_step(key: str, value: object) -> bool:
-    group = key.split(".")[0]
-    variant = group == "algorithm" and isinstance(value, str | bool)
-    return variant or group in _STEP_GROUPS or key in _STEP_KEYS
+    shaping = {}
+    for key, value in flat(config).items():
+        group = key.split(".")[0]
+        variant = group == "algorithm" and isinstance(value, str | bool)
+        if variant or group in _STEP_GROUPS or key in _STEP_KEYS:
+            shaping[key] = value
+    return digest(shaping)
 
 
 # ---- how a run ended, without torch ----------------------------------------------------------------------

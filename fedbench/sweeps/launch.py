@@ -18,21 +18,21 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus, configure_log
 from hydra.types import HydraContext, RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedbench import process_group
-from fedbench.config.compose import Composed, Composer, JobComposer, composing, config_directories
+from fedbench.config.checks import parsed_words
+from fedbench.config.compose import Composed, Composer, composing, config_directories, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, RUNS, run_name
 from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, job_name
 from fedbench.errors import ConfigError, UserError
 from fedbench.files import one_line_os_errors
-from fedbench.runs import stored
 from fedbench.runs.run_directory import FAILED, RunDirectory
 from fedbench.sweeps.job import RunJob, record_failure
 from fedbench.sweeps.launcher import Launcher
-from fedbench.sweeps.plan import PlannedRun, Wanted, checked, first_of, grids_of, of_file, plan
+from fedbench.sweeps.plan import PlannedRun, Wanted, checked, grids_of, naming_the_run, of_file, of_point
 from fedbench.sweeps.pool import prepare
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import collect, write_manifest
@@ -67,30 +67,53 @@ class Sweep:
         self.cfg, self.composer, self.composed, self.grids = cfg, composer, composed, grids
         self.words = recorded(cfg, "task")
         places = cfg.hydra.sweep
-        given = [places._get_node(name)._value() for name in ("dir", "subdir")] != [SWEEP_DIR, JOB_DIR]
-        self.runs = runs or (None if given else Path(RUNS))
+        given, subdir = (places._get_node(name)._value() for name in ("dir", "subdir"))
+        self.subdir = None if subdir == JOB_DIR else str(subdir)
+        self.runs = runs or (Path(RUNS) if (given, subdir) == (SWEEP_DIR, JOB_DIR) else None)
         with composer.one_line(self.words):
             self.directory = Path(str(places.dir))
         OmegaConf.set_readonly(cfg.hydra, False)
         places.dir = str(self.directory)
         cfg.hydra.overrides.hydra += ["hydra.mode=MULTIRUN", f"hydra.sweep.dir={written(places.dir)}"]
+        self.context = composer.context()
 
     # ---- what is asked for ---------------------------------------------------------------------------
 
     def plan(self) -> list[PlannedRun]:
-        """The runs of the grids, none of them started. The words override `params`; they pick among the grids
-        of a file, or override them. Raises UserError."""
+        """The runs of the grids, in order and without repeats, none of them started; `checked` makes the
+        checks that need torch and the data. The words override `params`; they pick among the grids of a file,
+        or override them. Raises a UserError that names the run if any has invalid input."""
+        runs: dict[str, PlannedRun] = {}
+        places: set[str] = set()
         with self.composer.one_line(self.words):
             wanted = self._wanted()
             if self.runs is not None:
                 _refuse_equal(wanted.grids)
-            return plan(wanted, JobComposer(self.cfg, self.composer.loader), self.directory, self._name)
+            for point in wanted.points:
+                choices = {key.lstrip("+"): value for key, value in point.items()}
+                with naming_the_run(choices, len(wanted.points)):
+                    overrides, cfg = of_point(point, wanted, self._job)
+                    config = validate(cfg, wanted.searchpath)
+                name = self._name(config, {key: written(value) for key, value in choices.items()})
+                if name in runs:
+                    log.info("twice the same run, done once: %s", " ".join(overrides))
+                    continue
+                place = name if self.subdir is None else _subdir(cfg, len(runs))
+                if place in places:
+                    allowed = "must be another directory for every run, such as ${hydra.job.num}"
+                    raise ConfigError(
+                        "hydra.sweep.subdir", self.subdir, f"{allowed}; two would be in {place}"
+                    )
+                places.add(place)
+                where = Path(os.path.normpath(self.directory / place))
+                runs[name] = PlannedRun(len(runs), place, where, overrides, choices, config)
+        return [*runs.values()]
 
     def first(self) -> tuple[Composed, list[Grid]]:
         """The first run by itself, and all grids. Reads no data. Raises UserError."""
         with self.composer.one_line(self.words):
             wanted = self._wanted()
-            overrides = first_of(wanted, JobComposer(self.cfg, self.composer.loader))
+            overrides, _ = of_point(wanted.points[0], wanted, self._job)  # which may be invalid
         ours = [str(item.input_line) for item in self.composed.parsed if item.is_hydra_override()]
         return self.composer.read([*ours, *overrides]), [*wanted.grids]
 
@@ -103,6 +126,19 @@ class Sweep:
         file = {"algorithm": params["algorithm"]} if "algorithm" in params else {}
         others = [str(name) for grid in of_file([file], loader) for name in grid.get("algorithm", ())]
         return Wanted(fixed, wanted, config_directories(self.cfg.hydra), others)
+
+    def _job(self, overrides: Sequence[str]) -> DictConfig:
+        """The configuration of a run. Refuses a swept option (an experiment) whose file has a different grid
+        from the sweep's: it would be ignored. Raises UserError."""
+        with self.composer.one_line(overrides):
+            parsed_words(overrides)
+            cfg = self.context.config_loader.load_sweep_config(self.cfg, [*overrides])
+        if any(self.cfg.hydra.sweeper[name] != cfg.hydra.sweeper[name] for name in ("params", "grids")):
+            text = next((text for text in overrides if text.startswith("experiment=")), overrides[0])
+            key, _, value = text.partition("=")
+            allowed = "has a different grid (hydra.sweeper) from the first one, and a sweep has one grid"
+            raise ConfigError(key, value, f"{allowed}; give each a sweep")
+        return cfg
 
     def _name(self, config: Config, axes: Mapping[str, str]) -> str:
         """The directory of a run, relative to the sweep's."""
@@ -131,12 +167,12 @@ class Sweep:
         launch: Callable[[Sequence[PlannedRun]], None]
         if cfg.hydra.launcher._target_ == OUR_LAUNCHER:
             ours = _ours(cfg)
-            launch = partial(ours.launch, self.composer.context(), task, cfg)
+            launch = partial(ours.launch, self.context, task, cfg)
         else:
             ours = None
-            launch = partial(_launched_by_others, self.composer.context(), task, cfg)
+            launch = partial(_launched_by_others, self.context, task, cfg)
         runs = self.plan()
-        missing = [run for run in runs if not _has_ended(run)]
+        missing = [run for run in runs if not run.has_ended]
         if ours is not None and ours.starts_processes(len(missing)):
             prepare()
         missing = checked(missing, len(runs))
@@ -158,7 +194,7 @@ class Sweep:
             while missing:
                 for start in range(0, len(missing), size):
                     batch = missing[start : start + size]  # of which others may have begun or ended some
-                    batch = [run for run in batch if not (RunDirectory(run.place).in_use or _has_ended(run))]
+                    batch = [run for run in batch if not (RunDirectory(run.place).in_use or run.has_ended)]
                     with one_line_os_errors(f"write {directory}"):  # what is prepared for a job
                         if batch:
                             launch(batch)
@@ -167,6 +203,13 @@ class Sweep:
         finally:
             collect(directory)
         return [RunRecord(run.place, {**flat(run.config), **run.choices}) for run in runs]
+
+
+def _subdir(cfg: DictConfig, number: int) -> str:
+    """The directory that the user's `hydra.sweep.subdir` gives the job of this number."""
+    with open_dict(cfg):
+        cfg.hydra.job.id, cfg.hydra.job.num = str(number), number
+    return str(cfg.hydra.sweep.subdir)
 
 
 def failures(runs: Sequence[RunRecord]) -> list[str]:
@@ -225,7 +268,7 @@ def _launched_by_others(
         why = "; ".join(dict.fromkeys([*lines[:1], *lines[-1:]])) or type(error).__name__
         errors = [f"hydra/launcher={cfg.hydra.runtime.choices.get('hydra/launcher')}: {why}"] * len(runs)
     for run, line in zip(runs, errors, strict=True):
-        if line is not None and not _has_ended(run):
+        if line is not None and not run.has_ended:
             record_failure(run.place, run.config, str(line))
 
 
@@ -234,14 +277,10 @@ def _ours(cfg: DictConfig) -> Launcher:
     return Launcher(cfg.device, **options)
 
 
-def _has_ended(run: PlannedRun) -> bool:
-    return stored.finished(RunDirectory(run.place), run.config) is not None
-
-
 def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Wait until no other process holds one of these runs, which have been launched here. Returns those that
     have neither ended nor failed here."""
-    left = [run for run in runs if RunDirectory(run.place).status != FAILED and not _has_ended(run)]
+    left = [run for run in runs if RunDirectory(run.place).status != FAILED and not run.has_ended]
     if left:
         names = ", ".join(Path(run.name).name for run in left)
         them = "it" if len(left) == 1 else "them"
@@ -249,4 +288,4 @@ def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
         log.info(line, len(left), them, names)
     while left and all(RunDirectory(run.place).in_use for run in left):
         time.sleep(LOOK_SECONDS)
-    return [run for run in left if not _has_ended(run)]
+    return [run for run in left if not run.has_ended]

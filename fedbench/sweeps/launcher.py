@@ -26,7 +26,7 @@ from fedbench.sweeps import together as groups_of
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.pool import Pool, Slot
-from fedbench.sweeps.work import Job, Work
+from fedbench.sweeps.work import Work
 
 FULL = "out of memory"
 
@@ -64,21 +64,20 @@ class Launcher:
         """Compute the runs of the sweep `config`. Raises Interrupted after SIGINT or SIGTERM."""
         setup_globals()
         groups, slots = self._groups(runs, Path(str(config.hydra.sweep.dir)))
-        jobs = [Job(run.number, run.place, run.launched) for run in runs]
-        work = Work(context, task, config, jobs, groups)
-        died = self._compute(runs, work, slots)
+        work = Work(context, task, config, runs, groups)
+        died = self._compute(work, slots)
         joined = [job for group in groups if group.seats > 1 for job in group.jobs]
         again = [job for job in joined if job in died or _too_large(RunDirectory(runs[job].place))]
         if again:
             log.warning("%d runs begin again, each by itself", len(again))
             alone = [groups_of.alone(job) for job in again]
-            self._compute(runs, replace(work, groups=alone), slots[: len(alone)])
+            self._compute(replace(work, groups=alone), slots[: len(alone)])
 
     def starts_processes(self, runs: int) -> bool:
         """Whether so many runs are computed in other processes than this one."""
         return runs > 0 and (self.processes is not None or self.slots(runs) != [None])
 
-    def _compute(self, runs: Sequence[PlannedRun], work: Work, slots: Sequence[str | None]) -> set[int]:
+    def _compute(self, work: Work, slots: Sequence[str | None]) -> set[int]:
         """Compute all groups. Returns the jobs of groups whose process died."""
         if slots == [None] and self.processes is None:
             try:
@@ -90,7 +89,7 @@ class Launcher:
         log.info(self._described(slots, work))
         shared = zip(slots, self.sharing(slots), strict=True)
         made = [Slot(device, sharing, self.words(device, work.config)) for device, sharing in shared]
-        return Pool(runs, work, made).run()
+        return Pool(work, made).run()
 
     def _described(self, slots: Sequence[str | None], work: Work) -> str:
         most, where = max(len(group.jobs) for group in work.groups), list(dict.fromkeys(filter(None, slots)))

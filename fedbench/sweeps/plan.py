@@ -1,12 +1,10 @@
-"""Planning a sweep: the values that a command line, a file and a caller sweep over become runs. Each run is
-composed, checked and named before the first one starts. Also `--dry-run`: what would run."""
+"""Planning a sweep: the values that a command line, a file and a caller sweep over become points of grids,
+and points become runs, checked before the first one starts. Also `--dry-run`: what would run."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,19 +15,15 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config.compose import JobComposer, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import digest
 from fedbench.config.options import option_keys
 from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
-from fedbench.config.register import job_name
 from fedbench.errors import UsageError, UserError, word
 from fedbench.runs import stored
 from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
 from fedbench.sweeps import together
 from fedbench.sweeps.together import Kind
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,11 +33,17 @@ class PlannedRun:
     number: int
     name: str  # its directory, relative to the sweep's
     place: Path  # the same, relative to the current one
-    overrides: Sequence[str]  # in the form for Hydra's launchers
+    overrides: Sequence[str]
     choices: Mapping[str, Value]  # swept key -> its value
     config: Config
     kind: Kind | None = None
     """What it has in common with runs that can be computed together with it; None: it is computed alone."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has finished in its directory. Raises ConfigError if a file below data.root has changed
+        since."""
+        return stored.finished(RunDirectory(self.place), self.config) is not None
 
     @property
     def launched(self) -> list[str]:
@@ -150,34 +150,6 @@ class Wanted:
         return [*dict.fromkeys([*named, *self.others])]
 
 
-def plan(
-    wanted: Wanted,
-    composer: JobComposer,
-    directory: Path,
-    naming: Callable[[Config, Mapping[str, str]], str] = job_name,
-) -> list[PlannedRun]:
-    """The runs of the grids, in order and without repeats, in the sweep's `directory`; `checked` makes the
-    checks that need torch and the data. Raises a UserError that names the run if any has invalid input.
-
-    `naming`: of their directories, from a run's configuration and its values of swept keys.
-    """
-    runs: dict[str, PlannedRun] = {}
-    for point in wanted.points:
-        choices = {key.lstrip("+"): value for key, value in point.items()}
-        with _naming_the_run(choices, len(wanted.points)):
-            overrides, launched, cfg = _of_point(point, wanted, composer)
-            config = validate(cfg, wanted.searchpath)
-        name = naming(config, {key: written(value) for key, value in choices.items()})
-        if name in runs:
-            log.info("twice the same run, done once: %s", " ".join(overrides))
-        runs.setdefault(name, PlannedRun(len(runs), name, Path(), launched, choices, config))
-    names = composer.places([run.overrides for run in runs.values()]) or [*runs]
-    return [
-        replace(run, name=name, place=Path(os.path.normpath(directory / name)))
-        for run, name in zip(runs.values(), names, strict=True)
-    ]
-
-
 def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     """Make the checks that need the user's code, torch and the data: hyper-parameters, model, device; once
     for all seeds. Returns the runs with their kinds. `of`: how many runs the sweep has. Raises a UserError
@@ -192,7 +164,7 @@ def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     for run in runs:
         but_for_the_seed = digest({key: value for key, value in flat(run.config).items() if key != "seed"})
         if but_for_the_seed not in kinds:
-            with _naming_the_run(run.choices, of):
+            with naming_the_run(run.choices, of):
                 kinds[but_for_the_seed] = together.kind_of(Run(run.config, session()))
         kind = kinds[but_for_the_seed]
         if kind is not None:
@@ -201,24 +173,20 @@ def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     return found
 
 
-def first_of(wanted: Wanted, composer: JobComposer) -> list[str]:
-    """The overrides of the first run of `plan`, which may be invalid."""
-    return _of_point(wanted.points[0], wanted, composer)[0]
-
-
-def _of_point(
-    point: Mapping[str, Value], wanted: Wanted, composer: JobComposer
-) -> tuple[list[str], list[str], DictConfig]:
-    """The overrides of one run, the same for Hydra's launchers, and the run's configuration."""
+def of_point(
+    point: Mapping[str, Value], wanted: Wanted, compose: Callable[[Sequence[str]], DictConfig]
+) -> tuple[list[str], DictConfig]:
+    """The overrides of one run, and its configuration with Hydra's node, as `compose` makes it of overrides.
+    What is said of keys that only other methods have does not count."""
     choices = {key.lstrip("+") for key in point}
     rest = [text for text in wanted.fixed if text.partition("=")[0].lstrip("+") not in choices]
     overrides = [*rest, *(f"{key}={written(value)}" for key, value in point.items())]
-    cfg, launched = composer.compose(overrides)
+    cfg = compose(overrides)
     method = str(OmegaConf.select(cfg, "algorithm.name"))
     if foreign := [text for text in rest if _of_others(text, method, wanted)]:
         overrides = [text for text in overrides if text not in foreign]
-        cfg, launched = composer.compose(overrides)
-    return overrides, launched, cfg
+        cfg = compose(overrides)
+    return overrides, cfg
 
 
 def _of_others(text: str, method: str, wanted: Wanted) -> bool:
@@ -230,7 +198,8 @@ def _of_others(text: str, method: str, wanted: Wanted) -> bool:
 
 
 @contextlib.contextmanager
-def _naming_the_run(choices: Mapping[str, Value], runs: int) -> Iterator[None]:
+def naming_the_run(choices: Mapping[str, Value], runs: int) -> Iterator[None]:
+    """Say which of so many runs an error is of."""
     try:
         yield
     except UserError as error:
@@ -252,7 +221,7 @@ def preview(runs: Sequence[PlannedRun]) -> Iterator[str]:
     said, missing = {}, []
     for run in runs:
         here = RunDirectory(run.place)
-        if stored.finished(here, run.config) is not None:
+        if run.has_ended:
             said[run.place] = "finished"
         else:
             stored.refuse_other(here, run.config)

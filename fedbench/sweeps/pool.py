@@ -29,7 +29,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.runs.signals import Interrupted, Signals
 from fedbench.sweeps.job import ended_line, record_failure
-from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.tables import collect
 from fedbench.sweeps.work import Work
 
@@ -66,8 +65,8 @@ def prepare() -> None:
 class Pool:
     """Worker processes, and what is known of their groups."""
 
-    def __init__(self, runs: Sequence[PlannedRun], work: Work, slots: Sequence[Slot]) -> None:
-        self.runs, self.work, self.slots = runs, work, slots
+    def __init__(self, work: Work, slots: Sequence[Slot]) -> None:
+        self.work, self.slots = work, slots
         self.directory = Path(str(work.config.hydra.sweep.dir))
         self.next = _CONTEXT.Value("i", 0)  # group that no worker has taken
         self.states = _CONTEXT.Array("i", len(work.groups), lock=False)
@@ -79,7 +78,7 @@ class Pool:
     def run(self) -> set[int]:
         """Compute all groups. Returns the jobs of joined groups whose process died; a run by itself has
         failed then."""
-        signals, runs = Signals(self._under_way, raises=False), len(self.work.jobs)
+        signals, runs = Signals(self._under_way, raises=False), len(self.work.runs)
         shown = None if self.work.config.progress != "none" else True  # None: on a terminal
         bar = tqdm(total=runs, unit="run", disable=shown, leave=False, dynamic_ncols=True)
         with bar, logging_redirect_tqdm(), signals.installed():
@@ -121,13 +120,13 @@ class Pool:
             if group.seats > 1:
                 log.warning("a process died with %d runs", len(group.jobs))
             for job in group.jobs:
-                place = self.work.jobs[job].place
+                place = self.work.runs[job].place
                 if RunDirectory(place).status in FINISHED:
                     continue
                 if group.seats > 1:
                     self.died.add(job)
                 else:
-                    record_failure(place, self.runs[job].config, line)
+                    record_failure(place, self.work.runs[job].config, line)
             collect(self.directory)
         if left:
             self.workers[slot] = self._started(slot)
@@ -141,9 +140,9 @@ class Pool:
             for job in group.jobs:
                 self.count += 1
                 bar.update()
-                here = RunDirectory(self.work.jobs[job].place)
+                here = RunDirectory(self.work.runs[job].place)
                 if not here.in_use and job not in self.died:  # in use by another process, which computes it
-                    log.info("%d of %d: %s", self.count, len(self.work.jobs), ended_line(here))
+                    log.info("%d of %d: %s", self.count, len(self.work.runs), ended_line(here))
 
     def _under_way(self) -> str:
         count = sum(
