@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-Call = Callable[..., tuple[int, str, str]]
-"""The command line, given its words: (exit code, stdout, stderr)."""
+from fedbench.cli import main
+
+
+class Call:
+    """The command line in this process, given its words: (exit code, stdout, stderr)."""
+
+    def __init__(self, captured: pytest.CaptureFixture[str]) -> None:
+        self.captured = captured
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        code = main(words)
+        out, err = self.captured.readouterr()
+        return code, out, err
+
+    def done(self, *words: str) -> str:
+        """What a command prints that ends well, and says nothing else."""
+        code, out, err = self(*words)
+        assert (code, err) == (0, ""), words
+        return out
+
+    def refused(self, *words: str) -> str:
+        """The one line that a command with bad input says, and nothing else."""
+        code, out, err = self(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("fedbench: ")
+        return err
 
 
 def read(file: Path) -> list[dict[str, str]]:

@@ -93,13 +93,15 @@ def test_a_sweep_its_results_and_its_figure(caplog: pytest.LogCaptureFixture) ->
     for run, (_, row) in zip(swept.runs, table.iterrows(), strict=True):
         choices = flat(run.config)
         assert set(choices) <= set(table.columns)
-        assert {key: row[key] for key in ("rounds", "algorithm.lr", "local.steps", "dtype")} == {
-            "rounds": 2,
-            "algorithm.lr": {"fedavg": 0.1, "scaffold": 0.05}[row["algorithm"]],  # as their files say
-            "local.steps": 2,
-            "dtype": "float32",
-        }
-        assert row["final_accuracy"] == float(metrics(run.directory)[-1]["test_accuracy"])
+        rate = {"fedavg": 0.1, "scaffold": 0.05}[row["algorithm"]]  # as their files say
+        assert row["algorithm.lr"] == rate
+        assert (row["rounds"], row["local.steps"], row["dtype"]) == (2, 2, "float32")
+        measured = run.metrics
+        assert row["final_accuracy"] == run.final_accuracy == measured.test_accuracy.iloc[-1]
+        assert (
+            row["best_accuracy"] == measured.test_accuracy[row["best_round"]] == measured.test_accuracy.max()
+        )
+        assert row["final_test_loss"] == measured.test_loss.iloc[-1]
         assert (row["status"], row["rounds_done"]) == ("completed", 2)
 
     figure = fedbench.plot(swept, out="picture.png")
@@ -110,10 +112,7 @@ def test_a_sweep_its_results_and_its_figure(caplog: pytest.LogCaptureFixture) ->
     assert any(np.allclose(ys, mean) for ys in drawn)
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     looks = {"by": "seed", "y": "test_loss", "where": {"algorithm": ["fedavg"]}, "log": "y"}
-    (axes,) = fedbench.plot(swept, **looks).axes
-    drawn = [line.get_ydata() for line in axes.get_lines() if line.get_gid() == "mean"]
-    np.testing.assert_allclose(drawn, [run.metrics["test_loss"] for run in swept.runs[:2]])
-    assert axes.get_yscale() == "log"
+    assert fedbench.plot(swept, **looks).axes[0].get_yscale() == "log"
 
     # a run that has not ended is a row too
     (swept.runs[0].directory / "summary.json").unlink()
@@ -139,11 +138,9 @@ def test_failures_are_rows(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> 
     ("call", "said"),
     [
         (lambda: fedbench.run("rounds=1"), "rounds=1: a list of overrides is needed"),
-        (lambda: fedbench.run(["rounds=-1"]), "rounds=-1: must be an integer >= 0"),
         (lambda: fedbench.run(["seed=0,1"]), "seed=0,1: several values need --multirun"),
         (lambda: fedbench.run(["hydra.mode=MULTIRUN"]), "hydra.mode=MULTIRUN: is a sweep"),
         (lambda: fedbench.sweep([], {"seed": "01"}), "grid: seed: must be a list of values"),
-        (lambda: fedbench.sweep([], {"seed": []}), "grid: seed: must be a list of values"),
         (lambda: fedbench.sweep([], {"rounds": [1, -1]}), "rounds=-1: must be an integer >= 0"),
         (lambda: fedbench.results("nowhere"), "nowhere: no such directory"),
         (lambda: fedbench.Run("nowhere").metrics, "nowhere/metrics.csv: there is none"),

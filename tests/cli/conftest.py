@@ -14,7 +14,6 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 from run_files import Call
 
-from fedbench.cli import main
 from fedbench.config import imports
 from fedbench.config.config import Config, flat
 from fedbench.errors import ConfigError, RunError
@@ -110,10 +109,4 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 @pytest.fixture
 def fedbench(capsys: pytest.CaptureFixture[str]) -> Call:
     """Run the command line in this process."""
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return Call(capsys)

@@ -42,8 +42,7 @@ def test_held_out_samples_select_and_the_test_set_ranks(fedbench: Call) -> None:
     write("d/a", 0.6, algorithm__lr=0.1, final_validation_accuracy=0.9, **held)
     write("d/b", 0.8, algorithm__lr=0.2, final_validation_accuracy=0.5, **held)
     write("d/c", 0.7, algorithm="scaffold", algorithm__lr=0.1, final_validation_accuracy=0.65, **held)
-    code, out, _ = fedbench("best", "d")
-    assert code == 0
+    out = fedbench.done("best", "d")
     assert rows(out)[1:] == [
         ["scaffold", "0.1", "0.6500", "0.7000", "1"], ["fedavg", "0.1", "0.9000", "0.6000", "1"],
     ]  # fmt: skip
@@ -58,9 +57,7 @@ def test_held_out_samples_select_and_the_test_set_ranks(fedbench: Call) -> None:
 def test_what_selects_is_asked_for_where_only_some_hold_out(fedbench: Call) -> None:
     write("d/a", 0.6, algorithm__lr=0.1, final_validation_accuracy=0.9)
     write("d/b", 0.8, algorithm__lr=0.2)
-    code, _, err = fedbench("best", "d")
-    assert code == 2
-    assert err.startswith("fedbench: --metric=null: must be named")
+    assert fedbench.refused("best", "d").startswith("fedbench: --metric=null: must be named")
     assert fedbench("best", "d", "--metric", "final_accuracy")[0] == 0
 
 
@@ -173,19 +170,17 @@ def tuned() -> None:
 def test_a_tuning_shows_its_winners(tuned: None, fedbench: Call) -> None:
     """From its own directory and from one above; the trials where they are asked for."""
     for place in ("t", "."):
-        code, out, _ = fedbench("best", place)
-        assert code == 0
+        out = fedbench.done("best", place)
         assert rows(out)[1] == ["fedavg", "0.7500", "+-", "0.0707", "2"]
         assert "one setting each, so nothing was selected" in out
     assert "0.2" in rows(fedbench("best", "t/trials", "--metric", "final_accuracy")[1])[1]
+    its = "this one is a tuning's, which has t/trials or t/final\n"
+    assert fedbench.refused("collect", "t").endswith(its)
     assert plot_command(["t", "--out", "figure"]) == 0
     caption = json.loads(Path("figure.json").read_text())
     assert [line["n"] for line in caption["series"]] == [2]
     assert caption["text"][0].count("0.99") == 0
     assert ", 0.1 of the training samples held out. " in caption["text"][0]
-    code, _, err = fedbench("collect", "t")
-    assert code == 2
-    assert err.endswith("this one is a tuning's, which has t/trials or t/final\n")
 
 
 def test_what_a_tuning_has_searched_is_no_task(fedbench: Call) -> None:

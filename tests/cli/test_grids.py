@@ -105,8 +105,7 @@ def test_one_cell_of_a_preset_is_run(runs, fedbench) -> None:
 
 def test_the_configuration_that_is_shown_is_that_of_the_first_run(runs, fedbench) -> None:
     words = ["experiment=peers/niid_cifar10", "scale=smoke", "algorithm=scaffold,fednova"]
-    code, out, err = fedbench(*words, "--cfg", "job", "--resolve")
-    assert (code, err) == (0, "")
+    out = fedbench.done(*words, "--cfg", "job", "--resolve")
     assert out.startswith("# The first of 4 runs. ")
     assert "#   partition=dirichlet,iid\n" in out
     assert "#   algorithm=scaffold,fednova\n" in out

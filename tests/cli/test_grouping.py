@@ -7,19 +7,10 @@ from typing import Any
 import pytest
 
 from fedbench import compose_config
-from fedbench.config.grouping import differing, one_per_seed, settings, split
+from fedbench.config.grouping import differing, one_per_seed, settings
 from fedbench.runs.run_directory import FINISHED
 
 BASE: dict[str, Any] = {"algorithm": "fedavg", "algorithm.lr": 0.1, "rounds": 3, "seed": 0, "dataset": "npz"}
-
-
-def test_a_directory_used_three_times_differs_in_rounds_and_rate() -> None:
-    """rounds=3, then rounds=6, then algorithm.lr=0.01, two seeds each: three experiments, not one."""
-    uses = [BASE, {**BASE, "rounds": 6}, {**BASE, "rounds": 6, "algorithm.lr": 0.01}]
-    runs = [{**use, "seed": seed} for use in uses for seed in (0, 1)]
-    keys = differing(runs)
-    assert sorted(keys) == ["algorithm.lr", "rounds"]
-    assert [len(members) for members in split(runs, keys, lambda run: run).values()] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

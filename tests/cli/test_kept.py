@@ -17,8 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config import compose as composing_module
 from fedbench.config import kept
-from fedbench.config.compose import Composer, JobComposer, composing, forced
-from fedbench.config.config import GROUPS, without_hydra
+from fedbench.config.compose import Composer, composing
+from fedbench.config.config import GROUPS
+from fedbench.config.kept import Loader
 from fedbench.config.options import conf_dir, options
 
 VALUES = ["rounds=7", "algorithm.lr=0.25", "eval.metrics=[macro_f1]", "data.root=there"]
@@ -31,13 +32,27 @@ def composer() -> Iterator[Composer]:
         yield made
 
 
+def normal(cfg: DictConfig, words: Sequence[str]) -> DictConfig:
+    """With the words as they were given: Hydra itself needs ++ before a key that no file has."""
+    task = [word for word in words if not word.startswith(("hydra.", "hydra/"))]
+    cfg.hydra.overrides.task, cfg.hydra.job.override_dirname = task, ",".join(sorted(task))
+    return cfg
+
+
+def forced(words: Sequence[str]) -> list[str]:
+    groups = (*GROUPS, "experiment", "scale", "logger")
+    return [
+        word if word.startswith(("hydra", "~")) or word.split("=")[0] in groups else f"++{word}"
+        for word in words
+    ]
+
+
 def plain(words: Sequence[str]) -> DictConfig:
-    return hydra.compose("config", [forced(word) for word in words], return_hydra_config=True)
+    return normal(hydra.compose("config", forced(words), return_hydra_config=True), words)
 
 
 def as_kept(words: Sequence[str]) -> DictConfig:
-    loader = GlobalHydra.instance().config_loader()
-    return kept.compose(loader, [forced(word) for word in words], kept.files_state())
+    return Loader(GlobalHydra.instance().config_loader(), "config").compose(words)
 
 
 def said(cfg: DictConfig) -> str:
@@ -66,7 +81,7 @@ def test_every_option_is_composed_as_hydra_does(composer: Composer) -> None:
         [],
         ["experiment=quickstart", "partition=iid", "algorithm=scaffold", "seed=3"],
         ["experiment=padamfed/fig1", "scale=smoke", "dataset=synthetic"],
-        ["algorithm=fedprox", "~algorithm.mu"],
+        ["~algorithm", "model=mlp", "hydra.verbose=true", "hydra.job.chdir=true"],
         ["local={steps: 3, batch_size: 7}", "local.steps=4"],
         ["logger=[mlflow,tensorboard]", "algorithm=scaffold"],
         ["hydra/launcher=processes", "hydra.launcher.processes=2", "algorithm=scaffold"],
@@ -92,13 +107,13 @@ def test_what_is_special_too(composer: Composer, words: list[str]) -> None:
 
 def test_the_jobs_of_a_sweep_are_those_of_hydra(composer: Composer) -> None:
     master = composer.read(["rounds=2", "dataset=synthetic"]).cfg
-    jobs = JobComposer(master, composer.loader)
-    for words in (["algorithm=scaffold", "seed=1"], ["algorithm=padamfed", "model=mlp", "model.hidden=[8]"]):
-        cfg, launched = jobs.compose(words)
-        assert launched == words
-        assert said(cfg) == said(without_hydra(composer.loader.load_sweep_config(master, words)))
-    _, launched = jobs.compose(["algorithm=fedavg", "algorithm.beta=1"])
-    assert launched == ["algorithm=fedavg", "+algorithm.beta=1"]
+    jobs = composer.context().config_loader
+    for words in (
+        ["algorithm=scaffold", "seed=1", "hydra.sweep.subdir=x"],
+        ["algorithm=padamfed", "model=mlp", "model.hidden=[8]", "algorithm.new=1"],
+    ):
+        theirs = composer.loader.theirs.load_sweep_config(master, forced(words))
+        assert said(jobs.load_sweep_config(master, words)) == said(normal(theirs, words))
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +149,7 @@ def test_a_users_directory_comes_first_and_is_not_kept(tmp_path: Path) -> None:
         with composing(str(tmp_path)) as composer:
             cfg = composer.read(["algorithm=fedprox"]).cfg
             assert cfg.algorithm.mu == mu
-            job, _ = JobComposer(cfg, composer.loader).compose(["algorithm=fedprox"])
+            job = composer.context().config_loader.load_sweep_config(cfg, ["algorithm=fedprox"])
             assert job.algorithm.mu == mu
         with composing() as composer:
             assert composer.read(["algorithm=fedprox"]).cfg.algorithm.mu == 0.01

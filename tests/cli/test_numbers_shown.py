@@ -14,7 +14,6 @@ import pytest
 from cli.test_report import Page
 from run_files import Call
 
-from fedbench import api
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.runs.run_directory import RunDirectory
@@ -262,24 +261,3 @@ def test_compare_shows_the_first_row_that_differs(tmp_path: Path, fedbench: Call
         ["grad_norm in round 2", "0.25", "nan"],
         ["rows", "4", "5"],
     ]  # fmt: skip
-
-
-def test_results_and_the_values_of_a_run(tables: dict[Setting, np.ndarray]) -> None:
-    table = api.results("d").set_index("dir")
-    for setting, seed in itertools.product(tables, SEEDS):
-        name = f"d/{'-'.join(map(str, (*setting, seed)))}"
-        rows, lost = tables[setting][seed], (setting, seed) == (LOST, 1)
-        row, run = table.loc[name], api.Run(name)
-        assert (row["algorithm.lr"], row["local.steps"], row["local.batch_size"], row["seed"]) == (
-            *setting,
-            seed,
-        )
-        assert (row["best_accuracy"], row["best_round"]) == (rows[:, 3].max(), rows[:, 3].argmax())
-        assert (row["final_test_loss"], row["wall_seconds"]) == (rows[-1, 2], rows[-1, 4])
-        assert (row["rounds_done"], row["status"]) == (ROUNDS, "diverged" if lost else "completed")
-        if lost:
-            assert np.isnan(row["final_accuracy"])
-            assert run.final_accuracy is None
-        else:
-            assert row["final_accuracy"] == run.final_accuracy == rows[-1, 3]
-        np.testing.assert_array_equal(run.metrics[COLUMNS[1:]].to_numpy(), rows[:, 1:])

@@ -53,9 +53,7 @@ def test_code_that_changes_under_a_process_is_not_run_as_it_was(
     (tmp_path / "stale_code.py").write_text("# one")
     assert fedbench("imports=[stale_code.py]")[0] == 0
     (tmp_path / "stale_code.py").write_text("# two, longer")
-    code, _, err = fedbench("imports=[stale_code.py]")
-    assert code == 2
-    assert "has changed since this process executed it" in err
+    assert "has changed since this process executed it" in fedbench.refused("imports=[stale_code.py]")
 
 
 def test_runs_that_read_nothing_of_the_users_have_no_record(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -87,8 +85,7 @@ def test_a_directory_with_a_damaged_configuration_is_refused(runs, fedbench: Cal
     (tmp_path / "here").mkdir()
     for text in ("a: [\n", "just words\n", "- 1\n", "a: ${b}\n", "\x00"):
         (tmp_path / "here" / "config.yaml").write_text(text)
-        code, _, err = fedbench("rounds=1", "hydra.run.dir=here")
-        assert code == 2
+        err = fedbench.refused("rounds=1", "hydra.run.dir=here")
         assert err.startswith("fedbench: here/config.yaml: ")
         assert err.endswith("; give another directory, or remove it\n")
         assert [file.name for file in (tmp_path / "here").iterdir()] == ["config.yaml"]
@@ -97,7 +94,8 @@ def test_a_directory_with_a_damaged_configuration_is_refused(runs, fedbench: Cal
 def test_metrics_of_something_else_are_not_overwritten(runs, fedbench: Call, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "metrics.csv").write_text("mine\n")
-    code, _, err = fedbench("rounds=1", "hydra.run.dir=here")
-    assert code == 2
-    assert err == "fedbench: here holds a metrics.csv of something else; give another directory\n"
+    assert (
+        fedbench.refused("rounds=1", "hydra.run.dir=here")
+        == "fedbench: here holds a metrics.csv of something else; give another directory\n"
+    )
     assert (tmp_path / "here" / "metrics.csv").read_text() == "mine\n"

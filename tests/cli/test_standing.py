@@ -1,10 +1,11 @@
-"""`fedbench status`, `compare`, `replay` and `--dry-run`."""
+"""`fedbench status`, `compare`, `replay`; and `--dry-run`, without the network and without a trace."""
 
 from __future__ import annotations
 
 import csv
 import fcntl
 import json
+import os
 import re
 from pathlib import Path
 
@@ -44,11 +45,30 @@ def test_where_a_sweep_stands(runs, fedbench: Call) -> None:
     assert any(line.startswith("  failed") and line.endswith(": the disk is full") for line in lines)
 
 
+def test_of_many_runs_those_that_failed_are_named(fedbench: Call) -> None:
+    """Of more than 20; `--all` names every one; several directories."""
+    jobs = {f"seed_{n}": {"seed": n} for n in range(60)}
+    for number, name in enumerate(list(jobs)[:40]):
+        Path("s", name).mkdir(parents=True)
+        said = {"status": "failed", "error": "the disk is full"} if number == 7 else {"status": "completed"}
+        Path("s", name, "summary.json").write_text(json.dumps({**said, "config": {"seed": number}}))
+    Path("s/sweep.json").write_text(json.dumps({"swept": ["seed"], "jobs": jobs}))
+    code, out, _ = fedbench("status", "s", "s")
+    lines = out.splitlines()
+    assert (code, lines[3:]) == (0, lines[:3])
+    assert lines[0].endswith("60 runs: 39 completed, 1 failed, 20 missing")
+    assert [line.split()[0] for line in lines[1:3]] == ["(--all", "failed"]
+    assert fedbench("status", "--all", "s")[1].count("seed_") == 60
+
+
 @pytest.fixture
 def real() -> None:
-    """Two real runs, `a` and `b`, of two rates."""
-    for name, rate in (("a", 0.1), ("b", 0.2)):
-        assert main([*SMALL, f"algorithm.lr={rate}", f"hydra.run.dir={name}"]) == 0
+    """A real run, in `a`."""
+    assert main([*SMALL, "algorithm.lr=0.1", "hydra.run.dir=a"]) == 0
+
+
+def files() -> set[Path]:
+    return {file for file in Path().rglob("*") if file.is_file()}
 
 
 def test_the_terminal_keeps_twelve_of_many_evaluations(fedbench: Call) -> None:
@@ -81,23 +101,61 @@ def test_a_run_is_computed_again_and_compared(real, fedbench: Call) -> None:
 
 
 def test_a_dry_run_says_what_would_run_and_writes_nothing(real, fedbench: Call) -> None:
-    before = sorted(Path().rglob("*"))
+    before = files()
     words = [*SMALL[1:], "algorithm.lr=0.1,0.2", "algorithm=fedavg,scaffold", "seed=0,1,2", "rounds=10"]
-    code, out, err = fedbench(
-        "-m", "--dry-run", *words, "hydra/launcher=processes", "hydra.launcher.processes=2"
-    )
-    assert (code, err) == (0, "")
+    out = fedbench.done("-m", "--dry-run", *words, "hydra/launcher=processes", "hydra.launcher.processes=2")
     lines = out.splitlines()
     assert lines[0] == "12 runs in outputs/runs, 0 finished"
     assert len({*lines[1:]}) == 12
     names = re.compile(r"  (fedavg|scaffold)-digits-\S+-seed[012]-\S*rounds_10-[0-9a-f]{12}: to run")
     assert all(names.fullmatch(line) for line in lines[1:])
-    assert sorted(Path().rglob("*")) == before
+    assert fedbench("replay", "a", "--dry-run")[1].endswith("; nothing is kept\n")
+    out = fedbench("replay", "a", "--keep", "--dry-run")[1]
+    assert out.startswith("a: 2 rounds again, which took ")
+    assert out.endswith("; kept in outputs/reruns/a\n")
+    assert fedbench("replay", ".", "--dry-run")[0] == 2
+    assert files() == before
 
     one = [*SMALL, "algorithm.lr=0.1", "hydra.run.dir=a"]
     assert fedbench("--dry-run", *one)[1] == "1 run in ., 1 finished\n  a: finished\n"
     (Path("a") / "summary.json").unlink()
     out = fedbench("--dry-run", *one)[1]
     assert out == "1 run in ., 0 finished\n  a: goes on from round 2\n"
-    assert fedbench("--dry-run", *SMALL, "algorithm.lr=9", "hydra.run.dir=b")[0] == 2  # holds another run
-    assert fedbench("--dry-run", "rounds=-1")[0] == 2
+    assert fedbench("--dry-run", *SMALL, "algorithm.lr=9", "hydra.run.dir=a")[0] == 2  # holds another run
+
+
+@pytest.mark.parametrize("command", [[], ["--multirun"], ["tune"]])
+def test_nothing_is_downloaded(fedbench: Call, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("torchvision.datasets.CIFAR100", lambda root, **how: asked.append(root))
+    words = [*command, "dataset=cifar100", "data.root=none", "algorithm.lr=0.1"]
+    words[-1] += ",0.2" if command else ""
+    code, _, err = fedbench(*words, "--dry-run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "dataset=cifar100: not found: none/cifar100.npz, nor " in err
+    assert "FEDBENCH_OFFLINE is set (--dry-run sets it): nothing is downloaded" in err
+    assert (asked, list(Path().iterdir())) == ([], [])
+    assert "FEDBENCH_OFFLINE" not in os.environ
+
+
+def test_a_figure_says_what_it_would_run(fedbench: Call) -> None:
+    """CIFAR-10's figure at scale smoke: two rates of each of three methods, then two seeds of seven."""
+    first, runs, *names, last = fedbench.done(
+        "figures", "padamfed/cifar10", "--dry-run", "threads=1"
+    ).splitlines()
+    assert first == "padamfed/cifar10, smoke: the first runs of a search for 3 methods"
+    assert (runs[:15], runs[-12:]) == ("6 runs in outpu", ", 0 finished")
+    assert (len(names), {name.rpartition(": ")[2] for name in names}) == (6, {"to run"})
+    assert last == "then what the search still asks for, and 14 runs of the winners"
+    assert files() == set()
+    assert fedbench("figures", "--all", "--list")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_the_winners_of_a_tuning(fedbench: Call) -> None:
+    words = [*SMALL, "algorithm.lr=0.1,0.2", "seed=0,1", "hydra.sweep.dir=tuned", "--extend", "0"]
+    assert fedbench("tune", *words)[0] == 0
+    before = files()
+    out = fedbench.done("tune", "tuned", "rounds=3", "seed=range(3)", "--dry-run")
+    assert (out.startswith("3 runs in "), out.count(": to run\n")) == (True, 3)
+    assert files() == before

@@ -16,8 +16,7 @@ from fedbench.sweeps.tables import closing_table, write_manifest
 def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: Call, tmp_path: Path) -> None:
     """Used with other rounds, then another rate: both are columns, and no mean is taken over them."""
     for extra in ("rounds=3", "rounds=6", "algorithm.lr=0.01"):
-        code, out, _ = fedbench("-m", "seed=0,1", "hydra.sweep.dir=s", extra)
-        assert code == 0
+        out = fedbench.done("-m", "seed=0,1", "hydra.sweep.dir=s", extra)
     rows = read(tmp_path / "s" / "runs.csv")
     assert [(row["rounds"], row["algorithm.lr"]) for row in rows] == [
         ("3", "0.1"), ("3", "0.1"), ("6", "0.1"), ("6", "0.1"), ("50", "0.01"), ("50", "0.01"),
@@ -29,31 +28,14 @@ def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: C
     assert table[0].split()[:2] == ["rounds", "algorithm.lr"]
 
 
-def test_the_closing_table_is_sorted_by_the_result_and_says_n(tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text(
-        "dir,dataset,partition,model,algorithm,schedule,seed,status,final_accuracy,best_accuracy,error\n"
-        "a,d,p,m,low,sync,0,completed,0.5,0.6,\n"
-        "b,d,p,m,none,sync,0,failed,,,the disk is full\n"
-        "c,d,p,m,high,sync,0,completed,0.7,0.8,\n"
-        "d,d,p,m,low,sync,1,completed,0.7,0.8,\n"
-    )
-    lines = [line.split() for line in closing_table(tmp_path / "runs.csv").splitlines()]
-    assert lines == [
-        ["algorithm", "final", "accuracy", "best", "n"],
-        ["high", "0.7000", "0.8000", "1"],
-        ["low", "0.6000", "+-", "0.1414", "0.7000", "+-", "0.1414", "2"],
-        ["none", "-", "-", "1,", "1", "failed"],
-    ]
-
-
 def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
     """Of the four runs of `some` two are there, after 3 and 6 rounds; a run that never is, or has diverged,
-    is in no mean but in the count. `all`: (2 + 4) / 2; `none`: never."""
+    is in no mean but in the count. `all`: (2 + 4) / 2; `none`: never. The best is first, who failed last."""
     write_manifest(tmp_path, levels=[0.8])
     rows = [
         ("some", "completed", 0.9, "3"), ("some", "completed", 0.7, ""), ("some", "completed", 0.9, "6"),
         ("some", "diverged", "", ""), ("all", "completed", 0.9, "2"), ("all", "completed", 0.8, "4"),
-        ("none", "completed", 0.1, ""),
+        ("none", "completed", 0.1, ""), ("lost", "failed", "", ""),
     ]  # fmt: skip
     lines = ["dir,algorithm,seed,status,final_accuracy,best_accuracy,error,rounds_to_0.5,rounds_to_0.8"]
     lines += [
@@ -63,10 +45,11 @@ def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
     table = [re.split(r"  +", line) for line in closing_table(tmp_path / "runs.csv").splitlines()]
     assert table[0] == ["algorithm", "final accuracy", "best", "rounds to 0.8", "n"]
     found = {row[0]: row[1:] for row in table[1:]}
-    assert [row[0] for row in table[1:]] == ["all", "some", "none"]  # 0.85, 2.5 / 3, 0.1
+    assert [row[0] for row in table[1:]] == ["all", "some", "none", "lost"]  # 0.85, 2.5 / 3, 0.1
     assert found["all"][2:] == ["3.0", "2"]
     assert found["some"] == ["0.8333 +- 0.1155", "0.8333 +- 0.1155", "4.5 (2 of 4)", "4, 1 diverged"]
     assert found["none"] == ["0.1000", "0.1000", "never", "1"]
+    assert found["lost"] == ["-", "-", "never", "1, 1 failed"]
 
 
 def test_what_the_closing_table_measures_is_said(tmp_path: Path) -> None:
@@ -183,8 +166,7 @@ def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path) -
     )
     words = ["hooks=[deadly.py]", "rounds=1", "local.steps=1", "progress=none", "hydra.sweep.dir=s"]
     words += ["hydra/launcher=processes", "hydra.launcher.processes=1"]
-    code, out, _ = fedbench("-m", *words, "seed=0,1,2", "hydra.sweep.dir=together")
-    assert code == 0
+    out = fedbench.done("-m", *words, "seed=0,1,2", "hydra.sweep.dir=together")
     assert "a process died with 3 runs\n3 runs begin again, each by itself\n" in out
     os.unlink("died")
     words += ["hydra.launcher.together=1"]
@@ -209,8 +191,7 @@ def test_rounds_to_an_accuracy_are_columns_and_shown_when_asked(runs, fedbench: 
     (tmp_path / "s" / read(tmp_path / "s" / "runs.csv")[0]["dir"] / "metrics.csv").write_text(
         "round,test_accuracy\n0,0.1\n4,0.15\n8,0.2\n"
     )
-    code, out, _ = fedbench("collect", "s", "--levels", "0.15,0.3")
-    assert code == 0
+    out = fedbench.done("collect", "s", "--levels", "0.15,0.3")
     first, second = read(tmp_path / "s" / "runs.csv")
     assert (first["rounds_to_0.15"], second["rounds_to_0.15"], first["rounds_to_0.3"]) == ("4", "1", "")
     titles, line = out.splitlines()[:2]

@@ -164,7 +164,8 @@ def started(place: Path, rounds: int, *more: str) -> subprocess.Popen[str]:
     """The sweep in `place`, once all four runs have done some rounds."""
     words = [*LONG, *more, f"hydra.sweep.dir={place}"]
     pipe = subprocess.PIPE
-    sweep = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, preexec_fn=one_core)
+    how = {"start_new_session": True, "preexec_fn": one_core}
+    sweep = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, **how)  # type: ignore[call-overload]
     deadline = time.monotonic() + 300
     while len(reached(place)) < 4 or min(reached(place)) < rounds:
         assert sweep.poll() is None, sweep.communicate()[1]
@@ -190,17 +191,17 @@ def again(*words: str) -> None:
     ("number", "more"),
     [
         (signal.SIGKILL, ()),
-        (signal.SIGINT, ()),
-        (signal.SIGTERM, ("hydra/launcher=processes", "hydra.launcher.processes=1")),
+        (signal.SIGTERM, ()),
+        (signal.SIGINT, ("hydra/launcher=processes", "hydra.launcher.processes=1")),
     ],
-    ids=["killed", "Ctrl-C", "processes"],
+    ids=["killed", "terminated", "Ctrl-C of processes"],
 )
 def test_a_group_that_was_stopped_goes_on_with_the_same_bytes(
     number: int, more: tuple[str, ...], whole: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "sweep"
     sweep = started(place, 3, *more)
-    sweep.send_signal(number)
+    os.killpg(sweep.pid, number)  # as a terminal does
     _, errors = sweep.communicate(timeout=120)
     assert sweep.returncode == {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}[number], errors
     assert "Traceback" not in errors
@@ -208,6 +209,8 @@ def test_a_group_that_was_stopped_goes_on_with_the_same_bytes(
     assert max(stopped) < 60
     if number != signal.SIGKILL:
         assert len(set(stopped)) == 1  # a common round
+        time.sleep(1.0)
+        assert reached(place) == stopped  # nobody works on
     again(*more, f"hydra.sweep.dir={place}")
     same_bytes(whole, place, sorted(tables(whole)))
 
