@@ -8,9 +8,10 @@ tables of a kept figure have all choices, those of a sweep the swept ones. Needs
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ TUNING, TRIALS, FINAL = "tune.json", "trials", "final"
 """Of a tuning: the file that marks its directory, and the sweeps of its search and its winners in there
 (winners that were run again: `final-...`)."""
 _NO_ROWS = pd.DataFrame(columns=list(METRICS), dtype=float)
+_WORDS: dict[str, bool | None] = dict.fromkeys(("", "null", "None"))  # `none` is the name of an option
+_WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _FIRST = (*GROUPS, "seed", "rounds")  # the first columns of choices in a table of runs
 
 
@@ -189,19 +192,13 @@ def parse(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     word = cell.strip()
-    if word in ("", "null", "None"):
-        return None
-    if word.lower() in ("true", "false"):
-        return word.lower() == "true"
-    for kind in (int, float):
-        try:
+    if word in _WORDS:
+        return _WORDS[word]
+    kinds: list[Callable[[str], object]] = [int, float, ast.literal_eval if word.startswith("[") else str]
+    for kind in kinds:
+        with contextlib.suppress(SyntaxError, ValueError):
             return kind(word)
-        except ValueError:
-            continue
-    try:
-        return ast.literal_eval(word) if word.startswith("[") else word
-    except (SyntaxError, ValueError):
-        return word
+    return word
 
 
 _parsed = functools.cache(parse)  # a table has few different cells

@@ -110,12 +110,8 @@ def axes_of(kind: str) -> list[str]:
 
 
 def stepsize_table(kind: str) -> pd.DataFrame:
-    """Prescribed step sizes of the `sync` or `async` methods, one row per (algorithm, axis, x).
-
-    lr: eta, or its cap; reach: eta gamma; beta. lr_relation, reach_relation: whether lr and reach are exact
-    (=), bounds (<=) or known up to a constant (~). clamped: names of values above 1, used as 1. void: why a
-    rule leaves no step size.
-    """
+    """Prescribed step sizes of the `sync` or `async` methods, one row per (algorithm, axis, x): what
+    `prescribe` returns; `void`: why a rule leaves no step size."""
     places = [(name, axis, x) for name in METHODS[kind] for axis in axes_of(kind) for x in AXES[axis][1]]
     return pd.DataFrame([_prescribed(name, BASE[kind], axis, x) for name, axis, x in places])
 
@@ -123,24 +119,12 @@ def stepsize_table(kind: str) -> pd.DataFrame:
 def _prescribed(algorithm: str, base: Counts, axis: str, x: float) -> dict[str, Any]:
     counts = replace(base, **{axis: int(x)}) if axis in ("S", "K", "T") else base
     constants = replace(ONES, tau_max=x) if axis == "tau_max" else ONES.scaled(x) if axis == "loss" else ONES
-    row: dict[str, Any] = {"algorithm": algorithm, "axis": axis, "x": x}
+    own = {"epsilon": EPSILON} if algorithm == "fadas" else {}
     try:
-        own = {"epsilon": EPSILON} if algorithm == "fadas" else {}
-        found = prescribe(algorithm, counts, constants, **own)
+        found = {**prescribe(algorithm, counts, constants, **own), "void": ""}
     except VoidRule as void:
-        return {**row, "void": str(void)}
-    local = "lr" if "lr" in found.values else "lr_max"
-    reach, relation = found.reach or (None, None)
-    return {
-        **row,
-        "lr": found.values.get(local),
-        "lr_relation": found.relation.get(local),
-        "reach": reach,
-        "reach_relation": relation,
-        "beta": found.values.get("beta"),
-        "clamped": " ".join(found.clamped),
-        "void": "",
-    }
+        found = {"void": str(void)}
+    return {"algorithm": algorithm, "axis": axis, "x": x, **found}
 
 
 def draw_stepsizes(kind: str) -> Drawing:

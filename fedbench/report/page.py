@@ -25,9 +25,8 @@ from fedbench.figures.style import axis
 from fedbench.files import read_json, write_text
 from fedbench.report import plots
 from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
-from fedbench.runs.lists import manifest
 from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
-from fedbench.sweeps.tables import STATUSES
+from fedbench.sweeps.tables import STATUSES, swept_in
 from fedbench.version import VERSION
 
 SHOWN = 12
@@ -63,8 +62,7 @@ def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, progr
     keys, found = varied([one.run for one in runs], places) or ["algorithm"], settings(runs)
     measured = metric([one.run for one in runs if one.whole])
     result = axis("final_accuracy", measured)
-    searched = [key for directory in directories for key in manifest(directory).get("swept", [])]
-    swept = list(dict.fromkeys(key for key in searched if key in keys)) or keys
+    swept = [key for key in swept_in(places) if key in keys] or keys
     heats = [plots.heat_map(found, *pair, result) for pair in plots.pairs(found, swept)]
     drawn = plots.curves(found, measured)
     shared = caption.common([one.run for one in runs if one.whole])

@@ -1,4 +1,4 @@
-"""What a step-size rule reads (counts, constants of the problem) and what it returns (a prescription)."""
+"""What a step-size rule reads (counts, constants of the problem) and what it returns (values)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ SCALING = {
     "tau_max": 0,
     "loss_floor": 1,
 }
-Values = dict[str, tuple[float, str]]  # name -> (number, "=" | "<=" | "~")
+Values = dict[str, tuple[float, str]]
+"""What a rule returns: name -> number and its relation to the theorem. "=": the theorem's value; "<=": a
+bound, the largest value allowed; "~": known up to a constant only, which is taken as 1. Names: lr (eta),
+server_lr (gamma, in the algorithm's own convention), beta (weight of the new gradient in the momentum),
+lr_max (cap of an adaptive local step), product (eta gamma)."""
 
 
 class VoidRule(UserError):
@@ -68,21 +72,3 @@ class Constants:
     def scaled(self, factor: float) -> Constants:
         """Return the constants of the same problem with its loss multiplied by `factor` > 0."""
         return Constants(**{name: value * factor ** SCALING[name] for name, value in self.known().items()})
-
-
-@dataclass(frozen=True)
-class Prescription:
-    """What a rule prescribes: `values` and, under the same names, the `relation` of each to the theorem.
-
-    Names: lr (eta), server_lr (gamma, in the algorithm's own convention), beta (weight of the new gradient in
-    the momentum), lr_max (cap of an adaptive local step), product (eta gamma). "=": the theorem's value;
-    "<=": a bound, the largest value allowed; "~": known up to a constant only, which is taken as 1.
-    `clamped`: values that the theorem puts above 1 and that are used as 1. `reach`: how far the server moves
-    per unit of one local direction (eta gamma for a server step on displacements, gamma/K for one on
-    gradient-sized means), with its relation; None where the rule leaves that open.
-    """
-
-    values: dict[str, float]
-    relation: dict[str, str]
-    clamped: tuple[str, ...]
-    reach: tuple[float, str] | None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedbench.errors import ConfigError
-from fedbench.theory.setting import Constants, Counts, Prescription, Values, VoidRule
+from fedbench.theory.setting import Constants, Values, VoidRule
 
 Known = Any  # Counts or Constants whose needed fields are numbers
 
@@ -201,33 +201,37 @@ RULES: dict[str, Rule] = {
 
 
 def prescribe(
-    algorithm: str, counts: Counts, constants: Constants | None = None, **own: float
-) -> Prescription:
-    """Return what the algorithm's rule prescribes; `own`: further parameters of the rule (polyak, epsilon).
+    algorithm: str, counts: Known, constants: Constants | None = None, **own: float
+) -> dict[str, Any]:
+    """Return what the algorithm's rule prescribes, as a row of a table. `own`: further parameters of the rule
+    (polyak, epsilon).
 
-    A bound that restricts nothing is left out. Raises ConfigError for a needed constant that is not known,
-    and VoidRule if the rule leaves no step size.
+    `lr`: eta, or the cap of an adaptive local step. `reach`: how far the server moves per unit of one local
+    direction (eta gamma for a server step on displacements, gamma/K for one on gradient-sized means).
+    `lr_relation`, `reach_relation`: "=", "<=" or "~", as in the rule. `beta`: the momentum's weight; 1 where
+    the theorem puts it above 1, and `clamped` says so. None: the rule leaves it open. Raises ConfigError for
+    a needed constant that is not known, and VoidRule if the rule leaves no step size.
     """
     rule, constants = RULES[algorithm], constants or Constants()
     for name in rule.needs:
         if getattr(constants, name) is None:
             raise ConfigError(name, None, f"the step-size rule of {algorithm} needs {', '.join(rule.needs)}")
-    given = rule.compute(counts, constants, **own)
-    values = {name: value for name, (value, _) in given.items() if not math.isinf(value)}
-    relation = {name: given[name][1] for name in values}
-    clamped = ("beta",) if values.get("beta", 0.0) > 1 else ()
-    reach = _reach(rule, counts, values, relation)
-    return Prescription(values | dict.fromkeys(clamped, 1.0), relation, clamped, reach)
-
-
-def _reach(
-    rule: Rule, n: Known, values: dict[str, float], relation: dict[str, str]
-) -> tuple[float, str] | None:
-    if "product" in values:
-        return values["product"], relation["product"]
-    if "server_lr" not in values:
-        return None
-    if rule.convention == "G":
-        return values["server_lr"] / n.K, relation["server_lr"]
-    local = "lr" if "lr" in values else "lr_max"
-    return values[local] * values["server_lr"], relation[local]
+    given: dict[str, Any] = rule.compute(counts, constants, **own)
+    given = {name: value for name, value in given.items() if not math.isinf(value[0])}
+    nothing = (None, None)
+    lr = given.get("lr") or given.get("lr_max") or nothing
+    reach, server = given.get("product", nothing), given.get("server_lr")
+    if server and rule.convention == "G":
+        reach = server[0] / counts.K, server[1]
+    elif server:
+        reach = lr[0] * server[0], lr[1]
+    beta, _ = given.get("beta", nothing)
+    above = beta is not None and beta > 1
+    return {
+        "lr": lr[0],
+        "lr_relation": lr[1],
+        "reach": reach[0],
+        "reach_relation": reach[1],
+        "beta": 1.0 if above else beta,
+        "clamped": "beta" if above else "",
+    }

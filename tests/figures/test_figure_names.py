@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from make_results import CONFIG, rows, write_run
 
@@ -12,7 +13,7 @@ from fedbench.algorithms import every
 from fedbench.figures import style
 from fedbench.figures.caption import OWN_STEPS, common, settings_line
 from fedbench.figures.lines import group
-from fedbench.figures.results import read
+from fedbench.figures.results import Run, read
 
 
 @pytest.mark.parametrize(
@@ -54,33 +55,32 @@ def test_settings_are_written_as_in_a_paper() -> None:
     assert {method.name: method.fixed_steps for method in every() if method.fixed_steps} == OWN_STEPS
 
 
-def test_what_differs_between_runs_is_no_shared_setting(tmp_path: Path) -> None:
+def runs(*configs: dict[str, object]) -> list[Run]:
+    return [Run("", {**CONFIG, "algorithm": "fedavg", **config}, {}, pd.DataFrame()) for config in configs]
+
+
+@pytest.mark.parametrize(
+    ("configs", "words"),
+    [
+        ([{"algorithm": "fedavg"}, {"algorithm": "scaffold"}], "K=10, B=32"),
+        ([{"local.epochs": 1}, {"local.epochs": 5}], "B=32"),
+        ([{"local.epochs": 1}, {}], "B=32"),
+        ([{"algorithm": "fedbuff"}, {"algorithm": "ace"}], "B=32"),  # which has its own
+        ([{"local.steps": 10}, {}], "K=10, B=32"),
+    ],
+)
+def test_what_differs_between_runs_is_no_shared_setting(configs: list[dict[str, Any]], words: str) -> None:
     """K follows from epochs, or from the method, where local.steps is null."""
-
-    def shared(name: str, *runs: dict[str, object]) -> str:
-        for index, config in enumerate(runs):
-            config = {"local.steps": None, **config}
-            write_run(tmp_path / name / str(index), rows(0.8, 1.0, 0), config=config)
-        return settings_line(common(read([tmp_path / name]))).partition("S=10, ")[2]
-
-    assert shared("defaults", {"algorithm": "fedavg"}, {"algorithm": "scaffold"}) == "K=10, B=32"
-    assert shared("epochs", {"local.epochs": 1}, {"local.epochs": 5}) == "B=32"
-    assert shared("an epoch", {"local.epochs": 1}, {}) == "B=32"
-    assert shared("own", {"algorithm": "fedbuff"}, {"algorithm": "ace"}) == "B=32"
-    assert shared("given", {"local.steps": 10}, {}) == "K=10, B=32"
+    given = runs(*({"local.steps": None, **config} for config in configs))
+    assert settings_line(common(given)).partition("S=10, ")[2] == words
 
 
-def test_a_key_that_some_runs_lack_is_not_shared(tmp_path: Path) -> None:
+def test_a_key_that_some_runs_lack_is_not_shared() -> None:
     """Wherever the run without it stands; null is a value, and no lack."""
-    for name, more in (("a", {"algorithm.mu": 0.5, "local.momentum": None}), ("b", {}),
-                       ("c", {"algorithm.mu": 0.5, "local.momentum": None})):  # fmt: skip
-        write_run(tmp_path / name, rows(0.8, 1.0, 0), config=more)
-    runs = {run.source[-1]: run for run in read([tmp_path])}
-    for order in ("abc", "bac", "acb"):
-        shared = common([runs[name] for name in order])
-        assert not {"algorithm.mu", "local.momentum"} & {*shared}
-        assert shared["rounds"] == CONFIG["rounds"]
-    assert common([runs["a"], runs["c"]])["algorithm.mu"] == 0.5
+    a, b, c = runs(*({"algorithm.mu": 0.5, "local.momentum": None} if full else {} for full in (1, 0, 1)))
+    for order in ([a, b, c], [b, a, c], [a, c, b]):
+        assert not {"algorithm.mu", "local.momentum"} & {*common(order)}
+    assert common([a, c]) == {**b.settings(), "algorithm.mu": 0.5, "local.momentum": None}
 
 
 def test_a_method_without_the_variant_is_only_its_name(tmp_path: Path) -> None:

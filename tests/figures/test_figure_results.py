@@ -73,6 +73,7 @@ def test_unreadable_results_are_one_line(tmp_path: Path, files: dict[str, str], 
     [
         ("", None),
         ("null", None),
+        ("none", "none"),
         ("0.1", 0.1),
         ("3", 3),
         ("True", True),

@@ -8,7 +8,7 @@ import pytest
 
 from fedbench.theory.comparison import TABLES, frame, markdown
 from fedbench.theory.setting import Counts
-from fedbench.theory.stepsizes import RULES, prescribe
+from fedbench.theory.stepsizes import RULES
 
 ROWS = frame().set_index("algorithm")
 
@@ -32,7 +32,7 @@ def test_server_step_of_the_parameter_free_methods_follows_their_rate(name):
     """The path gamma T is of the order of 1/rate: it grows like (S K T)^(1/4), with VR like (S K T)^(1/3)."""
     power = 1 / -ROWS.epsilon_power[name]
     one, more = Counts(S=2, K=3, T=1000, N=50), Counts(S=8, K=6, T=16_000, N=50)
-    paths = [prescribe(name, n).values["server_lr"] * n.T for n in (one, more)]
+    paths = [RULES[name].compute(n)["server_lr"][0] * n.T for n in (one, more)]
     growth = (8 * 6 * 16_000) / (2 * 3 * 1000)
     assert math.log(paths[1] / paths[0]) == pytest.approx(power * math.log(growth))
 
