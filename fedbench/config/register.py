@@ -3,6 +3,7 @@ and resolvers for the names of the directories of runs and sweeps."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,11 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, Config, Settings, container
+from fedbench.config.config import DEVICE, GROUPS, Config, Settings, container
 from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_hash, run_name, slug
 from fedbench.config.options import build
 from fedbench.config.overrides import parse, recorded, swept, values
+from fedbench.fields import custom, integer
 
 JOB_DIR = "${fedbench.run_dir:}"
 """`hydra.sweep.subdir` where the user gives none; a sweep names its runs itself."""
@@ -37,15 +39,37 @@ class SweeperNode:
     grids: list[Any] = field(default_factory=list)
 
 
-@dataclass
-class LauncherNode:
-    """hydra.launcher of `hydra/launcher=processes`."""
+def _devices(value: Any) -> tuple[str, ...]:
+    names = tuple(map(str, value)) if isinstance(value, list) else ()
+    if not names or not all(re.fullmatch(DEVICE, name) and name != "auto" for name in names):
+        raise ValueError
+    return names
 
-    _target_: str = OUR_LAUNCHER
-    processes: int | None = None  # null: one for each core, or for each device
-    devices: list[str] | None = None  # assigned to the processes in turn; null: all GPUs if there are several
-    threads: int | None = 1  # of each process on a CPU, if the run's own `threads` is null
-    together: Any = "auto"  # most runs that a process computes together; 1: each by itself
+
+def _together(value: Any) -> str | int:
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError
+    found: str | int = value
+    return found
+
+
+@dataclass(frozen=True)
+class LauncherOptions:
+    """hydra.launcher of `hydra/launcher=processes`. `devices`: those that the processes have in turn, so 4
+    processes on 2 devices make 2 runs on each. `threads`: of each process on a CPU, if the run's own are
+    null. `together`: most runs that a process computes together."""
+
+    processes: int | None = integer(None, low=1, null="one for each core, or for each device")
+    devices: tuple[str, ...] | None = custom(
+        None,
+        _devices,
+        "a list of cpu, cuda, or cuda:N (one of several GPUs)",
+        null="all GPUs if there are several",
+    )
+    threads: int | None = integer(1, low=1, null="as many as the work of a step is worth")
+    together: str | int = custom(
+        "auto", _together, "auto, 1 (each run by itself) or the most runs of a group"
+    )
 
 
 class UserDirectory(SearchPathPlugin):
@@ -69,7 +93,8 @@ def register() -> None:
         return
     store.store(name="schema", node={**fields.defaults(Settings), "logger": None}, provider="fedbench")
     store.store(group="hydra/sweeper", name="fedbench", node=SweeperNode, provider="fedbench")
-    store.store(group="hydra/launcher", name="processes", node=LauncherNode, provider="fedbench")
+    launcher = {"_target_": OUR_LAUNCHER, **fields.defaults(LauncherOptions)}
+    store.store(group="hydra/launcher", name="processes", node=launcher, provider="fedbench")
     Plugins.instance().register(UserDirectory)
     register_resolvers()
 

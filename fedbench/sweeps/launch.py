@@ -20,13 +20,13 @@ from hydra.core.utils import JobStatus, configure_log
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedbench import process_group
+from fedbench import fields, process_group
 from fedbench.config.checks import parsed_words
 from fedbench.config.compose import Composed, Composer, composing, config_directories, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, RUNS, run_name
 from fedbench.config.overrides import Grid, recorded, written
-from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, job_name
+from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
 from fedbench.errors import ConfigError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs.run_directory import FAILED, RunDirectory
@@ -273,8 +273,9 @@ def _launched_by_others(
 
 
 def _ours(cfg: DictConfig) -> Launcher:
-    options = {str(key): value for key, value in cfg.hydra.launcher.items() if key != "_target_"}
-    return Launcher(cfg.device, **options)
+    given: Any = OmegaConf.to_container(cfg.hydra.launcher, resolve=True)
+    del given["_target_"]
+    return Launcher(cfg.device, fields.read(LauncherOptions, given, "hydra.launcher"))
 
 
 def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,7 @@ from hydra.core.utils import configure_log, setup_globals
 from hydra.types import HydraContext
 from omegaconf import DictConfig
 
-from fedbench.config.config import DEVICE
-from fedbench.errors import ConfigError
+from fedbench.config.register import LauncherOptions
 from fedbench.runs.run_directory import FAILED, RunDirectory
 from fedbench.sweeps import together as groups_of
 from fedbench.sweeps.job import RunJob
@@ -36,26 +34,13 @@ log = logging.getLogger(__name__)
 class Launcher:
     """Computes runs of a sweep."""
 
-    def __init__(
-        self,
-        device: str,
-        processes: int | None = None,
-        threads: int | None = 1,
-        devices: Sequence[str] | None = None,
-        together: str | int = "auto",
-    ) -> None:
-        """`device`: of the runs. `processes`: number of processes. `threads`: threads of each on a CPU.
-        `devices`: devices that the processes get in turn for their runs, so 4 processes on 2 devices make 2
-        runs on each. `together`: most runs that a process computes together. Raises ConfigError."""
-        self.device, self.processes, self.threads = device, processes, threads
-        self.together = groups_of.checked(together)
-        self.devices = None if devices is None else [str(name) for name in devices]
+    def __init__(self, device: str, options: LauncherOptions) -> None:
+        """`device`: of the runs. Raises ConfigError for a device that is not here."""
+        self.device, self.processes, self.threads = device, options.processes, options.threads
+        self.devices, self.together = options.devices, options.together
         for name in self.devices or ():
             from fedbench.engine.choose import choose_device
 
-            if not re.fullmatch(DEVICE, name) or name == "auto":
-                allowed = "must be a list of cpu, cuda, or cuda:N (one of several GPUs)"
-                raise ConfigError("hydra.launcher.devices", name, allowed)
             choose_device(name, "hydra.launcher.devices")
 
     def launch(

@@ -23,7 +23,6 @@ from hydra.core.hydra_config import HydraConfig
 
 from fedbench.config.config import flat
 from fedbench.config.identity import digest
-from fedbench.errors import ConfigError
 from fedbench.files import write_text
 from fedbench.runs.signals import Signals
 
@@ -117,16 +116,6 @@ def _is_free(key: str, value: object) -> bool:
     group = key.split(".")[0]
     number = group == "algorithm" and isinstance(value, int | float) and not isinstance(value, bool)
     return number or group in _FREE or key in _FREE_KEYS
-
-
-def checked(together: object) -> str | int:
-    """The value of hydra.launcher.together. Raises ConfigError."""
-    if together == "auto":
-        return "auto"
-    if isinstance(together, int) and not isinstance(together, bool) and together >= 1:
-        return together
-    allowed = "must be auto, 1 (each run by itself) or the most runs of a group"
-    raise ConfigError("hydra.launcher.together", together, allowed)
 
 
 @dataclass(frozen=True)

@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
 from fedbench.cli import main
+from fedbench.config.register import LauncherOptions
 from fedbench.sweeps.launcher import Launcher
+
+
+def launcher(device: str, **options: Any) -> Launcher:
+    return Launcher(device, LauncherOptions(**options))
 
 
 def test_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which the threads of a run divide; and no more than there are runs."""
     monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 4)
-    given = Launcher("cpu")
+    given = launcher("cpu")
     assert [len(given.slots(runs)) for runs in (1, 3, 9)] == [1, 3, 4]
     assert [len(given.slots(9, threads=threads)) for threads in (2, 3, 8)] == [2, 1, 1]
-    assert Launcher("cpu", processes=3).slots(8) == [None] * 3
+    assert launcher("cpu", processes=3).slots(8) == [None] * 3
 
 
 def test_processes_get_devices_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedbench.engine.choose.choose_device", lambda *_: None)
-    two = Launcher("auto", devices=["cuda:0", "cuda:1"])
+    two = launcher("auto", devices=("cuda:0", "cuda:1"))
     assert two.slots(8) == ["cuda:0", "cuda:1"]
     assert two.slots(1) == ["cuda:0"]
-    several = Launcher("auto", processes=5, devices=["cuda:0", "cuda:1"])
+    several = launcher("auto", processes=5, devices=("cuda:0", "cuda:1"))
     assert several.slots(8) == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    assert Launcher("auto").slots(8) == ["cuda:0", "cuda:1", "cuda:2"]
-    assert Launcher("cuda:1").slots(8) == [None]  # as the runs themselves say
+    assert launcher("auto").slots(8) == ["cuda:0", "cuda:1", "cuda:2"]
+    assert launcher("cuda:1").slots(8) == [None]  # as the runs themselves say
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert Launcher("auto").slots(8) == [None]
+    assert launcher("auto").slots(8) == [None]
 
 
 def test_processes_know_how_many_share_their_gpu() -> None:
     """Five on two GPUs, and two on the CPU beside them."""
     slots = ["cuda:0", "cuda:1", "cpu", "cuda:0", "cuda:1", "cpu", "cuda:0"]
-    assert Launcher("auto").sharing(slots) == [3, 2, 1, 3, 2, 1, 3]
+    assert launcher("auto").sharing(slots) == [3, 2, 1, 3, 2, 1, 3]
 
 
 @pytest.mark.slow

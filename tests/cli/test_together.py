@@ -19,9 +19,8 @@ from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.engine import compiled
 from fedbench.engine.compiled import CompileCache
-from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
-from fedbench.sweeps.together import Group, Kind, Seating, checked, groups, kind_of
+from fedbench.sweeps.together import Group, Kind, Seating, groups, kind_of
 
 SMALL = [
     "-m", "dtype=float64", "clients.total=8", "clients.per_round=3", "local.steps=4", "local.batch_size=16",
@@ -268,9 +267,3 @@ def test_a_run_keeps_its_seat(tmp_path: Path) -> None:
     later = Seating(tmp_path, "auto").of(["c", "new", "a"], [kind] * 3, 1)  # b has ended
     assert later == [Group((0, 2), (2, 0), 3), Group((1,), (0,), 1)]
     assert Seating(tmp_path, 1).of(names, [kind] * 3, 1) == [Group((job,), (0,), 1) for job in range(3)]
-
-
-@pytest.mark.parametrize("value", ["all", 0, -1, 1.5, True, None])
-def test_together_is_auto_or_a_number(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"hydra\.launcher\.together=.*auto, 1"):
-        checked(value)
