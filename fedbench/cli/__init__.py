@@ -18,7 +18,7 @@ SUBCOMMANDS = {
     "best": "fedbench.cli.results:best",
     "collect": "fedbench.cli.results:collect",
     "compare": "fedbench.cli.results:compare",
-    "figures": "fedbench.papers.make:main",
+    "figures": "fedbench.papers.command:main",
     "list": "fedbench.cli.listing:main",
     "plot": "fedbench.figures.plot:main",
     "replay": "fedbench.cli.replay:main",

@@ -17,7 +17,7 @@ from fedbench.config.identity import run_hash
 from fedbench.errors import DataError
 from fedbench.figures.results import OUTCOMES, read
 from fedbench.figures.style import WIDTHS
-from fedbench.papers import FIGURES, figure, kept, make
+from fedbench.papers import FIGURES, command, figure, kept
 from fedbench.papers.claims import tables
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import say_how_it_was_tuned
@@ -59,7 +59,7 @@ def test_a_figure_is_made_with_its_panels_and_one_without_its_data_does_not_stop
             raise DataError("data.root=data: no EMNIST there")
         return []
 
-    monkeypatch.setattr(make, "make", fails)
+    monkeypatch.setattr(command, "make", fails)
     assert main(["figures", "padamfed/fig1", "speedup", "loss_scale"]) == 1
     assert made == ["padamfed/fig1_average", "padamfed/fig1", "speedup", "loss_scale"]
     err = capsys.readouterr().err
@@ -78,7 +78,7 @@ def test_published_results_name_a_commit_that_they_were_made_from(
     """With changes that are not committed only smoke results are made."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef+dirty")
-    monkeypatch.setattr(make, "make", lambda *_: [])
+    monkeypatch.setattr(command, "make", lambda *_: [])
     assert main(["figures", "speedup", "--scale", "cpu"]) == 2
     assert "commit first" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
