@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,3 +68,13 @@ def summary(directory: Path) -> dict[str, Any]:
     """The content of summary.json."""
     found: dict[str, Any] = json.loads((directory / "summary.json").read_text())
     return found
+
+
+def write_mnist(root: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """MNIST's four files in torchvision's layout, of uint8 `x_train`, `y_train`, `x_test` and `y_test`."""
+    (root / "MNIST" / "raw").mkdir(parents=True)
+    for name, values in arrays.items():
+        kind, part = {"x": "images-idx3", "y": "labels-idx1"}[name[0]], name[2:].replace("test", "t10k")
+        header = struct.pack(f">{values.ndim + 1}I", 0x0800 + values.ndim, *values.shape)
+        file = root / "MNIST" / "raw" / f"{part}-{kind}-ubyte"
+        file.write_bytes(header + values.astype(np.uint8).tobytes())

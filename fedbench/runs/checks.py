@@ -20,7 +20,6 @@ from fedbench.errors import ConfigError
 from fedbench.fields import AVERAGE
 from fedbench.method import Algorithm, Setting
 from fedbench.method.cost import Cost
-from fedbench.schedule.participation import Participation
 
 JOB_BYTES = 90  # of a job, at least: its entries in the trace and in the weights of jobs
 
@@ -38,15 +37,13 @@ def check_processes(config: Config, device: torch.device, processes: int) -> Non
 
 
 def check_schedule(config: Config, method: Algorithm) -> None:
-    """Refuse what a method's dispatch excludes, and more jobs than the memory holds."""
+    """Refuse what a method's dispatch and its definition exclude, such as fewer clients than all, or a client
+    that counts twice; and more jobs than the memory holds."""
     schedule.check(config, method.dispatch)
     jobs = config.rounds * config.clients.per_round
     what = f"a schedule of {jobs:,} jobs"
     refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
-
-
-def check_participation(chosen: Participation, method: Algorithm) -> None:
-    """Refuse what a method's definition excludes: fewer clients than all, or a client that counts twice."""
+    chosen = config.participation
     if method.full_participation:
         needs = f"{method.name} is defined for full participation only"
         if chosen.name != "uniform":

@@ -117,11 +117,6 @@ class Outcome:
         return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
 
     @property
-    def line(self) -> str:
-        """The closing line of a run."""
-        return f"{self.text} ({self.directory})"
-
-    @property
     def text(self) -> str:
         """How it ended, how far it came, and its accuracy."""
         reached = f"{self.rounds} rounds"

@@ -98,7 +98,6 @@ def problem_of(config: Config, session: Session) -> Problem:
     imports.load(config)
     method = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))
     checks.check_schedule(config, method)
-    checks.check_participation(config.participation, method)
 
     dataset = session.dataset(config)
     own_tests = config.divides_data or isinstance(config.partition, Natural)

@@ -17,9 +17,8 @@ from fedbench.engine.objective import TASKS
 from fedbench.files import atomically, write_text
 from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.execution import Execution
-from fedbench.runs.metrics import LEVELS, PAUSED, Row, further_columns, is_finite, rounds_to
+from fedbench.runs.metrics import LEVELS, PAUSED, Row, further_columns, is_finite, reason_to_stop, rounds_to
 from fedbench.runs.run_directory import CHECKPOINT, JOBS, MODEL, RunDirectory
-from fedbench.runs.training import Trained
 
 _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # left out, or said last
 
@@ -44,8 +43,9 @@ def write_reproduce(file: Path, execution: Execution) -> None:
     write_text(file, "\n".join([*lines, " \\\n".join(["fedbench", *words])]) + "\n")
 
 
-def finish(execution: Execution, trained: Trained, here: RunDirectory) -> dict[str, Any]:
-    """Write the model, the jobs and the summary, which is returned."""
+def finish(execution: Execution, rows: Sequence[Row], seconds: float, here: RunDirectory) -> dict[str, Any]:
+    """Write the model, the jobs and the summary, which is returned. `rows`: all evaluations; `seconds`: that
+    the run has taken."""
     problem, loop, config = execution.problem, execution.loop, execution.problem.config
     tensors = {**problem.model.state_dict(), **problem.layout.unflatten(loop.theta), **loop.statistics}
     state = {name: value.detach().cpu().clone() for name, value in tensors.items()}
@@ -56,7 +56,7 @@ def finish(execution: Execution, trained: Trained, here: RunDirectory) -> dict[s
     if (further := execution.evaluator.further) and CONFUSION in further.metrics:
         execution.evaluator.whole(loop.evaluated(), loop.statistics)
         further.draw_confusion(here.path / f"{CONFUSION}.png")
-    found = _summary(execution, trained)
+    found = _summary(execution, rows, seconds)
     kept = config.checkpoint.keep or found["status"] == PAUSED
     sizes = {name: size for name, size in here.sizes().items() if kept or name != CHECKPOINT}
     here.write_summary({**found, "files": sizes})
@@ -67,20 +67,27 @@ def finish(execution: Execution, trained: Trained, here: RunDirectory) -> dict[s
     return found
 
 
-def _summary(execution: Execution, trained: Trained) -> dict[str, Any]:
+def _summary(execution: Execution, rows: Sequence[Row], seconds: float) -> dict[str, Any]:
     """The content of a run's summary.json but the sizes of files."""
     problem, placement, loop = execution.problem, execution.placement, execution.loop
     config, method, executor = problem.config, problem.method, loop.trainer.executor
-    done, status = trained.rows[-1]["round"], _status(execution, trained)
+    done, trace = rows[-1]["round"], problem.trace
+    stopped = reason_to_stop(rows, config.patience, config.target)
+    if not is_finite(rows[-1]):
+        status = "diverged"
+    elif not stopped and done < trace.updates:
+        status = PAUSED
+    else:  # starved: too few clients were left
+        status = "starved" if trace.starved and not stopped else "completed"
     return {
         "status": status,
         "rounds": done,
         "metric": TASKS[problem.dataset.task].metric,
         "evaluated_every": execution.every,
         "title": method.title or type(method).__name__,
-        **_measured(execution, trained.rows, status),
-        "stopped": trained.stopped if done < config.rounds else None,
-        "wall_seconds": trained.wall_seconds,
+        **_measured(execution, rows, status),
+        "stopped": stopped if done < config.rounds else None,
+        "wall_seconds": seconds,
         "compile_seconds": executor.compile_seconds,
         "device": str(placement.device),
         "processes": placement.group.size,
@@ -92,22 +99,13 @@ def _summary(execution: Execution, trained: Trained) -> dict[str, Any]:
         "hyper": {**{key: _finite(value) for key, value in loop.hyper.items()}, **method.choices()},
         "from_theorem": method.from_theorem(),
         "notes": [*execution.notes, *([note] if (note := executor.note) else [])],
-        "schedule": schedule.summary(problem.trace, float(execution.times[0])),
+        "schedule": schedule.summary(trace, float(execution.times[0])),
         "versions": provenance.versions(),
         "commit": execution.commit,
         "data": list(problem.dataset.files),
         "data_note": problem.dataset.note,
         "config": flat(config),
     }
-
-
-def _status(execution: Execution, trained: Trained) -> str:
-    last, trace = trained.rows[-1], execution.problem.trace
-    if not is_finite(last):
-        return "diverged"
-    if not trained.stopped and last["round"] < trace.updates:
-        return PAUSED
-    return "starved" if trace.starved and not trained.stopped else "completed"  # too few clients were left
 
 
 def _measured(execution: Execution, rows: Sequence[Row], status: str) -> dict[str, Any]:

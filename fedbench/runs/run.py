@@ -83,7 +83,7 @@ class Run:
             if stored.finished(here, config) is None:
                 self._go(here)
             outcome = here.outcome()
-            log.info(outcome.line)
+            log.info("%s (%s)", outcome.text, outcome.directory)
             return outcome
 
     def _go(self, here: RunDirectory) -> None:
@@ -168,8 +168,8 @@ class Run:
         results: Mapping[str, Any] | None = {"status": FAILED}
         with (self.together.signals if self.together else Signals(under_way)).installed() as signals:
             try:
-                trained = train(running, saved, observers, signals, checkpointer)
-                results = finish(running, trained, target)
+                rows, seconds = train(running, saved, observers, signals, checkpointer)
+                results = finish(running, rows, seconds, target)
             except KeyboardInterrupt:
                 results = None
                 raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fedbench.config.config import Config
 from fedbench.runs.checkpoint import Checkpointer, Saved
@@ -18,24 +17,16 @@ from fedbench.runs.signals import Interrupted, Signals
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What a run has measured when it ends, or pauses."""
-
-    rows: list[Row]
-    wall_seconds: float  # of the run, earlier processes included
-    stopped: str | None  # why it ends with its last row, before its last round: `target=0.9`
-
-
 def train(
     execution: Execution,
     saved: Saved | None,
     observers: Sequence[Observer],
     signals: Signals,
     checkpointer: Checkpointer,
-) -> Trained:
-    """Train from what is saved, or from the start, until the run ends. Its last state is saved. Raises
-    Interrupted after a signal. If several processes compute the run, all call this."""
+) -> tuple[list[Row], float]:
+    """Train from what is saved, or from the start, until the run ends, or pauses. Its last state is saved.
+    Returns its rows, and its seconds, earlier processes included. Raises Interrupted after a signal. If
+    several processes compute the run, all call this."""
     loop, problem, group = execution.loop, execution.problem, execution.placement.group
     config, updates, every = problem.config, problem.trace.updates, execution.every
     measurement = Measurement(execution)
@@ -84,7 +75,7 @@ def train(
             text = f"stopped after round {loop.version}; the same command goes on from there"
             raise Interrupted(text, 128 + int(stop))
     save()
-    return Trained(rows, clock(), reason_to_stop(rows, config.patience, config.target))
+    return rows, clock()
 
 
 def _at_end(config: Config, rows: Sequence[Row], version: int, updates: int) -> bool:

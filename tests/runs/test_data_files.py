@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_files import metrics
+from run_files import metrics, write_mnist
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -88,19 +87,14 @@ def test_a_sweep_of_finished_runs_is_refused_too(capsys: pytest.CaptureFixture[s
 
 def test_an_npz_that_would_be_read_in_place_of_the_official_files(capsys: pytest.CaptureFixture[str]) -> None:
     Path("data/mnist.npz").unlink()
-    raw = Path("data/MNIST/raw")
-    raw.mkdir(parents=True)
-    for part, name in (("train", "train"), ("test", "t10k")):
-        for key, suffix in (("x", "images-idx3-ubyte"), ("y", "labels-idx1-ubyte")):
-            values = arrays(0)[f"{key}_{part}"].astype(np.uint8)
-            head = struct.pack(f">{values.ndim + 1}I", 0x0800 + values.ndim, *values.shape)
-            (raw / f"{name}-{suffix}").write_bytes(head + values.tobytes())
+    write_mnist(Path("data"), arrays(0))
     assert main([*BASE, *ONE]) == 0
     write(1)
     assert refused(capsys, *ONE)
     Path("data/mnist.npz").unlink()
     assert main([*BASE, *ONE]) == 0
-    (raw / "t10k-labels-idx1-ubyte").write_bytes(head + bytes(10))
+    labels = Path("data/MNIST/raw/t10k-labels-idx1-ubyte")
+    labels.write_bytes(labels.read_bytes()[:-10] + bytes(10))
     assert refused(capsys, *ONE, file="MNIST/raw/t10k-labels-idx1-ubyte")
 
 

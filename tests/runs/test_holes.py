@@ -31,21 +31,6 @@ def run(directory: Path, *overrides: str) -> Outcome:
     return Run(compose_config([*BASE, *overrides])).go(directory)
 
 
-def killed_after(rounds: int, directory: Path, *overrides: str) -> None:
-    """A run that dies with a checkpoint of that round."""
-    update = ServerLoop.update
-
-    def mortal(walk: ServerLoop) -> None:
-        if walk.version == rounds:
-            raise SystemExit
-        update(walk)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServerLoop, "update", mortal)
-        with pytest.raises(SystemExit):
-            run(directory, *overrides)
-
-
 # ---- the model to start from -------------------------------------------------------------------------
 
 
@@ -85,7 +70,7 @@ def test_a_file_that_is_no_such_model_is_refused(tmp_path: Path, content: object
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     for seed in (0, 1):
-        killed_after(2, tmp_path / str(seed), f"seed={seed}")
+        run(tmp_path / str(seed), f"seed={seed}", "checkpoint.until=2")
     shutil.copy(tmp_path / "1" / "checkpoint.pt", tmp_path / "0" / "checkpoint.pt")
     with pytest.raises(RunError, match=r"checkpoint\.pt was saved by another run; resume=false"):
         run(tmp_path / "0", "seed=0")
@@ -93,7 +78,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    killed_after(2, tmp_path)
+    run(tmp_path, "checkpoint.until=2")
     file = tmp_path / "checkpoint.pt"
     whole, state = file.read_bytes(), torch.load(file, weights_only=True)
     flips = []
@@ -206,7 +191,7 @@ def test_out_of_memory_later_on_keeps_the_checkpoint(tmp_path: Path, monkeypatch
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     """Simulated by a limit on the size of files."""
     run(tmp_path / "whole")
-    killed_after(2, tmp_path / "full")
+    run(tmp_path / "full", "checkpoint.until=2")
     before = (tmp_path / "full" / "checkpoint.pt").read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))

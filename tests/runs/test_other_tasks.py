@@ -27,6 +27,7 @@ BASE = [
     "threads=1", "model=logistic", "algorithm.lr=0.05",
 ]  # fmt: skip
 ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
+OWNER = np.arange(96) % (CLIENTS - 1)  # of each test sample of `file`
 ADDED = ["client_accuracy_mean", "client_accuracy_worst", "client_accuracy_std"]
 
 
@@ -35,7 +36,7 @@ def file(tmp_path: Path) -> Path:
     """240 training and 96 test samples of 3 features and their clients; client 11 has no test sample."""
     x_train, x_test = RNG.normal(size=(240, 3)), RNG.normal(size=(96, 3))
     arrays = {"x_train": x_train, "x_test": x_test}
-    arrays |= {"client": np.arange(240) % CLIENTS, "client_test": np.arange(96) % (CLIENTS - 1)}
+    arrays |= {"client": np.arange(240) % CLIENTS, "client_test": OWNER}
     slope = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.0]]).T
     for part in ("train", "test"):
         arrays[f"y_{part}"] = arrays[f"x_{part}"] @ slope + 0.1
@@ -69,16 +70,19 @@ def npz(file: Path, name: str, task: str) -> list[str]:
     return ["dataset=npz", f"dataset.path={file / name}.npz", f"dataset.task={task}", "dtype=float64"]
 
 
+def check_clients(last: dict[str, str], each: list[float]) -> None:
+    """Mean, worst tenth (of 11 or 12: two) and standard deviation of the clients that have a score."""
+    expected = [np.mean(each), np.mean(sorted(each)[:2]), np.std(each)]
+    assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
+
+
 def test_regression(file: Path) -> None:
     options = npz(file, "numbers", "regression")
     plan, last, model = run(file / "run", *options, "partition=natural", "eval.clients=true")
     y, out = plan.problem.dataset.y_test.double().numpy(), linear(model, plan)
     assert float(last["test_loss"]) == pytest.approx(((out - y) ** 2).mean(), rel=1e-9)
     assert float(last["test_accuracy"]) == pytest.approx(r2_score(y, out), rel=1e-9)
-    whose = np.arange(96) % (CLIENTS - 1)
-    each = sorted(r2_score(y[whose == i], out[whose == i]) for i in range(CLIENTS - 1))
-    expected = [np.mean(each), np.mean(each[:2]), np.std(each)]  # the worst tenth of 11 are two
-    assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
+    check_clients(last, [r2_score(y[i == OWNER], out[i == OWNER]) for i in range(CLIENTS - 1)])
     summary = json.loads((file / "run" / "summary.json").read_text())
     assert summary["metric"] == "R2"
     assert summary["final_accuracy"] == float(last["test_accuracy"])
@@ -92,10 +96,7 @@ def test_several_labels(file: Path) -> None:
     assert float(last["test_loss"]) == pytest.approx(losses.mean(), rel=1e-9)
     right = ((out > 0) == (y > 0.5)).all(1)
     assert float(last["test_accuracy"]) == right.mean()
-    whose = np.arange(96) % (CLIENTS - 1)
-    each = sorted(right[whose == i].mean() for i in range(CLIENTS - 1))
-    expected = [np.mean(each), np.mean(each[:2]), np.std(each)]
-    assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
+    check_clients(last, [right[i == OWNER].mean() for i in range(CLIENTS - 1)])
 
 
 def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path) -> None:
@@ -107,9 +108,7 @@ def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path) -
     for i in range(CLIENTS):
         own = labels[plan.problem.division.assignment == i]
         each.append(sum((own == c).mean() * right[y == c].mean() for c in range(3)))
-    each.sort()
-    expected = [np.mean(each), np.mean(each[:2]), np.std(each)]
-    assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
+    check_clients(last, each)
     assert float(last["test_accuracy"]) == right.mean()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from run_files import write_mnist
 
 import fedbench
 from fedbench.api import compose_config
@@ -52,24 +52,12 @@ def test_a_run_is_computed_again_from_what_it_leaves(
     assert any(line.startswith("# data: ") for line in comments)
 
 
-def write_mnist(root: Path) -> None:
-    """MNIST's four files in torchvision's layout, with 30 and 10 images of noise."""
-    (root / "MNIST" / "raw").mkdir(parents=True)
-    rng = np.random.default_rng(0)
-    for part, n in (("train", 30), ("t10k", 10)):
-        for kind, array in (
-            ("images-idx3", rng.integers(0, 256, (n, 28, 28))),
-            ("labels-idx1", np.arange(n) % 10),
-        ):
-            header = struct.pack(f">{array.ndim + 1}I", 0x0800 + array.ndim, *array.shape)
-            (root / f"MNIST/raw/{part}-{kind}-ubyte").write_bytes(header + array.astype(np.uint8).tobytes())
-
-
 @pytest.fixture
 def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run on MNIST's files, of which run and data have moved since."""
     monkeypatch.setenv("FEDBENCH_DATA", str(tmp_path / "data"))
-    write_mnist(tmp_path / "data")
+    x, y = np.random.default_rng(0).integers(0, 256, (40, 28, 28)), np.arange(40) % 10
+    write_mnist(tmp_path / "data", {"x_train": x[:30], "y_train": y[:30], "x_test": x[30:], "y_test": y[30:]})
     small = ["dataset=mnist", "clients.total=3", "clients.per_round=2", "local.batch_size=4"]
     finished(tmp_path / "run", *small, "model=logistic")
     (tmp_path / "run").rename(tmp_path / "moved")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from run_files import metrics, model, same_model
+from tests_support import stop_after
 
 from fedbench.api import compose_config
 from fedbench.runs.run import Run
@@ -106,16 +107,9 @@ def test_a_signal_saves_and_stops(tmp_path: Path, monkeypatch) -> None:
 
 def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path, monkeypatch) -> None:
     run(config(), tmp_path)
-    before = (tmp_path / "metrics.csv").read_bytes()
-    update = ServerLoop.update
-
-    def dies(walk: ServerLoop) -> None:
-        if walk.version == 2:
-            raise SystemExit
-        update(walk)
-
-    monkeypatch.setattr(ServerLoop, "update", dies)
-    with pytest.raises(SystemExit):
+    before, update = (tmp_path / "metrics.csv").read_bytes(), ServerLoop.update
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
         run(config("resume=false"), tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() == before
     assert json.loads((tmp_path / "summary.json").read_text())["status"] == "completed"

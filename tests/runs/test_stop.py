@@ -33,13 +33,7 @@ def stuck(self):
 ServerLoop.update = stuck
 """
 COMMON = ["rounds=9", "threads=1", "checkpoint.seconds=0", "hooks=[slow.py]", "progress=none"]
-POOL = [
-    "--multirun",
-    "seed=0,1",
-    "hydra.sweep.dir=.",
-    "hydra/launcher=processes",
-    "hydra.launcher.processes=2",
-]
+POOL = ["-m", "seed=0,1", "hydra.sweep.dir=.", "hydra/launcher=processes", "hydra.launcher.processes=2"]
 SECOND = "; a second Ctrl-C stops at once"
 
 

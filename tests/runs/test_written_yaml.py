@@ -16,20 +16,10 @@ from fedbench.config.config import GROUPS, container
 from fedbench.config.options import conf_dir
 from fedbench.files import write_yaml
 
-TEXTS = ["", "yes", "Off", "y", "1", "1e-3", "1_000", "inf", "nan", "0x1f", "null", "~", "a: b", "# c", "- d"]
-TEXTS += [
-    "é ü",
-    "two\nlines",
-    " around ",
-    "tab\t",
-    "x" * 200,
-    "word " * 60,
-    "'",
-    '"',
-    "{a}",
-    "2026-01-01",
-    "12:30",
-]
+TEXTS = [
+    "", "yes", "Off", "y", "1", "1e-3", "1_000", "inf", "nan", "0x1f", "null", "~", "a: b", "# c", "- d",
+    "é ü", "two\nlines", " around ", "tab\t", "x" * 200, "word " * 60, "'", '"', "{a}", "2026-01-01", "12:30",
+]  # fmt: skip
 
 
 def of_omegaconf(value: dict[str, Any]) -> str:
