@@ -109,9 +109,11 @@ def check_composed(cfg: DictConfig) -> None:
         if not _below(key, (*OURS, *_BY_HYDRA)) and (key, repr(value)) not in _usual():
             raise _not_ours(key, value)
     called = {name: theirs[name] for name in ("launcher", "sweeper")}
+    plugins = Plugins.instance().class_name_to_class
     for key, value in [*_leaves(called, "hydra."), *_leaves(plain)]:
         top = key in ("hydra.launcher._target_", "hydra.sweeper._target_")
-        if key.endswith("_target_") and not (top and _is_plugin(str(value))):
+        known = top and (str(value) in plugins or str(value).startswith("hydra_plugins."))
+        if key.endswith("_target_") and not known:
             allowed = (
                 "refused, because it would run code; your own code goes into a module named by imports=[...]"
             )
@@ -130,10 +132,6 @@ def _not_ours(key: str, value: object) -> ConfigError:
     return ConfigError(
         key, value, f"cannot be set; of Hydra's keys these can: {', '.join(beside or OURS)}{hint}"
     )
-
-
-def _is_plugin(name: str) -> bool:
-    return name in Plugins.instance().class_name_to_class or name.startswith("hydra_plugins.")
 
 
 def _below(key: str, names: Sequence[str]) -> bool:

@@ -144,7 +144,13 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
     read = {key: files_below(path, kind) if path.is_dir() else [path] for key, path in given.items()}
     for name in choices.get("imports") or ():
         read[f"imports {name}"] = _sources(str(name))
-    return {f"{key}{MARK}": _joint(files) for key, files in read.items() if files and files[0].is_file()}
+    found = {}
+    for key, files in read.items():
+        if files and files[0].is_file():
+            hashes = [content_hash(file) for file in files]
+            joint = hashlib.sha256("".join(hashes).encode()).hexdigest() if hashes[1:] else hashes[0]
+            found[f"{key}{MARK}"] = joint
+    return found
 
 
 def recorded(directory: Path) -> dict[str, str]:
@@ -171,8 +177,3 @@ def _sources(name: str) -> list[Path]:
     if places:
         return sorted(file for place in places for file in Path(place).rglob("*.py"))
     return [Path(spec.origin)] if spec and spec.origin else []
-
-
-def _joint(files: list[Path]) -> str:
-    hashes = [content_hash(file) for file in files]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()

@@ -39,6 +39,7 @@ REGISTERED = ("dataset", "model", "algorithm")
 """The groups to which the user's modules (`imports`) can add options, with or without a file."""
 
 FEW_OPTIONS = 5  # that a line names
+_USUAL_OPTIONS = {group: {"name": option} for group, option in USUAL.items()}
 _NOT_OFFERED = ("name", "grid")  # grid: values to try when tuning an algorithm, which is advice, not a choice
 
 UNSAID = {"eval.every": 1}
@@ -152,7 +153,7 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
     `searchpath`: the user's own directories of options, searched in addition to conf/.
     """
-    plain = _with_usual(plain)
+    plain = {**_USUAL_OPTIONS, **plain}
     for group in GROUPS:
         node = plain.get(group)
         if not isinstance(node, dict) or not isinstance(node.get("name"), str):
@@ -178,15 +179,18 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 
 def build(plain: Mapping[str, Any]) -> Config:
     """Like `read_config`, for values whose keys are known to be right. Needs no files of options."""
-    plain = _with_usual(plain)
+    plain = {**_USUAL_OPTIONS, **plain}
     groups = {group: fields.read_named(CLASSES[group], plain[group], group) for group in _DECLARED}
     rest = {key: value for key, value in plain.items() if key not in (*GROUPS, "logger")}
+    for group in ("model", "algorithm"):
+        values = {
+            key: fields.of_text(value) for key, value in plain[group].items() if key not in _NOT_OFFERED
+        }
+        groups[group] = fields.Choice(plain[group]["name"], values)
     return Config(
         **vars(fields.read(Settings, rest, "")),
         **groups,
         dataset=read_dataset(plain["dataset"]),
-        model=_choice(plain["model"]),
-        algorithm=_choice(plain["algorithm"]),
         logger=read_loggers(plain.get("logger")),
     )
 
@@ -195,16 +199,6 @@ def checked(config: Config) -> Config:
     """Check a configuration that may have been changed with `dataclasses.replace`. Returns an equal one.
     Raises ConfigError."""
     return _checked(build(config.given))
-
-
-def _with_usual(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the groups that a configuration may leave out."""
-    return {**{group: {"name": option} for group, option in USUAL.items()}, **plain}
-
-
-def _choice(node: Mapping[str, Any]) -> fields.Choice:
-    options = {key: fields.of_text(node[key]) for key in node if key not in _NOT_OFFERED}
-    return fields.Choice(node["name"], options)
 
 
 def _checked(config: Config) -> Config:

@@ -48,8 +48,6 @@ def test_a_sweep_leaves_two_tidy_tables_and_is_done_once(runs, fedbench: Call, t
     rounds = read(directory / "rounds.csv")
     assert list(rounds[0]) == [*IDENTITY, "algorithm.lr", "round", "test_accuracy"]
     assert len(rounds) == 16
-    assert [row["round"] for row in rounds[:2]] == ["0", "1"]
-    assert {row["dir"] for row in rounds} == {row["dir"] for row in rows}
     assert len(runs.planned) == 4 + 8  # one of each kind is checked first
     assert [config.seed for config in runs.planned[:4]] == [0] * 4
     before = {file: file.read_bytes() for file in directory.glob("r*s.csv")}
