@@ -50,7 +50,7 @@ def measure(words: str, jobs: int) -> dict[str, float]:
     trace = build_trace(config)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     after = peak_kib()
-    size = trace.nbytes
+    size = sum(value.nbytes for value in vars(trace).values() if hasattr(value, "nbytes"))
     begin = time.perf_counter()
     trace.training(0), trace.applied(0), summary(trace)
     index = time.perf_counter() - begin

@@ -16,6 +16,7 @@ from fedbench.data.options import DATASETS
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import UserError
 from fedbench.fields import Choice, read_named
+from fedbench.schedule.delays import Delays
 from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
 from fedbench.schedule.participation import PARTICIPATIONS, Participation
 
@@ -85,6 +86,11 @@ class Config:
         for section in {"clients", "local"} & set(changes):
             changes[section] = SimpleNamespace(**changes[section])
         return replace(self, **changes)
+
+
+def durations(config: Config, client: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Durations (m,) of the n-th jobs of `client`, whatever the schedule."""
+    return Delays(config.delay, config.clients.total, config.seed)(client, n)
 
 
 def config(

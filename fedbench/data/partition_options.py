@@ -210,8 +210,6 @@ class Natural(PartitionOptions):
         if p.natural is None:
             others = ", ".join(name for name in PARTITIONS if name != "natural")
             raise ConfigError("partition", "natural", f"this dataset has no clients of its own; use {others}")
-        if p.natural.shape != (n := (len(p.labels),)):
-            raise ConfigError("partition", "natural", f"needs clients {n}, the data have {p.natural.shape}")
         users, client = np.unique(p.natural, return_inverse=True)
         if len(users) < p.clients:
             allowed = f"must be at most {len(users)}, the data's own clients"

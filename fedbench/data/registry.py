@@ -20,7 +20,6 @@ from fedbench.data.options import (
     DATASETS,
     DatasetOptions,
     Digits,
-    Emnist,
     HuggingFace,
     Leaf,
     Npz,
@@ -147,6 +146,4 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
         return load_leaf(as_given(options.path), task=options.task)
     if isinstance(options, UserDataset):
         return load_registered(options, root, seed, clients)
-    if isinstance(options, Emnist):
-        return official("emnist", root, options.split)
-    return official(options.name, root)
+    return official(options.name, root, getattr(options, "split", None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -89,14 +89,15 @@ def _stage(
 class _TwoConvolutions(Model):
     """Options of cnn and cnn_small: `norm` follows each convolution, `dropout` precedes each linear layer."""
 
+    network: ClassVar[str]  # the preset
+    least: ClassVar[int]  # the smallest side of an image
     dropout: float = decay(0.0, help="share of activations that are dropped before each linear layer")
     norm: str = choice("none", ("none", "group", "batch"), help="after each convolution")
     groups: int = integer(2, low=1, help="norm=group: groups per layer")
 
-    def network(self, name: str, shape: tuple[int, ...], classes: int, least: int) -> nn.Sequential:
-        """The preset `name` with these options."""
-        image_shape(name, shape, least)
-        own = Convolutional(preset=name, norm=self.norm, groups=self.groups, dropout=(self.dropout,))
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        image_shape(self.network, shape, self.least)
+        own = Convolutional(preset=self.network, norm=self.norm, groups=self.groups, dropout=(self.dropout,))
         return own.build(shape, classes)
 
 
@@ -109,8 +110,7 @@ class Cnn(_TwoConvolutions):
     least 5x5 pixels.
     """
 
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        return self.network("cnn", shape, classes, least=5)
+    network, least = "cnn", 5
 
 
 @register_model("cnn_small")
@@ -122,8 +122,7 @@ class SmallCnn(_TwoConvolutions):
     16x16 pixels.
     """
 
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        return self.network("cnn_small", shape, classes, least=16)
+    network, least = "cnn_small", 16
 
 
 class Preset(NamedTuple):

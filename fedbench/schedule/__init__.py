@@ -4,7 +4,7 @@ A schedule is plain data (`Trace`), computed before any training. Synchronous ro
 have the same form. NumPy only.
 """
 
-from fedbench.schedule.build import build_trace, check, durations, overlaps, survey_offset
+from fedbench.schedule.build import build_trace, check, overlaps, survey_offset
 from fedbench.schedule.report import (
     cumulative_passes,
     cumulative_steps,
@@ -23,7 +23,6 @@ __all__ = [
     "cumulative_passes",
     "cumulative_steps",
     "dispatched",
-    "durations",
     "overlaps",
     "received",
     "summary",

@@ -20,11 +20,11 @@ from fedbench.schedule.participation import (
 )
 from fedbench.schedule.selection import STALENESS, select_uniforms
 from fedbench.schedule.simulate import Clock, Simulation
-from fedbench.schedule.trace import APPLIED, Floats, Ints, Trace, running_index
+from fedbench.schedule.trace import APPLIED, Ints, Trace, running_index
 
 
 def synchronous(
-    seed: int, clients: int, rounds: int, per_round: int, taking_part: Participants, durations: Delays
+    clients: int, rounds: int, per_round: int, taking_part: Participants, durations: Delays
 ) -> Trace:
     """Rounds whose jobs all arrive: the event simulation with M_c = S and unit durations.
 
@@ -171,7 +171,7 @@ def build_trace(
     rounds, seed = config.rounds, config.seed
     if policy is None:
         here = config.participation.draw(seed, clients, per_update, rounds, samples)
-        trace = synchronous(seed, clients, rounds, per_update, here, delays)
+        trace = synchronous(clients, rounds, per_update, here, delays)
     elif policy.staleness is not None:
         trace = prescribed(seed, clients, per_update, rounds, policy.staleness)
     else:
@@ -183,11 +183,6 @@ def build_trace(
         units = config.local.epochs or (epochs[1] if epochs else steps)
         trace = straggling(trace, seed, config.participation, units)
     return trace
-
-
-def durations(config: Scheduled, client: Ints, n: Ints) -> Floats:
-    """Durations (m,) of the n-th jobs of `client` (int64 arrays of shape (m,)), whatever the schedule."""
-    return _delays(config)(client, n)
 
 
 def survey_offset(config: Scheduled) -> float:

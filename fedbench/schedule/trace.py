@@ -60,11 +60,6 @@ class Trace:
         """Number of jobs dispatched (J)."""
         return len(self.client)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by the arrays, including the indices built so far."""
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
-
     def training(self, v: int) -> Ints:
         """The jobs that start from version v and are eventually applied, in job order."""
         return self._trained[self._trained_from[v] : self._trained_from[v + 1]]

@@ -18,6 +18,7 @@ from hypothesis.extra import numpy as hnp
 from option_helpers import load, refusal
 
 from fedbench.api import compose_config
+from fedbench.data import to_input
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.run import Run
 
@@ -72,6 +73,15 @@ def test_images_become_channels_first(tmp_path: Path, shape: tuple[int, ...], ch
     assert data.augment == "crop_flip"
 
 
+def test_tokens_stay_integers_and_are_not_normalised(tmp_path: Path) -> None:
+    x = {"x_train": RNG.integers(0, 9, (8, 6), dtype=np.uint8), "x_test": RNG.integers(0, 9, (4, 6))}
+    data = read(write(tmp_path / "a.npz", **x), vocabulary=9)
+    assert (data.vocabulary, data.mean, data.shape) == (9, None, (6,))
+    given = to_input(data.x_train, None, None, torch.float32)
+    assert given.dtype == torch.int64
+    assert np.array_equal(given, x["x_train"])
+
+
 def _float(*shape: int) -> np.ndarray:
     return np.zeros(shape, dtype=np.float32)
 
@@ -80,32 +90,53 @@ NOT_FINITE = GOOD["x_train"].copy()
 NOT_FINITE[5, 1] = np.nan
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"x_train": None}, "needs the arrays x_train, y_train, x_test, y_test; x_train is missing, found y"),
-        ({"x_train": np.zeros((8, 3), dtype=np.int64)}, "x_train is int64 of shape (8, 3); uint8 or a float"),
-        ({"x_train": np.where(np.isnan(NOT_FINITE), -np.inf, NOT_FINITE)}, "an infinity in sample 5"),
-        ({"x_test": _float(0, 3), "y_test": np.zeros(0, int)}, "x_test is float32 of shape (0, 3)"),
-        ({"x_train": _float(8, 3, 32, 32)}, "(n, h, w, c) with 1 to 4 channels, last, or more where h is"),
-        ({"x_test": _float(4, 5)}, "x_train (float32 (3,)) and x_test (float32 (5,)) must have one shape"),
-        ({"x_test": np.zeros((4, 3))}, "x_train (float32 (3,)) and x_test (float64 (3,)) must have one"),
-        ({"x_train": NOT_FINITE}, "x_train has a NaN or an infinity in sample 5"),
-        ({"y_train": np.zeros(8)}, "y_train is float64 of shape (8,); integers, one for each sample"),
-        ({"y_train": np.zeros((8, 1), int)}, "y_train is int64 of shape (8, 1); (8,), one label per sample"),
-        ({"y_train": np.zeros(7, int)}, "y_train is int64 of shape (7,); (8,)"),
-        ({"y_train": np.array([0, 1, 2, 0, 1, 2, 0, -1])}, "y_train holds the label -1"),
-        ({"y_train": np.full(8, 2**63, dtype=np.uint64)}, "y_train holds the label 9223372036854775808"),
-        ({"y_test": np.array([0, 1, 2, 3])}, "y_test holds the label 3, but npz has 3 classes, 0 .. 2"),
-        ({"y_train": np.array([{}] * 8)}, "y_train cannot be read (Object arrays cannot be loaded"),
-        ({"client": np.zeros(8, int), "user": np.zeros(8, int)}, "has both client and user; one of them is"),
-    ],
-)  # fmt: skip
-def test_everything_wrong_is_one_line(tmp_path: Path, changes: dict[str, Any], line: str) -> None:
-    assert line in refused(write(tmp_path / "bad.npz", **changes))
+TOKENS = {"x_train": np.zeros((8, 2), dtype=int), "x_test": np.zeros((4, 2), dtype=int)}
+NUMBERS = {"y_train": np.zeros((8, 1)), "y_test": np.zeros((4, 1))}
+OF_CLASSES: list[tuple[dict[str, Any], str]] = [
+    ({"x_train": None}, "needs the arrays x_train, y_train, x_test, y_test; x_train is missing, found y"),
+    ({"x_train": np.zeros((8, 3), dtype=np.int64)}, "x_train is int64 of shape (8, 3); uint8 or a float"),
+    ({"x_train": np.where(np.isnan(NOT_FINITE), -np.inf, NOT_FINITE)}, "an infinity in sample 5"),
+    ({"x_test": _float(0, 3), "y_test": np.zeros(0, int)}, "x_test is float32 of shape (0, 3)"),
+    ({"x_train": _float(8, 3, 32, 32)}, "(n, h, w, c) with 1 to 4 channels, last, or more where h is"),
+    ({"x_test": _float(4, 5)}, "x_train (float32 (3,)) and x_test (float32 (5,)) must have one shape"),
+    ({"x_test": np.zeros((4, 3))}, "x_train (float32 (3,)) and x_test (float64 (3,)) must have one"),
+    ({"x_train": NOT_FINITE}, "x_train has a NaN or an infinity in sample 5"),
+    ({"y_train": np.zeros(8)}, "y_train is float64 of shape (8,); integers, one for each sample"),
+    ({"y_train": np.zeros((8, 1), int)}, "y_train is int64 of shape (8, 1); (8,), one label per sample"),
+    ({"y_train": np.zeros(7, int)}, "y_train is int64 of shape (7,); (8,)"),
+    ({"y_train": np.array([0, 1, 2, 0, 1, 2, 0, -1])}, "y_train holds the label -1"),
+    ({"y_train": np.full(8, 2**63, dtype=np.uint64)}, "y_train holds the label 9223372036854775808"),
+    ({"y_test": np.array([0, 1, 2, 3])}, "y_test holds the label 3, but npz has 3 classes, 0 .. 2"),
+    ({"y_train": np.array([{}] * 8)}, "y_train cannot be read (Object arrays cannot be loaded"),
+    ({"client": np.zeros(8, int), "user": np.zeros(8, int)}, "has both client and user; one of them is"),
+    ({"client": np.zeros(7, int)}, "client is int64 of shape (7,); integers (8,), one client per sample, or"),
+    ({"client": np.array(["a", "b", "", "b"] * 2)}, "client is empty in sample 2"),
+    ({"client_test": np.zeros(4)}, "client_test is float64 of shape (4,); integers (4,)"),
+]  # fmt: skip
+REALS, PAD = {"task": "regression"}, np.array([[1, 0], [0, 0], [1, 1], [0, 1]])
+OTHERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"task": "multilabel"}, {"y_train": np.full((8, 2), 2), "y_test": np.zeros((4, 2))},
+     "a value other than 0 and 1 in sample 0"),
+    (REALS, NUMBERS | {"y_train": np.array([1.0, np.nan] * 4)}, "a NaN or an infinity in sample 1"),
+    (REALS, NUMBERS | {"y_train": np.zeros((8, 2, 2))}, "numbers (n,) or (n, k) are expected"),
+    (REALS, NUMBERS | {"y_train": np.zeros(7)}, "floats (8, 1) are expected"),
+    (REALS, NUMBERS | {"y_test": np.zeros((4, 2))}, "floats (4, 1) are expected"),
+    ({"task": "sequence", "vocabulary": 5}, TOKENS | {"y_train": np.ones((8, 2), int), "y_test": PAD},
+     "y_test has no label in sample 1: all are 0, which is padding"),
+    ({"vocabulary": 5}, {}, "tokens (n, t), integers, are expected"),
+    ({"vocabulary": 5}, TOKENS | {"x_train": np.full((8, 2), 5)}, "the token 5, but the vocabulary has 5: 0"),
+    ({"vocabulary": 5}, TOKENS | {"x_train": np.full((8, 2), -1)}, "the token -1, but the vocabulary has 5"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off", "an array", "a pickle"])
+@pytest.mark.parametrize(("keys", "changes", "line"), [*(({}, *case) for case in OF_CLASSES), *OTHERS])
+def test_everything_wrong_is_one_line(
+    tmp_path: Path, keys: dict[str, Any], changes: dict[str, Any], line: str
+) -> None:
+    assert line in refused(write(tmp_path / "bad.npz", **changes), **keys)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", "an array", "a pickle"])
 def test_files_that_are_no_archives(tmp_path: Path, content: bytes | str) -> None:
     path = tmp_path / "bad.npz"
     if isinstance(content, bytes):

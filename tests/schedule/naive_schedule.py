@@ -9,10 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from option_helpers import Config, config
+from option_helpers import Config, config, durations
 
 from fedbench.rng import Stream, fold, make_key, threefry2x32, uniform
-from fedbench.schedule import durations
 from fedbench.schedule.options import Async
 
 __all__ = ["Naive", "config"]

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_schedule import config
+from option_helpers import durations
 from scipy import stats
 
 from fedbench.rng import Stream, make_key, uniform
-from fedbench.schedule import durations, survey_offset
+from fedbench.schedule import survey_offset
 from fedbench.schedule.classes import PRESETS
 from fedbench.schedule.delays import BlockwiseDraws
 

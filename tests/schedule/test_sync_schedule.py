@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from naive_schedule import config
+from option_helpers import durations
 
-from fedbench.schedule import build_trace, durations, survey_offset
+from fedbench.schedule import build_trace, survey_offset
 
 
 @pytest.mark.parametrize(("clients", "per_round"), [(1, 1), (7, 3), (7, 7), (600, 5)])

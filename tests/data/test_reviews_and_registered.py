@@ -1,4 +1,4 @@
-"""Token sequences, targets that are no classes, clients of one's own, and a user's registered data set."""
+"""Generated reviews, and a user's registered data set."""
 
 from __future__ import annotations
 
@@ -8,79 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from option_helpers import load, refusal
+from option_helpers import load
 
-from fedbench.data import from_arrays, register_dataset, to_input
+from fedbench.data import from_arrays, register_dataset
 from fedbench.data.builtin import NOT, user_reviews
 from fedbench.data.options import read_dataset
 from fedbench.data.registry import load as load_options
 from fedbench.errors import ConfigError, DataError
 from fedbench.rng import Stream, host_generator
-
-RNG = np.random.default_rng(0)
-FEATURES = {"x_train": RNG.normal(size=(8, 3)), "x_test": RNG.normal(size=(4, 3))}
-CLASSES = {"y_train": np.arange(8) % 3, "y_test": np.arange(4) % 3}
-
-
-def read(path: Path, arrays: dict[str, Any], **keys: Any) -> Any:
-    np.savez(path / "a.npz", **arrays)
-    return load({"name": "npz", "path": str(path / "a.npz"), **keys}, "unused", seed=0, clients=2)
-
-
-@pytest.mark.parametrize(
-    ("keys", "arrays", "said"),
-    [
-        ({"task": "multilabel"}, {"y_train": np.full((8, 2), 2)}, "a value other than 0 and 1 in sample 0"),
-        (
-            {"task": "regression"},
-            {"y_train": np.array([1.0, np.nan] * 4)},
-            "a NaN or an infinity in sample 1",
-        ),
-        ({"task": "regression"}, {"y_train": np.zeros((8, 2, 2))}, "numbers (n,) or (n, k) are expected"),
-        ({"task": "regression"}, {"y_train": np.zeros(7)}, "floats (8, 1) are expected"),
-        ({"task": "regression"}, {"y_test": np.zeros((4, 2))}, "floats (4, 1) are expected"),
-        (
-            {"vocabulary": 5, "task": "sequence"},
-            {"y_test": np.array([[1, 0], [0, 0], [1, 1], [0, 1]]), "y_train": np.ones((8, 2), dtype=int)},
-            "y_test has no label in sample 1: all are 0, which is padding",
-        ),
-        ({"vocabulary": 5}, {}, "tokens (n, t), integers, are expected"),
-        ({"vocabulary": 5}, {"x_train": np.full((8, 2), 5)}, "the token 5, but the vocabulary has 5: 0 .. 4"),
-        (
-            {"vocabulary": 5},
-            {"x_train": np.full((8, 2), -1)},
-            "the token -1, but the vocabulary has 5",
-        ),
-        (
-            {},
-            {"client": np.zeros(7, dtype=int)},
-            "integers (8,), one client per sample, or texts are",
-        ),
-        ({}, {"client": np.array(["a", "b", "", "b"] * 2)}, "client is empty in sample 2"),
-        ({}, {"client_test": np.zeros(4)}, "client_test is float64 of shape (4,); integers (4,)"),
-    ],
-)
-def test_what_cannot_be_used_is_one_line(
-    tmp_path: Path, keys: dict[str, Any], arrays: dict[str, Any], said: str
-) -> None:
-    if "vocabulary" in keys and arrays:
-        arrays = {"x_train": np.zeros((8, 2), dtype=int), "x_test": np.zeros((4, 2), dtype=int), **arrays}
-    targets = CLASSES if "task" not in keys else {"y_train": np.zeros((8, 1)), "y_test": np.zeros((4, 1))}
-    if keys.get("task") == "multilabel":
-        targets = {**targets, "y_test": np.zeros((4, 2))}
-    np.savez(tmp_path / "a.npz", **{**FEATURES, **targets, **arrays})
-    assert said in refusal({"name": "npz", "path": str(tmp_path / "a.npz"), **keys})
-
-
-def test_tokens_stay_integers_and_are_not_normalised(tmp_path: Path) -> None:
-    x = {"x_train": RNG.integers(0, 9, (8, 6), dtype=np.uint8), "x_test": RNG.integers(0, 9, (4, 6))}
-    data = read(tmp_path, {**CLASSES, **x}, vocabulary=9)
-    assert (data.vocabulary, data.mean, data.shape) == (9, None, (6,))
-    given = to_input(data.x_train, None, None, torch.float32)
-    assert given.dtype == torch.int64
-    assert np.array_equal(given, x["x_train"])
-
 
 # ---- generated reviews ---------------------------------------------------------------------------------
 
