@@ -44,7 +44,6 @@ class LoggedRun:
     directory: Path
     choices: Mapping[str, Any]  # dotted keys
     sweep: str | None  # the sweep's directory
-    identity: str  # with another one, nothing is remembered
 
     @property
     def name(self) -> str:
@@ -56,14 +55,13 @@ class LoggedRun:
         return self.directory / within if directory is None else as_given(directory) / self.name
 
     def remembered(self, logger: str) -> dict[str, Any]:
-        """What a logger has remembered of this run; empty if that was a run with another identity."""
-        remembered = read_json(self._file(logger)) or {}
-        return remembered if remembered.get("identity", self.identity) == self.identity else {}
+        """What a logger has remembered of this run; another run in this directory is refused."""
+        return read_json(self._file(logger)) or {}
 
     def remember(self, logger: str, **what: Any) -> None:
         """Remember this of the run for a logger."""
         self._file(logger).parent.mkdir(exist_ok=True)
-        write_json(self._file(logger), {**what, "identity": self.identity})
+        write_json(self._file(logger), what)
 
     def forget(self, logger: str) -> None:
         """Forget what a logger has remembered, because the run is computed again."""

@@ -14,7 +14,6 @@ import yaml
 from tqdm import tqdm
 
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import run_hash
 from fedbench.engine.objective import TASKS
 from fedbench.errors import first_line
 from fedbench.files import one_line_os_errors, write_text
@@ -121,7 +120,7 @@ class Logged(Observer):
 
     def __init__(self, here: RunDirectory, config: Config) -> None:
         choices = {key: value for key, value in flat(config.given).items() if not key.startswith("logger.")}
-        self.config, self.run = config, LoggedRun(here.path, choices, _sweep(here), run_hash(config))
+        self.config, self.run = config, LoggedRun(here.path, choices, _sweep(here))
         self.loggers: dict[str, Logger] = {}
 
     def begin(self, execution: Execution, rows: Sequence[Row]) -> None:

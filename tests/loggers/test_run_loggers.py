@@ -159,15 +159,6 @@ def test_a_run_that_fails_or_stops_says_so(
         assert recorded.calls[-1] == ("close", results)
 
 
-def test_what_is_remembered_of_another_run_does_not_count(tmp_path: Path) -> None:
-    run, other = (LoggedRun(tmp_path, {}, None, identity) for identity in "ab")
-    run.remember("mlflow", run="a")
-    assert run.remembered("mlflow")["run"] == "a"
-    assert other.remembered("mlflow") == run.remembered("wandb") == {}
-    run.forget("mlflow")
-    assert run.remembered("mlflow") == {}
-
-
 # ---- what is said on the command line ------------------------------------------------------------------
 
 

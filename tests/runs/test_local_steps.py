@@ -1,4 +1,4 @@
-"""Optimizers, clipping and rates of runs: which methods take which, what names such runs, going on."""
+"""Optimizers and clipping of runs: which methods take which, and the state that clients keep for them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,6 @@ OWN_STEPS = {
 NOT_CLIPPED = {
     "ace", "adamasfl", "dude_asgd", "fafed", "fedproxvr", "fedsps", "masfl", "mime", "mimelite", "padamfed",
     "padamfed_vr", "scaffold_m_vr",
-}  # fmt: skip
-NO_RATE = {  # lr from a theorem, or none
-    "ace", "adamasfl", "dude_asgd", "fedsps", "padamfed", "padamfed_vr", "ringmaster_asgd",
-}  # fmt: skip
-NO_SERVER_RATE = {
-    "adamasfl", "area", "delta_sgd", "fafed", "fedadamw", "fedadt", "fedasync", "feddyn", "fedexp",
-    "fedexp_m", "fedhyper", "fedproxvr", "fedsps", "led", "local", "local_amsgrad", "padamfed", "padamfed_vr",
-    "scaffold_exp", "vrl_sgd",
 }  # fmt: skip
 METHODS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
 EVERYONE = {cls.name for cls in algorithms.every() if cls.full_participation}
@@ -98,8 +90,6 @@ def test_which_methods_take_what(method: str) -> None:
         assert (adam == "") == (method in TAKE_ALL)
     clipped = refused(config, local=replace(config.local, clip_norm=1.0))
     assert (clipped == "") == (method not in NOT_CLIPPED)
-    assert (refused(config, lr_schedule=ExponentialRate()) == "") == (method not in NO_RATE)
-    assert (refused(config, server_lr_schedule=ExponentialRate()) == "") == (method not in NO_SERVER_RATE)
     problem = Run(config, SHARED).problem  # whose clients' rows are known by this
     assert problem.method.keeps_state or problem.cost.client_state == 0
 
