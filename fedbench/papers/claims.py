@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import linregress, ttest_rel
-from scipy.stats import t as student
 
 from fedbench.errors import DataError
 from fedbench.figures.results import PARTS, rounds_file
@@ -211,6 +209,8 @@ def exceeds(first: pd.Series, second: pd.Series) -> tuple[int, float, float]:
 
     A seed fixes partition, cohorts and mini-batches, so the differences vary less than the quantities.
     """
+    from scipy.stats import ttest_rel  # slow to import, and most commands judge nothing
+
     pairs = pd.concat([first, second], axis=1).dropna().to_numpy(float)
     difference = pairs[:, 0] - pairs[:, 1]
     n, mean = len(pairs), float(difference.mean()) if len(pairs) else 0.0
@@ -231,8 +231,10 @@ def holm(p: Sequence[float]) -> list[float]:
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
     """Least-squares slope of log y against log x and half the width of its 95 % interval; needs 3 points."""
+    from scipy.stats import linregress, t
+
     line = linregress(np.log(x), np.log(y))
-    return float(line.slope), float(student.ppf(0.975, len(x) - 2) * line.stderr)
+    return float(line.slope), float(t.ppf(0.975, len(x) - 2) * line.stderr)
 
 
 # ---- tests ---------------------------------------------------------------------------------------------
