@@ -97,28 +97,20 @@ class _Part:
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """Features (n, f) or images (n, 28, 28) in float32, and labels (n,)."""
-        for values, label in zip(self.x, self.y, strict=True):
-            if not isinstance(values, list) or type(label) is not int or not _holds_numbers(values):
-                raise self._unexpected(values, label)
+        rows = []
         with refusing(f"{self.directory}: all samples must have the same number of values"):
-            array = np.array(self.x, dtype=np.float32)
+            for values, label in zip(self.x, self.y, strict=True):
+                row = np.asarray(values)
+                if row.dtype.kind not in "iuf" or type(label) is not int:
+                    raise self._unexpected(values, label)
+                rows.append(row.astype(np.float32))
+            array = np.stack(rows)
         array = array.reshape(-1, 28, 28) if array.ndim == 2 and array.shape[1] == 784 else array
         return array, np.array(self.y)
 
     def _unexpected(self, sample: Any, label: Any) -> DataError:
         unread = f"the sample {str(sample)[:40]!a} has the label {str(label)[:40]!a}"
         return DataError(f"{self.directory}: {unread}; {_EXPECTED}, are expected")
-
-
-def _holds_numbers(values: Any) -> bool:
-    """Whether the innermost values of a sample's first row are numbers."""
-    while isinstance(values, list) and values:
-        if len({isinstance(value, list) for value in values}) > 1:
-            return False
-        if not isinstance(values[0], list):
-            return all(type(value) in (int, float) for value in values)
-        values = values[0]
-    return False
 
 
 def _tokens(texts: Sequence[str], length: int) -> np.ndarray:
