@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 
 from fedbench import fields
 from fedbench.data.options import DatasetOptions
@@ -357,5 +358,8 @@ def container(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _plain(cfg: DictConfig, key: Any) -> Any:
-    value = "???" if OmegaConf.is_missing(cfg, key) else cfg[key]
+    try:
+        value = cfg[key]
+    except MissingMandatoryValue:
+        return "???"
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value

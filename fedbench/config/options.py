@@ -82,6 +82,7 @@ def with_defaults(choices: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaults(choices), **choices} if choices else {}
 
 
+@cache
 def conf_dir() -> Path:
     """The directory of the YAML files: inside the package where it was installed from a wheel, beside it
     in a checkout."""
