@@ -128,14 +128,18 @@ class Sweep:
         return Wanted(fixed, wanted, config_directories(self.cfg.hydra), others)
 
     def _job(self, overrides: Sequence[str]) -> DictConfig:
-        """The configuration of a run. Refuses a swept option (an experiment) whose file has a different grid
-        from the sweep's: it would be ignored. Raises UserError."""
+        """The configuration of a run; with Hydra's node where a user's directory or options have to do with
+        it. Refuses a swept option (an experiment) whose file has a different grid from the sweep's: it would
+        be ignored. Raises UserError."""
+        loader: Any = self.context.config_loader
+        chosen = [text for text in overrides if text.startswith("experiment=")]
+        whole = self.subdir is not None or bool(chosen) or not loader.only_ours
         with self.composer.one_line(overrides):
             parsed_words(overrides)
-            cfg = self.context.config_loader.load_sweep_config(self.cfg, [*overrides])
-        if any(self.cfg.hydra.sweeper[name] != cfg.hydra.sweeper[name] for name in ("params", "grids")):
-            text = next((text for text in overrides if text.startswith("experiment=")), overrides[0])
-            key, _, value = text.partition("=")
+            cfg: DictConfig = loader.load_sweep_config(self.cfg, [*overrides], whole)
+        sweeper = self.cfg.hydra.sweeper
+        if whole and any(sweeper[name] != cfg.hydra.sweeper[name] for name in ("params", "grids")):
+            key, _, value = (chosen or overrides)[0].partition("=")
             allowed = "has a different grid (hydra.sweeper) from the first one, and a sweep has one grid"
             raise ConfigError(key, value, f"{allowed}; give each a sweep")
         return cfg

@@ -176,7 +176,7 @@ def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
 def of_point(
     point: Mapping[str, Value], wanted: Wanted, compose: Callable[[Sequence[str]], DictConfig]
 ) -> tuple[list[str], DictConfig]:
-    """The overrides of one run, and its configuration with Hydra's node, as `compose` makes it of overrides.
+    """The overrides of one run, and its configuration, as `compose` makes it of overrides.
     What is said of keys that only other methods have does not count."""
     choices = {key.lstrip("+") for key in point}
     rest = [text for text in wanted.fixed if text.partition("=")[0].lstrip("+") not in choices]
