@@ -7,13 +7,21 @@ same bits, needs no compiler, and is made within milliseconds.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from fedbench.engine.tape_passes import add_constant, form, keep_constants, memory, write_in_place
+from fedbench.engine.tape_passes import (
+    add_constant,
+    call_directly,
+    form,
+    keep_constants,
+    memory,
+    write_in_place,
+)
 from fedbench.torch_internals import TorchDispatchMode, pytree
 
 CALLS = 8
@@ -138,7 +146,7 @@ class _Tape(TorchDispatchMode):
                 return result
         node = self.graph.call_function(func, *pytree.tree_map_only(Tensor, self._node, (args, kwargs)))
         for number, output in enumerate(outputs):
-            one = node if output is result else self.graph.call_function(_item, (node, number))
+            one = node if output is result else self.graph.call_function(operator.getitem, (node, number))
             if id(output) not in self._seen:  # else it was computed in place
                 self._add(output, one)
                 if base is not None:
@@ -170,6 +178,7 @@ class _Tape(TorchDispatchMode):
         keep_constants(self.graph, self.constants, self._written | theirs)
         self.graph.eliminate_dead_code()
         write_in_place(self.graph)
+        call_directly(self.graph)
         first = [node.meta["tensor"] for node in self.graph.nodes if node in self.constants]
         for node in self.graph.nodes:
             node.meta.clear()  # the tensors of this call
@@ -182,7 +191,3 @@ def _unknown(func: Any, args: Any) -> bool:
     if func is torch.ops.aten.index.Tensor:  # tagged, as its indices may be a mask
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return bool(_UNKNOWN & {*func.tags})
-
-
-def _item(outputs: Any, number: int) -> Any:
-    return outputs[number]

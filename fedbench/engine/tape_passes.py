@@ -1,5 +1,6 @@
-"""What makes a tape shorter and leaves its bits alone: what follows from constants is computed once, and an
-element-wise result takes the place of a tensor that nothing reads any more, which spares memory and time.
+"""What makes a tape shorter and leaves its bits alone: what follows from constants is computed once, an
+element-wise result takes the place of a tensor that nothing reads any more, which spares memory and time, and
+operations are called in the way that costs least.
 
 Nodes of tensors know, as `meta["tensor"]`, the tensor that they had when the tape was recorded. All of these
 are alive, so two of them are in the same memory if and only if they are in each call.
@@ -7,10 +8,15 @@ are alive, so two of them are in the same memory if and only if they are in each
 
 from __future__ import annotations
 
+import itertools
+import operator
+from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+
+from fedbench.torch_internals import TorchDispatchMode, pytree
 
 MOST_FIXED = 2**16
 """Most numbers in a constant that is computed once, besides what is part of another."""
@@ -97,7 +103,7 @@ def _over(func: Any) -> tuple[Any, str | None] | None:
     if torch.Tag.pointwise not in getattr(func, "tags", ()):
         return None
     packet, inputs = func.overloadpacket, _inputs(func)
-    for other in map(packet.__getattr__, packet.overloads()):
+    for other in (getattr(packet, each) for each in packet.overloads()):
         outputs = [each.name for each in other._schema.arguments if each.is_out]
         if len(outputs) == 1 and _inputs(other) == inputs and torch.Tag.generated not in other.tags:
             return other, outputs[0]
@@ -107,3 +113,44 @@ def _over(func: Any) -> tuple[Any, str | None] | None:
 
 def _inputs(func: Any) -> list[tuple[str, str]]:
     return [(each.name, str(each.type)) for each in func._schema.arguments if not each.is_out]
+
+
+class _Asked(TorchDispatchMode):
+    """Notes what is asked for, and gives `result` for it, or a view, which autograd wants to be new."""
+
+    def __init__(self, result: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.result, self.all = result, list[tuple[Any, Any]]()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # see fedbench.engine.tape
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.all.append((func, (args, kwargs or {})))
+        return func(*args, **(kwargs or {})) if func.is_view else self.result
+
+
+def call_directly(graph: fx.Graph) -> None:
+    """Call operations by torch's functions and tensors' methods that ask for the very same: they need half
+    the time to find it."""
+    for node in graph.nodes:
+        if node.op != "call_function" or "tensor" not in node.meta or node.target is operator.getitem:
+            continue
+        name = node.target.overloadpacket.__name__
+        function = getattr(torch, name, None) or getattr(Tensor, name, None)
+        if not isinstance(function, BuiltinFunctionType | MethodDescriptorType):
+            continue
+        given = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["tensor"])
+        try:
+            with _Asked(node.meta["tensor"]) as asked:
+                function(*given[0], **given[1])
+        except (TypeError, RuntimeError):
+            continue  # it takes other arguments
+        if len(asked.all) == 1 and asked.all[0][0] is node.target and _alike(asked.all[0][1], given):
+            node.target = function
+
+
+def _alike(some: Any, others: Any) -> bool:
+    pairs = list(itertools.zip_longest(pytree.tree_leaves(some), pytree.tree_leaves(others)))
+    return all(a is b if isinstance(a, Tensor) else a == b for a, b in pairs)
