@@ -73,9 +73,9 @@ class Run(Directory):
 
     @property
     def final_accuracy(self) -> float | None:
-        """Mean test accuracy in [0, 1] of the last `eval.final_k` evaluations; None if the run
-        diverged."""
-        accuracy: float | None = self.summary["final_accuracy"]
+        """Mean test accuracy in [0, 1] of the last `eval.final_k` evaluations; None if the run diverged or
+        failed."""
+        accuracy: float | None = self.summary.get("final_accuracy")
         return accuracy
 
     @cached_property

@@ -157,6 +157,7 @@ def test_a_run_that_fails_or_stops_says_so(
         with pytest.raises(type(error)):
             plan.go(tmp_path)
         assert recorded.calls[-1] == ("close", results)
+    assert api.Run(tmp_path).final_accuracy is None
 
 
 # ---- what is said on the command line ------------------------------------------------------------------
