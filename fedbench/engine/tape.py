@@ -20,7 +20,6 @@ from fedbench.engine.tape_passes import (
     form,
     keep_constants,
     memory,
-    write_in_place,
 )
 from fedbench.torch_internals import TorchDispatchMode, pytree
 
@@ -177,7 +176,6 @@ class _Tape(TorchDispatchMode):
         theirs = {memory(each) for each in pytree.tree_leaves(result) if isinstance(each, Tensor)}
         keep_constants(self.graph, self.constants, self._written | theirs)
         self.graph.eliminate_dead_code()
-        write_in_place(self.graph)
         call_directly(self.graph)
         first = [node.meta["tensor"] for node in self.graph.nodes if node in self.constants]
         for node in self.graph.nodes:

@@ -1,5 +1,4 @@
-"""What makes a tape shorter and leaves its bits alone: what follows from constants is computed once, an
-element-wise result takes the place of a tensor that nothing reads any more, which spares memory and time, and
+"""What makes a tape shorter and leaves its bits alone: what follows from constants is computed once, and
 operations are called in the way that costs least.
 
 Nodes of tensors know, as `meta["tensor"]`, the tensor that they had when the tape was recorded. All of these
@@ -57,62 +56,10 @@ def keep_constants(graph: fx.Graph, constants: list[fx.Node], changing: set[int]
             graph.erase_node(node)
 
 
-def write_in_place(graph: fx.Graph) -> None:
-    """Let element-wise operations write over one of their inputs, if that is of the same form, fills memory
-    of the tape's own, and nothing reads this memory later."""
-    given = {0, *(memory(node.meta["tensor"]) for node in graph.find_nodes(op="placeholder"))}
-    last: dict[int, fx.Node] = {}
-    for node in graph.nodes:
-        last |= dict.fromkeys(_memories(node.all_input_nodes), node)
-    for node in graph.nodes:
-        over = _over(node.target)
-        if over is None or "tensor" not in node.meta:  # without: it was computed in place
-            continue
-        func, name = over
-        for one in node.all_input_nodes if name else node.args[:1]:
-            own = memory(one.meta["tensor"])
-            if (
-                own not in given
-                and last[own] is node
-                and _memories(node.all_input_nodes).count(own) == 1
-                and _fills(one.meta["tensor"], node.meta["tensor"])
-            ):
-                node.target, node.kwargs = func, {**node.kwargs, name: one} if name else node.kwargs
-                break
-
-
-def _memories(nodes: list[fx.Node]) -> list[int]:
-    return [memory(node.meta["tensor"]) for node in nodes if "tensor" in node.meta]
-
-
-def _fills(tensor: Tensor, result: Tensor) -> bool:
-    """Whether the tensor has all of its memory for itself, and the form of the result."""
-    whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    return whole and form(tensor) == form(result)
-
-
 def form(tensor: Tensor) -> tuple[Any, ...]:
     """Where a tensor's numbers are in its memory, and how they are written there."""
     there = tensor.shape, tensor.stride(), tensor.storage_offset()
     return *there, tensor.dtype, tensor.is_conj(), tensor.is_neg()
-
-
-def _over(func: Any) -> tuple[Any, str | None] | None:
-    """The operation that writes an element-wise result into a tensor, and under which name it takes that;
-    None: it is its first argument. Torch makes some such operations up, which only copy their result."""
-    if torch.Tag.pointwise not in getattr(func, "tags", ()):
-        return None
-    packet, inputs = func.overloadpacket, _inputs(func)
-    for other in (getattr(packet, each) for each in packet.overloads()):
-        outputs = [each.name for each in other._schema.arguments if each.is_out]
-        if len(outputs) == 1 and _inputs(other) == inputs and torch.Tag.generated not in other.tags:
-            return other, outputs[0]
-    other = getattr(torch.ops.aten, packet.__name__ + "_", None)
-    return None if other is None else (getattr(other, func._overloadname), None)
-
-
-def _inputs(func: Any) -> list[tuple[str, str]]:
-    return [(each.name, str(each.type)) for each in func._schema.arguments if not each.is_out]
 
 
 class _Asked(TorchDispatchMode):
