@@ -113,7 +113,7 @@ def test_a_method_without_a_row_on_the_page_is_listed(
     """As one's own file in fedbench/algorithms before scripts/readme_table was called."""
     monkeypatch.setattr(listing, "options", lambda group: [*options(group), "unwritten"])
     assert cli.main(["list", "algorithms"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "unwritten"
+    assert "unwritten" in capsys.readouterr().out.splitlines()  # a note may follow, where the width is little
 
 
 def test_without_words_it_is_the_quickstart_and_says_so(
