@@ -26,10 +26,11 @@ from fedbench.config.options import conf_dir, read_config
 from fedbench.config.overrides import Grid, written
 from fedbench.errors import RunError, UsageError, nearest, word
 from fedbench.fields import rules
+from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
 from fedbench.sweeps.launch import Sweep, failures
 from fedbench.sweeps.plan import PlannedRun, points, preview
 from fedbench.sweeps.single import run, run_with_others
-from fedbench.sweeps.tables import ROUNDS, RUNS, closing_table
+from fedbench.sweeps.tables import closing_table
 from fedbench.version import VERSION
 
 QUICKSTART = """\
@@ -118,9 +119,9 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
 def _report(sweep: Sweep) -> Path:
     """Run a sweep, print how it ended, and return its directory. Raises RunError if runs failed."""
     directory, runs = sweep.directory, sweep.run()
-    print(f"\n{closing_table(directory / RUNS)}\n\n{directory / RUNS}\n{directory / ROUNDS}")
+    print(f"\n{closing_table(directory / RUNS_CSV)}\n\n{directory / RUNS_CSV}\n{directory / ROUNDS_CSV}")
     if failed := failures(runs):
-        raise RunError(f"{len(failed)} of {len(runs)} runs failed: {failed[0]} (see {directory / RUNS})")
+        raise RunError(f"{len(failed)} of {len(runs)} runs failed: {failed[0]} (see {directory / RUNS_CSV})")
     return directory
 
 

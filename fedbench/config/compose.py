@@ -34,7 +34,7 @@ from fedbench.config.checks import (
 )
 from fedbench.config.config import GROUPS, Config, container
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
-from fedbench.config.kept import Loader, files_state
+from fedbench.config.kept import Loader, files_state, without_hydra
 from fedbench.config.options import REGISTERED, conf_dir, read_config, read_file
 from fedbench.config.overrides import first_values, listed, recorded, refuse_sweeps
 from fedbench.config.register import UserDirectory, register
@@ -84,9 +84,7 @@ class Composed:
     @cached_property
     def job(self) -> DictConfig:
         """The run's own configuration, without Hydra's node; not yet validated."""
-        job = OmegaConf.masked_copy(self.cfg, [str(name) for name in self.cfg if name != "hydra"])
-        OmegaConf.set_struct(job, True)
-        return job
+        return without_hydra(self.cfg)
 
     @cached_property
     def config(self) -> Config:

@@ -90,15 +90,20 @@ class Loader:
             cfg = self.theirs.load_configuration(self.config_name, [*words], RunMode.RUN, from_shell=False)
             OmegaConf.set_readonly(cfg.hydra, False)
             check_composed(cfg)
-            alone = OmegaConf.masked_copy(cfg, [str(name) for name in cfg if name != "hydra"])
-            OmegaConf.set_struct(alone, True)
-            bases[key] = pickle.dumps(alone), pickle.dumps(cfg)
+            bases[key] = pickle.dumps(without_hydra(cfg)), pickle.dumps(cfg)
         return bases[key]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "theirs":  # what pickle asks for before there is a loader
             raise AttributeError(name)
         return getattr(self.theirs, name)
+
+
+def without_hydra(cfg: DictConfig) -> DictConfig:
+    """A copy of a run's configuration without Hydra's node."""
+    alone = OmegaConf.masked_copy(cfg, [str(name) for name in cfg if name != "hydra"])
+    OmegaConf.set_struct(alone, True)
+    return alone
 
 
 def _is_value(item: Override) -> bool:

@@ -14,13 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fedbench.engine.tape_passes import (
-    add_constant,
-    call_directly,
-    form,
-    keep_constants,
-    memory,
-)
+from fedbench.engine.tape_passes import add_constant, call_directly, keep_constants, memory
 from fedbench.torch_internals import TorchDispatchMode, pytree
 
 CALLS = 8
@@ -164,7 +158,7 @@ class _Tape(TorchDispatchMode):
 
     def _same(self, view: Tensor, base: fx.Node | None) -> fx.Node | None:
         """What stands for a view already: it may be all of its base, or of what that is a view of."""
-        while base is not None and form(base.meta["tensor"]) != form(view):
+        while base is not None and _place(base.meta["tensor"]) != _place(view):
             base = self._bases.get(base)
         return base
 
@@ -182,6 +176,12 @@ class _Tape(TorchDispatchMode):
             node.meta.clear()  # the tensors of this call
         play = fx.GraphModule({}, self.graph).forward
         return lambda tensors, args: play(*first, *tensors)
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor's numbers are in its memory, and how they are written there."""
+    there = tensor.shape, tensor.stride(), tensor.storage_offset()
+    return *there, tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def _unknown(func: Any, args: Any) -> bool:

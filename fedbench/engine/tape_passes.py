@@ -56,12 +56,6 @@ def keep_constants(graph: fx.Graph, constants: list[fx.Node], changing: set[int]
             graph.erase_node(node)
 
 
-def form(tensor: Tensor) -> tuple[Any, ...]:
-    """Where a tensor's numbers are in its memory, and how they are written there."""
-    there = tensor.shape, tensor.stride(), tensor.storage_offset()
-    return *there, tensor.dtype, tensor.is_conj(), tensor.is_neg()
-
-
 class _Asked(TorchDispatchMode):
     """Notes what is asked for, and gives `result` for it, or a view, which autograd wants to be new."""
 

@@ -24,12 +24,12 @@ from fedbench.config.config import GROUPS, flat
 from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.style import TITLES
-from fedbench.runs.lists import runs_of
+from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
 from fedbench.runs.run_directory import CONFIG, SUMMARY, UNFINISHED, RunDirectory
 from fedbench.runs.run_directory import METRICS as METRICS_CSV
 
-RUNS_CSV, ROUNDS_CSV, PACKED = "runs.csv", "rounds.csv", "rounds.csv.gz"
+PACKED = "rounds.csv.gz"
 METRICS = COLUMNS
 """All columns that a metrics.csv may have."""
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")

@@ -24,6 +24,7 @@ from fedbench.errors import DataError
 from fedbench.figures.results import PARTS, rounds_file
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
+from fedbench.runs.lists import RUNS_CSV
 
 SCALES = ("smoke", "cpu", "paper")
 YES, CONSISTENT, UNKNOWN, OPPOSITE = "yes", "consistent", "cannot tell", "opposite here"
@@ -89,9 +90,9 @@ def read(directory: Path) -> Evidence | None:
 def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A figure's runs.csv with the stage of every run, and its rounds.csv with dir and seed of the run; empty
     without them. Raises DataError for tables of an earlier version."""
-    if not (directory / "runs.csv").is_file():
+    if not (directory / RUNS_CSV).is_file():
         return pd.DataFrame(), pd.DataFrame()
-    files = directory / "runs.csv", rounds_file(directory)
+    files = directory / RUNS_CSV, rounds_file(directory)
     runs, rounds = (pd.read_csv(file, low_memory=False) for file in files)
     if "run" not in runs or "run" not in rounds:
         raise DataError(f"{directory}: kept by an earlier version (`fedbench figures NAME` writes it again)")

@@ -21,12 +21,13 @@ import pandas as pd
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
 from fedbench.errors import DataError
 from fedbench.figures.caption import distinct
-from fedbench.figures.results import PACKED, PARTS, ROUNDS_CSV, rounds_file
+from fedbench.figures.results import PACKED, PARTS, rounds_file
 from fedbench.files import atomically, read_json, write_text
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import MADE, made, tables
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
 from fedbench.papers.figure_page import update_page
+from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import IDENTITY
 from fedbench.tuning.request import VALIDATION
@@ -49,7 +50,7 @@ def state(name: str, scale: str, root: Path = Path()) -> str:
     if content.get("digest") != (experiment(figure, scale).digest if figure.runs else ""):
         return "stale"
     kept = [out / file for file in content.get("files", []) if not file.endswith(".pdf")]
-    kept += [out / "runs.csv", rounds_file(out)] if figure.runs else []
+    kept += [out / RUNS_CSV, rounds_file(out)] if figure.runs else []
     return "current" if all(file.is_file() for file in kept) else "incomplete"
 
 
@@ -126,7 +127,7 @@ def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
                                for key, value in (run.summary.get(part) or {}).items()})  # fmt: skip
         measured += [{"run": number, **row} for row in run.rows]
     table = pd.concat([pd.DataFrame(rows, dtype=object) for rows in kinds.values()], axis=1)
-    write_text(out / "runs.csv", _csv(table))
+    write_text(out / RUNS_CSV, _csv(table))
     rounds = _csv(pd.DataFrame(measured, dtype=object)).encode()
     if len(rounds) > LARGEST:  # the same bytes each time: no name, no date
         rounds, kept, gone = gzip.compress(rounds, mtime=0), out / PACKED, out / ROUNDS_CSV

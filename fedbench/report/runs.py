@@ -21,7 +21,7 @@ from fedbench.errors import DataError
 from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
-from fedbench.runs.lists import runs_of
+from fedbench.runs.lists import RUNS_CSV, runs_of
 from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
 from fedbench.sweeps.records import records
 from fedbench.sweeps.tables import swept_in
@@ -93,7 +93,7 @@ def gather(directory: Path) -> list[PageRun]:
     """The runs in and below `directory`, planned ones in their order. Raises DataError if there are none."""
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory")
-    tables = (directory / "runs.csv").is_file() or any(directory.rglob(METRICS))
+    tables = (directory / RUNS_CSV).is_file() or any(directory.rglob(METRICS))
     runs = {Path(run.source).resolve(): run for run in (read([directory]) if tables else [])}
     try:
         found = {one.directory.resolve(): one for one in records(directory)}

@@ -1,4 +1,4 @@
-"""sweep.json: a sweep's list of its runs, wherever they lie. Torch-free."""
+"""The files of a sweep: sweep.json, its list of its runs, wherever they lie, and the tables. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedbench.files import read_json
 from fedbench.runs.run_directory import find_runs
 
 MANIFEST = "sweep.json"  # in a sweep's directory
+RUNS_CSV, ROUNDS_CSV = "runs.csv", "rounds.csv"  # beside it: a row for each run, and for each of their rows
 
 
 def manifest(directory: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.files import locked, write_json, write_text
-from fedbench.runs.lists import MANIFEST, jobs_of, manifest, runs_of
+from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS
 from fedbench.runs.run_directory import (
     FAILED,
@@ -28,7 +28,6 @@ from fedbench.runs.run_directory import (
 from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
 from fedbench.sweeps.records import OUTCOME, RunRecord
 
-RUNS, ROUNDS = "runs.csv", "rounds.csv"
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
 LIMIT = 40  # rows of the closing table; runs.csv has all
@@ -99,9 +98,9 @@ def collect(directory: Path) -> tuple[Path, Path]:
         reached = [f"{COLUMN}{level:g}" for level in levels]
         rows = [run.identity(keys, directory) | run.outcome(levels) for run in runs]
         measured = [run.identity(keys, directory) | row for run in runs for row in run.rows]
-        _write(directory / RUNS, ["dir", *keys, *outcome, *reached], rows)
-        _write(directory / ROUNDS, ["dir", *keys, *metrics], measured)
-    return directory / RUNS, directory / ROUNDS
+        _write(directory / RUNS_CSV, ["dir", *keys, *outcome, *reached], rows)
+        _write(directory / ROUNDS_CSV, ["dir", *keys, *metrics], measured)
+    return directory / RUNS_CSV, directory / ROUNDS_CSV
 
 
 def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[RunRecord]:
