@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,11 +120,6 @@ def as_yaml(value: Any) -> str:
     return str(
         yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
     )
-
-
-def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
-    """Write plain values as YAML."""
-    write_text(path, as_yaml(value))
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

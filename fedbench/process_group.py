@@ -31,9 +31,9 @@ class ProcessGroup:
     """This process among those of a run. If it is the only one, the whole cohort is its part, and a sum over
     processes is its own value."""
 
-    def __init__(self, rank: int = 0, size: int = 1, local: int = 0, beside: int = 1) -> None:
-        """`local`: this process's number on its host; `beside`: the number of processes on the host."""
-        self.rank, self.size, self.local, self.beside = rank, size, local, beside
+    def __init__(self, rank: int = 0, size: int = 1, local: int = 0) -> None:
+        """`local`: this process's number on its host."""
+        self.rank, self.size, self.local = rank, size, local
         self.place: torch.device | None = None
         self.vectors: Any = None  # the group that sums vectors; None: gloo's
         self.store: Any = None  # where a failing process leaves a message
@@ -190,8 +190,8 @@ ALONE = ProcessGroup()
 
 
 def here() -> ProcessGroup:
-    """This process as RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe it, not yet connected to
-    others; `ALONE` if they are not set. Raises UsageError."""
+    """This process as RANK, WORLD_SIZE and LOCAL_RANK describe it, not yet connected to others; `ALONE` where
+    they are not set. Raises UsageError."""
     size = _number("WORLD_SIZE", 1, 1)
     if size == 1:
         return ALONE
@@ -203,7 +203,7 @@ def here() -> ProcessGroup:
     rank = _number("RANK", 0, 0)
     if rank >= size:
         raise UsageError(f"RANK={rank}: must be below WORLD_SIZE={size}")
-    return ProcessGroup(rank, size, _number("LOCAL_RANK", rank, 0), _number("LOCAL_WORLD_SIZE", 1, 1))
+    return ProcessGroup(rank, size, _number("LOCAL_RANK", rank, 0))
 
 
 def refuse_several(what: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from fedbench.method import Algorithm, Counts, Record, Vectors, choice, decay, positive, register
 
 
+@dataclass
 class FedOpt(Algorithm):
     """Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, "Adaptive federated optimization",
     ICLR 2021, Algorithm 2: FedAvg's clients, an adaptive optimiser at the server.
@@ -30,6 +33,13 @@ class FedOpt(Algorithm):
     problem_dependent = ("lr", "server_lr", "epsilon")
     no_average = "its server divides every coordinate by a second moment"
 
+    lr: float = positive(0.1)
+    server_lr: float = positive(0.03)
+    beta1: float = decay(0.9)
+    beta2: float = decay(0.99)
+    epsilon: float = positive(1e-3, help="tau in the paper")
+    weighting: str = choice("samples", ("uniform", "samples"))
+
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         start = torch.zeros_like(theta) + h.epsilon**2
         return {"theta": theta, "m": torch.zeros_like(theta), "v": start}
@@ -48,12 +58,7 @@ class FedOpt(Algorithm):
 class FedAdagrad(FedOpt):
     """FedAdagrad of Reddi et al., ICLR 2021: `FedOpt`'s lines with  v <- v + Delta^2."""
 
-    lr: float = positive(0.1)
-    server_lr: float = positive(0.03)
     beta1: float = decay(0.0)
-    beta2: float = decay(0.99)
-    epsilon: float = positive(1e-3, help="tau in the paper")
-    weighting: str = choice("samples", ("uniform", "samples"))
 
     def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:
         return v + square
@@ -62,13 +67,6 @@ class FedAdagrad(FedOpt):
 @register("fedadam")
 class FedAdam(FedOpt):
     """FedAdam of Reddi et al., ICLR 2021: `FedOpt`'s lines with  v <- beta2 v + (1-beta2) Delta^2."""
-
-    lr: float = positive(0.1)
-    server_lr: float = positive(0.03)
-    beta1: float = decay(0.9)
-    beta2: float = decay(0.99)
-    epsilon: float = positive(1e-3, help="tau in the paper")
-    weighting: str = choice("samples", ("uniform", "samples"))
 
     def second_moment(self, v: Tensor, square: Tensor, h: Record) -> Tensor:
         return h.beta2 * v + (1 - h.beta2) * square

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,8 +16,7 @@ from fedbench.fields import choice, read, text
 class LoggerOptions:
     """What all loggers share."""
 
-    name: ClassVar[str]
-    package: ClassVar[str]  # the third-party package that it needs
+    name: ClassVar[str]  # also of the third-party package that it needs
 
 
 def _directory(within: str) -> Any:
@@ -28,7 +28,7 @@ def _directory(within: str) -> Any:
 class MLflow(LoggerOptions):
     """MLflow: a tracking server, a database or a directory (extra `mlflow`)."""
 
-    name = package = "mlflow"
+    name = "mlflow"
     tracking_uri: str | None = text(
         None,
         words="a URI",
@@ -42,7 +42,7 @@ class MLflow(LoggerOptions):
 class TensorBoard(LoggerOptions):
     """TensorBoard: `tensorboard --logdir outputs` (extra `tensorboard`)."""
 
-    name = package = "tensorboard"
+    name = "tensorboard"
     directory: str | None = _directory("tensorboard")
 
 
@@ -50,7 +50,7 @@ class TensorBoard(LoggerOptions):
 class WandB(LoggerOptions):
     """Weights & Biases (extra `wandb`)."""
 
-    name = package = "wandb"
+    name = "wandb"
     project: str = text("fedbench")
     entity: str | None = text(None, null="your own", help="a team or a user")
     mode: str | None = choice(
@@ -81,14 +81,10 @@ def read_loggers(given: object) -> tuple[LoggerOptions, ...]:
 
 def refuse_missing(loggers: Iterable[LoggerOptions]) -> None:
     """Raise ConfigError if the package of a logger is not installed."""
-    for logger in loggers:
-        if not _installed(logger.package):
-            needs = f"{logger.package} is not installed; pip install 'fedbench-runner[{logger.name}]'"
-            raise ConfigError("logger", logger.name, needs)
-
-
-def _installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ValueError:  # something else than a package has its name
-        return False
+    for name in [logger.name for logger in loggers]:
+        found = None
+        with contextlib.suppress(ValueError):  # something else than a package has its name
+            found = find_spec(name)
+        if found is None:
+            needs = f"{name} is not installed; pip install 'fedbench-runner[{name}]'"
+            raise ConfigError("logger", name, needs)

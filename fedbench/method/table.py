@@ -33,11 +33,6 @@ class Entry:
     checked_by: str  # the file of the test that compares it with its paper
 
 
-def table(methods: Iterable[type[Algorithm]]) -> list[Entry]:
-    """A row for each method."""
-    return [entry(cls, cost_of(cls)) for cls in methods]
-
-
 def cost_of(cls: type[Algorithm]) -> Cost:
     """What a method at its class defaults sends, keeps and computes, for a made-up model."""
     algorithm = cls()
@@ -74,7 +69,8 @@ def entry(cls: type[Algorithm], cost: Cost) -> Entry:
 def markdown(methods: Iterable[type[Algorithm]]) -> str:
     """The table as Markdown, for the README."""
     titles = [field.name.replace("_", " ") for field in dataclasses.fields(Entry)]
-    rows = [titles, ["---"] * len(titles), *(list(dataclasses.astuple(e)) for e in table(methods))]
+    entries = (dataclasses.astuple(entry(cls, cost_of(cls))) for cls in methods)
+    rows = [titles, ["---"] * len(titles), *entries]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 

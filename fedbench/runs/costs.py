@@ -4,7 +4,6 @@ and how often it is evaluated."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,17 +21,9 @@ SMALL = 2**26
 second."""
 
 
-@dataclass(frozen=True)
-class Spent:
-    """Arrays of length updates + 1: what has been spent when version t exists. Entry 0 is the survey."""
-
-    uplink_bytes: np.ndarray
-    downlink_bytes: np.ndarray
-    gradient_evaluations: np.ndarray
-
-
-def spent_by(problem: Problem) -> Spent:
-    """What every version of a run has cost: its `Cost`, added up over the trace.
+def spent_by(problem: Problem) -> dict[str, np.ndarray]:
+    """What has been spent when version t exists, in arrays of length updates + 1 by column: the run's `Cost`,
+    added up over the trace. Entry 0 is the survey.
 
     A dispatched job costs its download. A received job (applied, or discarded on arrival) costs its upload
     and all its gradients. A job that failed or was stopped after the part u of its work costs
@@ -48,7 +39,7 @@ def spent_by(problem: Problem) -> Spent:
     if cost.survey_uplink:
         up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
         evaluations = evaluations + int(steps.sum())
-    return Spent(item * up, item * down, evaluations)
+    return {"uplink_bytes": item * up, "downlink_bytes": item * down, "gradient_evaluations": evaluations}
 
 
 def rounds_between(problem: Problem) -> int:

@@ -45,7 +45,7 @@ from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
 from fedbench.process_group import ProcessGroup
 from fedbench.runs import checks
-from fedbench.runs.costs import Spent, rounds_between, spent_by
+from fedbench.runs.costs import rounds_between, spent_by
 from fedbench.runs.problem import Problem
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import OnDevice, Session
@@ -125,7 +125,7 @@ class Execution:
     loop: ServerLoop
     evaluator: Evaluator
     times: np.ndarray  # virtual, of every version
-    spent: Spent
+    spent: dict[str, np.ndarray]  # of every version, by column
     every: int  # rounds from one evaluation to the next
     compiles: bool  # whether the first round waits for a compiler
     notes: tuple[str, ...]

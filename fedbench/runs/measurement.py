@@ -45,16 +45,14 @@ class Measurement:
         """The row of the present version; and with eval.clients the clients' scores (N,), and those of
         fine-tuned models. `last`: the version of the previous row (0 if there is none). `clock`: returns the
         seconds of the run so far."""
-        spent, t = self.execution.spent, self.loop.version
+        t = self.loop.version
         numbers, clients = self._measured()
         late = np.concatenate([np.zeros(0, dtype=int), *map(self.problem.trace.staleness, range(last, t))])
         row = {
             "round": t,
             "virtual_time": float(self.execution.times[t]),
             **{"train_loss": None, "grad_norm": None, **numbers},
-            "uplink_bytes": int(spent.uplink_bytes[t]),
-            "downlink_bytes": int(spent.downlink_bytes[t]),
-            "gradient_evaluations": int(spent.gradient_evaluations[t]),
+            **{name: int(amounts[t]) for name, amounts in self.execution.spent.items()},
             "staleness_mean": float(late.sum() / len(late)) if len(late) else 0.0,
             "staleness_max": int(late.max(initial=0)),
             "wall_seconds": clock(),
@@ -67,17 +65,13 @@ class Measurement:
             if evaluator.further:
                 further += [float(value) for value in evaluator.further.values().values()]
         if self.tuned:
-            scores = self._finetuned(self.tuned)
+            lr = self.eval.finetune_lr or self.loop.hyper["lr"]
+            given = self.loop.theta, self.loop.statistics, lr, self.eval.finetune_steps, t
+            scores = self.tuned.accuracies(self.loop.trainer.finetuned(*given))
             further += summary_of(scores)
             each += [scores] if self.eval.clients else []
         names = further_columns(self.eval, self.validation is not None)
         return row | dict(zip(names, further, strict=True)), each
-
-    def _finetuned(self, evaluator: PersonalEvaluator) -> np.ndarray:
-        """The accuracy (N,) of every client's model after steps of its own."""
-        lr = self.eval.finetune_lr or self.loop.hyper["lr"]
-        given = self.loop.theta, self.loop.statistics, lr, self.eval.finetune_steps, self.loop.version
-        return evaluator.accuracies(self.loop.trainer.finetuned(*given))
 
     def _measured(self) -> tuple[dict[str, Any], np.ndarray | None]:
         """The numbers of a row, and the clients' scores (N,) if the configuration asks for them. All are read

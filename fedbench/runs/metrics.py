@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fedbench.config.config import CONFUSION, METRICS, Eval
@@ -83,60 +81,28 @@ def rounds_to(curve: Iterable[tuple[int, float]], levels: Iterable[float] = LEVE
 PAUSED = "paused"  # status of a run that has stopped at checkpoint.until
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended, as its summary.json says."""
-
-    directory: Path
-    status: str
-    rounds: int  # reached
-    planned: int
-    final_accuracy: float | None  # None where the run diverged
-    best_accuracy: float
-    best_round: int
-    stopped: str | None = None  # why before the planned rounds: `target=0.9`, `patience=5`
-    metric: str = "accuracy"  # what the accuracies are (fedbench.engine.objective)
-    validation: float | None = None  # final accuracy on the held-out samples, if any
-
-    @classmethod
-    def of(cls, summary: Mapping[str, Any], directory: Path) -> Outcome:
-        """From the content of a finished run's summary.json."""
-        names = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round")
-        return cls(
-            directory,
-            planned=summary["config"]["rounds"],
-            stopped=summary.get("stopped"),
-            metric=summary.get("metric", "accuracy"),  # missing in older runs
-            validation=summary.get("final_validation_accuracy"),
-            **{name: summary[name] for name in names},
-        )
-
-    @property
-    def score(self) -> float:
-        """The final accuracy; the worst possible value if the run diverged."""
-        return worst(self.metric) if self.final_accuracy is None else self.final_accuracy
-
-    @property
-    def text(self) -> str:
-        """How it ended, how far it came, and its accuracy."""
-        reached = f"{self.rounds} rounds"
-        if self.stopped:
-            reached = f"{self.rounds} of {self.planned} rounds ({self.stopped})"
-        elif self.status == PAUSED:
-            reached = f"{self.rounds} of {self.planned} rounds; the same command resumes it"
-        elif self.status == "starved":
-            reached = (
-                f"{self.rounds} of {self.planned} rounds, since too few clients were left to fill an update"
-            )
-        shown = f"no final {self.metric}"
-        if self.final_accuracy is not None:
-            word = "" if self.status == PAUSED else "final "
-            shown = f"{word}{self.metric} {self.final_accuracy:.4f}"
-            if self.validation is not None:  # which is what a search looks at
-                shown = (
-                    f"{word}validation {self.metric} {self.validation:.4f}, test {self.final_accuracy:.4f}"
-                )
-        return f"{self.status} after {reached}: {shown}"
+def ending(summary: Mapping[str, Any]) -> str:
+    """How a run has ended or paused, how far it came, and its accuracy, by the content of summary.json."""
+    status, done, accuracy = summary["status"], summary["rounds"], summary["final_accuracy"]
+    reached = f"{done} of {summary['config']['rounds']} rounds"
+    if stopped := summary.get("stopped"):
+        reached += f" ({stopped})"
+    elif status == PAUSED:
+        reached += "; the same command resumes it"
+    elif status == "starved":
+        reached += ", since too few clients were left to fill an update"
+    else:
+        reached = f"{done} rounds"
+    metric, last = summary.get("metric", "accuracy"), "" if status == PAUSED else "final "
+    if accuracy is None:
+        shown = f"no final {metric}"
+    elif (
+        held_out := summary.get("final_validation_accuracy")
+    ) is not None:  # which is what a search looks at
+        shown = f"{last}validation {metric} {held_out:.4f}, test {accuracy:.4f}"
+    else:
+        shown = f"{last}{metric} {accuracy:.4f}"
+    return f"{status} after {reached}: {shown}"
 
 
 def reason_to_stop(rows: Sequence[Row], patience: int | None, target: float | None) -> str | None:

@@ -21,7 +21,7 @@ from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, stored
 from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.execution import Execution, execution, foresee, set_numerics
-from fedbench.runs.metrics import Outcome
+from fedbench.runs.metrics import ending
 from fedbench.runs.observers import Files, Logged, Observer, Shown
 from fedbench.runs.problem import problem_of
 from fedbench.runs.results import finish, write_reproduce
@@ -69,8 +69,8 @@ class Run:
         seat = self.together.seat if self.together else None
         return execution(self.problem, self.placement, self.session, state, kept, seat)
 
-    def go(self, directory: Path) -> Outcome:
-        """Compute the run in `directory`, resume it, or report it if it is finished. Returns how it ended.
+    def go(self, directory: Path) -> dict[str, Any]:
+        """Compute the run in `directory`, resume it, or report it if it is finished. Returns its summary.
 
         Raises ConfigError, RunError, and Interrupted after SIGINT or SIGTERM (a checkpoint was saved, unless
         a second signal stopped the run at once).
@@ -82,9 +82,9 @@ class Run:
                 stored.refuse_other_data(here.path, config, self.problem.dataset.files)
             if stored.finished(here, config) is None:
                 self._go(here)
-            outcome = here.outcome()
-            log.info("%s (%s)", outcome.text, outcome.directory)
-            return outcome
+            summary = here.summary or {}
+            log.info("%s (%s)", ending(summary), directory)
+            return summary
 
     def _go(self, here: RunDirectory) -> None:
         """Compute it. With resume=false, use a staging directory, whose files then replace the old ones."""

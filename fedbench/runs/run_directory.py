@@ -25,14 +25,15 @@ from fedbench.errors import DataError, RunError, UsageError, first_line
 from fedbench.files import METRICS as METRICS
 from fedbench.files import (
     InUse,
+    as_yaml,
     atomically,
     locked,
     one_line_os_errors,
     read_json,
     write_json,
-    write_yaml,
+    write_text,
 )
-from fedbench.runs.metrics import COLUMNS, INTEGERS, Outcome
+from fedbench.runs.metrics import COLUMNS, INTEGERS
 from fedbench.runs.metrics import PAUSED as PAUSED
 
 if TYPE_CHECKING:
@@ -193,13 +194,6 @@ class RunDirectory:
             return said
         return STOPPED if self.has(CHECKPOINT) or self.last_round else MISSING
 
-    def outcome(self) -> Outcome:
-        """How the run ended or paused. Raises DataError if it has not."""
-        found = self.summary
-        if found is None or found.get("status") not in (*FINISHED, PAUSED):
-            raise DataError(f"{self.path} holds no finished run")
-        return Outcome.of(found, self.path)
-
     # ---- who computes it ---------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -229,7 +223,7 @@ class RunDirectory:
     def write_config(self, given: Mapping[str, Any]) -> None:
         """Write config.yaml, the plain values of a configuration, and the hashes of what the run reads."""
         inputs.record(self.path, flat(given))
-        write_yaml(self.path / CONFIG, given)
+        write_text(self.path / CONFIG, as_yaml(given))
 
     def write_partition(self, partition: np.ndarray, assignment: np.ndarray) -> None:
         """Write partition.npz. `client`: the client of each training sample, in the data set's order; if some

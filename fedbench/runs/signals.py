@@ -57,12 +57,6 @@ class Signals:
             for number in taken:
                 signal.signal(number, before[number])
 
-    @property
-    def exit_code(self) -> int:
-        """130 after SIGINT, 143 after SIGTERM."""
-        assert self.stop is not None
-        return 128 + int(self.stop)
-
     def relay(self) -> None:
         """Pass recorded signals to the handlers that had them before, which may end the process."""
         while self._relayed:

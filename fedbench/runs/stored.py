@@ -45,7 +45,7 @@ def finished(here: RunDirectory, config: Config) -> dict[str, Any] | None:
     before = identity_in(here.path, said) if isinstance(said, dict) else here.identity
     if before != identity(config):
         return None
-    _refuse_changed_data(here.path, config)
+    refuse_other_data(here.path, config)
     return found
 
 
@@ -84,29 +84,28 @@ def record_data(directory: Path, config: Config, files: Sequence[Mapping[str, An
         write_json(directory / _DATA, {name: {"sha256": content} for name, content in found.items()})
 
 
-def refuse_other_data(directory: Path, config: Config, files: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError if the run in `directory` has read other files than `files`, those read now."""
-    _refuse_other(directory, config, _recorded(directory), _below_root(config, files))
-
-
-def _refuse_changed_data(directory: Path, config: Config) -> None:
-    """As `refuse_other_data`, before the data are read: what is no longer there, or no file, is let pass."""
-    root, before = as_given(config.data.root), _recorded(directory)
-    own = f"{config.dataset.name}.npz"  # is read in place of the official files
-    there = {name: content_hash(root / name) for name in {**before, own: ""} if (root / name).is_file()}
-    _refuse_other(directory, config, before, {**before, **there})
-
-
-def _refuse_other(directory: Path, config: Config, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    for name in sorted({*before, *now}) if before else ():
+def refuse_other_data(
+    directory: Path, config: Config, files: Sequence[Mapping[str, Any]] | None = None
+) -> None:
+    """Raise ConfigError if the run in `directory` has read other files than `files`, those read now. None:
+    the data are not read yet; what is no longer there, or no file, is let pass."""
+    before = {name: file["sha256"] for name, file in (read_json(directory / _DATA) or {}).items()}
+    if not before:
+        return
+    if files is None:
+        root, own = (
+            as_given(config.data.root),
+            f"{config.dataset.name}.npz",
+        )  # read in place of official files
+        there = {name: content_hash(root / name) for name in {*before, own} if (root / name).is_file()}
+        now = {**before, **there}
+    else:
+        now = _below_root(config, files)
+    for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
             allowed = f"{name} there is not what the run in {directory} read; "
             allowed += "give another directory, or undo the change"
             raise ConfigError("data.root", config.data.root, allowed)
-
-
-def _recorded(directory: Path) -> dict[str, str]:
-    return {name: file["sha256"] for name, file in (read_json(directory / _DATA) or {}).items()}
 
 
 def _below_root(config: Config, files: Sequence[Mapping[str, Any]]) -> dict[str, str]:

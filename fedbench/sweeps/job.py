@@ -23,6 +23,7 @@ from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
 from fedbench.errors import RunError, UserError
 from fedbench.files import InUse, as_yaml
+from fedbench.runs.metrics import ending
 from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, RunDirectory
 from fedbench.sweeps import together
 from fedbench.sweeps.tables import collect
@@ -193,7 +194,7 @@ def ended_line(run: RunDirectory) -> str:
     """One line about a run of a sweep that has just ended, starting with its directory's name."""
     found = run.summary or {}
     if found.get("status") in (*FINISHED, PAUSED):
-        return f"{run.path.name}: {run.outcome().text}"
+        return f"{run.path.name}: {ending(found)}"
     return f"{run.path.name}: {found.get('status', run.status)}: {found.get('error', 'no summary.json')}"
 
 

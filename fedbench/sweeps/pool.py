@@ -94,7 +94,9 @@ class Pool:
                 self._dismiss(signals)
         if signals.stop is not None:
             how = "stopped at once" if signals.at_once else "stopped"
-            raise Interrupted(f"{how}; the same command goes on with what is missing", signals.exit_code)
+            raise Interrupted(
+                f"{how}; the same command goes on with what is missing", 128 + int(signals.stop)
+            )
         return self.died
 
     def _started(self, number: int) -> BaseProcess:

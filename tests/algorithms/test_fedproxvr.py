@@ -75,5 +75,5 @@ def test_gradients_of_a_job(estimator: str, calls: int) -> None:
         division=SimpleNamespace(sizes=np.array([5])), method=algorithms.get("fedproxvr"),
     )  # fmt: skip
     sums = spent_by(problem)
-    assert sums.gradient_evaluations.tolist() == [0, passes + calls * (tau - 1)]
-    assert sums.uplink_bytes.tolist() == [0, 4000]
+    assert sums["gradient_evaluations"].tolist() == [0, passes + calls * (tau - 1)]
+    assert sums["uplink_bytes"].tolist() == [0, 4000]

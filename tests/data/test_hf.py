@@ -122,7 +122,7 @@ def test_a_run_with_users_as_clients(saved: Path, tmp_path: Path) -> None:
     words += ["partition=natural", "clients.total=4", "clients.per_round=2", "rounds=2", "model=cnn"]
     run = Run(compose_config([*words, "local.batch_size=4", "local.steps=1", "progress=none"]))
     assert sorted(run.problem.division.sizes) == sorted(USERS[:30].count(user) for user in set(USERS))
-    assert run.go(tmp_path / "run").status == "completed"
+    assert run.go(tmp_path / "run")["status"] == "completed"
     before = run_hash(compose_config(words))
     more = saved / "train" / "more"
     more.write_text("1")

@@ -114,7 +114,7 @@ def test_each_trains(parts: Any, words: list[str], tmp_path: Path) -> None:
     base = ["dataset=leaf", f"dataset.path={write(tmp_path / 'data', parts)}", *words, "clients.per_round=2"]
     config = compose_config([*base, "rounds=1", "local.steps=1", "local.batch_size=1", "progress=none"])
     assert config.partition.name == "natural"
-    assert Run(config).go(tmp_path / "run").status == "completed"
+    assert Run(config).go(tmp_path / "run")["status"] == "completed"
     before = run_hash(config)
     file = next((tmp_path / "data" / "test").glob("*.json"))
     file.write_text(file.read_text() + " ")

@@ -100,7 +100,7 @@ def test_a_run_on_samples_larger_than_memory(tmp_path: Path, monkeypatch: pytest
     before = resource.getrusage(resource.RUSAGE_SELF)
     run = Run(compose_config([*words, "model=logistic", "engine=loop", "progress=none"]))
     assert run.problem.dataset.x_train[5, :4].tolist() == [7, 7, 7, 0]
-    assert run.go(tmp_path / "run").status == "completed"
+    assert run.go(tmp_path / "run")["status"] == "completed"
     after = resource.getrusage(resource.RUSAGE_SELF)  # 16 pages of 4 KiB are mapped at once
     faults = after.ru_minflt + after.ru_majflt - before.ru_minflt - before.ru_majflt
     assert faults < n * features / (16 * 4096) / 2
@@ -115,7 +115,7 @@ def test_a_run_is_that_on_an_npz_file(arrays: dict[str, Any], tmp_path: Path) ->
         words = ["dataset=npz", f"dataset.path={path}", "clients.total=5", "clients.per_round=2", "rounds=1"]
         words += ["partition=natural", "model=logistic", "local.steps=2", "progress=none", "eval.train=true"]
         run = tmp_path / f"run of {path.name}"
-        assert Run(compose_config([*words, "dataset.validation=0.2"])).go(run).status == "completed"
+        assert Run(compose_config([*words, "dataset.validation=0.2"])).go(run)["status"] == "completed"
         losses.append(pd.read_csv(run / "metrics.csv").filter(regex="loss$"))
     assert losses[0].shape == (2, 3)
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)

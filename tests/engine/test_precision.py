@@ -45,7 +45,7 @@ def test_engines_agree_and_learn_the_task(tmp_path, engine: str) -> None:
     for precision in ("float32", "bf16"):
         config = compose_config([*words, "model=mlp", f"engine={engine}", f"precision={precision}"])
         outcome = Run(config).go(tmp_path / precision)
-        accuracy[precision] = outcome.final_accuracy
+        accuracy[precision] = outcome["final_accuracy"]
         state = torch.load(tmp_path / precision / "model.pt", weights_only=True)
         assert {value.dtype for value in state.values()} == {torch.float32}
     assert accuracy["bf16"] > 0.8

@@ -183,7 +183,7 @@ def test_tensorboard_reads_hyper_parameters_and_results(tmp_path: Path) -> None:
     assert directory.name == "runs-one"
     events = EventAccumulator(str(directory)).Reload()
     assert [e.step for e in events.Scalars("test_accuracy")] == list(range(7))
-    assert events.Scalars("result/final_accuracy")[0].value == pytest.approx(outcome.final_accuracy)
+    assert events.Scalars("result/final_accuracy")[0].value == pytest.approx(outcome["final_accuracy"])
     assert "_hparams_/session_start_info" in events.Tags()["tensors"] or events.PluginTagToContent("hparams")
 
 

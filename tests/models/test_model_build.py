@@ -162,4 +162,4 @@ def test_a_regnet_is_torchvisions(tmp_path: Path) -> None:
     words = ["dataset=npz", f"dataset.path={tmp_path / 'a.npz'}", "model=torchvision", f"model.arch={arch}"]
     words += ["clients.total=1", "clients.per_round=1", "rounds=1", "local.steps=1", "local.batch_size=16"]
     run = Run(compose_config([*words, "algorithm.lr=1e-6", "threads=1", "progress=none"]))
-    assert run.go(tmp_path / "run").status == "completed"
+    assert run.go(tmp_path / "run")["status"] == "completed"

@@ -9,6 +9,7 @@ import resource
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,6 @@ from run_files import metrics, model, same_model
 from fedbench.api import compose_config
 from fedbench.engine.vectorised import VmapExecutor
 from fedbench.errors import ConfigError, DataError, RunError
-from fedbench.runs.metrics import Outcome
 from fedbench.runs.run import Run
 from fedbench.runs.server_loop import ServerLoop
 
@@ -27,7 +27,7 @@ BASE = [
 ]  # fmt: skip
 
 
-def run(directory: Path, *overrides: str) -> Outcome:
+def run(directory: Path, *overrides: str) -> dict[str, Any]:
     return Run(compose_config([*BASE, *overrides])).go(directory)
 
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "1" / "checkpoint.pt", tmp_path / "0" / "checkpoint.pt")
     with pytest.raises(RunError, match=r"checkpoint\.pt was saved by another run; resume=false"):
         run(tmp_path / "0", "seed=0")
-    assert run(tmp_path / "0", "seed=0", "resume=false").status == "completed"
+    assert run(tmp_path / "0", "seed=0", "resume=false")["status"] == "completed"
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.INFO):
         outcome = run(tmp_path, *words)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert outcome.status == summary["status"] == "starved"
-    assert outcome.rounds == 3
+    assert outcome["status"] == summary["status"] == "starved"
+    assert outcome["rounds"] == 3
     assert "starved after 3 of 5 rounds, since too few clients were left" in caplog.text
-    assert outcome.final_accuracy == float(metrics(tmp_path)[-1]["test_accuracy"])
+    assert outcome["final_accuracy"] == float(metrics(tmp_path)[-1]["test_accuracy"])
     assert run(tmp_path, *words) == outcome  # it is finished, and not tried again
 
 

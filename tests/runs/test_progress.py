@@ -26,7 +26,7 @@ def test_a_bar_has_rounds_and_the_last_accuracy(
     outcome = Run(compose_config([*WORDS, "progress=bar", "eval.every=9"])).go(tmp_path / "whole")
     shown = capsys.readouterr().err.split("\r")
     assert any(line.startswith("fedavg seed=0:") and " 4/9 " in line for line in shown)
-    assert any(f"accuracy {outcome.final_accuracy:.4f}" in line for line in shown)
+    assert any(f"accuracy {outcome['final_accuracy']:.4f}" in line for line in shown)
     assert shown[-1].strip() == ""
     Run(compose_config([*WORDS, "progress=bar"])).go(tmp_path)
     shown = capsys.readouterr().err.split("\r")
