@@ -47,7 +47,7 @@ with RunDirectory({str(tmp_path)!r}).locked():
         assert not (tmp_path / "config.yaml").exists()
         other.kill()
     assert not RunDirectory(tmp_path).in_use
-    assert Run(compose_config(WORDS)).go(tmp_path).rounds == 2
+    assert Run(compose_config(WORDS)).go(tmp_path)["rounds"] == 2
 
 
 def test_a_file_system_without_locks_is_one_line_with_the_path(

@@ -32,7 +32,7 @@ def config(*overrides: str):
 
 
 def run(cfg, directory: Path) -> float | None:
-    return Run(cfg).go(directory).final_accuracy
+    return Run(cfg).go(directory)["final_accuracy"]
 
 
 def test_a_run_leaves_its_files(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_the_job_is_requeued_from_a_checkpoint_of_this_round(
     assert handled == [signal.SIGUSR2]
     saved = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)
     assert saved["loop_state"]["version"] == 3
-    assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run").rounds == 5
+    assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run")["rounds"] == 5
 
 
 def test_what_another_bypasses_stops_nothing(
@@ -152,5 +152,5 @@ def test_what_another_bypasses_stops_nothing(
 ) -> None:
     """SLURM sends SIGTERM before the signal that requeues, and submitit waits for that one."""
     signalled(monkeypatch, signal.SIGTERM)
-    assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run").rounds == 5
+    assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run")["rounds"] == 5
     assert handled == [signal.SIGTERM]
