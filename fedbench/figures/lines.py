@@ -110,10 +110,7 @@ def group(
 
 
 def rows_of(
-    runs: Sequence[Run],
-    keys: Sequence[str],
-    by: Sequence[str] = ("algorithm",),
-    along: Collection[str] = (),
+    runs: Sequence[Run], keys: Sequence[str], by: Sequence[str] = ("algorithm",), along: Collection[str] = ()
 ) -> dict[str, list[Series]]:
     """Title -> lines, for each value of `keys` (no keys: all runs, untitled). A line looks the same under
     every title. Raises ConfigError for a key that no run has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,24 +14,22 @@ from fedbench.figures.page import Drawing
 from fedbench.figures.results import Run
 from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, line_styles, of_algorithm
 
-Fit = Callable[[Sequence[float], Sequence[float]], tuple[float, float]]
 VARIED = {"S": "clients.per_round", "K": "local.steps"}
 """The counts that grow, one in each panel, while the other one keeps its most frequent value."""
 
 
-def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float], fit: Fit) -> Drawing:
+def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:
     """Draw a panel for each count that the runs vary.
 
-    `powers`: algorithm -> exponent of S K T in its theorem. `fit(x, y)`: slope of log y against log x over
-    runs, and half the width of its 95 % interval. The mean is over the evaluated rounds 0, ..., T - 1, as in
-    the theorems, then over seeds. Grey lines have the theorems' slopes and start at the highest first point.
-    Raises DataError if no run has gradient norms.
+    `powers`: algorithm -> exponent of S K T in its theorem. The mean is over the evaluated rounds 0, ...,
+    T - 1, as in the theorems, then over seeds. Grey lines have the theorems' slopes and start at the highest
+    first point. Raises DataError if no run has gradient norms.
     """
     runs = [run for run in runs if run.choices.get("algorithm") in powers]
     norms = _norms(runs)
     if norms.empty:
         raise DataError("no run has gradient norms; eval.grad_norm=true writes them")
-    data = pd.concat([part for count in VARIED for part in _along(norms, count, fit)], ignore_index=True)
+    data = pd.concat([part for count in VARIED for part in _along(norms, count)], ignore_index=True)
     labels = _labels(data, powers)
     panels = [
         Panel("work", f"S K T, growing {count}", "Mean gradient norm", _traces(part, powers, labels))
@@ -63,19 +61,23 @@ def _norms(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:4])
 
 
-def _along(norms: pd.DataFrame, count: str, fit: Fit) -> Iterator[pd.DataFrame]:
+def _along(norms: pd.DataFrame, count: str) -> Iterator[pd.DataFrame]:
     """Every algorithm along a count, the other count at its most frequent value: algorithm, work, grad_norm
-    (mean over seeds), n, slope, slope_half (NaN below three points), varied. Algorithms with only one value
-    of the count are left out."""
+    (mean over seeds), n, varied, and of a line through the runs, both logarithmic, slope and slope_half (half
+    the width of its 95 % interval; NaN below three points). Algorithms with one value alone are left out."""
+    from scipy.stats import linregress, t  # slow to import
+
     for name, part in norms.groupby("algorithm", sort=False):
         for other in VARIED.keys() - {count}:
             part = part[part[other] == part[other].mode().iloc[0]]
         if part[count].nunique() < 2:
             continue
         found = part.groupby("work").grad_norm.agg(grad_norm="mean", n="size").reset_index()
-        few = len(found) < 3
-        slope, half = (np.nan, np.nan) if few else fit(part.work.tolist(), part.grad_norm.tolist())
         found.insert(0, "algorithm", name)
+        slope = half = np.nan
+        if len(found) > 2:
+            line = linregress(np.log(part.work), np.log(part.grad_norm))
+            slope, half = line.slope, t.ppf(0.975, len(part) - 2) * line.stderr
         yield found.assign(slope=slope, slope_half=half, varied=count)
 
 

@@ -147,6 +147,7 @@ def line_styles(lines: Sequence[tuple[str | None, str, str]]) -> list[LineStyle]
 
 _AXES: dict[str, str] = SAID["axes"]
 _OPTIONS: dict[str, str] = SAID["options"]
+_FLAGS: dict[str, str] = SAID["flags"]
 SYMBOLS: dict[str, str] = SAID["symbols"]
 PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
 _WIDTH, _FULL = "model.width", 64  # channels of the standard ResNet-18
@@ -231,6 +232,8 @@ def _variant(value: object) -> str:
 def _choice(key: str, value: object) -> str:
     if key in GROUPS and value is not None:
         return option(value)
+    if key in _FLAGS:
+        return _FLAGS[key] if value else f"not {_FLAGS[key]}"
     name = SYMBOLS.get(key, key.split(".")[-1].replace("_", " "))
     nothing = "theorem" if key in _FROM_THEOREM else "full" if key == "local.batch_size" else "none"
     return f"{name}={nothing if value is None else f'{value:g}' if isinstance(value, float) else value}"

@@ -24,10 +24,7 @@ SIGMA2S = (0.1, 0.5, 1.0, 5.0)
 SMOOTHNESS, WEAK_CONVEXITY = 1.0, 0.5
 QUANTITIES: dict[str, str] = SAID["optimum"]
 """Columns of the table that are drawn, and their symbols."""
-PROBLEMS = {
-    "reduced": "(23)-(24), both bounds on τ tight",
-    "full": "(20), β free as far as τ allows",
-}
+PROBLEMS = {"reduced": "(23)-(24), both bounds on τ tight", "full": "(20), β free as far as τ allows"}
 _GAMMA = r"$\gamma=d_{cmp}/d_{com}$"
 
 

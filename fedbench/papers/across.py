@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from fedbench.fields import AVERAGE
-from fedbench.papers.claims import Claim, ClaimTest, ClaimTests, Test, on_figure, slope
+from fedbench.papers.claims import Claim, ClaimTest, ClaimTests, Test, on_figure
 from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
 from fedbench.papers.scores import OverTasks, Range
 from fedbench.papers.tests import Flat, Leads, Moves, Slope
@@ -31,7 +31,7 @@ def by_work(out: Path) -> list[Path]:
     """Draw the mean gradient norm against S K T."""
     from fedbench.figures.speedup import draw_speedup
 
-    return draw_speedup(runs_in(out), POWERS, slope).save(out / "speedup")
+    return draw_speedup(runs_in(out), POWERS).save(out / "speedup")
 
 
 def by_loss_scale(out: Path) -> list[Path]:

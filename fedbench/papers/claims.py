@@ -36,7 +36,6 @@ LEVEL = 0.9
 """A method counts as near the best accuracy if it reaches at least this share of it."""
 STEPS = {"algorithm.lr", "algorithm.server_lr", "algorithm.beta"}
 """What a theorem gives where no number is chosen."""
-COUNTS = ("clients.per_round", "local.steps", "rounds")
 Filter = Mapping[str, Any]  # column -> value it must have; "a|b": one of them; "!value": must not have it
 
 
@@ -222,20 +221,10 @@ def exceeds(first: pd.Series, second: pd.Series) -> tuple[int, float, float]:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values, in the order given."""
-    order, least = np.argsort(p), 0.0
-    adjusted = np.empty(len(p))
-    for rank, place in enumerate(order):
-        least = max(least, min(1.0, (len(p) - rank) * p[place]))
-        adjusted[place] = least
+    order, adjusted = np.argsort(p), np.empty(len(p))
+    times = len(p) - np.arange(len(p))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, times * np.array(p)[order]))
     return adjusted.tolist()
-
-
-def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Least-squares slope of log y against log x and half the width of its 95 % interval; needs 3 points."""
-    from scipy.stats import linregress, t
-
-    line = linregress(np.log(x), np.log(y))
-    return float(line.slope), float(t.ppf(0.975, len(x) - 2) * line.stderr)
 
 
 # ---- tests ---------------------------------------------------------------------------------------------

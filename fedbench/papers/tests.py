@@ -12,7 +12,6 @@ import pandas as pd
 from fedbench.papers.claims import (
     ALPHA,
     CONSISTENT,
-    COUNTS,
     FEWEST_SEEDS,
     LEVEL,
     OPPOSITE,
@@ -34,7 +33,6 @@ from fedbench.papers.claims import (
     rows_of,
     said,
     short,
-    slope,
     tuned,
 )
 from fedbench.papers.scores import ACCURACY, Score
@@ -190,6 +188,10 @@ class Flat(Test):
         return Finding(plainly(holds, n), numbers, reason, (rows,), brief)
 
 
+COUNTS = {"clients.per_round": "S", "local.steps": "K"}
+"""Key -> its name in the table of slopes that the figure of speed-ups draws."""
+
+
 @dataclass(frozen=True)
 class Slope(Test):
     """The mean gradient norm over rounds falls along `key` like key^power (log-log least squares).
@@ -204,22 +206,15 @@ class Slope(Test):
 
     def _judge(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, {})
-        if self.key not in rows or "grad_norm" not in data.rounds:
-            raise Untested(f"no gradient norms of {self.method} along {self.key}")
-        # fix the other counts at the values that have the most values of `key`
-        others = [count for count in COUNTS if count in rows and count != self.key]
-        groups = [part for _, part in rows.groupby(others, dropna=False)] if others else [rows]
-        rows = max(groups, key=lambda part: part[self.key].nunique())
-        rows = rows.drop_duplicates([self.key, "seed"])  # a run of two stages counts once
-        mine = data.rounds[data.rounds.dir.isin(rows.dir)]
-        mine = mine[mine["round"] < mine.groupby("dir")["round"].transform("max")]  # the theorems' 0..T-1
-        norm = pd.to_numeric(mine.grad_norm, errors="coerce").groupby(mine.dir).mean()
-        pairs = pd.DataFrame({"x": rows.set_index("dir")[self.key].astype(float), "y": norm}).dropna()
-        if pairs.x.nunique() < 3:
+        table = data.table("speedup").dropna(subset="slope")
+        points = table[(table.algorithm == self.method) & (table.varied == COUNTS[self.key])]
+        if points.empty:
             raise Untested(f"fewer than three values of {self.key} with gradient norms")
-        value, half = slope(pairs.x.tolist(), pairs.y.tolist())
+        (other,) = COUNTS.keys() - {self.key}  # which the figure fixes at its most frequent value
+        rows = rows[rows[other] == rows[other].mode().iloc[0]]
+        value, half = points.slope.iloc[0], points.slope_half.iloc[0]
         text = f"{value:.3f} +- {half:.3f}"
-        numbers = f"slope {text} (theorem {self.power:.3f}), {len(pairs)} runs"
+        numbers = f"slope {text} (theorem {self.power:.3f}), {points.n.sum()} runs"
         if value + half >= 0:
             return Finding(UNKNOWN, numbers, "no fall beyond noise", (rows,), text)
         steep = value - half <= self.power

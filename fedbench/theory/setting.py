@@ -21,16 +21,7 @@ class Counts:
 
 
 # Power of s with which a constant grows when the loss is multiplied by s.
-SCALING = {
-    "L": 1,
-    "Delta": 1,
-    "sigma2": 2,
-    "sigma_h2": 2,
-    "G0": 2,
-    "G": 1,
-    "tau_max": 0,
-    "loss_floor": 1,
-}
+SCALING = {"L": 1, "Delta": 1, "sigma2": 2, "sigma_h2": 2, "G0": 2, "G": 1, "tau_max": 0, "loss_floor": 1}
 Values = dict[str, tuple[float, str]]
 """What a rule returns: name -> number and its relation to the theorem. "=": the theorem's value; "<=": a
 bound, the largest value allowed; "~": known up to a constant only, which is taken as 1. Names: lr (eta),

@@ -23,7 +23,7 @@ from fedbench.figures.results import Run, read
 from fedbench.figures.settings import draw_settings, settings_table
 from fedbench.figures.speedup import draw_speedup
 from fedbench.figures.untuned import by_task, draw_untuned, scores
-from fedbench.papers.claims import OPPOSITE, YES, Evidence, slope
+from fedbench.papers.claims import OPPOSITE, YES, Evidence
 from fedbench.papers.scores import OverTasks
 from fedbench.papers.tests import Leads
 
@@ -43,28 +43,30 @@ def marked(ax: Axes, gid: str) -> list[Any]:
 
 def test_the_speed_up_and_its_slopes(tmp_path: Path) -> None:
     """Three S, one seed, norms of the rounds before the last: n - 2 = 1 degree of freedom, and scipy's own
-    regression; MasFL, at two values, has no slope. Grey: the theorems' slopes from the highest start.
-    PAdaMFed and AdaMasFL have the same colour in pictures of one of them; PAdaMFed keeps it here."""
+    regression; another K is in another panel, and two values, as there, have no slope. Grey: the theorems'
+    slopes from the highest start. PAdaMFed keeps the colour that AdaMasFL has in pictures without it."""
     from fedbench.papers.across import POWERS
 
     norms = {1: 0.9, 2: 0.8, 4: 0.62}
     runs = []
-    for name, (S, norm) in product(("padamfed", "adamasfl", "masfl"), norms.items()):
-        config = {"clients.per_round": S, "local.steps": 2, "rounds": 20}
+    for name, (S, K) in product(("padamfed", "adamasfl", "masfl"), ((1, 2), (2, 2), (4, 2), (1, 6))):
+        norm = norms[S] if K == 2 else 0.5
+        config = {"clients.per_round": S, "local.steps": K, "rounds": 20}
         norm /= 1 if name == "padamfed" else 2
         metrics = [{**row, "grad_norm": norm * (1 + 0.1 * (-1) ** rank)}
                    for rank, row in enumerate(rows(0.7, 0.6, 0, last=20))]  # fmt: skip
         metrics[-1]["grad_norm"] = 100.0  # of the last round, which the theorems' mean leaves out
         runs += [{"metrics": metrics, "algorithm": name, "config": config}] * (name != "masfl" or S < 4)
-    drawing = draw_speedup(read([write_sweep(tmp_path, runs, ["clients.per_round"])]), POWERS, slope)
-    points = drawing.points.query("algorithm == 'padamfed'")
+    drawing = draw_speedup(read([write_sweep(tmp_path, runs, ["clients.per_round"])]), POWERS)
+    points = drawing.points.query("algorithm == 'padamfed' and varied == 'S'")
     assert points.work.tolist() == [40, 80, 160]
     assert points.grad_norm.tolist() == pytest.approx(list(norms.values()))
     fit = linregress(np.log([40, 80, 160]), np.log(list(norms.values())))
     assert points.slope.tolist() == pytest.approx([fit.slope] * 3)
     assert points.slope_half.tolist() == pytest.approx([12.7062 * fit.stderr] * 3, rel=1e-4)
-    assert drawing.points.query("algorithm == 'masfl'").slope.isna().all()
-    (ax,), (legend,) = drawing.figure.axes, drawing.figure.legends
+    few = drawing.points.query("algorithm == 'masfl' or varied == 'K'")
+    assert (len(few), few.slope.isna().all()) == (2 + 2 * 3, True)
+    (ax, _), (legend,) = drawing.figure.axes, drawing.figure.legends
     grey = [mark for mark in ax.lines if to_hex(mark.get_color()).upper() == style.MUTED]
     x = np.array([40, 80, 160])
     for mark, power in zip(grey, (-1 / 3, -1 / 4), strict=True):

@@ -32,6 +32,7 @@ from fedbench.figures.results import Run, read
         (["model", "model.width"], {"model": "resnet18", "model.width": 8.0}, "ResNet-18 (width 8)"),
         (["algorithm.lr"], {"algorithm": "padamfed", "algorithm.lr": None}, "lr=theorem"),
         (["algorithm.delay_threshold"], {"algorithm.delay_threshold": None}, "delay threshold=none"),
+        (["dataset.iid", "rounds"], {"dataset.iid": False, "rounds": 9}, "not iid, T=9"),
         (["local.batch_size", "rounds"], {"local.batch_size": None, "rounds": 9}, "B=full, T=9"),
     ],
 )
