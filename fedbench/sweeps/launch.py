@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,21 @@ from fedbench.config.config import Config, flat
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, RUNS, run_name
 from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
-from fedbench.errors import ConfigError, UserError
+from fedbench.errors import ConfigError, UsageError, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.runs.run_directory import FAILED, RunDirectory
 from fedbench.sweeps.job import RunJob, record_failure
 from fedbench.sweeps.launcher import Launcher
-from fedbench.sweeps.plan import PlannedRun, Wanted, checked, grids_of, naming_the_run, of_file, of_point
+from fedbench.sweeps.plan import (
+    PlannedRun,
+    Wanted,
+    checked,
+    grids_of,
+    naming_the_run,
+    of_file,
+    of_point,
+    points,
+)
 from fedbench.sweeps.pool import prepare
 from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import collect, write_manifest
@@ -86,7 +95,7 @@ class Sweep:
         runs: dict[str, PlannedRun] = {}
         places: set[str] = set()
         with self.composer.one_line(self.words):
-            wanted = self._wanted()
+            wanted = self.wanted()
             if self.runs is not None:
                 _refuse_equal(wanted.grids)
             for point in wanted.points:
@@ -112,20 +121,27 @@ class Sweep:
     def first(self) -> tuple[Composed, list[Grid]]:
         """The first run by itself, and all grids. Reads no data. Raises UserError."""
         with self.composer.one_line(self.words):
-            wanted = self._wanted()
+            wanted = self.wanted()
             overrides, _ = of_point(wanted.points[0], wanted, self._job)  # which may be invalid
         ours = [str(item.input_line) for item in self.composed.parsed if item.is_hydra_override()]
         return self.composer.read([*ours, *overrides]), [*wanted.grids]
 
-    def _wanted(self) -> Wanted:
+    def wanted(self, left_out: Collection[str] = ()) -> Wanted:
+        """What the words, the file and the caller sweep over, but for the keys `left_out`. Raises UsageError."""
         sweeper, loader = self.cfg.hydra.sweeper, self.composer.loader
         params: dict[str, Any] = OmegaConf.to_container(sweeper.params)  # type: ignore[assignment]
         grids: list[dict[str, Any]] = OmegaConf.to_container(sweeper.grids)  # type: ignore[assignment]
+        params = {key: value for key, value in params.items() if key not in left_out}
+        words = [text for text in self.words if text.partition("=")[0] not in left_out]
         given = self.grids
-        fixed, wanted = grids_of(params, self.words, given or of_file(grids, loader), loader, picks=not given)
-        file = {"algorithm": params["algorithm"]} if "algorithm" in params else {}
-        others = [str(name) for grid in of_file([file], loader) for name in grid.get("algorithm", ())]
-        return Wanted(fixed, wanted, config_directories(self.cfg.hydra), others)
+        fixed, wanted = grids_of(params, words, given or of_file(grids, loader), loader, picks=not given)
+        every = [point for grid in wanted for point in points(grid)]
+        if not every:
+            raise UsageError("nothing to run: a sweep over no values")
+        file = [{"algorithm": params["algorithm"]}] if "algorithm" in params else []
+        named = [grid.get("algorithm", ()) for grid in (*wanted, *of_file(file, loader))]
+        methods = list(dict.fromkeys(str(name) for names in named for name in names))
+        return Wanted(fixed, wanted, every, methods, config_directories(self.cfg.hydra))
 
     def _job(self, overrides: Sequence[str]) -> DictConfig:
         """The configuration of a run; with Hydra's node where a user's directory or options have to do with

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -126,28 +125,16 @@ def points(grid: Grid) -> Iterator[dict[str, Value]]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a sweep is over. `fixed`: overrides of all runs; a grid's keys take precedence. `searchpath`: the
-    user's own directories of options. `others`: methods that a file sweeps and the user may have replaced;
-    overrides with their keys are no mistake."""
+    """What a sweep is over. `fixed`: overrides of all runs; a grid's keys take precedence. `points`: of all
+    grids, one at least. `methods`: those of the sweep, and those that a file sweeps and the user may have
+    replaced; overrides with their keys are no mistake. `searchpath`: the user's own directories of options.
+    """
 
     fixed: Sequence[str]
     grids: Sequence[Grid]
-    searchpath: Sequence[Path] = ()
-    others: Sequence[str] = ()
-
-    @cached_property
-    def points(self) -> list[dict[str, Value]]:
-        """All points, one at least. Raises UsageError."""
-        every = [point for grid in self.grids for point in points(grid)]
-        if not every:
-            raise UsageError("nothing to run: a sweep over no values")
-        return every
-
-    @cached_property
-    def methods(self) -> list[str]:
-        """All methods of the sweep, and `others`."""
-        named = [str(point["algorithm"]) for point in self.points if "algorithm" in point]
-        return [*dict.fromkeys([*named, *self.others])]
+    points: Sequence[Mapping[str, Value]]
+    methods: Sequence[str]
+    searchpath: Sequence[Path]
 
 
 def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:

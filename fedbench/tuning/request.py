@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf, open_dict
 
-from fedbench.config.compose import Composed, Composer, config_directories, validate
+from fedbench.config.compose import Composed, Composer, validate
 from fedbench.config.config import Config
-from fedbench.config.identity import RUNS
 from fedbench.config.overrides import Value
-from fedbench.config.register import sweep_dir
 from fedbench.errors import ConfigError, UsageError, word
 from fedbench.runs.metrics import sign, worst
-from fedbench.sweeps.plan import grids_of, of_file, points
+from fedbench.sweeps.launch import Sweep
+from fedbench.sweeps.plan import points
 from fedbench.tuning.methods import defaults_of, smaller, usual_values
 from fedbench.tuning.search import Optuna, Point, Range, Space, Task, TuningRuns, draws, is_grid, single
 
@@ -186,17 +184,14 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     if not any(text.lstrip("+").startswith(f"{VALIDATION}=") for text in words):
         words.append(f"{VALIDATION}={SHARE}")
     composed = composer.read(words)
-    cfg, parsed, loader = composed.cfg, composed.parsed, composer.loader
-    searchpath = config_directories(cfg.hydra)
+    parsed = composed.parsed
     ranges = {item.get_key_element(): _range(item) for item in parsed if item.is_interval_sweep()}
-    ours = [item for item in parsed if not item.is_hydra_override() and not item.is_interval_sweep()]
-    node = cfg.hydra.sweeper
-    params = {key: value for key, value in (node.get("params") or {}).items() if key not in ranges}
+    asked = Sweep(composer, composed)
     with composer.one_line(overrides):
-        plain = [str(item.input_line) for item in ours]
-        fixed, grids = grids_of(params, plain, of_file(node.get("grids") or [], loader), loader, picks=True)
+        wanted = asked.wanted(ranges)
+    fixed, grids, searchpath = wanted.fixed, wanted.grids, wanted.searchpath
     spaces: list[Space] = [{**grid, **ranges} for grid in grids]
-    first = str(OmegaConf.select(cfg, "algorithm.name"))
+    first = str(OmegaConf.select(composed.cfg, "algorithm.name"))
     names = dict.fromkeys(str(name) for grid in grids for name in grid.get("algorithm", [first]))
     keys = {method: defaults_of(method, searchpath) for method in [*names, first]}
     config = _of_first(composed, keys, searchpath)
@@ -212,12 +207,14 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
         raise UsageError(f"tune: --keys {','.join(options.keys)}: no method has values to try there")
     seeds = dict.fromkeys(seed for grid in grids for seed in grid.get("seed", [config.seed]))
     hydra = [str(item.input_line) for item in parsed if item.is_hydra_override()]
-    place, runs = _places(cfg, parsed)
-    words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + fixed
+    place = asked.directory
+    if asked.runs is not None:  # the user has named no directory
+        place = Path("outputs/tune") / place.relative_to("outputs/sweeps")
+    words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + [*fixed]
     if not any(text.startswith("hydra/launcher=") for text in words):
         words.insert(0, "hydra/launcher=processes")
     left_alone = list(_left_alone(spaces, given, tasks, keys, searchpath))
-    return TuningPlan(words, tasks, list(seeds), place, runs, config, options, left_alone)
+    return TuningPlan(words, tasks, list(seeds), place, asked.runs, config, options, left_alone)
 
 
 _Keys = Mapping[str, Mapping[str, Value]]
@@ -318,14 +315,3 @@ def _first(space: Space, options: TuneOptions) -> tuple[Iterable[Point], Optuna 
         allowed = "is an interval, which a grid cannot list; use --search random or optuna"
         raise ConfigError(key, values, allowed)
     return points(space), None
-
-
-def _places(cfg: Any, parsed: Sequence[Override]) -> tuple[Path, Path | None]:
-    """The directory that the user gave, or one derived from the configuration and the swept keys; and where
-    the runs lie."""
-    HydraConfig.instance().set_config(cfg)
-    if any(item.key_or_group == "hydra.sweep.dir" for item in parsed):
-        return Path(str(cfg.hydra.sweep.dir)), None
-    OmegaConf.set_readonly(cfg.hydra, False)
-    cfg.hydra.overrides.task = [item.input_line for item in parsed if not item.is_hydra_override()]
-    return Path("outputs/tune") / sweep_dir(cfg), Path(RUNS)

@@ -95,6 +95,7 @@ BAD = [
     (f"clients.total={'x' * 5000}", "clients.total=xxxx"),
     (f"{'x' * 5000}", "must be one of "),
     ("-m hydra/sweeper=basic seed=1,14", "=basic: must be fedbench; `fedbench tune --search optuna`"),
+    ("tune hydra/sweeper=basic algorithm.lr=0.1,1", "hydra/sweeper=basic: must be fedbench; "),
     ("-m algorithm.lr=interval(0,1)", "an interval is searched by fedbench tune --search random"),
     # several options of a group, whose files Hydra would merge
     ("dataset=[mnist,fmnist]", f"dataset=[mnist,fmnist]: {ONE}dataset=mnist,fmnist"),
