@@ -40,10 +40,10 @@ MiB = 2**20
 
 def measure(words: str, jobs: int) -> dict[str, float]:
     """Build one trace of about `jobs` jobs in this (fresh) process; return its jobs, times and sizes."""
-    from fedbench.config.compose import load_config
+    from fedbench.config.compose import compose
     from fedbench.schedule import build_trace, summary
 
-    config = load_config(words.split())
+    config = compose(words.split()).config
     config = dataclasses.replace(config, rounds=jobs // config.clients.per_round)
     before = peak_kib()
     wall, cpu = time.perf_counter(), time.process_time()

@@ -64,15 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _offline() -> Iterator[None]:
     """Nothing is downloaded meanwhile, by us or by Hugging Face's libraries."""
     names = ("FEDBENCH_OFFLINE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-    before = {name: os.environ.get(name) for name in names}
+    before = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name in names:
             os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.update(before)
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -81,19 +80,15 @@ def _dispatch(argv: list[str]) -> int:
         return _dispatch([*argv[1:], "--help"])
     if word[:1].isidentifier() and "=" not in word:
         if word not in SUBCOMMANDS:
-            raise _unknown(shortened(word))
+            hint = f" (did you mean '{near}'?)" if (near := nearest(word, SUBCOMMANDS)) else ""
+            allowed = f"must be one of {', '.join(sorted(SUBCOMMANDS))}, or key=value{hint}"
+            raise UsageError(f"{shortened(word)}: {allowed}")
         refuse_several(f"fedbench {word}")
         module, function = SUBCOMMANDS[word].split(":")
         return int(getattr(importlib.import_module(module), function)(argv[1:]))
     from fedbench.cli.run import main as run
 
     return run(argv)
-
-
-def _unknown(word: str) -> UsageError:
-    near = nearest(word, SUBCOMMANDS)
-    hint = f" (did you mean '{near}'?)" if near else ""
-    return UsageError(f"{word}: must be one of {', '.join(sorted(SUBCOMMANDS))}, or key=value{hint}")
 
 
 def _open_streams() -> None:

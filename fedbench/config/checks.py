@@ -37,6 +37,7 @@ _BY_HYDRA = (
     *("hydra.job.override_dirname", "hydra.job.id", "hydra.job.num"),
 )
 """What Hydra writes while it composes."""
+_ALLOWED = tuple(f"{key}." for key in (*OURS, *_BY_HYDRA))
 _FILES = ("help", "hydra_help", "hydra_logging", "job_logging")
 """Groups of Hydra's with files, its own and ours. Python's logging calls what a file of the last two says."""
 
@@ -106,7 +107,7 @@ def check_composed(cfg: DictConfig) -> None:
     plain: Any = OmegaConf.to_container(cfg, resolve=False)
     theirs = plain.pop("hydra")
     for key, value in _leaves(theirs, "hydra."):
-        if not _below(key, (*OURS, *_BY_HYDRA)) and (key, repr(value)) not in _usual():
+        if not f"{key}.".startswith(_ALLOWED) and (key, repr(value)) not in _usual():
             raise _not_ours(key, value)
     called = {name: theirs[name] for name in ("launcher", "sweeper")}
     plugins = Plugins.instance().class_name_to_class
@@ -132,10 +133,6 @@ def _not_ours(key: str, value: object) -> ConfigError:
     return ConfigError(
         key, value, f"cannot be set; of Hydra's keys these can: {', '.join(beside or OURS)}{hint}"
     )
-
-
-def _below(key: str, names: Sequence[str]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 @cache

@@ -36,15 +36,10 @@ from fedbench.config.config import GROUPS, Config, container
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.kept import Loader, files_state, without_hydra
 from fedbench.config.options import REGISTERED, conf_dir, read_config, read_file
-from fedbench.config.overrides import first_values, listed, recorded, refuse_sweeps
+from fedbench.config.overrides import first_values, listed, recorded
 from fedbench.config.register import UserDirectory, register
 from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import refuse_missing
-
-
-def load_config(overrides: Sequence[str] = ()) -> Config:
-    """The checked configuration of one `fedbench OVERRIDES...`. Leaves Hydra as it was. Raises UserError."""
-    return compose(overrides).config
 
 
 def compose(overrides: Sequence[str] = ()) -> Composed:
@@ -77,7 +72,11 @@ class Composed:
 
     def one_run(self) -> Composed:
         """Return itself if it is one valid run. Raises ConfigError if it is not."""
-        refuse_sweeps(self.parsed)
+        for item in self.parsed:
+            if item.is_sweep_override():
+                key, _, value = str(item.input_line).partition("=")
+                allowed = f"several values need --multirun (a list is written {key}=[a,b])"
+                raise ConfigError(key, value, allowed)
         self.config  # noqa: B018  # names the key that is not valid
         return self
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue
 
 from fedbench import fields
 from fedbench.data.options import DatasetOptions
@@ -352,14 +351,13 @@ def _walk(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 def container(cfg: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain values, resolved, without Hydra's node (which may refer to it)."""
-    plain = {str(key): _plain(cfg, key) for key in cfg if key != "hydra"}
     absent = ("logger", *USUAL)  # null if the user's primary file lacks them
-    return {key: value for key, value in plain.items() if value or key not in absent}
-
-
-def _plain(cfg: DictConfig, key: Any) -> Any:
-    try:
-        value = cfg[key]
-    except MissingMandatoryValue:
-        return "???"
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    plain = {}
+    for key in map(str, cfg):
+        if key == "hydra":
+            continue
+        value = "???" if OmegaConf.is_missing(cfg, key) else cfg[key]
+        value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        if value or key not in absent:
+            plain[key] = value
+    return plain

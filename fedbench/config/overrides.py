@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.errors import ConfigError, UsageError
+from fedbench.errors import UsageError
 
 Value = Any  # of a key: None, bool, int, float, str, or lists and dicts of them
 Grid = Mapping[str, Sequence[Value]]
@@ -60,14 +60,6 @@ def listed(override: Override) -> list[Value]:
     return [] if override.is_delete() or override.is_interval_sweep() else typed(override)
 
 
-def refuse_sweeps(parsed: Iterable[Override]) -> None:
-    """Raise ConfigError if an override has several values; for single runs."""
-    for item in parsed:
-        if item.is_sweep_override():
-            key, _, value = str(item.input_line).partition("=")
-            raise ConfigError(key, value, f"several values need --multirun (a list is written {key}=[a,b])")
-
-
 def _unquoted(value: Any) -> Value:
     if isinstance(value, QuotedString):
         return value.text
@@ -94,10 +86,8 @@ def recorded(cfg: DictConfig, kind: str) -> list[str]:
 
     They are texts: a `${...}` in them is left unresolved.
     """
-    node = OmegaConf.select(cfg, f"hydra.overrides.{kind}")
-    plain = OmegaConf.to_container(node, resolve=False) if node is not None else []
-    assert isinstance(plain, list)
-    return list(map(str, plain))
+    words: Any = OmegaConf.to_container(cfg.hydra.overrides[kind], resolve=False)
+    return [str(text) for text in words]
 
 
 def swept(overrides: Sequence[str], loader: ConfigLoader | None = None) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedbench.config.compose import load_config
+from fedbench.config.compose import compose
 from fedbench.config.identity import RUNS, digest
 from fedbench.config.overrides import Grid, written
 from fedbench.papers.figure import (
@@ -169,7 +169,7 @@ class Maker:
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         words = [f"{key}={written(value)}" for key, value in given.items()]
-        return Run(load_config([*self.words, *words])).problem.hyper["lr"]
+        return Run(compose([*self.words, *words]).config).problem.hyper["lr"]
 
     @property
     def validation(self) -> float:

@@ -20,7 +20,7 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
-from fedbench.config.compose import load_config
+from fedbench.config.compose import compose
 from fedbench.config.config import flat
 from fedbench.config.identity import NOT_IDENTITY
 from fedbench.config.overrides import written
@@ -163,7 +163,7 @@ def _differs(table: Table, configs: Sequence[Mapping[str, Any]]) -> list[str]:
     first = {key: values[0] for key, values in {**paper.params, **paper.branches[0].along}.items()}
     first |= {**paper.branches[0].context, "algorithm": paper.branches[0].algorithm}
     given = [f"{key}={written(value)}" for key, value in first.items()]
-    theirs = flat(load_config([f"experiment={paper.figure.name}", "scale=paper", *given]))
+    theirs = flat(compose([f"experiment={paper.figure.name}", "scale=paper", *given]).config)
     for config in configs:
         for key, value in config.items():
             if key not in theirs or key in (*NOT_IDENTITY, "seed", "algorithm") or key.startswith("eval."):

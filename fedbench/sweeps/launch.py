@@ -127,7 +127,7 @@ class Sweep:
         return self.composer.read([*ours, *overrides]), [*wanted.grids]
 
     def wanted(self, left_out: Collection[str] = ()) -> Wanted:
-        """What the words, the file and the caller sweep over, but for the keys `left_out`. Raises UsageError."""
+        """What words, file and caller sweep over, but for the keys `left_out`. Raises UsageError."""
         sweeper, loader = self.cfg.hydra.sweeper, self.composer.loader
         params: dict[str, Any] = OmegaConf.to_container(sweeper.params)  # type: ignore[assignment]
         grids: list[dict[str, Any]] = OmegaConf.to_container(sweeper.grids)  # type: ignore[assignment]

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log
@@ -28,39 +27,32 @@ from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.formats import evaluations
 from fedbench.sweeps.job import computed, finished_line, prepared, session
 
-if TYPE_CHECKING:
-    from fedbench.runs.run import Run
-
 
 def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> None:
     """Run, resume or report a single run. Its evaluations are printed unless `progress` is none. In a
     `group`, the first process's files are the run's; the others have theirs in a place of their own for a
     while. If one process fails, the others raise SaidElsewhere."""
     cfg, config = composed.cfg, composed.config
-    here = RunDirectory(group.agree(lambda: composer.place(composed)))
     if not group.is_writer:
         config = replace(config, logger=(), progress="none")
 
-    def before() -> dict[str, object] | None:
+    def found() -> tuple[RunDirectory, dict[str, object] | None]:
+        here = RunDirectory(composer.place(composed))
         if not group.is_writer:
-            return None
+            return here, None
         refuse_other(here, config)
-        return finished(here, config)
+        return here, finished(here, config)
 
-    done = group.agree(before)
+    here, done = group.agree(found)
     if group.broadcast(done is not None):
         if done is not None:
             print(finished_line(done, here.path))
         return
     if group.is_writer:
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
+    from fedbench.runs.run import Run
 
-    def check() -> Run:
-        from fedbench.runs.run import Run
-
-        return Run(config, session(), group)
-
-    made = group.agree(check)
+    made = group.agree(lambda: Run(config, session(), group))
     if not group.is_writer:
         with tempfile.TemporaryDirectory(prefix="fedbench-") as place:
             made.go(Path(place))
