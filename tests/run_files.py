@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,20 @@ import numpy as np
 import pytest
 import torch
 
+from fedbench.api import compose_config
 from fedbench.cli import main
+from fedbench.runs.run import Run
+
+
+def runs(common: str) -> Callable[..., Run]:
+    """A function of a directory and further words: computes the run there, and returns it."""
+
+    def go(directory: Path, *words: str) -> Run:
+        run = Run(compose_config([*common.split(), *words]))
+        run.go(directory)
+        return run
+
+    return go
 
 
 class Call:

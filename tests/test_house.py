@@ -54,27 +54,25 @@ BELOW: dict[str, set[str]] = {
         "report",
         "algorithms",
         "method",
-        "config",
-    },
+    }
+    | {"config"},
     "__main__": {"cli"},
 }
 NO_TORCH = (
-    "errors",
-    "files",
-    "rng",
-    "fields",
-    "config",
-    "sweeps",
-    "api",
-    "cli",
-    "__main__",
-    "schedule",
-    "optimizer",
-    "loggers",
-    "runs.metrics",
-    "runs.run_directory",
-    "runs.signals",
-    "process_group",
+    *(
+        "errors",
+        "files",
+        "rng",
+        "fields",
+        "config",
+        "sweeps",
+        "api",
+        "cli",
+        "__main__",
+        "schedule",
+        "optimizer",
+    ),
+    *("loggers", "process_group", "runs.metrics", "runs.run_directory", "runs.signals"),
 )
 
 

@@ -3,29 +3,21 @@ knows nothing of it."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_files import metrics, model, same_model
+from run_files import metrics, model, read, runs, same_model
 
-from fedbench.api import compose_config
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
 
 N, LR = 6, 0.3
-BASE = [
-    f"clients.total={N}", "clients.per_round=2", "partition=dirichlet", "dtype=float64", "threads=1",
-    "progress=none", "engine=vmap", "local.steps=1", "local.batch_size=null", f"algorithm.lr={LR}",
-]  # fmt: skip
+go = runs(
+    f"clients.total={N} clients.per_round=2 partition=dirichlet dtype=float64 threads=1 progress=none "
+    f"engine=vmap local.steps=1 local.batch_size=null algorithm.lr={LR}"
+)
 TWO, ALL = "eval.model=mean_of_two", "eval.model=mean_of_all_clients"
-
-
-def go(directory: Path, *words: str) -> Run:
-    run = Run(compose_config([*BASE, *words]))
-    run.go(directory)
-    return run
 
 
 def weights(directory: Path) -> np.ndarray:
@@ -63,8 +55,7 @@ def test_a_row_tells_of_the_mean_that_is_asked_for(tmp_path: Path) -> None:
     test, (x, y) = inputs(run, "test"), inputs(run, "train")
 
     two = [thetas[0], *((a + b) / 2 for a, b in zip(thetas, thetas[1:], strict=False))]
-    with open(tmp_path / "last" / "jobs.csv", newline="") as stream:
-        jobs = list(csv.DictReader(stream))
+    jobs = read(tmp_path / "last" / "jobs.csv")
     latest, every = [thetas[0]] * N, [thetas[0]]
     for t in range(5):
         for job in (job for job in jobs if int(job["start_version"]) == t):

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import resource
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from run_files import metrics, model, same_model
+from run_files import metrics, model, runs, same_model, summary
 
-from fedbench.api import compose_config
 from fedbench.engine.vectorised import VmapExecutor
 from fedbench.errors import ConfigError, DataError, RunError
-from fedbench.runs.run import Run
 from fedbench.runs.server_loop import ServerLoop
 
-BASE = [
-    "rounds=4", "clients.total=8", "clients.per_round=4", "local.steps=2", "local.batch_size=16",
-    "progress=none", "checkpoint.seconds=0", "engine=vmap",
-]  # fmt: skip
-
-
-def run(directory: Path, *overrides: str) -> dict[str, Any]:
-    return Run(compose_config([*BASE, *overrides])).go(directory)
+run = runs(
+    "rounds=4 clients.total=8 clients.per_round=4 local.steps=2 local.batch_size=16 progress=none "
+    "checkpoint.seconds=0 engine=vmap"
+)
 
 
 # ---- the model to start from -------------------------------------------------------------------------
@@ -74,7 +66,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "1" / "checkpoint.pt", tmp_path / "0" / "checkpoint.pt")
     with pytest.raises(RunError, match=r"checkpoint\.pt was saved by another run; resume=false"):
         run(tmp_path / "0", "seed=0")
-    assert run(tmp_path / "0", "seed=0", "resume=false")["status"] == "completed"
+    run(tmp_path / "0", "seed=0", "resume=false")
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -112,13 +104,13 @@ def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     leave = ",".join(f"[{client},3.5]" for client in range(8))
     words = ["schedule=async", "schedule.concurrency=4", f"schedule.leave=[{leave}]", "rounds=5"]
     with caplog.at_level(logging.INFO):
-        outcome = run(tmp_path, *words)
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert outcome["status"] == summary["status"] == "starved"
-    assert outcome["rounds"] == 3
+        run(tmp_path, *words)
+    ended = summary(tmp_path)
+    assert (ended["status"], ended["rounds"]) == ("starved", 3)
     assert "starved after 3 of 5 rounds, since too few clients were left" in caplog.text
-    assert outcome["final_accuracy"] == float(metrics(tmp_path)[-1]["test_accuracy"])
-    assert run(tmp_path, *words) == outcome  # it is finished, and not tried again
+    assert ended["final_accuracy"] == float(metrics(tmp_path)[-1]["test_accuracy"])
+    run(tmp_path, *words)
+    assert summary(tmp_path) == ended  # it is finished, and not tried again
 
 
 # ---- memory ------------------------------------------------------------------------------------------
@@ -156,9 +148,9 @@ def test_a_chunk_too_large_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(VmapExecutor, "run", small)
     run(tmp_path / "halved", "algorithm=scaffold")
-    summary = json.loads((tmp_path / "halved" / "summary.json").read_text())
-    assert summary["chunk"] == 1
-    assert [note for note in summary["notes"] if "chunk=2; started again with chunk=1" in note]
+    ended = summary(tmp_path / "halved")
+    assert ended["chunk"] == 1
+    assert [note for note in ended["notes"] if "chunk=2; started again with chunk=1" in note]
     assert metrics(tmp_path / "halved") == metrics(tmp_path / "given")
     assert same_model(tmp_path / "halved", tmp_path / "given")
 

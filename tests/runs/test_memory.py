@@ -32,23 +32,11 @@ def test_processes_on_a_gpu_plan_with_their_part_of_its_memory(monkeypatch: pyte
     whole = SimpleNamespace(total_memory=80 << 30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: whole)
     load = Load(ModelCost(1000, 1e6, 2e7, 20), d=11_173_962, batch=50, cohort=100, calls=1000)
-    parts, chunks = [1.0], []
-
-    def numbered(
-        device: int,
-    ) -> int:  # what torch's own functions ask for: a device without a number is refused
-        assert isinstance(device, int), device
-        return device
-
+    parts, chunks = {0: 1.0}, []  # of devices by their number, which torch's own functions want
+    fraction = "per_process_memory_fraction"
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(
-        torch.cuda, "get_per_process_memory_fraction", lambda device: parts[numbered(device) - 1]
-    )
-    monkeypatch.setattr(
-        torch.cuda,
-        "set_per_process_memory_fraction",
-        lambda part, device: parts.append(part) if numbered(device) == 0 else None,
-    )
+    monkeypatch.setattr(torch.cuda, f"get_{fraction}", parts.__getitem__)
+    monkeypatch.setattr(torch.cuda, f"set_{fraction}", lambda part, device: parts.update({device: part}))
     for processes in (1, 12):
         memory.share_device(processes, "cuda:0")
         chunks.append(choose_chunk(load, torch.device("cuda"), 4))

@@ -3,7 +3,6 @@ device; and the tests of test_cuda.py with the CPU's values. Skipped where that 
 
 from __future__ import annotations
 
-import csv
 import json
 import tarfile
 from pathlib import Path
@@ -12,6 +11,7 @@ import null_cuda
 import numpy as np
 import pytest
 import torch
+from run_files import read
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,30 +19,18 @@ pytestmark = [
 ]
 WORKER = str(Path(__file__).with_name("null_cuda_worker.py"))
 JOBS = {
-    "mlp": ["model=mlp"],
-    "dropout": ["model=mlp", "model.dropout=0.3"],
-    "cnn_small": ["model=cnn_small"],
-    "rnn": ["model=rnn", "model.hidden=16"],
-    "lstm": ["model=rnn", "model.cell=lstm", "model.hidden=16"],
-    "gru": ["model=rnn", "model.cell=gru", "model.hidden=16"],
-    "resnet18": ["model=resnet18", "model.width=4"],
-    "scaffold": ["model=mlp", "algorithm=scaffold"],
-    "mime": ["model=mlp", "algorithm=mime"],
-    "async": [
-        "model=mlp",
-        "algorithm=adamasfl",
-        "schedule=async",
-        "schedule.concurrency=7",
-        "delay=exponential",
-    ],
-    "dirichlet": ["model=mlp", "partition=dirichlet", "partition.alpha=0.5"],
-    "optimizer": [
-        "model=mlp",
-        "optimizer.momentum=0.9",
-        "optimizer.keep=true",
-        "local.clip_norm=1",
-        "lr_schedule=cosine",
-    ],
+    "mlp": "model=mlp",
+    "dropout": "model=mlp model.dropout=0.3",
+    "cnn_small": "model=cnn_small",
+    "rnn": "model=rnn model.hidden=16",
+    "lstm": "model=rnn model.cell=lstm model.hidden=16",
+    "gru": "model=rnn model.cell=gru model.hidden=16",
+    "resnet18": "model=resnet18 model.width=4",
+    "scaffold": "model=mlp algorithm=scaffold",
+    "mime": "model=mlp algorithm=mime",
+    "async": "model=mlp algorithm=adamasfl schedule=async schedule.concurrency=7 delay=exponential",
+    "dirichlet": "model=mlp partition=dirichlet partition.alpha=0.5",
+    "optimizer": "model=mlp optimizer.momentum=0.9 optimizer.keep=true local.clip_norm=1 lr_schedule=cosine",
 }
 VARIES = {"async": 8 * 2**20, "dirichlet": 2**20}
 """Bytes by which memory may differ between two rounds: uploads on their way, mini-batches of a chunk."""
@@ -78,18 +66,13 @@ def job(images: Path, engine: str, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def read(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
 @pytest.mark.parametrize("engine", OF_ENGINE)
 def test_what_a_round_asks_of_a_device(device: Path, images: Path, tmp_path: Path, engine: str) -> None:
     """It waits for nothing and keeps no memory, and the steps of a chunk are launches of a graph. All jobs of
     an engine in one process."""
     each = {key: JOBS[key] for key in OF_ENGINE[engine]}
     file = tmp_path / "jobs.json"
-    file.write_text(json.dumps([job(images, engine, *words) for words in each.values()]))
+    file.write_text(json.dumps([job(images, engine, *words.split()) for words in each.values()]))
     done = null_cuda.python(device, WORKER, "rounds", str(file), seconds=900)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(lines) == len(each), done.stderr[-2000:]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from run_files import summary
+from run_files import read, summary
 
 from fedbench import provenance
 from fedbench.api import compose_config
@@ -53,8 +52,7 @@ def test_a_sweep_that_goes_on_says_which_commit_computed_each_run(
     for commit, seeds in ((OLD, "0,1"), (NEW, "0,1,2")):
         monkeypatch.setattr(provenance, "commit", lambda commit=commit: commit)
         assert main(["--multirun", "hydra.sweep.dir=sweep", "rounds=2", *WORDS[1:], f"seed={seeds}"]) == 0
-    with open("sweep/runs.csv", newline="") as stream:
-        assert [row["commit"] for row in csv.DictReader(stream)] == [OLD, OLD, NEW]
+    assert [row["commit"] for row in read(Path("sweep/runs.csv"))] == [OLD, OLD, NEW]
 
 
 def test_a_commit_is_dirty_where_what_computes_differs(

@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_files import metrics, same_model, summary
+from run_files import metrics, runs, same_model, summary
 
-from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.runs.metrics import reason_to_stop
-from fedbench.runs.run import Run
 
-BASE = ["rounds=12", "clients.total=8", "clients.per_round=3", "local.steps=2", "progress=none"]
-BASE += ["engine=vmap"]
+BASE = "rounds=12 clients.total=8 clients.per_round=3 local.steps=2 progress=none engine=vmap"
 ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
 
 
 def run(directory: Path, *overrides: str) -> dict[str, Any]:
     """The summary of a run in `directory`."""
-    Run(compose_config([*BASE, *overrides])).go(directory)
+    runs(BASE)(directory, *overrides)
     return summary(directory)
 
 
@@ -91,7 +88,10 @@ def test_a_run_that_pauses_names_no_final_accuracy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither where it pauses nor where it is asked again: it has an accuracy, and more to come."""
-    words, where = [*BASE, "checkpoint.until=4", f"hydra.run.dir={tmp_path}"], re.escape(str(tmp_path))
+    words, where = (
+        [*BASE.split(), "checkpoint.until=4", f"hydra.run.dir={tmp_path}"],
+        re.escape(str(tmp_path)),
+    )
     assert main(words) == 0
     shown = r"accuracy 0\.\d{4}"
     line = rf"paused after 4 of 12 rounds; the same command resumes it: {shown} \({where}\)"

@@ -3,8 +3,6 @@ run's own files: model.pt, partition.npz and jobs.csv."""
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run_files import model
+from run_files import model, read, summary
 
 from fedbench.api import compose_config
 from fedbench.data import to_input
@@ -31,9 +29,8 @@ D = 650  # parameters of logistic regression on digits
 def run(directory: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows of metrics.csv with numbers, and summary.json."""
     Run(compose_config([*BASE, *words])).go(directory)
-    with open(directory / "metrics.csv", newline="") as stream:
-        rows = [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(stream)]
-    return rows, json.loads((directory / "summary.json").read_text())
+    table = read(directory / "metrics.csv")
+    return [{k: float(v) if v else None for k, v in row.items()} for row in table], summary(directory)
 
 
 class Logistic:
@@ -86,35 +83,29 @@ def test_training_loss_and_gradient_are_those_of_the_objective(
     """Unequal clients: under uniform weights a sample of a small client counts more; the weight decay is a
     part of f and of its gradient."""
     words = [f"algorithm.weighting={weighting}", f"loss.weight_decay={decay}", f"loss.scale={scale}"]
-    rows, _ = run(tmp_path, *words, "eval.train=true", "eval.grad_norm=true", "eval.batch_size=100")
-    found = Logistic(tmp_path)
+    rows, _ = run(tmp_path / "both", *words, "eval.train=true", "eval.grad_norm=true", "eval.batch_size=100")
+    alone, _ = run(tmp_path / "alone", *words, "eval.train=false", "eval.grad_norm=true")
+    found = Logistic(tmp_path / "both")
     assert len(set(np.bincount(found.client))) > 1
     loss, norm = found.objective(weighting == "uniform", decay, scale)
     other, _ = found.objective(weighting != "uniform", decay, scale)
     assert rows[-1]["train_loss"] == pytest.approx(loss, rel=1e-9)
-    assert rows[-1]["grad_norm"] == pytest.approx(norm, rel=1e-9)
+    assert rows[-1]["grad_norm"] == pytest.approx(norm, rel=1e-9) == alone[-1]["grad_norm"]
+    assert alone[-1]["train_loss"] is None
     assert abs(loss - other) > 1e-3 * loss  # the two weightings are told apart
-
-
-def test_the_norm_of_the_gradient_alone(tmp_path: Path) -> None:
-    """It is measured without the training loss too, at the same parameters."""
-    rows, _ = run(tmp_path, "algorithm.weighting=uniform", "eval.grad_norm=true", "eval.train=false")
-    _, norm = Logistic(tmp_path).objective(True, 0.0, 1.0)
-    assert rows[-1]["grad_norm"] == pytest.approx(norm, rel=1e-9)
-    assert rows[-1]["train_loss"] is None
 
 
 @pytest.mark.parametrize("batch", ["100", "null"])
 def test_test_loss_and_accuracy_are_means_over_samples(tmp_path: Path, batch: str) -> None:
     """360 samples: batches of 100 leave a smaller one, which does not count as much as the others.
     Weight decay and scale are the objective's alone."""
-    rows, summary = run(tmp_path, f"eval.batch_size={batch}", "loss.weight_decay=0.1", "loss.scale=2")
+    rows, ended = run(tmp_path, f"eval.batch_size={batch}", "loss.weight_decay=0.1", "loss.scale=2")
     found = Logistic(tmp_path)
     losses = found.losses(found.x_test, found.y_test)
     right = found.probabilities(found.x_test).argmax(1) == found.y_test
     assert rows[-1]["test_loss"] == pytest.approx(losses.mean(), rel=1e-9)
     assert rows[-1]["test_accuracy"] == right.mean()
-    assert summary["final_test_loss"] == rows[-1]["test_loss"]
+    assert ended["final_test_loss"] == rows[-1]["test_loss"]
     parts = [losses[at : at + 100].mean() for at in range(0, 360, 100)]
     assert abs(np.mean(parts) - losses.mean()) > 1e-3  # means of batch means would be another number
 
@@ -132,9 +123,8 @@ def test_bytes_and_gradients_follow_from_the_jobs(
 ) -> None:
     """From jobs.csv: every job that was begun has its download, also one that fails; one that arrives has its
     upload and K gradients. A failed one has computed a part of its steps: at most K - 1 of them."""
-    rows, summary = run(tmp_path, *words, "trace=true", "rounds=12")
-    with open(tmp_path / "jobs.csv", newline="") as stream:
-        jobs = list(csv.DictReader(stream))
+    rows, ended = run(tmp_path, *words, "trace=true", "rounds=12")
+    jobs = read(tmp_path / "jobs.csv")
     failed = [job for job in jobs if job["status"] == "failed"]
     assert bool(failed) == any("p_fail" in word for word in words)
     for row in rows:
@@ -148,13 +138,12 @@ def test_bytes_and_gradients_follow_from_the_jobs(
         assert least <= row["gradient_evaluations"] <= least + broken
         if arrived:
             assert now == max(float(job["finish_time"]) for job in arrived)
-    assert summary["schedule"]["jobs"]["failed"] == len(failed)
+    assert ended["schedule"]["jobs"]["failed"] == len(failed)
 
 
 def test_staleness_is_that_of_the_jobs_since_the_row_before(tmp_path: Path) -> None:
     rows, _ = run(tmp_path, "algorithm=fedbuff", *ASYNC, "trace=true", "rounds=11", "eval.every=4")
-    with open(tmp_path / "jobs.csv", newline="") as stream:
-        jobs = [job for job in csv.DictReader(stream) if job["applied_update"]]
+    jobs = [job for job in read(tmp_path / "jobs.csv") if job["applied_update"]]
     assert [row["round"] for row in rows] == [0, 4, 8, 11]
     for before, row in zip(rows, rows[1:], strict=False):
         inside = [job for job in jobs if before["round"] <= int(job["applied_update"]) < row["round"]]
@@ -164,16 +153,16 @@ def test_staleness_is_that_of_the_jobs_since_the_row_before(tmp_path: Path) -> N
 
 
 def test_the_numbers_of_summary_json_are_those_of_the_rows(tmp_path: Path) -> None:
-    rows, summary = run(tmp_path, "rounds=9", "eval.every=2", "eval.final_k=3", "algorithm.lr=0.3")
+    rows, ended = run(tmp_path, "rounds=9", "eval.every=2", "eval.final_k=3", "algorithm.lr=0.3")
     accuracy = [row["test_accuracy"] for row in rows]
     assert [row["round"] for row in rows] == [0, 2, 4, 6, 8, 9]
-    assert summary["final_accuracy"] == pytest.approx(sum(accuracy[-3:]) / 3, rel=1e-12)
-    assert summary["final_k"] == 3
-    assert summary["best_accuracy"] == max(accuracy)
-    assert summary["best_round"] == rows[accuracy.index(max(accuracy))]["round"]
-    assert summary["rounds"] == 9
-    assert summary["parameters"] == D
-    for level, reached in summary["rounds_to_accuracy"].items():
+    assert ended["final_accuracy"] == pytest.approx(sum(accuracy[-3:]) / 3, rel=1e-12)
+    assert ended["final_k"] == 3
+    assert ended["best_accuracy"] == max(accuracy)
+    assert ended["best_round"] == rows[accuracy.index(max(accuracy))]["round"]
+    assert ended["rounds"] == 9
+    assert ended["parameters"] == D
+    for level, reached in ended["rounds_to_accuracy"].items():
         at = [row["round"] for row in rows if row["test_accuracy"] >= float(level)]
         assert reached == (min(at) if at else None)
 

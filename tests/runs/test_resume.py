@@ -7,28 +7,23 @@ import re
 from pathlib import Path
 
 import pytest
-from run_files import metrics, same_model, summary
+from run_files import metrics, runs, same_model, summary
 
 import fedbench
-from fedbench.api import compose_config
 from fedbench.errors import UserError
-from fedbench.runs.run import Run
 from fedbench.runs.server_loop import ServerLoop
 
-BASE = [
-    "rounds=3", "clients.total=5", "clients.per_round=2", "local.steps=2", "local.batch_size=8",
-    "partition=dirichlet", "progress=none", "checkpoint.seconds=0", "engine=vmap",
-]  # fmt: skip
+BASE = (
+    "rounds=3 clients.total=5 clients.per_round=2 local.steps=2 local.batch_size=8 partition=dirichlet "
+    "progress=none checkpoint.seconds=0 engine=vmap"
+)
+run = runs(BASE)
 NORM = ["model=cnn", "model.norm=batch", "dataset.train_samples=100", "dataset.test_samples=40"]
 ASYNC = ["schedule=async", "schedule.concurrency=4", "delay=exponential"]
 MOMENTUM = ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=0.5"]
 COSINE = ["lr_schedule=cosine", "lr_schedule.warmup=2", "server_lr_schedule=exponential"]
 CYCLIC = ["participation=cyclic", "participation.groups=2", "participation.stragglers=0.5"]
 UPDATE = ServerLoop.update
-
-
-def run(directory: Path, *words: str) -> None:
-    Run(compose_config([*BASE, *words])).go(directory)
 
 
 def dying_after_every_update(directory: Path, *words: str) -> int:
@@ -86,7 +81,7 @@ def test_dying_after_every_update_changes_nothing(tmp_path: Path, words: list[st
 
 def test_another_run_in_a_given_directory_is_refused(tmp_path: Path) -> None:
     """By `fedbench.run` as by the command line: no number of the run that lies there is handed out for it."""
-    first = fedbench.run(BASE, directory=tmp_path)
+    first = fedbench.run(BASE.split(), directory=tmp_path)
     content = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     for other in (
         *("seed=1", "algorithm.lr=0.1234", "eval.final_k=3", "eval.every=2", "algorithm=fedprox"),
@@ -94,7 +89,7 @@ def test_another_run_in_a_given_directory_is_refused(tmp_path: Path) -> None:
     ):
         key = re.escape(other.partition("=")[0])
         with pytest.raises(UserError, match=rf"^{key}=.*holds a run with {key}="):
-            fedbench.run([*BASE, other], directory=tmp_path)
+            fedbench.run([*BASE.split(), other], directory=tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == content
-    again = fedbench.run([*BASE, "device=cpu", "chunk=1"], directory=tmp_path)  # no other run
+    again = fedbench.run([*BASE.split(), "device=cpu", "chunk=1"], directory=tmp_path)  # no other run
     assert again.final_accuracy == first.final_accuracy

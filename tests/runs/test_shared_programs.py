@@ -73,7 +73,7 @@ def test_only_what_a_program_depends_on_compiles_it_again(
     tmp_path: Path, session: Session, compiled: list[Callable]
 ) -> None:
     """And the result is that of the same run in a process of its own."""
-    same_program = ["algorithm.lr=0.02", "seed=3", "rounds=5", "clients.total=9"]
+    same_program = ["algorithm.lr=0.02", "seed=3", "rounds=5", "clients.total=9", "lr_schedule=cosine"]
     others = ["clients.per_round=4", "local.batch_size=8", "algorithm=scaffold", "loss.scale=3"]
     others += ["loss.weight_decay=0.01", "model.hidden=[9]", "dataset.normalize=false", "dtype=float64"]
     outcome(tmp_path / "first", session=session)

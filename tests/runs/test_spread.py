@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import socket
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run_files import summary
+from run_files import metrics, model, summary
 
 from fedbench import algorithms
 from fedbench.api import compose_config
@@ -61,7 +60,7 @@ def start(size: int, command: list[str], **more: str) -> list[subprocess.Popen]:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    common |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    common["WORLD_SIZE"] = str(size)
     piped: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     each = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
     return [
@@ -94,14 +93,12 @@ def alone(root: Path, cases: dict[str, list[str]]) -> None:
 
 
 def rows(directory: Path) -> list[list[float]]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        found = list(csv.DictReader(stream))
-    return [[float(v or "nan") for k, v in row.items() if k != "wall_seconds"] for row in found]
+    return [[float(value or "nan") for value in row.values()] for row in metrics(directory)]
 
 
 def same(one: Path, other: Path) -> None:
     np.testing.assert_allclose(rows(one), rows(other), rtol=1e-12, err_msg=one.name)
-    models = [torch.load(where / "model.pt", weights_only=True) for where in (one, other)]
+    models = model(one), model(other)
     for name, value in models[0].items():
         largest = value.abs().max().clamp_min(1e-30).item()
         torch.testing.assert_close(models[1][name], value, rtol=1e-12, atol=1e-12 * largest)
@@ -128,16 +125,8 @@ def test_any_number_of_processes_goes_on(tmp_path: Path) -> None:
 
 def kind(method: type[Algorithm], schedule: str) -> tuple[object, ...]:
     """What of a method several processes may get wrong."""
-    hooks = (
-        "client_init",
-        "server_init",
-        "broadcast",
-        "local_init",
-        "local_final",
-        "arrival_weight",
-        "personal",
-    )
-    own = [getattr(method, name) is not getattr(Algorithm, name) for name in hooks]
+    hooks = "client_init server_init broadcast local_init local_final arrival_weight personal"
+    own = [getattr(method, name) is not getattr(Algorithm, name) for name in hooks.split()]
     kept = method.survey, method.keeps_buffers, method.caches, method.recalls
     return schedule, *own, *kept
 

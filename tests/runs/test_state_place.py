@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_files import metrics, same_model
-from test_runner import BASE
+from run_files import metrics, runs, same_model, summary
 
 from fedbench.api import compose_config
 from fedbench.engine import choose
 from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
 
-SCAFFOLD = ("algorithm=scaffold", "rounds=7")
-
-
-def run(directory: Path, *overrides: str) -> None:
-    Run(compose_config([*BASE, *SCAFFOLD, *overrides])).go(directory)
+SCAFFOLD = (
+    "algorithm=scaffold rounds=7 clients.total=8 clients.per_round=3 local.steps=2 local.batch_size=16 "
+    "partition=dirichlet progress=none checkpoint.seconds=0"
+)
+run = runs(SCAFFOLD)
 
 
 def equal(a: Path, b: Path) -> bool:
@@ -54,8 +52,7 @@ def test_auto_takes_the_disk_where_memory_is_too_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ways(directory: Path) -> str:
-        plan = Run(compose_config([*BASE, *SCAFFOLD]))
-        return plan.prepare(directory).choice.state
+        return Run(compose_config(SCAFFOLD.split())).prepare(directory).choice.state
 
     assert ways(tmp_path) == "memory"
     monkeypatch.setattr(choose, "total_memory", lambda device: 2 * 8 * 650 * 4 - 1)
@@ -64,7 +61,7 @@ def test_auto_takes_the_disk_where_memory_is_too_small(
 
 def test_what_fits_on_no_disk_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     assert shutil.disk_usage(tmp_path).free < 2**50
-    plan = Run(compose_config([*BASE, *SCAFFOLD, "state.place=disk"]))
+    plan = Run(compose_config([*SCAFFOLD.split(), "state.place=disk"]))
     plan.problem = replace(plan.problem, cost=replace(plan.problem.cost, client_state=2**60))
     with pytest.raises(ConfigError, match=r"^state\.directory=.*needs about .* of disk"):
         plan.go(tmp_path / "run")
@@ -77,4 +74,4 @@ def test_the_place_is_no_choice_of_the_run(tmp_path: Path) -> None:
     before = os.stat(tmp_path / "summary.json").st_mtime_ns
     run(tmp_path, "state.place=disk", f"state.directory={tmp_path / 'scratch'}")
     assert os.stat(tmp_path / "summary.json").st_mtime_ns == before
-    assert json.loads((tmp_path / "summary.json").read_text())["status"] == "completed"
+    assert summary(tmp_path)["status"] == "completed"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from run_files import summary
+from run_files import runs, summary
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -22,18 +22,13 @@ from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
 
 N = 8
-SMALL = [
-    "dtype=float64", "rounds=4", f"clients.total={N}", "clients.per_round=3", "local.steps=3", "threads=1",
-    "local.batch_size=8", "partition=dirichlet", "engine=vmap", "progress=none", "dataset.train_samples=300",
-]  # fmt: skip
+SMALL = (
+    f"dtype=float64 rounds=4 clients.total={N} clients.per_round=3 local.steps=3 local.batch_size=8 "
+    "threads=1 partition=dirichlet engine=vmap progress=none dataset.train_samples=300"
+)
+go = runs(SMALL)
 ALL = ["eval.train=true", "eval.grad_norm=true", "eval.clients=true"]
 ASYNC = ["algorithm=fedbuff", "schedule=async", "schedule.concurrency=4", "delay=exponential"]
-
-
-def go(place: Path, *more: str) -> Run:
-    run = Run(compose_config([*SMALL, *more]))
-    run.go(place)
-    return run
 
 
 def table(place: Path) -> pd.DataFrame:
@@ -92,16 +87,11 @@ def test_training_is_that_of_the_data_without_them(words: list[str], tmp_path: P
     run = go(tmp_path / "held", *words, "dataset.validation=0.2")
     data, division = run.problem.dataset, run.problem.division
     stay = np.setdiff1d(np.arange(300), division.validation)
-    train, test = (data.x_train.numpy()[stay, 0], data.y_train.numpy()[stay]), (data.x_test, data.y_test)
-    parts = {
-        "x_train": train[0],
-        "y_train": train[1],
-        "x_test": test[0].numpy()[:, 0],
-        "y_test": test[1].numpy(),
-    }
+    parts = {"x_train": data.x_train.numpy()[stay, 0], "y_train": data.y_train.numpy()[stay]}
+    parts |= {"x_test": data.x_test.numpy()[:, 0], "y_test": data.y_test.numpy()}
     np.savez(tmp_path / "less.npz", **parts, client=division.partition[stay])
     without = ["dataset=npz", f"dataset.path={tmp_path}/less.npz", "partition=natural"]
-    words = [w for w in [*SMALL, *words] if not w.startswith(("partition", "dataset.train"))]
+    words = [w for w in [*SMALL.split(), *words] if not w.startswith(("partition", "dataset.train"))]
     Run(compose_config([*words, *without])).go(tmp_path / "less")
     held, less = table(tmp_path / "held"), table(tmp_path / "less")
     added = ["validation_loss", "validation_accuracy"]
@@ -178,7 +168,7 @@ def test_clients_own_models_are_measured_on_what_is_held_out_of_their_samples(tm
 
 def test_the_file_rebuilds_the_partition_and_what_is_held_out(tmp_path: Path) -> None:
     go(tmp_path / "one", "dataset.validation=0.2")
-    words = [word for word in SMALL if not word.startswith("partition")]
+    words = [word for word in SMALL.split() if not word.startswith("partition")]
     words += ["dataset.validation=0.2", "partition=file", f"partition.path={tmp_path}/one/partition.npz"]
     Run(compose_config(words)).go(tmp_path / "again")
     pd.testing.assert_frame_equal(table(tmp_path / "one"), table(tmp_path / "again"), check_exact=True)
@@ -221,7 +211,7 @@ def test_target_and_patience_look_at_the_validation(tmp_path: Path) -> None:
 
 
 def test_the_tables_of_a_sweep_have_its_columns_where_a_run_has_them(tmp_path: Path) -> None:
-    words = [*SMALL, "dataset.validation=0,0.2", f"hydra.sweep.dir={tmp_path}"]
+    words = [*SMALL.split(), "dataset.validation=0,0.2", f"hydra.sweep.dir={tmp_path}"]
     assert main(["-m", *words]) == 0
     runs = pd.read_csv(tmp_path / "runs.csv").set_index("dataset.validation")
     assert runs.loc[0, ["final_validation_accuracy", "best_validation_accuracy"]].isna().all()
